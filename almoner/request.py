@@ -211,7 +211,7 @@ class Request:
         """Run it once it is approved: reserve, arm, generate, evaluate, quarantine; an interrupted run goes on.
 
         Args:
-            device: `auto`, `cpu` or `cuda`.
+            device: `auto`, `cpu`, `cuda`, `cuda:N` or `cuda:A-B`.
             workers: how many processes draw.
             anew: whether to use nothing of an interrupted run; everything is drawn and paid again.
 

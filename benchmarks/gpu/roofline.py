@@ -23,6 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from tasks.inference.catalogue.layer_layout import layers_of_devices, usable_bytes
+
 SECONDS_A_DAY: Final = 86_400
 
 
@@ -62,6 +64,11 @@ class Shape:
         return 2 * (self.linear_parameters + norms + self.head_parameters) + 4 * self.head_parameters
 
     @property
+    def home_bytes(self) -> int:
+        """Of them outside the layers: embeddings and head, which the first of several devices has."""
+        return 6 * self.head_parameters
+
+    @property
     def column_bytes(self) -> int:
         """Keys and values of one token of one row, in bfloat16."""
         return 2 * 2 * self.layers * self.key_value_heads * self.head_size
@@ -78,7 +85,7 @@ class Accelerator:
     """What a step may use.
 
     Attributes:
-        memory: bytes; of all devices over which layers are spread.
+        memory: bytes; of several devices those that a model may take in all, with its layers spread over them.
         bandwidth: bytes a second of one device.
         bfloat16, float32: operations a second in products of one device.
         launch: seconds of the host for one kernel; 0 with CUDA graphs.
@@ -206,11 +213,19 @@ def measured(folder: Path) -> Accelerator | None:
 
 def capacity_rows() -> Iterator[str]:
     """Yield the rows of docs/gpu.md's table."""
-    four = replace(H100, name="4 x H100, layers spread (not built)", memory=4 * H100.memory)
+    four = spread(LLAMA_70B, 4)
     for shape, device in ((LLAMA_1B, H100), (LLAMA_8B, H100), (LLAMA_70B, H100), (LLAMA_70B, four)):
         fits = generations_that_fit(shape, device, Work(7)) > 0
         for references in (7, 15, 31, 63) if fits else (7,):
             yield capacity_row(shape, device, Work(references))
+
+
+def spread(shape: Shape, count: int) -> Accelerator:
+    """Return `count` H100 with the layers of a network spread over them; the fullest decides about memory."""
+    memories = [int(H100.memory)] * count
+    counts = layers_of_devices(shape.layers, shape.home_bytes, memories)
+    memory = usable_bytes(counts, shape.home_bytes, memories)
+    return replace(H100, name=f"{count} x H100, layers spread", memory=memory)
 
 
 def capacity_row(shape: Shape, device: Accelerator, work: Work) -> str:

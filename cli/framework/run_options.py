@@ -7,7 +7,12 @@ import typer
 if TYPE_CHECKING:
     from flows.schedules.poller import PollerSettings
 
-Device = Annotated[str, typer.Option(help="Device that runs the model: auto, cpu, cuda or cuda:N.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="Device that runs the model: auto, cpu, cuda or cuda:N; cuda:A-B spreads its layers over GPUs A to B."
+    ),
+]
 Workers = Annotated[
     int,
     typer.Option(min=1, max=64, help="Number of workers. Each loads the model, so that one worker per GPU is usual."),

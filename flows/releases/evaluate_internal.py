@@ -17,6 +17,7 @@ from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
 from tasks.evaluate import SCORER, evaluate_texts, require_tools
 from tasks.evaluation.registry import METRICS
+from tasks.inference.catalogue.devices import choose_devices
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.inference.embeddings.encoder import EMBEDDER
 from tasks.inference.loading.loading import load
@@ -40,11 +41,13 @@ class StoredText:
 def load_scorer(device: str) -> LanguageModel | None:
     """Return the public model that scores what an external one has written; None if it is not pulled.
 
+    It is small, so of a group of devices it is on the first.
+
     Raises:
         as `tasks.inference.loading.loading.load`, if it is pulled and cannot be used.
     """
     try:
-        return load(SCORER, device)
+        return load(SCORER, str(choose_devices(device)[0]))
     except ModelNotPulled:
         return None
 

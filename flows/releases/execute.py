@@ -40,7 +40,7 @@ from tasks.generation.decoding.journal import Journal, JournalUnwritable
 from tasks.generation.decoding.run_context import NoCorpus, NoEngine, RunContext
 from tasks.generation.decoding.workers import Workers
 from tasks.inference.backends.chat_completions import HttpBackend
-from tasks.inference.catalogue.devices import choose_device
+from tasks.inference.catalogue.devices import choose_devices, devices_for
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
@@ -124,9 +124,13 @@ def run_checked(
 ) -> RunOutcome:
     """Run a request that was checked in this process, as `execute_request` does."""
     workspace, request_id = checked.workspace, checked.request_id
-    kind = choose_device(device).type
+    devices = choose_devices(device)
+    kind = devices[0].type
+    gpus = len(devices) if kind == "cuda" else 0
+    if backend.address is None:
+        devices_for(device, workers)  # refuses a group that they cannot divide, before anything is loaded
     folder = journal_folder(workspace.home, request_id)
-    with open_runner(backend, workers, workspace.home.scratch, kind) as runner, Journal(folder, request_id) as journal:
+    with open_runner(backend, workers, workspace.home.scratch, gpus) as runner, Journal(folder, request_id) as journal:
         run = start_attempt(checked, journal, restart=anew)
         with close_attempt_on_error(run), waiting_with(partial(renewing_wait, run)):
             artifact, texts = produce_artifact(run, device, kind, workers, runner)
@@ -226,7 +230,7 @@ def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner
         steps=run.steps,
         cache=run.workspace.home.derived,
         outside=outside,
-        device=str(choose_device(device)),
+        device=str(choose_devices(device)[0]),
         kept=kept,
     )
 

@@ -31,8 +31,14 @@ def memory_warning(
     precisions = [precision for precision in PRECISIONS if precision == asked]
     if (shortage := check.shortage(check.machine, sizes, precisions)) is None:
         return None
+    group = check.group_for(sizes, precisions)
+    elsewhere = (
+        f"With its layers spread over all GPUs of that machine it fits (`--device {group}`)."
+        if group
+        else "Another machine may have more; `almoner models check` says what other precisions take."
+    )
     return (
         f"The model does not fit into the memory of {machine}{check.machine.remark}: its weights and one text take "
         f"{shortage.needed_text} in {shortage.precision}, and it has {shortage.memory_text}. A run there ends before "
-        "anything is spent. Another machine may have more; `almoner models check` says what other precisions take."
+        f"anything is spent. {elsewhere}"
     )

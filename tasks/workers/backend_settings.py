@@ -73,7 +73,7 @@ def _require_protected(kind: str, address: str) -> None:
 
 
 @contextmanager
-def open_runner(backend: WorkerBackend, count: int, scratch: Path, device: str = "cpu") -> Iterator[Runner | None]:
+def open_runner(backend: WorkerBackend, count: int, scratch: Path, gpus: int = 0) -> Iterator[Runner | None]:
     """Open the runner of a backend and close it with all its workers at the end of the block.
 
     Yields None if the run computes by itself.
@@ -81,7 +81,7 @@ def open_runner(backend: WorkerBackend, count: int, scratch: Path, device: str =
     Args:
         count: how many workers there will be at the same time, for a cluster of this machine.
         scratch: a private folder for what a cluster of this machine puts on disk.
-        device: what workers compute on, `cpu` or `cuda`; a Ray cluster gives each of them a GPU of its own.
+        gpus: how many GPUs a worker computes on; a Ray cluster gives each worker so many of its own.
 
     Raises:
         RunnerNotInstalled: its library is not installed.
@@ -91,14 +91,14 @@ def open_runner(backend: WorkerBackend, count: int, scratch: Path, device: str =
     if backend == HERE and count == 1:
         yield None
         return
-    runner = _create_runner(backend, count, scratch, device)
+    runner = _create_runner(backend, count, scratch, gpus)
     try:
         yield runner
     finally:
         runner.close()
 
 
-def _create_runner(backend: WorkerBackend, count: int, scratch: Path, device: str) -> Runner:
+def _create_runner(backend: WorkerBackend, count: int, scratch: Path, gpus: int) -> Runner:
     # Local imports: the libraries are optional and slow to import.
     try:
         match backend.kind:
@@ -111,8 +111,8 @@ def _create_runner(backend: WorkerBackend, count: int, scratch: Path, device: st
                     _lock_local_ray()
                 from tasks.workers.ray_backend import RayRunner
 
-                # On this machine each worker is told which GPU is its own, and several may share one.
-                return RayRunner(backend.address, count, gpus=int(backend.address is not None and device == "cuda"))
+                # On this machine each worker is told which GPUs are its own, and several may share one.
+                return RayRunner(backend.address, count, gpus=0 if backend.address is None else gpus)
             case "threads":
                 return ThreadRunner()
     except ModuleNotFoundError as missing:

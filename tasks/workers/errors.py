@@ -24,11 +24,12 @@ class NoWorkers(EnvironmentProblem):
 
 
 class NoGpus(EnvironmentProblem):
-    """A cluster with fewer free GPUs than workers."""
+    """A cluster with fewer free GPUs than workers need, each of them `gpus` on one machine."""
 
-    def __init__(self, kind: str, workers: int) -> None:
+    def __init__(self, kind: str, workers: int, gpus: int = 1) -> None:
+        each = "one for each worker" if gpus == 1 else f"{gpus} on one machine for each worker"
         super().__init__(
-            f"The {kind} cluster has fewer than {workers} free GPUs, one for each worker.",
+            f"The {kind} cluster has fewer than {workers * gpus} free GPUs, {each}.",
             "Ask for fewer --workers, or start nodes with more GPUs, and run the request again.",
-            {"runner": kind, "workers": workers},
+            {"runner": kind, "workers": workers, "gpus": gpus},
         )

@@ -40,7 +40,8 @@ class RayRunner:
     Args:
         address: of the head; None for a cluster of this machine.
         count: workers of a cluster of this machine.
-        gpus: how many each worker has for itself. Ray shows it no others, and starts it where they are free.
+        gpus: how many each worker has for itself. Ray shows it no others, and starts it where they are free on one
+            machine.
 
     Raises:
         ClusterUnreachable: there is no head there.
@@ -75,7 +76,7 @@ class RayRunner:
         if len(ready) < len(actors):
             for actor in actors:
                 ray.kill(actor)  # it would take a place as soon as one is free
-            raise NoGpus("ray", len(bodies)) if self._gpus else NoWorkers("ray")
+            raise NoGpus("ray", len(bodies), self._gpus) if self._gpus else NoWorkers("ray")
         pairs = zip(actors, bodies, strict=True)
         pool = WorkerPool([_Worker(number, *pair, messages) for number, pair in enumerate(pairs)], messages)
         self._pools.append(pool)

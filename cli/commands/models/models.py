@@ -57,7 +57,9 @@ def check_model_command(
     request: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Request whose sizes are used for the memory of its rows.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Device that would run the model: auto, cpu or cuda.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="Device that would run the model: auto, cpu, cuda, cuda:N or cuda:A-B.")
+    ] = "auto",
 ) -> CommandResult:
     """Check that a model can be used on this machine: architecture, chat template, precisions, memory. Exit code 1: no.
 
@@ -65,13 +67,13 @@ def check_model_command(
 
     Example: almoner models check smollm2-135m-instruct
     """
-    from tasks.inference.catalogue.devices import choose_device
+    from tasks.inference.catalogue.devices import choose_devices
     from tasks.inference.catalogue.registry import SUPPORTED
     from tasks.inference.loading.download import check_named
     from tasks.inference.loading.resource_requirements import machine_of, requirements_of
 
     sizes = RowSizes() if request is None else _row_sizes(request)
-    where = choose_device(device)
+    where = choose_devices(device)
     with progress_bar(context):
         check = check_named(name)
     machine = machine_of(where)

@@ -28,7 +28,7 @@ import torch
 from tasks.generation.decoding.generate import decode_some
 from tasks.generation.decoding.journal import ResumeState
 from tasks.generation.decoding.loop import DecodingSpec, DrawMeter, Drawn, DrawReady, GenerationJob, open_session
-from tasks.inference.catalogue.devices import devices_for, use_threads
+from tasks.inference.catalogue.devices import choose_devices, devices_for, use_threads
 from tasks.inference.embeddings.worker_environment import (
     MemoryShare,
     WorkerEnvironment,
@@ -112,18 +112,24 @@ class Workers:
     ) -> "Workers":
         """`count` workers on `device`: with `auto` or `cuda` one GPU after the other, sharing them if they are few.
 
-        Of a runner elsewhere each worker looks for `device` where it is.
+        A group of devices is divided among them. Of a runner elsewhere each worker looks for `device` where it is: a
+        group is the group of each.
 
         Raises:
-            UnknownDevice, DeviceMissing, BadMemory, BadThreads.
+            UnknownDevice, DeviceMissing, GroupNotDivisible, BadMemory, BadThreads.
         """
         runner = runner or ProcessRunner()
         if runner.elsewhere:
             return cls(load, (WorkerSpec(device, asked_memory()),) * count, runner)
         devices = devices_for(device, count)
         threads = max(1, use_threads() // count)
-        places = (WorkerSpec(str(place), memory_budget(place) // devices.count(place), threads) for place in devices)
-        return cls(load, tuple(places), runner)
+
+        def memory(place: str) -> int | None:
+            first, sharers = choose_devices(place)[0], devices.count(place)
+            own = first.type == "cuda" and sharers == 1
+            return asked_memory() if own else memory_budget(first) // sharers
+
+        return cls(load, tuple(WorkerSpec(place, memory(place), threads) for place in devices), runner)
 
     @contextmanager
     def ready(
@@ -218,7 +224,7 @@ def _draw(
     """Draw the texts of one worker's share, in the worker."""
     device = settle(place.device, place.threads, elsewhere)
     model = load(device)
-    room = room_here(device, place.memory, place.threads)
+    room = room_here(model.layer_devices or (model.device,), place.memory, place.threads)
     share: _Share = line.request(_Ready(kit_of(model, elsewhere), room))
     torch.set_num_threads(share.room.threads)
     engine = Engine(model, memory=share.room.memory)

@@ -11,6 +11,7 @@ from dataclasses import asdict, astuple, dataclass
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from models_db.errors import UsageError
+from tasks.inference.catalogue.layer_layout import MoreDevicesThanLayers, layers_of_devices, usable_bytes
 from tasks.inference.catalogue.machine_memory import total_memory
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 
@@ -75,6 +76,11 @@ class NetworkShape(BaseModel):
         linear = {"float32": 4, "bfloat16": 4 if widened else 2, "int8": 1}[precision]
         return head + (2 if precision == "bfloat16" else 4) * others + linear * self.linear_parameters
 
+    def home_bytes(self, precision: Precision, *, packed: bool = False) -> int:
+        """Return the bytes of the weights outside the layers: the head, and the embeddings where they are others."""
+        embeddings = self.head_parameters if precision == "bfloat16" or not self.tied else 0
+        return 4 * self.head_parameters * (2 if packed else 1) + (2 if precision == "bfloat16" else 4) * embeddings
+
     def column_bytes(self, precision: Precision, *, widened: bool = False) -> int:
         """Return the bytes of keys and values of one token of one row; `widened` as in `weight_bytes`."""
         number = CACHE_BYTES["float32" if widened else precision]
@@ -114,11 +120,11 @@ class RowSizes:
 
 
 class Machine(BaseModel):
-    """What decides the memory of models on one device of this machine.
+    """What decides the memory of models on one device of this machine, or on a group of them.
 
     Attributes:
         device: its name.
-        accelerator_memory: bytes of an accelerator; None of a processor, whose memory is asked for when it is needed.
+        accelerators: bytes of each accelerator; none of a processor, whose memory is asked for when it is needed.
         packed, widened: as in `NetworkShape.weight_bytes`.
         precisions: those that the device computes in.
     """
@@ -127,19 +133,29 @@ class Machine(BaseModel):
 
     device: str
     precisions: tuple[Precision, ...] = PRECISIONS
-    accelerator_memory: int | None = None
+    accelerators: tuple[int, ...] = ()
     packed: bool
     widened: bool
 
     @property
     def remark(self) -> str:
         """Return which device it is, to stand behind the name of the machine; empty if there is only one kind."""
-        return "" if self.accelerator_memory is None else f" ({self.device})"
+        return f" ({self.device})" if self.accelerators else ""
 
-    @property
-    def memory(self) -> int | None:
-        """Return the bytes of memory, in use or free; None where the system does not tell."""
-        return total_memory() if self.accelerator_memory is None else self.accelerator_memory
+    def memory_for(self, shape: NetworkShape, precision: Precision) -> int | None:
+        """Return the bytes of memory that a model may take, in use or free; None where the system does not tell.
+
+        Of several accelerators that is less than their sum: the fullest of them decides (`layer_layout`). It is 0 where
+        the model has fewer layers than there are accelerators.
+        """
+        if not self.accelerators:
+            return total_memory()
+        home = shape.home_bytes(precision, packed=self.packed)
+        try:
+            counts = layers_of_devices(shape.layers, home, self.accelerators)
+        except MoreDevicesThanLayers:
+            return 0
+        return usable_bytes(counts, home, self.accelerators)
 
     def needed(self, shape: NetworkShape, precision: Precision, sizes: RowSizes) -> int:
         """Return the bytes of the weights and of the keys and values of one text."""
@@ -177,6 +193,7 @@ class ModelCheck(BaseModel):
         missing: for each precision that this machine cannot compute, the reason.
         shape: its sizes; None if they cannot be known because of `problem`.
         machine: the device that would run it here, if none is named.
+        group: all accelerators of this machine together, where it has several.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -188,6 +205,7 @@ class ModelCheck(BaseModel):
     missing: Mapping[Precision, str] = Field(default_factory=dict)
     shape: NetworkShape | None = None
     machine: Machine | None = None
+    group: Machine | None = None
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
@@ -201,8 +219,12 @@ class ModelCheck(BaseModel):
 
     @property
     def fits_here(self) -> bool:
-        """Return whether this machine's memory holds the weights and one text of the usual sizes in some precision."""
-        return self.shortage(self.machine, RowSizes(), self.precisions) is None
+        """Return whether this machine's memory holds the weights and one text of the usual sizes in some precision.
+
+        That of one device, or of all its accelerators together.
+        """
+        shortage = self.shortage(self.machine, RowSizes(), self.precisions)
+        return shortage is None or bool(self.group_for(RowSizes(), self.precisions))
 
     @property
     def verdict(self) -> str:
@@ -221,24 +243,42 @@ class ModelCheck(BaseModel):
         if machine is None or shortage is None:
             return verdict
         needs = f"needs {shortage.needed_text} in {shortage.precision}, has {shortage.memory_text}"
-        return f"{verdict}, but not on this machine{machine.remark}: {needs}"
+        return f"{verdict}, but not on this machine{machine.remark}: {needs}{self._on_group(machine, sizes)}"
+
+    def _on_group(self, machine: Machine, sizes: RowSizes) -> str:
+        """Return whether the model fits on all accelerators together, as the end of a verdict on another machine."""
+        if self.group is None or machine.device == self.group.device:
+            return ""
+        if self.group_for(sizes, self.precisions):
+            return f"; with its layers spread it fits: --device {self.group.device}"
+        shortage = self.shortage(self.group, sizes, self.precisions)
+        return f"; {self.group.device} have {shortage.memory_text} for it" if shortage else ""
+
+    def group_for(self, sizes: RowSizes, precisions: Sequence[Precision]) -> str:
+        """Return the name of all accelerators of this machine, where the model fits with its layers spread over them.
+
+        In one of `precisions`; else an empty text.
+        """
+        if self.group is None or not set(precisions) & set(self.group.precisions):
+            return ""
+        return "" if self.shortage(self.group, sizes, precisions) else self.group.device
 
     def shortage(self, machine: Machine | None, sizes: RowSizes, precisions: Sequence[Precision]) -> "Shortage | None":
         """Return by how much the memory of `machine` is too small for the weights and one text in all of `precisions`.
 
         None where it suffices in one of them, where a size is not known, and where the device computes in none.
         """
-        if machine is None or self.shape is None or (memory := machine.memory) is None:
+        if machine is None or self.shape is None:
             return None
-        needed = {
-            precision: machine.needed(self.shape, precision, sizes)
-            for precision in precisions
-            if precision in machine.precisions
-        }
-        if not needed:
+        needed: dict[Precision, int] = {}
+        memory: dict[Precision, int] = {}
+        for precision in precisions:
+            if precision in machine.precisions and (room := machine.memory_for(self.shape, precision)) is not None:
+                needed[precision], memory[precision] = machine.needed(self.shape, precision, sizes), room
+        if not needed or any(needed[precision] <= memory[precision] for precision in needed):
             return None
         least = min(needed, key=lambda precision: needed[precision])
-        return Shortage(least, needed[least], memory) if needed[least] > memory else None
+        return Shortage(least, needed[least], memory[least])
 
     def require_context(self, row_tokens: int, prompt_tokens: int | None = None) -> None:
         """Check that the context holds a row of `row_tokens` tokens and the prompt around them.

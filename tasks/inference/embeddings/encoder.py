@@ -21,7 +21,7 @@ from models_db.errors import UsageError
 from tasks.common.progress import Progress
 from tasks.common.retry import is_temporary
 from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.devices import choose_device, use_full_precision, use_threads
+from tasks.inference.catalogue.devices import choose_devices, use_full_precision, use_threads
 from tasks.inference.catalogue.registry import HubModel, Model, ModelSpec, find
 from tasks.inference.catalogue.silence_libraries import silence_libraries
 from tasks.inference.loading.loading import UnreadableModel, located
@@ -153,14 +153,15 @@ def load_embedder(
 ) -> TextEmbedder:
     """Return a pulled embedder: the registry's, or any of sentence-transformers on the hub at a pinned commit.
 
-    It is read from local safetensors, without network, and no code of a model is run.
+    It is read from local safetensors, without network, and no code of a model is run. Of a group of devices it is on
+    the first.
 
     Raises:
         UnknownModel, ModelKindMismatch, NoRevision, UnknownDevice: the name is wrong.
         NotPooled: a hub model that was not made for sentence-transformers.
         ModelNotPulled, NoSafetensors, ModelChanged, UnreadableModel, DeviceMissing: this machine cannot.
     """
-    spec, where = find(name, "embedder"), choose_device(device)
+    spec, where = find(name, "embedder"), choose_devices(device)[0]
     use_threads()
     use_full_precision()
     folder, record = located(spec)

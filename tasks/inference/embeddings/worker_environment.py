@@ -13,8 +13,8 @@ import torch
 
 from models_db.errors import EnvironmentProblem
 from tasks.common.code_version import code_digest, library_versions
-from tasks.inference.catalogue.devices import choose_device, use_threads
-from tasks.inference.engine.memory import memory_budget
+from tasks.inference.catalogue.devices import choose_devices, name_of, use_threads
+from tasks.inference.engine.memory import spread_budget
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class WorkerEnvironment:
     @classmethod
     def of_process(cls, model: Sequence[str], device: str, elsewhere: bool) -> "WorkerEnvironment":
         """Return the environment of this process; complete only if a worker is `elsewhere`."""
-        environment = cls(tuple(model), torch.device(device).type)
+        environment = cls(tuple(model), device.partition(":")[0])  # a group is of one kind
         if not elsewhere:
             return environment
         libraries = tuple(sorted(library_versions().items()))
@@ -58,44 +58,61 @@ class MemoryShare:
     """A worker's share of its machine.
 
     Attributes:
-        host, device: which machine and which device.
+        host, devices: which machine and which devices; an accelerator by a name that no other one has.
         memory: bytes for keys and values.
         threads: on a CPU.
     """
 
     host: str
-    device: str
+    devices: tuple[str, ...]
     memory: int
     threads: int
 
 
 def settle(device: str, threads: int | None, elsewhere: bool) -> str:
-    """Select the device of this worker and return it; a remote worker finds its own.
+    """Select the device of this worker, or its group, and return the name; a remote worker finds its own.
 
     Raises:
         UnknownDevice, DeviceMissing: there is none.
     """
     if threads is not None:
         torch.set_num_threads(threads)
-    return str(choose_device(device)) if elsewhere else device
+    return name_of(choose_devices(device)) if elsewhere else device
 
 
-def room_here(device: str, memory: int | None, threads: int | None) -> MemoryShare:
-    """Return the share that was set for this worker; defaults are those of the machine."""
-    room = memory_budget(torch.device(device)) if memory is None else memory
-    return MemoryShare(socket.gethostname(), device, room, use_threads() if threads is None else threads)
+def room_here(layer_devices: Sequence[torch.device], memory: int | None, threads: int | None) -> MemoryShare:
+    """Return the share that was set for this worker; defaults are those of the machine.
+
+    Args:
+        layer_devices: the device of each layer of the loaded model.
+    """
+    room = spread_budget(layer_devices) if memory is None else memory
+    devices = tuple(map(_name_of_its_own, dict.fromkeys(layer_devices)))
+    return MemoryShare(socket.gethostname(), devices, room, use_threads() if threads is None else threads)
+
+
+def _name_of_its_own(device: torch.device) -> str:
+    """Return a name that tells a device from all others of its machine.
+
+    `cuda:0` is another GPU in each worker of a cluster that shows every worker a GPU of its own.
+    """
+    return f"GPU {torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else str(device)
 
 
 def shared(rooms: Sequence[MemoryShare]) -> list[MemoryShare]:
-    """Return the shares of remote workers, dividing memory and threads among those on one machine.
+    """Return the shares of remote workers, dividing memory among those of one device, threads among those of a machine.
 
     Each worker reported the whole machine; the division depends on public numbers alone.
     """
-    devices, hosts = [(room.host, room.device) for room in rooms], [room.host for room in rooms]
+    hosts = [room.host for room in rooms]
+
+    def sharers(room: MemoryShare) -> int:
+        return sum(room.host == other.host and not set(room.devices).isdisjoint(other.devices) for other in rooms)
+
     return [
         replace(
             room,
-            memory=room.memory // devices.count((room.host, room.device)),
+            memory=room.memory // sharers(room),
             threads=max(1, room.threads // hosts.count(room.host)),
         )
         for room in rooms
@@ -118,10 +135,10 @@ class WorkerSpec:
     """Device and limits of one worker.
 
     Attributes:
-        device: `cpu` or `cuda:N`; of a worker elsewhere also `auto` and `cuda`.
+        device: `cpu`, `cuda:N` or `cuda:A-B`; of a worker elsewhere also `auto` and `cuda`.
         memory: bytes for keys and values. Public: measured before any private text was read, never by a worker
-            whose neighbours' rows would show in it. None if the run is not on the worker's machine: then the
-            worker measures before any of them has been told a text.
+            whose neighbours' rows would show in it. None if the worker measures them, once it has loaded the model
+            and before any of them has been told a text: one on another machine, or with accelerators of its own.
         threads: on a CPU; None for its own choice.
     """
 

@@ -13,7 +13,7 @@ public shape, filled up with null rows. More private rows than expected make mor
 
 from collections.abc import Iterable
 
-from tasks.inference.engine.memory import memory_budget
+from tasks.inference.engine.memory import spread_budget
 from tasks.inference.engine.open_session import SessionOpening, SessionSize
 from tasks.inference.engine.row_batch import prefill_shape
 from tasks.inference.engine.session import Session
@@ -29,7 +29,7 @@ class Engine:
     Args:
         model: the language model.
         chunk_rows: private rows per pass, a multiple of a prefill pass's rows; chosen from public numbers if not given.
-        memory: bytes for keys and values; `memory_budget` if not given. It is measured here and now, because an
+        memory: bytes for keys and values; `spread_budget` if not given. It is measured here and now, because an
             engine is made before any private text is loaded, which would take memory too.
         recorder: of passes; that of the model's device if not given.
     """
@@ -45,7 +45,7 @@ class Engine:
             raise ValueError(f"{chunk_rows} rows cannot be read {prefill_shape(model.device)[0]} at a time")
         self.model = model
         self.isolation = IsolationCheck(model, recorder)
-        self.memory = memory_budget(model.device) if memory is None else memory
+        self.memory = spread_budget(model.layer_devices or (model.device,)) if memory is None else memory
         self._chunk_rows = chunk_rows
 
     def session(self, sizes: Sizes, places: int, drawn: Iterable[int] = (), interruptions: int = 0) -> Session:

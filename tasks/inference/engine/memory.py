@@ -1,6 +1,8 @@
 """Memory budget of the key-value cache, and errors for too little memory."""
 
 import os
+from collections import Counter
+from collections.abc import Sequence
 
 import torch
 
@@ -35,14 +37,14 @@ class NotEnoughMemory(EnvironmentProblem):
 
 
 class ModelTooLarge(EnvironmentProblem):
-    """A model does not fit into the memory that is free."""
+    """A model does not fit into the memory that is free; `part`: a device has no memory for its part of the layers."""
 
-    def __init__(self, name: str, device: str, precision: str, needed: int, free: int) -> None:
+    def __init__(self, name: str, device: str, precision: str, needed: int, free: int, *, part: bool = False) -> None:
         super().__init__(
-            f"The model {name!r} does not fit into the memory of {device}: its weights take {needed / 2**30:.1f} GiB "
-            f"in {precision}, and {free / 2**30:.1f} GiB are free.",
-            "Free memory, request another precision (`almoner models check` says what each needs), or choose a smaller "
-            "model.",
+            f"The model {name!r} does not fit into the memory of {device}: its weights {'there ' * part}take "
+            f"{needed / 2**30:.1f} GiB in {precision}, and {free / 2**30:.1f} GiB are free.",
+            "Free memory, request another precision, or choose a smaller model. `almoner models check` says what each "
+            "precision needs, and whether the layers fit when they are spread over several devices.",
             {"model": name, "device": device, "precision": precision, "needed": needed, "free": free},
         )
 
@@ -78,6 +80,24 @@ def memory_budget(device: torch.device) -> int:
         return configured
     share = int(free_memory(device) * _SHARE.get(device.type, _SHARE["cpu"]))
     return share if device.type == "cuda" else min(LARGEST_DEFAULT, share)
+
+
+def spread_budget(layer_devices: Sequence[torch.device]) -> int:
+    """Return the bytes for the keys and values of all layers, each of which is on its device.
+
+    Device d has b_d bytes (`memory_budget`) and n_d of L layers, and each layer takes as much as the others: so the
+    layers together have L min_d(b_d / n_d). ALMONER_MEMORY is for all devices together.
+
+    Args:
+        layer_devices: not empty.
+
+    Raises:
+        BadMemory: as `memory_budget`.
+    """
+    if (configured := asked_memory()) is not None:
+        return configured
+    counts = Counter(layer_devices)
+    return min(memory_budget(device) * len(layer_devices) // count for device, count in counts.items())
 
 
 def asked_memory() -> int | None:

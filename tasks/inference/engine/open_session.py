@@ -61,7 +61,7 @@ class SessionOpening:
                 if not is_out_of_memory(error):
                     raise
             if smaller(room) == room:
-                raise NotEnoughMemory(str(self.model.device))
+                raise NotEnoughMemory(self.model.device_name)
             room = smaller(room)
 
     def isolated_rows(self, rows: int) -> int:

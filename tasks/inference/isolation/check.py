@@ -8,7 +8,7 @@ So the device itself is asked, once for every shape and with public numbers, bef
 
 * all layers, each row at a position and with a past of its own, the longest that the model has among them; where passes
   are recorded (`recorded_passes`), all but the first are replays, which must have the bits of the plain pass;
-* attention alone, over every number of columns that a step may read;
+* attention alone, over every number of columns that a step may read, on each device that has layers;
 * the head, over all tokens and over each number of candidates that a product has, common ones and each row's own.
 
 The device is the second line only: a network with a module that is known to couple rows is never loaded
@@ -16,6 +16,7 @@ The device is the second line only: a network with a module that is known to cou
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache as cache_by_device
 
 import torch
 from torch import Tensor
@@ -62,6 +63,8 @@ class IsolationCheck:
     def __init__(self, model: LanguageModel, recorder: PassRecorder | None = None) -> None:
         self._model = model
         self.recorder = recorder or PassRecorder(model.device)
+        if len(model.devices) > 1:
+            self.recorder.give_up()  # a graph is captured on one device
         self._verdicts: dict[Shape, bool] = {}
 
     @property
@@ -91,13 +94,24 @@ class IsolationCheck:
         """Attention of `queries` tokens per row to the first so many of `columns` columns of a cache."""
         new = [some for some in column_counts if self._is_new("attention", rows, queries, some, columns)]
         if new:
-            witnesses = {some: FirstResults(contents_of(rows)) for some in new}
-            for some, contents, mixed in self._attended(rows, queries, new, columns):
-                witnesses[some].compare(contents, mixed)
-            for some, witness in witnesses.items():
-                self._learn(witness.holds, "attention", rows, queries, some, columns)
+            holds = dict.fromkeys(new, True)
+            for layer in self._layer_of_each_device():
+                witnesses = {some: FirstResults(contents_of(rows)) for some in new}
+                for some, contents, mixed in self._attended(rows, queries, new, columns, layer):
+                    witnesses[some].compare(contents, mixed)
+                for some, witness in witnesses.items():
+                    holds[some] &= witness.holds
+            for some, verdict in holds.items():
+                self._learn(verdict, "attention", rows, queries, some, columns)
         for some in column_counts:
             self._require("attention", rows, queries, some, columns)
+
+    def _layer_of_each_device(self) -> list[int]:
+        """Return the first layer of every device that has one; attention of a layer is computed where the layer is."""
+        first: dict[torch.device, int] = {}
+        for layer in range(self._model.layers):
+            first.setdefault(self._model.device_of_layer(layer), layer)
+        return list(first.values())
 
     def head(self, rows: int) -> None:
         """The head over all tokens."""
@@ -137,7 +151,7 @@ class IsolationCheck:
     def _require(self, what: str, rows: int, *more: int) -> None:
         if not self._verdicts[self._model.kernels, what, rows, *more]:
             sizes = f"{rows} rows, {' x '.join(map(str, more))} {what}".replace(",  ", ", ")
-            raise RowsNotIsolated(str(self._model.device), sizes, self._model.precision)
+            raise RowsNotIsolated(self._model.device_name, sizes, self._model.precision)
 
     def _layers_hold(self, rows: int, queries: int) -> bool:
         """The first arrangement is a plain pass, the others replay it where passes are recorded."""
@@ -159,9 +173,9 @@ class IsolationCheck:
 
         @torch.inference_mode()
         def hidden(contents: Tensor) -> Tensor:
-            where = contents.to(model.device)
+            dealt_on = cache_by_device(deck[contents.to(model.device)].to)
             for held in cache.keys + cache.values:
-                held[:, :, :_PAST] = deck[where]
+                held[:, :, :_PAST] = dealt_on(held.device)
             column = torch.full((1,), _PAST, device=model.device)
             inputs = [part.to(model.device) for part in self._inputs(contents, queries, columns)]
             return passes.run((), run, *inputs, column)
@@ -181,22 +195,25 @@ class IsolationCheck:
 
     @torch.inference_mode()
     def _attended(
-        self, rows: int, queries: int, column_counts: Sequence[int], columns: int
+        self, rows: int, queries: int, column_counts: Sequence[int], columns: int, layer: int = 0
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Yield the number of columns, the contents and the attention output, for each arrangement and number."""
-        model, number = self._model, contents_of(rows)
+        """Yield the number of columns, the contents and the attention output, for each arrangement and number.
+
+        On the device of `layer`.
+        """
+        model, number, device = self._model, contents_of(rows), self._model.device_of_layer(layer)
         kind = torch.bfloat16 if model.precision == "bfloat16" else torch.float32
-        asking = self._numbers((number, model.heads, queries, model.head_size)).to(kind)
-        held = self._numbers((number, model.key_value_heads, columns, model.head_size)).to(model.cache_dtype)
-        cache = KeyValueCache.allocate(model, rows, columns, layers=1)
+        asking = self._numbers((number, model.heads, queries, model.head_size)).to(device, kind)
+        held = self._numbers((number, model.key_value_heads, columns, model.head_size)).to(device, model.cache_dtype)
+        cache = KeyValueCache.allocate(model, rows, columns, layers=[layer])
         keys, values = cache.keys[0], cache.values[0]
-        sinks = torch.linspace(-2, 2, model.heads, device=model.device) if model.sinks else None
+        sinks = torch.linspace(-2, 2, model.heads, device=device) if model.sinks else None
         for contents in arrangements(rows):
-            where = contents.to(model.device)
+            where = contents.to(device)
             keys[:, :, :columns] = held[where]
             values[:, :, :columns] = held[where].flip(2)
             for some in column_counts:
-                bias = self._masks(number, queries, some)[where]
+                bias = self._masks(number, queries, some).to(device)[where]
                 seen_keys, seen_values = keys[:, :, :some], values[:, :, :some]
                 mixed, _ = model.attention(None, asking[where], seen_keys, seen_values, bias, s_aux=sinks)
                 yield some, contents, mixed
@@ -204,8 +221,7 @@ class IsolationCheck:
     def _masks(self, number: int, queries: int, visible: int) -> Tensor:
         """Return float32 masks of the columns that each content sees, the last ones: [number, 1, queries, visible]."""
         own = torch.arange(visible)[None] >= visible - self._pasts(number, visible)[:, None].clamp_min(1)
-        bias = torch.where(own, 0.0, -torch.inf)[:, None, None].expand(number, 1, queries, visible)
-        return bias.to(self._model.device)
+        return torch.where(own, 0.0, -torch.inf)[:, None, None].expand(number, 1, queries, visible)
 
     @staticmethod
     def _pasts(number: int, most: int) -> Tensor:

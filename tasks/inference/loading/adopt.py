@@ -16,6 +16,7 @@ from tasks.inference.engine.memory import is_out_of_memory
 from tasks.inference.engine.row_batch import RowBatch
 from tasks.inference.kernels.dense_linear import fixed_order_works
 from tasks.inference.kernels.kernel_order import kernel_order
+from tasks.inference.loading.layer_placement import place_decoder
 from tasks.inference.loading.probe_inputs import largest_inputs, mean_divergence, probes
 from tasks.inference.loading.row_wise_modules import (
     heads_of,
@@ -65,6 +66,7 @@ def wrap_network(
     precision: Precision = "float32",
     example: Sequence[int] = (),
     share: Share = keep_private,
+    layer_devices: Sequence[torch.device] = (),
 ) -> LanguageModel:
     """Make a transformers causal language model ours: its layers are replaced in place by those of `precision`.
 
@@ -73,7 +75,9 @@ def wrap_network(
 
     Args:
         example: tokens of an ordinary public text, to balance int8 on and to judge fewer bits by.
+        device: of everything but the layers.
         share: decides where each weight lies in the end (`weight_segment`).
+        layer_devices: the device of each layer; none where all are on `device`.
 
     Raises:
         UnsupportedModel: a module that is not known to act on each row by itself (`row_wise_modules`), neither float32
@@ -81,10 +85,12 @@ def wrap_network(
             are not the network's own.
         PrecisionMissing: this device has no exact arithmetic of that precision.
         PrecisionTooCoarse: the model needs more bits.
+        LayersNotSpread: its layers cannot be put on several devices.
     """
     _check_supported(name, network, precision)
     use_full_precision()
-    check_available(precision, device)
+    for each in {device, *layer_devices}:
+        check_available(precision, each)
     network.eval()
     prompts = probes(network.config.vocab_size)
     if example and precision != "float32":
@@ -99,7 +105,7 @@ def wrap_network(
         if precision != "float32":
             _check_close(model, prompts, own)
     with _describe_failures(name):
-        model = _lowered(model, network, precision, device, ranges, share)
+        model = _lowered(model, precision, device, tuple(layer_devices), ranges, share)
         check = _check_close if precision == "float32" else _check_divergence
         check(model, prompts, own)
     return model
@@ -171,18 +177,19 @@ def _logit_factor(config: Any) -> float:
 
 def _lowered(
     model: LanguageModel,
-    network: Any,
     precision: Precision,
     device: torch.device,
+    layer_devices: tuple[torch.device, ...],
     ranges: Mapping[nn.Module, Tensor],
     share: Share,
 ) -> LanguageModel:
-    """Return the model on `device`, its layers in `precision`, its head in float32."""
+    """Return the model on its devices, its layers in `precision`, its head in float32."""
     packed = PackedLinear(frozen_linear(model.head_weight, model.head_bias)) if can_pack(device) else None
     if packed is not None:
         packed.share(share)
     quantise_layers(model.decoder, precision, device, ranges, share)
-    fixed = device.type == "cuda" and fixed_order_works(device)
+    place_decoder(model.decoder, device, layer_devices)
+    fixed = device.type == "cuda" and all(map(fixed_order_works, {device, *layer_devices}))
     lowered = replace(
         model,
         head_weight=_settle_dense(model.decoder, model.head_weight.to(device), share),
@@ -191,6 +198,7 @@ def _lowered(
         kernel_order=kernel_order(device, precision, packed=packed is not None, fixed=fixed),
         long_tables={name: table.to(device) for name, table in model.long_tables.items()},
         device=device,
+        layer_devices=layer_devices,
         precision=precision,
     )
     lowered.use_kernels()

@@ -30,7 +30,7 @@ from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.catalogue.registry import ListedModel, ModelKindMismatch, UnsupportedModel, find
 from tasks.inference.prompts.render import NoChatTemplate
 
-CODE: Final = 6
+CODE: Final = 7
 """Raised whenever a model is refused, taken or described in another way than before."""
 
 

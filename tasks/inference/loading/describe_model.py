@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.inference.catalogue.devices import choose_device
+from tasks.inference.catalogue.devices import choose_devices
 from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.catalogue.precision import PRECISIONS
 from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.loading.loading import read_tokenizer, require_supported
 from tasks.inference.loading.network_shape import shape_of
-from tasks.inference.loading.resource_requirements import machine_of
+from tasks.inference.loading.resource_requirements import group_of_machine, machine_of
 from tasks.inference.network.capabilities import missing_everywhere
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import NoChatTemplate, private_prompt, public_prompt
@@ -55,7 +55,8 @@ def describe_model(name: str, folder: Path, template: ChatTemplate | None = None
         conversation_tokens=template.tokens,
         missing=missing,
         shape=shape_of(network),
-        machine=machine_of(choose_device()),
+        machine=machine_of(choose_devices()),
+        group=group_of_machine(),
     )
 
 

@@ -14,7 +14,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoT
 
 from models_db.errors import EnvironmentProblem
 from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.devices import choose_device, use_threads
+from tasks.inference.catalogue.devices import choose_devices, use_threads
 from tasks.inference.catalogue.local_models import LocalModel, ModelFolderMissing
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import Kind, Model, ModelNotPulled, ModelSpec, UnsupportedModel, find
@@ -22,7 +22,7 @@ from tasks.inference.catalogue.silence_libraries import silence_libraries
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.network_shape import shape_of
 from tasks.inference.loading.probe_inputs import LONGEST_EXAMPLE, PUBLIC_TEXT
-from tasks.inference.loading.resource_requirements import require_memory
+from tasks.inference.loading.resource_requirements import layer_devices, require_memory
 from tasks.inference.loading.row_wise_modules import (
     is_mxfp4,
     require_possible_numbers,
@@ -70,23 +70,24 @@ def load(
 
     Args:
         name: a name of the registry, or `org/name@<commit>`.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`; or `cuda:A-B`, over which the layers are spread (`layer_layout`).
         precision: in what the layers compute. Files of bfloat16 are read as they are stored, where that is exact.
         segment: takes the weights of the first load, and gives their pages to those of other processes.
 
     Raises:
         UnknownModel, NoRevision, UnknownDevice: the request is wrong.
-        UnsupportedModel, PrecisionTooCoarse: the model cannot do the work.
+        UnsupportedModel, PrecisionTooCoarse, MoreDevicesThanLayers, LayersNotSpread: the model cannot do the work.
         ModelNotPulled, NoSafetensors, ModelChanged, UnreadableModel, DeviceMissing, PrecisionMissing, ModelTooLarge:
             this machine cannot.
     """
-    model, where = find(name), choose_device(device)
+    model, devices = find(name), choose_devices(device)
     use_threads()
     folder, record = located(model)
     digest = model_store.model_digest(name, folder, record)
     with _LOADING:
         described = require_supported(name, folder)
-        with require_memory(name, shape_of(described), where, precision):
+        shape = shape_of(described)
+        with require_memory(name, shape, devices, precision):
             dtype = type_to_read(described.config, folder, precision)
             network, tokenizer = read_network(name, folder, AutoModelForCausalLM, dtype)
             restore_constants(network)
@@ -96,10 +97,11 @@ def load(
                 name=name,
                 revision=model.revision,
                 digest=digest,
-                device=where,
+                device=devices[0],
                 precision=precision,
                 example=reference_tokens(tokenizer, PUBLIC_TEXT, LONGEST_EXAMPLE),
                 share=keep_private if segment is None else segment.join(),
+                layer_devices=layer_devices(shape, devices, precision) if len(devices) > 1 else (),
             )
         if segment is not None:
             segment.seal()

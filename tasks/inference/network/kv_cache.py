@@ -5,7 +5,9 @@ attention reads a view of the columns in use. The object is what transformers ca
 layers call `update` and nothing else.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -16,7 +18,7 @@ from tasks.inference.network.language_model import LanguageModel
 
 @dataclass(frozen=True, eq=False)
 class KeyValueCache:
-    """One key and one value tensor per layer, each [rows, key/value heads, columns, head size].
+    """One key and one value tensor per layer, each [rows, key/value heads, columns, head size], on the layer's device.
 
     Keys lie in memory the way their product with queries reads them, columns innermost. A pass sees whole multiples
     of ALIGNMENT columns; those that hold nothing of a row's own are masked.
@@ -28,46 +30,52 @@ class KeyValueCache:
     values: tuple[Tensor, ...]
 
     @classmethod
-    def allocate(cls, model: LanguageModel, rows: int, columns: int, *, layers: int | None = None) -> "KeyValueCache":
-        """Zeros for `rows` rows of `model`, of at least `columns` columns; `layers`: fewer than the model's."""
+    def allocate(
+        cls, model: LanguageModel, rows: int, columns: int, *, layers: Sequence[int] | None = None
+    ) -> "KeyValueCache":
+        """Zeros for `rows` rows of `model`, of at least `columns` columns; `layers`: which, by default all."""
         heads, size, columns = model.key_value_heads, model.head_size, aligned(columns)
+        devices = [model.device_of_layer(layer) for layer in (range(model.layers) if layers is None else layers)]
 
         def zeros(*shape: int) -> tuple[Tensor, ...]:
             each = (rows, heads, *shape)
-            number = model.layers if layers is None else layers
-            return tuple(torch.zeros(each, device=model.device, dtype=model.cache_dtype) for _ in range(number))
+            return tuple(torch.zeros(each, device=device, dtype=model.cache_dtype) for device in devices)
 
         return cls(tuple(key.transpose(2, 3) for key in zeros(size, columns)), zeros(columns, size))
 
     def copy_columns(self, source: "KeyValueCache", rows: Tensor, columns: int) -> None:
         """Start every row r with the first `columns` columns of row `rows[r]` of `source`; rows: int64."""
+        rows_on = cache(rows.to)  # once for each device
         for mine, theirs in self._beside(source):
-            mine[:, :, :columns] = theirs[rows, :, :columns]
+            mine[:, :, :columns] = theirs[rows_on(mine.device), :, :columns]
 
     def put(self, slots: Tensor, start: int, source: "KeyValueCache", rows: Tensor, columns: slice) -> None:
         """Copy `columns` of the rows `rows` of `source` to the columns from `start` on of the rows `slots`."""
         stop = start + columns.stop - columns.start
+        slots_on, rows_on = cache(slots.to), cache(rows.to)
         for mine, theirs in self._beside(source):
-            mine[slots, :, start:stop] = theirs[rows, :, columns]
+            mine[slots_on(mine.device), :, start:stop] = theirs[rows_on(mine.device), :, columns]
 
     def take_over(self, slots: Tensor, source: "KeyValueCache", rows: Tensor) -> None:
         """Copy whole rows of a cache of the same length."""
+        slots_on, rows_on = cache(slots.to), cache(rows.to)
         for mine, theirs in self._beside(source):
-            mine[slots] = theirs[rows]
+            mine[slots_on(mine.device)] = theirs[rows_on(mine.device)]
 
     def clear(self, slots: Tensor | None = None) -> None:
         """Set all rows, or those in `slots`, to zero: no value of an earlier row, NaN above all, may reach the next."""
+        slots_on = None if slots is None else cache(slots.to)
         for mine in self.keys + self.values:
-            if slots is None:
+            if slots_on is None:
                 mine.zero_()
             else:
-                mine[slots] = 0.0
+                mine[slots_on(mine.device)] = 0.0
 
     def window(self, rows: slice, start: int | Tensor, visible_columns: int | None = None) -> "CacheWindow":
         """Return the part of a pass over `rows` that writes from column `start` on.
 
         Args:
-            start: int64 [1] on the cache's device for a pass over one token of each row, which then may be recorded
+            start: int64 [1] on the model's device for a pass over one token of each row, which then may be recorded
                 and replayed for another column.
             visible_columns: it reads the first so many columns; if not given, all up to those it writes, or all.
         """
@@ -85,6 +93,7 @@ class CacheWindow:
     rows: slice
     start: int | Tensor
     visible_columns: int | None
+    _starts: dict[torch.device, Tensor] = field(default_factory=dict)
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         """Write [R, heads, Q, head size] at this pass's columns; return views of the columns it reads."""
@@ -92,13 +101,19 @@ class CacheWindow:
         visible = self.visible_columns
         if isinstance(self.start, Tensor):
             for held, new in zip(stored, (keys, values), strict=True):
-                held.index_copy_(2, self.start, new.to(held.dtype))
+                held.index_copy_(2, self._on(held.device, self.start), new.to(held.dtype))
         else:
             stop = self.start + keys.shape[2]
             visible = aligned(stop) if visible is None else visible
             for held, new in zip(stored, (keys, values), strict=True):
                 held[:, :, self.start : stop] = new
         return stored[0][:, :, :visible], stored[1][:, :, :visible]
+
+    def _on(self, device: torch.device, start: Tensor) -> Tensor:
+        """Return `start` on the device of a layer, to which it moves once for each pass."""
+        if device not in self._starts:
+            self._starts[device] = start.to(device)
+        return self._starts[device]
 
     def newest(self, queries: int) -> int | Tensor:
         """Return the column of the last of `queries` tokens; int64 [1] where `start` is."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from tasks.inference.catalogue.devices import name_of
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.kernels.dense_linear import DenseLinear, linear, linear_of_chosen
 from tasks.inference.kernels.kernel_order import PLAIN, KernelName, KernelOrder
@@ -26,7 +27,7 @@ class Cache(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LanguageModel:
-    """A decoder, its head and its tokenizer on one device.
+    """A decoder, its head and its tokenizer, on one device; or with its layers spread over several devices.
 
     Attributes:
         name, revision: what was asked for and which version it is.
@@ -37,6 +38,8 @@ class LanguageModel:
         precision: of the decoder's layers.
         soft_tokens: [S, D] in the type of the embeddings, or None: what the token ids V..V+S-1 stand for.
         tokenizer: transformers' tokenizer.
+        device: of everything but the layers: tokens, masks, hidden states and logits.
+        layer_devices: the device of each layer, of its keys and values too; empty: all are on `device`.
         stop_tokens: every token id that ends a text, ascending.
         layers, heads, key_value_heads, head_size: shape of attention and of the key/value cache.
         positions: the longest context, in tokens, that the decoder's tables of angles are for.
@@ -73,6 +76,21 @@ class LanguageModel:
     logit_factor: float = 1.0
     logit_cap: float | None = None
     kernel_order: KernelOrder = field(default_factory=lambda: KernelOrder((PLAIN,)))
+    layer_devices: tuple[torch.device, ...] = ()
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """Every device that computes in a pass, once each, `device` first; more than one where layers are spread."""
+        return tuple(dict.fromkeys((self.device, *self.layer_devices)))
+
+    @property
+    def device_name(self) -> str:
+        """Name of the device, or of the devices over which layers are spread."""
+        return name_of(self.devices)
+
+    def device_of_layer(self, layer: int) -> torch.device:
+        """Return the device of a layer, counted from 0, and of its keys and values."""
+        return self.layer_devices[layer] if self.layer_devices else self.device
 
     @property
     def cache_dtype(self) -> torch.dtype:
@@ -162,7 +180,8 @@ class LanguageModel:
             LayersNotFound: the decoder's layers cannot be told from its other parts.
             ValueError: it has fewer layers.
         """
-        return replace(self, decoder=first_layers(self.decoder, layer), layers=layer)
+        decoder = first_layers(self.decoder, layer)
+        return replace(self, decoder=decoder, layers=layer, layer_devices=self.layer_devices[:layer])
 
     def steered(self, layer: int, vector: Tensor) -> Self:
         """Return this model with `vector` added to the residual stream behind its first `layer` layers, at every token.
@@ -216,7 +235,7 @@ class LanguageModel:
             use_cache=True,
         )
         states: Tensor = output.last_hidden_state
-        return states.float()
+        return states.float().to(self.device)  # already there, but for `until_layer` where layers are spread
 
     def _masks(self, bias: Tensor, cache: Cache) -> Tensor | dict[str, Tensor]:
         """Return the masks that transformers' layers add to their scores; one per kind of layer if kinds differ.

@@ -60,7 +60,9 @@ def quantise_layers(
     ranges: Mapping[nn.Module, Tensor] | None = None,
     share: Share = keep_private,
 ) -> None:
-    """Give every linear layer inside `network` the weights of `precision`, in place, on `device`.
+    """Give every linear layer inside `network` the weights of `precision`, in place, as `device` multiplies them.
+
+    The network stays where it is.
 
     Args:
         network: in float32, or in bfloat16 where `precision` is another than float32.
@@ -84,7 +86,6 @@ def quantise_layers(
         _replace(network, _then_shared(WidenedLinear if widen else PackedLinear, share))
     else:
         _replace(network, DenseLinear)
-    network.to(device)
 
 
 def _replace(network: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> None:

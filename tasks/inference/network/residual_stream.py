@@ -57,7 +57,7 @@ def with_addition(decoder: nn.Module, layers: int, vector: Tensor) -> nn.Module:
     """Return a decoder that adds `vector` to the residual stream behind its first `layers` layers, at every token.
 
     Args:
-        vector: [D], on the decoder's device; added in the type of the stream.
+        vector: [D], added in the type of the stream and on its device.
 
     Raises:
         LayersNotFound, ValueError: as `first_layers`.
@@ -66,8 +66,8 @@ def with_addition(decoder: nn.Module, layers: int, vector: Tensor) -> nn.Module:
 
     def add(module: nn.Module, read: Any, output: Any) -> Any:
         if isinstance(output, tuple):
-            return (output[0] + vector.to(output[0].dtype), *output[1:])
-        return output + vector.to(output.dtype)
+            return (output[0] + vector.to(output[0]), *output[1:])
+        return output + vector.to(output)
 
     layer = _hooked(every[layers - 1], add)
     return with_modules(decoder, {name: nn.ModuleList([*every[: layers - 1], layer, *every[layers:]])})
@@ -83,17 +83,23 @@ def _hooked(module: nn.Module, hook: Callable[[nn.Module, Any, Any], Any]) -> nn
 
 def _layers_of(decoder: nn.Module, layers: int) -> tuple[str, list[nn.Module]]:
     """Return the name of the list of layers, and the layers."""
+    every = list_of_layers(decoder)
+    if every is None:
+        raise LayersNotFound(type(decoder).__name__)
+    if not 1 <= layers <= len(every):
+        raise ValueError(f"the decoder has {len(every)} layers, not {layers}")
+    return next(name for name, module in decoder.named_modules() if module is every), list(every)
+
+
+def list_of_layers(decoder: nn.Module) -> nn.ModuleList | None:
+    """Return the list of a decoder's layers; None if it cannot be told from the decoder's other parts."""
     count = getattr(getattr(decoder, "config", None), "num_hidden_layers", None)
     lists = [
-        (name, list(module))
+        module
         for name, module in decoder.named_modules()
         if isinstance(module, nn.ModuleList) and name.count(".") < 2 and len(module) == count
     ]
-    if len(lists) != 1:
-        raise LayersNotFound(type(decoder).__name__)
-    if not 1 <= layers <= len(lists[0][1]):
-        raise ValueError(f"the decoder has {len(lists[0][1])} layers, not {layers}")
-    return lists[0]
+    return lists[0] if len(lists) == 1 else None
 
 
 class LayersNotFound(UsageError):

@@ -338,6 +338,7 @@ def test_sizes_of_the_roofline_are_those_of_the_networks(bench: dict[str, Module
         assert shape.head_parameters == found.head_parameters
         assert shape.column_bytes == found.column_bytes("bfloat16")
         assert shape.weight_bytes == found.weight_bytes("bfloat16", packed=False)
+        assert shape.home_bytes == found.home_bytes("bfloat16")
 
 
 def test_the_roofline_takes_the_longer_of_two_times(bench: dict[str, ModuleType]) -> None:

@@ -100,7 +100,7 @@ def test_an_attempt_that_goes_on_keeps_the_split() -> None:
 
 def test_the_corpus_is_split_by_the_split_of_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever reads units has the attempt's own split, and no other."""
-    parts = ("external_backend", "require_tools", "load_values", "_open_corpus", "heartbeat", "choose_device")
+    parts = ("external_backend", "require_tools", "load_values", "_open_corpus", "heartbeat")
     for part in parts:
         monkeypatch.setattr(flows.releases.execute, part, lambda *args, **named: "outside")
     splits = [split("a" * 64, number) for number in (1, 2)]

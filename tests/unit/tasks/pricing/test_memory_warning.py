@@ -31,7 +31,9 @@ SHAPE = NetworkShape(
 
 
 def check_on(memory: int | None, **changes: Any) -> ModelCheck:
-    machine = Machine(device="cuda", accelerator_memory=memory, packed=False, widened=False, **changes)
+    machine = Machine(
+        device="cuda", accelerators=() if memory is None else (memory,), packed=False, widened=False, **changes
+    )
     return ModelCheck(name="large", shape=SHAPE, machine=machine)
 
 
@@ -71,6 +73,44 @@ def test_the_verdict_counts_the_precisions_of_the_device_alone() -> None:
     assert check.verdict.startswith("usable, but not on this machine (cuda): needs 13")
     assert check.verdict.endswith("GiB in bfloat16, has 100.0 GiB")
     assert not check.fits_here
+
+
+def with_group(check: ModelCheck, *memories: int) -> ModelCheck:
+    name = f"cuda:0-{len(memories) - 1}"
+    group = Machine(device=name, accelerators=memories, packed=False, widened=False, precisions=("float32", "bfloat16"))
+    return check.model_copy(update={"group": group})
+
+
+def test_a_model_that_fits_on_all_devices_together_is_told_where() -> None:
+    """Some 143 GB of weights in bfloat16 and 278 in float32, on devices of 80 GiB."""
+    check = with_group(check_on(80 * GIB, precisions=("float32", "bfloat16")), *[80 * GIB] * 4)
+    assert check.verdict.startswith("usable, but not on this machine (cuda): needs 13")
+    assert check.verdict.endswith("has 80.0 GiB; with its layers spread it fits: --device cuda:0-3")
+    assert check.fits_here
+    assert check.verdict_on(check.group, RowSizes()) == "usable"
+    warning = memory_warning(check, {"precision": "bfloat16", "references": 7})
+    assert warning is not None
+    assert warning.endswith("With its layers spread over all GPUs of that machine it fits (`--device cuda:0-3`).")
+    two = with_group(check_on(60 * GIB, precisions=("float32", "bfloat16")), 60 * GIB, 60 * GIB)
+    assert "has 60.0 GiB; cuda:0-1 have 1" in two.verdict
+    assert not two.fits_here
+    assert two.verdict_on(two.group, RowSizes()).startswith("usable, but not on this machine (cuda:0-1): needs 13")
+    warning = memory_warning(two, {"precision": "bfloat16"})
+    assert warning is not None
+    assert "Another machine may have more" in warning
+
+
+def test_a_group_in_another_precision_is_not_proposed() -> None:
+    check = with_group(check_on(80 * GIB), *[80 * GIB] * 2)
+    assert check.group is not None
+    coarse = check.model_copy(update={"group": check.group.model_copy(update={"precisions": ("bfloat16",)})})
+    assert not coarse.group_for(RowSizes(), ["float32"])
+    assert coarse.group_for(RowSizes(), ["bfloat16"])
+
+
+def test_a_group_of_more_devices_than_layers_holds_nothing() -> None:
+    check = with_group(check_on(80 * GIB), *[80 * GIB] * 81)
+    assert not check.group_for(RowSizes(), ["bfloat16"])
 
 
 @pytest.mark.parametrize("value", [True, "7", -1, None, 7.0])

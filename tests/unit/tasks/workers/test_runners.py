@@ -1,5 +1,6 @@
 """Workers of every kind: what they ask is answered, what goes wrong has a name, and they end when they should."""
 
+import ast
 import os
 import secrets
 import socket
@@ -213,15 +214,15 @@ ray.util = SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
 ray.init = ray.kill = ray.shutdown = lambda *given, **options: None
 ray.remote, ray.get, ray.wait = remote, lambda said: b"", lambda ready, **options: (ready, [])
 for address in ("10.0.0.7:6379", None):
-    for device in ("cuda", "cpu"):
-        with open_runner(WorkerBackend("ray", address), 2, Path(sys.argv[1]), device) as runner:
+    for gpus in (1, 4, 0):
+        with open_runner(WorkerBackend("ray", address), 2, Path(sys.argv[1]), gpus) as runner:
             runner.start([bodies.exact, bodies.exact])
 """
 
 
-def test_workers_of_a_ray_cluster_ask_for_a_gpu_each(tmp_path: Path) -> None:
-    """On this machine they are told which GPU is theirs, and may share it (`Workers.on`)."""
-    assert _in_a_process_of_its_own(OPTIONS, str(tmp_path)) == ["1", "0", "0", "0"]
+def test_workers_of_a_ray_cluster_ask_for_their_gpus(tmp_path: Path) -> None:
+    """On this machine they are told which GPUs are theirs, and may share one (`Workers.on`)."""
+    assert _in_a_process_of_its_own(OPTIONS, str(tmp_path)) == ["1", "4", "0", "0", "0", "0"]
 
 
 def _in_a_process_of_its_own(script: str, *arguments: str) -> list[str]:
@@ -273,6 +274,37 @@ except NoGpus as refused:
     print(refused.exit_code, refused.message)
 runner.close()
 """
+
+
+GROUPS_OF_GPUS = """
+import os
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+import ray
+from tasks.workers import ray_backend
+from tasks.workers.errors import NoGpus
+from tests import bodies
+
+real = ray.init
+ray_backend.ray.init = lambda **options: real(**options | {"num_gpus": 4})
+runner = ray_backend.RayRunner(None, 3, gpus=2)
+with runner.start([bodies.gpus_seen] * 2) as crew:
+    print(sorted(crew.serve(lambda number, what: None)))
+ray_backend.BEGIN_S = 5
+try:
+    runner.start([bodies.gpus_seen] * 3)
+except NoGpus as refused:
+    print(refused.message)
+runner.close()
+"""
+
+
+@pytest.mark.slow
+def test_ray_shows_each_worker_a_group_of_gpus_that_no_other_has() -> None:
+    seen, refusal = _in_a_process_of_its_own(GROUPS_OF_GPUS)
+    groups = [set(each.split(",")) for each in ast.literal_eval(seen)]
+    assert [len(group) for group in groups] == [2, 2]
+    assert set.union(*groups) == {"0", "1", "2", "3"}
+    assert refusal == "The ray cluster has fewer than 6 free GPUs, 2 on one machine for each worker."
 
 
 @pytest.mark.slow

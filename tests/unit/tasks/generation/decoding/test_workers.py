@@ -22,10 +22,12 @@ from tasks.generation.decoding.workers import Workers
 from tasks.generation.private_decoding.baselines import PublicOnly
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction
+from tasks.inference.catalogue.devices import GroupNotDivisible
 from tasks.inference.embeddings.worker_environment import WorkerSpec
 from tasks.inference.network.language_model import LanguageModel
 from tasks.values.generated import Generated
 from tasks.workers.pool import WorkerDied
+from tasks.workers.threads import ThreadRunner
 from tests.support import PATIENCE
 from tests.tiny_model import load_tiny, load_tiny_that_ends
 from tests.unit.tasks.generation.asking import ask, ink
@@ -305,8 +307,25 @@ def test_workers_are_dealt_out_to_all_accelerators(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**33, 2**34))
     found = [(place.device, place.memory) for place in Workers.on(partial(load_tiny, "tiny"), "auto", 3).places]
-    assert found == [("cuda:0", 2**31), ("cuda:1", 2**32), ("cuda:0", 2**31)]
+    assert found == [("cuda:0", 3 * 2**30), ("cuda:1", None), ("cuda:0", 3 * 2**30)]  # None: it measures its own device
+    monkeypatch.setenv("ALMONER_MEMORY", "1000")
+    found = [(place.device, place.memory) for place in Workers.on(partial(load_tiny, "tiny"), "auto", 2).places]
+    assert found == [("cuda:0", 1000), ("cuda:1", 1000)]
     assert [place.device for place in Workers.on(partial(load_tiny, "tiny"), "cuda:1", 2).places] == ["cuda:1"] * 2
+
+
+def test_a_group_of_devices_is_divided_among_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ALMONER_MEMORY", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    places = Workers.on(partial(load_tiny, "tiny"), "cuda:0-7", 2).places
+    assert [(place.device, place.memory) for place in places] == [("cuda:0-3", None), ("cuda:4-7", None)]
+    for count in (3, 16):
+        with pytest.raises(GroupNotDivisible, match=f"among {count} workers"):
+            Workers.on(partial(load_tiny, "tiny"), "cuda:0-7", count)
+    elsewhere = ThreadRunner()
+    elsewhere.elsewhere = True
+    places = Workers.on(partial(load_tiny, "tiny"), "cuda:0-3", 2, elsewhere).places
+    assert [place.device for place in places] == ["cuda:0-3", "cuda:0-3"]  # each worker's own, on its machine
 
 
 @pytest.mark.slow

@@ -7,7 +7,19 @@ import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it s
 import pytest
 import torch
 
-from tasks.inference.catalogue.devices import BadThreads, DeviceMissing, UnknownDevice, choose_device, use_threads
+from tasks.inference.catalogue.devices import (
+    BadThreads,
+    DeviceMissing,
+    GroupNotDivisible,
+    OneDeviceNeeded,
+    UnknownDevice,
+    choose_device,
+    choose_devices,
+    devices_for,
+    every_accelerator,
+    name_of,
+    use_threads,
+)
 from tasks.inference.embeddings import encoder
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.loading import adopt
@@ -22,10 +34,17 @@ def test_auto_is_the_accelerator_if_there_is_one(monkeypatch: pytest.MonkeyPatch
     assert choose_device("auto") == torch.device("cuda")
 
 
-@pytest.mark.parametrize("name", ["gpu", "", "cpu:1", "cuda:", "cuda:x", "cuda:-1", "mps"])
-def test_unknown_devices(name: str) -> None:
-    with pytest.raises(UnknownDevice):
-        choose_device(name)
+NAMELESS = ("gpu", "", "cpu:1", "cuda:", "cuda:x", "cuda:-1", "mps", "cuda:1-1", "cuda:2-1", "cuda:1-", "cuda:0-1-2",
+            "cuda:0-1 ", "cpu:0-1", "cuda:0,1", "cuda:٠-١")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMELESS)
+def test_unknown_devices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    for choose in (choose_device, choose_devices):
+        with pytest.raises(UnknownDevice) as refusal:
+            choose(name)
+        assert "cuda:A-B" in refusal.value.advice
 
 
 def test_devices_this_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +55,44 @@ def test_devices_this_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(DeviceMissing):
         choose_device("cuda")
+
+
+def test_a_group_is_some_devices_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    group = tuple(torch.device("cuda", number) for number in (1, 2, 3))
+    assert choose_devices("cuda:1-3") == group
+    assert choose_devices("cuda:2") == (torch.device("cuda:2"),)
+    assert name_of(group) == "cuda:1-3"
+    assert name_of(group[:1]) == "cuda:1"
+    assert name_of([group[0], group[2]]) == "cuda:1, cuda:3"
+    assert name_of([torch.device("cpu"), *group]) == "cpu, cuda:1, cuda:2, cuda:3"
+    with pytest.raises(DeviceMissing, match="cuda:1-4"):
+        choose_devices("cuda:1-4")
+    with pytest.raises(OneDeviceNeeded, match="only the layers of a language model"):
+        choose_device("cuda:1-3")
+
+
+def test_all_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert every_accelerator() == ()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert name_of(every_accelerator()) == "cuda:0-1"
+
+
+def test_processes_get_devices_in_turn_or_parts_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert devices_for("auto", 5) == ["cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:0"]
+    assert devices_for("cpu", 2) == ["cpu", "cpu"]
+    assert devices_for("cuda:3", 2) == ["cuda:3", "cuda:3"]
+    assert devices_for("cuda:0-3", 1) == ["cuda:0-3"]
+    assert devices_for("cuda:0-3", 2) == ["cuda:0-1", "cuda:2-3"]
+    assert devices_for("cuda:1-2", 2) == ["cuda:1", "cuda:2"]
+    for count in (3, 5, 8):
+        with pytest.raises(GroupNotDivisible) as refusal:
+            devices_for("cuda:0-3", count)
+        assert refusal.value.facts == {"device": "cuda:0-3", "devices": 4, "workers": count}
 
 
 def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:

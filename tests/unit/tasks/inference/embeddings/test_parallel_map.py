@@ -4,12 +4,20 @@ import random
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tasks.corpus.shards import shard_of_text
 from tasks.inference.embeddings.parallel_map import PIECE, ParallelMap
-from tasks.inference.embeddings.worker_environment import MemoryShare, WorkerDiffers, WorkerEnvironment, shared
+from tasks.inference.embeddings.worker_environment import (
+    MemoryShare,
+    WorkerDiffers,
+    WorkerEnvironment,
+    room_here,
+    shared,
+)
 from tasks.workers.shard_map import TextShards
 from tasks.workers.threads import ThreadRunner
 from tests import bodies
@@ -60,7 +68,22 @@ def test_a_worker_with_anything_else_is_refused_before_it_is_told_a_text(part: s
 
 
 def test_workers_of_one_machine_share_what_each_has_found() -> None:
-    first, second = MemoryShare("one", "cuda:0", 8, 4), MemoryShare("two", "cpu", 6, 3)
-    assert shared([first, second, second]) == [first, MemoryShare("two", "cpu", 3, 1), MemoryShare("two", "cpu", 3, 1)]
-    other = replace(first, device="cuda:1")
+    first, second = MemoryShare("one", ("GPU a",), 8, 4), MemoryShare("two", ("cpu",), 6, 3)
+    assert shared([first, second, second]) == [first, *[MemoryShare("two", ("cpu",), 3, 1)] * 2]
+    other = replace(first, devices=("GPU b",))
     assert shared([first, other]) == [replace(first, threads=2), replace(other, threads=2)]
+    both = replace(first, devices=("GPU a", "GPU b"))
+    assert [share.memory for share in shared([first, both, other])] == [4, 2, 4]
+    assert [share.memory for share in shared([first, replace(first, host="two")])] == [8, 8]
+
+
+def test_two_workers_that_call_their_gpu_cuda_0_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a Ray cluster, which shows each worker a GPU of its own."""
+    device = torch.device("cuda", 0)
+    shares = []
+    for uuid in ("3f1c", "77aa"):
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, uuid=uuid: SimpleNamespace(uuid=uuid))
+        shares.append(room_here((device,) * 3, 1000, 2))
+    assert [share.devices for share in shares] == [("GPU 3f1c",), ("GPU 77aa",)]
+    assert [share.memory for share in shared(shares)] == [1000, 1000]
+    assert room_here((torch.device("cpu"),) * 3, 1000, 2).devices == ("cpu",)

@@ -226,10 +226,10 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_read(stored: Path, mo
 )
 def test_memory_that_runs_out_while_a_model_is_loaded(error: Exception) -> None:
     shape = shape_of(tiny_network())
-    with pytest.raises(ModelTooLarge) as refusal, require_memory("tiny", shape, CPU, "float32"):
+    with pytest.raises(ModelTooLarge) as refusal, require_memory("tiny", shape, [CPU], "float32"):
         raise error
     assert refusal.value.__cause__ is error
-    with pytest.raises(ZeroDivisionError), require_memory("tiny", shape, CPU, "float32"):
+    with pytest.raises(ZeroDivisionError), require_memory("tiny", shape, [CPU], "float32"):
         raise ZeroDivisionError
 
 
