@@ -10,10 +10,10 @@ follow each other:
     layers      2 P bytes; 2 P operations a row            P numbers in linear layers, bfloat16; once for G rows, once
                                                            for G B
     attention   keys and values of all columns seen        G B rows of references, G public ones
-    heads       4 D bytes and 2 D operations a column      float32; V columns for G rows; min(V, G candidates) for G B
+    heads       4 D bytes and 2 D operations a number      float32; V columns for G rows; G B rows of the candidates of
+                                                           their own, which are read, written and read again
 
-The host launches kernels ahead of the device, so a step takes at least the launches' time: what CUDA graphs would take
-away. No torch: sizes follow from published shapes (tests compare them with transformers').
+No torch: sizes follow from published shapes (tests compare them with transformers').
 """
 
 import json
@@ -88,7 +88,6 @@ class Accelerator:
         memory: bytes; of several devices those that a model may take in all, with its layers spread over them.
         bandwidth: bytes a second of one device.
         bfloat16, float32: operations a second in products of one device.
-        launch: seconds of the host for one kernel; 0 with CUDA graphs.
     """
 
     name: str
@@ -96,17 +95,13 @@ class Accelerator:
     bandwidth: float
     bfloat16: float
     float32: float
-    launch: float = 0.0
 
 
-H100: Final = Accelerator("H100", 80e9, 3.35e12 * 0.7, 989e12 * 0.6, 67e12 * 0.6, 15e-6)
-"""H100 SXM5: NVIDIA's data sheet (80 GB, 3.35 TB/s, 989 and 67 TFLOP/s dense), of which products reach 60 % and
-memory 70 %; 15 microseconds of Python for a launch, as counted operations and their times on a CPU suggest."""
-LAUNCHES_A_LAYER: Final = 45
-"""Operations of one layer in one pass that are no views, counted on the CPU."""
+H100: Final = Accelerator("H100", 80e9, 2.97e12, 783e12, 51.6e12)
+"""H100 SXM5, 80 GB: bandwidth and products as `environment` measured them: not those of the data sheet."""
 CANDIDATES: Final = 256
 """Columns of a generation's candidates: the smallest width of `candidate_head`."""
-MEMORY_SHARE: Final = 0.5
+MEMORY_SHARE: Final = 0.75
 """Of what the weights leave free: `engine.memory` takes it for keys and values."""
 
 
@@ -144,33 +139,26 @@ def generations_that_fit(shape: Shape, device: Accelerator, work: Work) -> int:
 def parts_of_step(shape: Shape, device: Accelerator, work: Work, generations: int, drawn: float) -> dict[str, float]:
     """Seconds of a step's parts on the device after `drawn` tokens."""
     private = generations * work.references
-    columns = min(shape.vocabulary, generations * CANDIDATES)
 
     def layers(rows: int) -> float:
         parameters = shape.linear_parameters
         return max(2 * parameters / device.bandwidth, 2 * parameters * rows / device.bfloat16)
 
-    def head(rows: int, columns: int) -> float:
-        numbers = shape.hidden * columns
-        return max(4 * numbers / device.bandwidth, 2 * numbers * rows / device.float32)
+    head = shape.hidden * shape.vocabulary
+    gathered = private * CANDIDATES * shape.hidden
 
     return {
         "layers, public rows": layers(generations),
         "layers, private rows": layers(private) if private else 0.0,
         "attention": shape.column_bytes * work.columns(drawn) * generations / device.bandwidth,
-        "heads": head(generations, shape.vocabulary) + (head(private, columns) if private else 0.0),
+        "head": max(4 * head / device.bandwidth, 2 * head * generations / device.float32),
+        "candidates": max(12 * gathered / device.bandwidth, 2 * gathered / device.float32),
     }
-
-
-def launches_of_step(shape: Shape, passes: int = 2) -> int:
-    """Return about how many kernels a step launches."""
-    return passes * LAUNCHES_A_LAYER * shape.layers
 
 
 def step_seconds(shape: Shape, device: Accelerator, work: Work, generations: int) -> float:
     """Return the seconds of a step in the middle of the texts."""
-    parts = parts_of_step(shape, device, work, generations, work.new_tokens / 2)
-    return max(sum(parts.values()), launches_of_step(shape) * device.launch)
+    return sum(parts_of_step(shape, device, work, generations, work.new_tokens / 2).values())
 
 
 def prompt_seconds(shape: Shape, device: Accelerator, work: Work, generations: int) -> float:
@@ -183,13 +171,6 @@ def tokens_a_second(shape: Shape, device: Accelerator, work: Work, generations: 
     seconds = prompt_seconds(shape, device, work, generations)
     seconds += work.new_tokens * step_seconds(shape, device, work, generations)
     return generations * work.new_tokens / seconds
-
-
-def loop_tokens_a_second(shape: Shape, device: Accelerator, work: Work) -> float:
-    """Return those of a plain loop: one generation after the other, one pass over all its rows a token."""
-    parts = parts_of_step(shape, device, work, 1, work.new_tokens / 2)
-    seconds = max(sum(parts.values()) - parts["layers, public rows"], launches_of_step(shape, 1) * device.launch)
-    return work.new_tokens / (prompt_seconds(shape, device, work, 1) + work.new_tokens * seconds)
 
 
 def measured(folder: Path) -> Accelerator | None:
@@ -229,26 +210,21 @@ def spread(shape: Shape, count: int) -> Accelerator:
 
 
 def capacity_row(shape: Shape, device: Accelerator, work: Work) -> str:
-    """Return a row: as the engine launches now, and with its launches in CUDA graphs."""
+    """Return a row."""
     count = generations_that_fit(shape, device, work)
     begin = f"| {shape.name} | {device.name} | {work.references} |"
     if count == 0:
         weights = f"weights take {shape.weight_bytes / 1e9:.0f} of {device.memory / 1e9:.0f} GB"
-        return f"{begin} 0 | {weights} | | | | |"
-    graphs = replace(device, launch=0.0)
-    now, then = (tokens_a_second(shape, one, work, count) for one in (device, graphs))
-    loop = loop_tokens_a_second(shape, device, work)
-    releases = SECONDS_A_DAY * now / (work.texts * work.new_tokens)
-    steps = " | ".join(f"{step_seconds(shape, one, work, count) * 1000:.0f}" for one in (device, graphs))
-    return f"{begin} {count} | {steps} | {now:,.0f} | {then:,.0f} | {now / loop:.0f} | {releases:,.0f} |"
+        return f"{begin} 0 | {weights} | | |"
+    rate = tokens_a_second(shape, device, work, count)
+    releases = SECONDS_A_DAY * rate / (work.texts * work.new_tokens)
+    step = step_seconds(shape, device, work, count) * 1000
+    return f"{begin} {count} | {step:.0f} | {rate:,.0f} | {releases:,.0f} |"
 
 
-HEAD: Final = (
-    "| model | device | references | generations at once | ms of a step | with graphs | tokens/s | with graphs "
-    "| of a plain loop | releases a day |"
-)
+HEAD: Final = "| model | device | references | generations at once | ms of a step | tokens/s | releases a day |"
 
 if __name__ == "__main__":
     print(HEAD)
-    print("| --- | --- |" + " --- |" * 8)
+    print("| --- | --- |" + " --- |" * 5)
     print("\n".join(capacity_rows()))

@@ -144,6 +144,13 @@ def test_tests_are_counted(bench: dict[str, ModuleType], tmp_path: Path) -> None
     file.write_text(RESULTS.replace('<failure message="assert 1 == 2&#10;more"/>', ""))
     assert counts(file, on_device=False)["passed"] is True
     assert counts(file, on_device=True)["passed"] is False  # skipped, though there is a device
+    file.write_text(
+        RESULTS.split('<testcase name="b">')[0]
+        + """<testcase name="c"><skipped
+        message="needs two CUDA devices of one kind; this machine has 1"/></testcase></testsuite></testsuites>"""
+    )
+    found = counts(file, on_device=True)
+    assert (found["passed"], found["tests that were skipped"], found["tests that need two devices"]) == (True, 0, 1)
     file.write_text("<testsuites><testsuite/></testsuites>")
     assert counts(file, on_device=False)["passed"] is False
 
@@ -352,16 +359,15 @@ def test_the_roofline_takes_the_longer_of_two_times(bench: dict[str, ModuleType]
     columns = 2 * (1 + 4 + 3) + 1 + 3
     assert parts["layers, public rows"] == parts["layers, private rows"] == 14
     assert parts["attention"] == 4 * columns * 5
-    assert parts["heads"] == 4 * 3 + 4 * 3
+    assert (parts["head"], parts["candidates"]) == (4 * 3, 12 * 10 * roofline.CANDIDATES)
     slow_products = roofline.Accelerator("products", 1e3, 1e9, 1.0, 2.0)
     parts = roofline.parts_of_step(shape, slow_products, work, 5, 3)
     assert parts["layers, public rows"] == 14 * 5
     assert parts["layers, private rows"] == 14 * 10
-    assert parts["heads"] == 2 * 3 * 5 / 2 + 2 * 3 * 10 / 2
-    launches = replace(slow_memory, launch=1e9)
-    assert roofline.step_seconds(shape, launches, work, 5) == 90e9
+    assert (parts["head"], parts["candidates"]) == (2 * 3 * 5 / 2, 2 * 10 * roofline.CANDIDATES / 2)
+    assert roofline.step_seconds(shape, slow_products, work, 5) == sum(parts.values())
     fit = roofline.generations_that_fit(shape, roofline.Accelerator("", 1100.0, 1, 1, 1), work)
-    assert fit == int((1100 - shape.weight_bytes) / 2 / (4 * work.columns(6)))
+    assert fit == int((1100 - shape.weight_bytes) * 0.75 / (4 * work.columns(6)))
     assert roofline.generations_that_fit(shape, roofline.Accelerator("", 1.0, 1, 1, 1), work) == 0
 
 

@@ -16,7 +16,6 @@ from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.registry import ModelSpec, find, list_models
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
-from tests.support import require
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.inference.families import adopted
 
@@ -83,6 +82,8 @@ def tiny() -> Twins:
 def real() -> LanguageModel:
     """The offline model that everything else uses."""
     installed = any(model.name == REAL and model.installed for model in list_models())
+    from tests.support import require  # needs more than a GPU kit has, which reads other parts of this module
+
     require(installed, f"the model is not pulled: almoner models pull {REAL}")
     return load(REAL, "cpu")
 
