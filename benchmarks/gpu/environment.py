@@ -13,6 +13,7 @@ import torch
 from benchmarks.gpu.networks import synchronise
 from benchmarks.gpu.requirements import installed, packages
 from benchmarks.gpu.section import Bench
+from tasks.inference.catalogue.devices import use_full_precision
 
 _TF32_ERROR = 2.0**-11
 """Relative rounding of an input in TF32, which has 10 bits behind the point; float32 has 2^-24."""
@@ -21,7 +22,8 @@ _BFLOAT16_ERROR = 2.0**-8
 
 
 def measure(bench: Bench) -> None:
-    """All rows of the section."""
+    """All rows of the section, in the settings in which models are computed."""
+    use_full_precision()
     bench.row("versions", _versions)
     bench.row("settings", _settings)
     if bench.device.startswith("cuda"):
