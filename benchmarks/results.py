@@ -17,7 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import clustering, facts, foreign_references, label_rule, outlines, steering
+from benchmarks import clustering, contamination, facts, foreign_references, label_rule, outlines, steering
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
 from benchmarks.external_models import figures as api_figures
@@ -91,6 +91,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     "keywords": {
         "selection": lambda: keyword_selection.table(lines("keyword_selection")),
     },
+    "metrics": {"contamination": lambda: contamination.table(lines("contamination"))},
     "steering-vectors": {"releases": lambda: steering.table(lines("steering"))},
     "summaries": {
         "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),
@@ -100,6 +101,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "kl": _utility("kl", next_tokens.USUAL_CANDIDATES, PUBLIC, SINGLE),
         "kl-vocabulary": _utility("kl", 0, PUBLIC, SINGLE),
         "loss": _utility("loss", next_tokens.USUAL_CANDIDATES, SINGLE, MEAN),
+        "compute": lambda: next_tokens.compute_table(measured("utility")),
         "rows-saved": lambda: next_tokens.savings_table(measured("utility")),
         "another-corpus": lambda: foreign_references.table(measured("utility"), measured("foreign_references")),
         "free-tokens": lambda: free_tokens.table(lines("free_tokens")),

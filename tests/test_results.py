@@ -19,6 +19,7 @@ NO_RESULTS = {
     "in-context": 1,
     "keyphrases": 4,
     "keywords": 4,
+    "metrics": 4,
     "records": 1,
     "steering-vectors": 3,
     "summaries": 6,

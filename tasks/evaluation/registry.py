@@ -23,6 +23,7 @@ from tasks.evaluation.lexical.placeholder_leak import placeholder_leak
 from tasks.evaluation.lexical.records import records
 from tasks.evaluation.lexical.rouge import rouge
 from tasks.evaluation.lexical.verbatim_overlap import verbatim_overlap
+from tasks.evaluation.model_based.contamination import contamination
 from tasks.evaluation.model_based.in_context_accuracy import in_context
 from tasks.evaluation.model_based.judge import judge, judge_preference
 from tasks.evaluation.model_based.perplexity import perplexity, perplexity_gap
@@ -104,6 +105,7 @@ _OWN: Mapping[str, Metric] = {
         Metric("length_gap", "internal", length_gap),
         Metric("rouge", "internal", rouge),
         Metric("perplexity_gap", "internal", perplexity_gap, _MODEL),
+        Metric("contamination", "internal", contamination, _MODEL),
         Metric("self_similarity", "public", self_similarity, _EMBEDDER),
         Metric("mauve", "internal", mauve, _EMBEDDER),
         Metric("frechet", "internal", frechet, _EMBEDDER),

@@ -19,11 +19,13 @@ def closeness(subject: EvaluationInput) -> MetricResult:
     """
     if subject.documents is None:
         raise ValueError("an internal metric needs the private documents")
-    embed = embedder_of(subject)
+    if subject.texts:
+        embedder_of(subject)
     hold_out = subject.hold_out
     found = _closeness(subject, hold_out) if hold_out else None
     how = (
-        f"the units that are nearest to a released text by cosine are named; embedder {embed.name}; at most {MOST}"
+        "the units that are nearest to a released text by cosine are named;"
+        f" {subject.embed.name if subject.embed else 'no embedder'}; at most {MOST}"
         " units of both sides together, sampled with a fixed ordinary random start"
     )
     return result("closeness", how, hold_out, found)
