@@ -22,6 +22,7 @@ from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
 from benchmarks.external_models import figures as api_figures
 from benchmarks.external_models.tables import rows_of_corpus
+from benchmarks.in_context import accuracy as in_context
 from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, truthfulness
 from benchmarks.insights import tables as insights_tables
@@ -78,6 +79,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "planted": _clusters("planted", 64),
         "foreign": _clusters("foreign", 64),
     },
+    "in-context": {"controls": lambda: in_context.controls_table(lines("in_context_controls"))},
     "insights-results": {
         "levels": lambda: insights_tables.levels_table(lines("insights")),
         "truthfulness": lambda: truthfulness.table(lines("insights_truth")),
