@@ -17,12 +17,23 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import clustering, contamination, facts, foreign_references, label_rule, outlines, steering
+from benchmarks import (
+    clustering,
+    contamination,
+    facts,
+    foreign_references,
+    label_rule,
+    orchestration,
+    outlines,
+    rehearsals,
+    steering,
+)
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
 from benchmarks.external_models import figures as api_figures
 from benchmarks.external_models.tables import rows_of_corpus
 from benchmarks.in_context import accuracy as in_context
+from benchmarks.ingestion import sharded_corpus
 from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, truthfulness
 from benchmarks.insights import tables as insights_tables
@@ -53,6 +64,12 @@ Rows = Callable[[], Iterable[str]]
 def lines(name: str) -> Sequence[Any]:
     """All lines of a file of docs/figures."""
     return [json.loads(line) for line in (FIGURES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def rehearsed_library() -> Sequence[Any]:
+    """All lines of the library of rehearsals, which plans read too."""
+    path = DOCS.parent / "tasks" / "pricing" / "rehearsed_shares.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @cache
@@ -94,6 +111,12 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "selection": lambda: keyword_selection.table(lines("keyword_selection")),
     },
     "metrics": {"contamination": lambda: contamination.table(lines("contamination"))},
+    "distributed": {"sharded": lambda: sharded_corpus.table(lines("sharded_corpus"))},
+    "orchestration": {"costs": lambda: orchestration.table(lines("orchestration"))},
+    "planning": {
+        "rehearsed": lambda: rehearsals.table(rehearsed_library()),
+        "vectors": lambda: rehearsals.table(lines("rehearsed_vectors")),
+    },
     "steering-vectors": {"releases": lambda: steering.table(lines("steering"))},
     "summaries": {
         "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),
