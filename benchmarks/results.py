@@ -25,6 +25,7 @@ from benchmarks import (
     label_rule,
     orchestration,
     outlines,
+    records,
     rehearsals,
     steering,
 )
@@ -117,6 +118,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "rehearsed": lambda: rehearsals.table(rehearsed_library()),
         "vectors": lambda: rehearsals.table(lines("rehearsed_vectors")),
     },
+    "records": {"content": lambda: records.content_table(lines("records_content"))},
     "steering-vectors": {"releases": lambda: steering.table(lines("steering"))},
     "summaries": {
         "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),
