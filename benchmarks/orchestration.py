@@ -278,11 +278,34 @@ def packages_of(roots: Sequence[str], without: frozenset[str] = frozenset()) -> 
     return found
 
 
-def interval(values: Sequence[float]) -> str:
+def interval(values: Sequence[float], digits: int = 2) -> str:
     """Return the mean of some values, and Student's interval at 95 %."""
     centre = mean(values)
     half = float(student.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * stdev(values) / len(values) ** 0.5
-    return f"{centre:.2f} ({centre - half:.2f} to {centre + half:.2f})"
+    low, middle, high = (f"{value:.{digits}f}" for value in (centre - half, centre, centre + half))
+    return f"{middle} ({low} to {high})"
+
+
+TITLES = {
+    "none": "no server",
+    "reported": "a server that is [told](observability.md#runs-on-prefects-page) of each command",
+    "carried": "a flow run, by a worker",
+}
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    """The table of docs/orchestration.md: a row for each way, with what it takes more than no server in its round."""
+    yield "| | processor s | more than without | wall s | more than without | processor s of the server meanwhile |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    whole = sorted((row for row in rows if "wall_s" in row), key=lambda row: row["round"])
+    by_way = {way: [row for row in whole if row["way"] == way] for way in WAYS}
+    for way, own in by_way.items():
+        shown = []
+        for kind, digits in (("processor_s", 1), ("wall_s", 0)):
+            more = [row[kind] - base[kind] for row, base in zip(own, by_way["none"], strict=True)]
+            shown += [interval([row[kind] for row in own], digits), "" if way == "none" else interval(more, digits)]
+        shown.append("" if way == "none" else interval([row["server_s"] for row in own], 1))
+        yield f"| {TITLES[way]} | {' | '.join(shown)} |"
 
 
 def print_tables(rows: Sequence[Row]) -> None:

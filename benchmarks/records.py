@@ -3,6 +3,11 @@
     python -m benchmarks.records --out results.jsonl              # 16 records a cell, 7 references, 96 tokens
     python -m benchmarks.records --out results.jsonl --full       # 200 records a cell, 128 tokens: hours on two cores
     python -m benchmarks.records --out results.jsonl --table      # print what is there
+    python -m benchmarks.records --out results.jsonl --table --content docs/figures/records_content.jsonl
+
+`--content` writes what the constrained records of each cell have of the films, record by record, beside their texts:
+the share of their genres, and of their names, that some film has, and whether their title is a film's and their year
+another one than that of the prompt's example. `public_only`, which reads no film, is the control.
 
 Every cell is appended with its texts when it is measured, and one that is there already is not measured again. The
 figures come from the texts alone, by the metric `records`. The records stand for private ones and are public
@@ -14,13 +19,14 @@ import json
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.intervals import interval_of_difference, written
 from benchmarks.common.open_bench import KEY, open_bench
 from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
@@ -104,22 +110,80 @@ def main() -> None:
     parser.add_argument("--temperature", default="1")
     parser.add_argument("--epsilons", nargs="+", default=["4", "10"])
     parser.add_argument("--mechanisms", nargs="+", default=["public_only", "invisible_ink"])
+    parser.add_argument("--forms", nargs="+", default=["free", "constrained"], choices=["free", "constrained"])
     parser.add_argument("--full", action="store_true")
+    parser.add_argument("--content", type=Path, help="where to write the content of the constrained records")
     parser.add_argument("--table", action="store_true", help="only print the table of what is there")
     arguments = parser.parse_args()
     if arguments.full:
         arguments.samples, arguments.tokens = 200, 128
     if not arguments.table:
         measure(arguments)
-    print_table([json.loads(line) for line in arguments.out.open(encoding="utf-8")])
+    rows = [json.loads(line) for line in arguments.out.open(encoding="utf-8")]
+    print_table(rows)
+    if arguments.content:
+        films = [json.loads(line) for line in arguments.data.open(encoding="utf-8")]
+        found = [row | {"content": content(row["texts"], films)} for row in rows if row["cell"]["constrained"]]
+        arguments.content.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+
+
+CONTENT = {
+    "genres": "genres that a film has",
+    "cast": "names that a film has",
+    "title": "titles of films",
+    "year": "years other than the example's",
+}
+EXAMPLE_YEAR = 1970
+"""The year in the public description, which the model likes to repeat."""
+
+
+def content(texts: Sequence[Mapping[str, Any]], films: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Each record's shares of CONTENT; 0 for an empty list. A text that is no record is left out."""
+    known = {name: {str(each).casefold() for film in films for each in film[name]} for name in ("genres", "cast")}
+    titles = {film["title"].casefold() for film in films}
+    found = []
+    for text in texts:
+        try:
+            record = json.loads(text["text"])
+        except ValueError:
+            continue
+        shares = {
+            name: sum(each.casefold() in of for each in record[name]) / max(1, len(record[name]))
+            for name, of in known.items()
+        }
+        found.append(
+            shares
+            | {"title": float(record["title"].casefold() in titles), "year": float(record["year"] != EXAMPLE_YEAR)}
+        )
+    return found
+
+
+def content_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A row for each figure: shares of the control and of each other cell, and the difference with its interval."""
+    control, *others = sorted(rows, key=lambda row: row["cell"]["epsilon"] is not None)
+    yield "| | system | epsilon | n | share | the control's, n | more than the control |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for row in others:
+        for name, title in CONTENT.items():
+            mine, theirs = ([one[name] for one in each["content"]] for each in (row, control))
+            more = written(interval_of_difference(mine, theirs, lambda a, b: _mean(a) - _mean(b), seed=0), 2)
+            cell = row["cell"]
+            yield (
+                f"| {title} | `{cell['mechanism']}` | {cell['epsilon']} | {len(mine)} | {_mean(mine):.2f}"
+                f" | {_mean(theirs):.2f}, {len(theirs)} | {more} |"
+            )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
     sizes = (arguments.samples, arguments.tokens, arguments.references, arguments.temperature, arguments.model)
     for mechanism in arguments.mechanisms:
         for epsilon in arguments.epsilons if SYSTEMS[mechanism].charges else [None]:
-            for constrained in (False, True):
-                yield Cell(mechanism, epsilon, constrained, *sizes)
+            for form in arguments.forms:
+                yield Cell(mechanism, epsilon, form == "constrained", *sizes)
 
 
 def measure(arguments: argparse.Namespace) -> None:

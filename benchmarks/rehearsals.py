@@ -15,7 +15,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -125,6 +125,26 @@ def _share_references(home: ProjectHome, configuration: str, uid: str) -> None:
     if earlier and not folder.path.exists():
         for name in SHARED:
             folder.write(name, json.loads((earlier[0] / name).read_bytes()))
+
+
+def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A row for each setting and corpus, of one mechanism, by clip norm or epsilon."""
+    vectors = lines[0]["mechanism"] == VECTOR
+    heads = {"mauve": "share", "coverage": "by coverage", "perplexity_gap": "by perplexity gap"}
+    order = list(heads) if vectors else ["mauve", "perplexity_gap", "coverage"]
+    setting = "noise on each entry | epsilon" if vectors else "clip norm"
+    shares = " | ".join(heads[name] for name in order)
+    yield f"| {setting} | corpus | MAUVE: public, request, no privacy | {shares} |"
+    yield "| --- | --- | --- |" + " --- |" * (len(order) + vectors)
+    for line in sorted(lines, key=lambda line: (line["wanted"], list(CORPORA).index(line["corpus"]))):
+        metrics = {one["metric"]: one for one in line["metrics"]}
+        systems = (f"{float(metrics['mauve'][name]):.3f}" for name in ("public_only", "request", "non_private"))
+        found = [f"{line['wanted']:g}", line["corpus"], ", ".join(systems), *(_share(metrics[name]) for name in order)]
+        yield "| " + " | ".join([line["noise"], *found] if vectors else found) + " |"
+
+
+def _share(metric: Mapping[str, Any]) -> str:
+    return f"{metric['share']} % [{metric['low']}, {metric['high']}]" if "share" in metric else "not told apart"
 
 
 def _measured(out: Path) -> Iterator[tuple[str, str, float]]:

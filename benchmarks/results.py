@@ -17,11 +17,24 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import clustering, facts, foreign_references, label_rule, outlines, steering
+from benchmarks import (
+    clustering,
+    contamination,
+    facts,
+    foreign_references,
+    label_rule,
+    orchestration,
+    outlines,
+    records,
+    rehearsals,
+    steering,
+)
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
 from benchmarks.external_models import figures as api_figures
 from benchmarks.external_models.tables import rows_of_corpus
+from benchmarks.in_context import accuracy as in_context
+from benchmarks.ingestion import sharded_corpus
 from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, truthfulness
 from benchmarks.insights import tables as insights_tables
@@ -54,6 +67,12 @@ def lines(name: str) -> Sequence[Any]:
     return [json.loads(line) for line in (FIGURES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+def rehearsed_library() -> Sequence[Any]:
+    """All lines of the library of rehearsals, which plans read too."""
+    path = DOCS.parent / "tasks" / "pricing" / "rehearsed_shares.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 @cache
 def measured(name: str) -> Sequence[next_tokens.Measured]:
     """Results along real texts."""
@@ -78,6 +97,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "planted": _clusters("planted", 64),
         "foreign": _clusters("foreign", 64),
     },
+    "in-context": {"controls": lambda: in_context.controls_table(lines("in_context_controls"))},
     "insights-results": {
         "levels": lambda: insights_tables.levels_table(lines("insights")),
         "truthfulness": lambda: truthfulness.table(lines("insights_truth")),
@@ -91,6 +111,14 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     "keywords": {
         "selection": lambda: keyword_selection.table(lines("keyword_selection")),
     },
+    "metrics": {"contamination": lambda: contamination.table(lines("contamination"))},
+    "distributed": {"sharded": lambda: sharded_corpus.table(lines("sharded_corpus"))},
+    "orchestration": {"costs": lambda: orchestration.table(lines("orchestration"))},
+    "planning": {
+        "rehearsed": lambda: rehearsals.table(rehearsed_library()),
+        "vectors": lambda: rehearsals.table(lines("rehearsed_vectors")),
+    },
+    "records": {"content": lambda: records.content_table(lines("records_content"))},
     "steering-vectors": {"releases": lambda: steering.table(lines("steering"))},
     "summaries": {
         "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),
@@ -100,6 +128,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "kl": _utility("kl", next_tokens.USUAL_CANDIDATES, PUBLIC, SINGLE),
         "kl-vocabulary": _utility("kl", 0, PUBLIC, SINGLE),
         "loss": _utility("loss", next_tokens.USUAL_CANDIDATES, SINGLE, MEAN),
+        "compute": lambda: next_tokens.compute_table(measured("utility")),
         "rows-saved": lambda: next_tokens.savings_table(measured("utility")),
         "another-corpus": lambda: foreign_references.table(measured("utility"), measured("foreign_references")),
         "free-tokens": lambda: free_tokens.table(lines("free_tokens")),

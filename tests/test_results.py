@@ -14,11 +14,17 @@ CONCERNS = ("benchmarks", "docs/figures")
 NO_RESULTS = {
     "adapters": 2,
     "attacks": 2,
+    "capacity": 2,
     "clustering": 2,
+    "distributed": 3,
     "facets": 3,
     "in-context": 1,
+    "insights-compare": 3,
     "keyphrases": 4,
     "keywords": 4,
+    "metrics": 4,
+    "orchestration": 4,
+    "planning": 4,
     "records": 1,
     "steering-vectors": 3,
     "summaries": 6,
@@ -117,8 +123,9 @@ def test_every_figure_of_a_results_page_is_drawn_from_data(results: ModuleType) 
     }
     source = (ROOT / "benchmarks" / "results.py").read_text() + (ROOT / "benchmarks/insights/figures.py").read_text()
     source += " ".join(sweep.name for sweep in results.utility_figures.sweeps())
-    assert {name for name in shown if name not in source} == set()
-    assert {path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")} - shown == {"capacity"}
+    simulated = {"capacity"}  # by benchmarks/ledger/capacity.py, from a seed
+    assert {name for name in shown if name not in source} == simulated
+    assert {path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")} - shown == set()
 
 
 def test_transcribed_tables_say_that_they_are(results: ModuleType) -> None:

@@ -28,6 +28,7 @@ LOOKS = {
     "phrases_selected": ("#777777", "v", "-", "phrases alone, selected vocabulary"),
     "evolution_1x": ("#f0b46a", "s", "--", "private evolution, as many prompts"),
     "evolution_10x": ("#d1730a", "s", "-", "private evolution, ten times the prompts"),
+    "evolution_votes_at_random": ("#8c564b", "3", ":", "control: evolution, votes at random"),
     "invisible_ink": ("#7a3e9d", "^", "-", "InvisibleInk"),
     "public_only": ("#444444", "x", ":", "public only"),
     "names": ("#b03060", "1", ":", "control: label names, no data"),

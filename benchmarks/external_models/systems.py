@@ -11,6 +11,7 @@ the same sizes is not made again. There are no seeds: randomness is the operatin
     phrases_*       its keyphrases alone, joined: no model is asked; what the phrases themselves are worth
     evolution_1x    private evolution with as many prompts as seeding: one vote, the best quarter of the candidates
     evolution_10x   with ten times the prompts: three rounds, as many texts as seeding
+    evolution_votes_at_random   the control: the same, but each unit votes for any candidate of its label, unread
     invisible_ink   which does show private texts to the model: each text is drawn over so many references
     public_only     the model's own texts of each label, and `real` the corpus's: no epsilon, no privacy in the latter
     names           the names of the labels, one text each: what who knows the labels has without data or model
@@ -33,6 +34,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from functools import cache, cached_property
@@ -80,6 +82,7 @@ EPSILONS = ("1", "3", "6", "10", "15")
 TOP_K = 50
 SEEDING, EVOLUTION, PUBLIC_ONLY, REAL = "keyphrase_seeding", "private_evolution", "public_only", "real"
 INK, REFERENCES, REFERENCE_TOKENS = "invisible_ink", 6, 64
+RANDOM_VOTES = "evolution_votes_at_random"
 CHARGED = {
     "phrases_selected": SEEDING,
     "phrases_independent": SEEDING,
@@ -89,6 +92,7 @@ CHARGED = {
     "seeding_iterative": SEEDING,
     "evolution_1x": EVOLUTION,
     "evolution_10x": EVOLUTION,
+    RANDOM_VOTES: EVOLUTION,
     INK: INK,
 }
 NAMES, PHRASES_NAMED = "names", "phrases_named"
@@ -243,6 +247,25 @@ def remember_points() -> None:
         reader.points_of = found
 
 
+@contextmanager
+def votes_at_random(seed: int) -> Iterator[None]:
+    """Let every unit vote for any candidate of its label, each as likely: evolution without what units wrote."""
+    read, generator = voting.BlockVotes.counts, np.random.default_rng(seed)
+
+    def counts(votes: voting.BlockVotes, candidates: Sequence[Points]) -> list[int]:
+        voters = [int((votes.label == label).sum()) for label in range(len(candidates))]
+        shares = ([1 / len(public)] * len(public) for public in candidates)
+        drawn = (generator.multinomial(count, own) for count, own in zip(voters, shares, strict=True))
+        return [number for own in drawn for number in own.tolist()]
+
+    changed: Any = voting.BlockVotes
+    changed.counts = counts
+    try:
+        yield
+    finally:
+        changed.counts = read
+
+
 def cells(asked: argparse.Namespace) -> Iterator[Cell]:
     """Trial by trial, so that any first part of them is of use."""
     for trial in range(asked.trials):
@@ -277,7 +300,7 @@ def parameters_of(system: str, labels: Sequence[str], units: int, sizes: Sizes) 
         return common | {"references": REFERENCES, "max_reference_tokens": REFERENCE_TOKENS}
     if system == "evolution_1x":
         return common | {"samples": total // KEPT_OF_A_VOTE, "rounds": 1, "candidates": sizes.each}
-    if system == "evolution_10x":
+    if system in ("evolution_10x", RANDOM_VOTES):
         return common | {"rounds": 3, "variations": KEPT_OF_A_VOTE}
     return common
 
@@ -355,9 +378,9 @@ class Workplace:
             run = KeyphraseRun.of(wanted, Stages.of(wanted, plan.amount), plan, bench)
             texts = [", ".join(run.phrases[each] for each in own) for own in run.sequences.phrases]
             return Made(list(zip(texts, (label or "" for label in layout_of_texts(wanted)), strict=True)))
-        return _made_of(
-            system.generate(plan, wanted, bench), prompt, recording, REFERENCES if cell.system == INK else 0
-        )
+        with votes_at_random(cell.trial) if cell.system == RANDOM_VOTES else nullcontext():
+            made = system.generate(plan, wanted, bench)
+        return _made_of(made, prompt, recording, REFERENCES if cell.system == INK else 0)
 
     def bench(self, corpus: Corpus, prompt: PromptSpec, *, asked: bool) -> tuple[RunContext, Recording]:
         """A bench without a ledger, at which everything that a model is asked is kept."""

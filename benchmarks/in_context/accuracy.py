@@ -4,6 +4,9 @@
     python -m benchmarks.in_context.accuracy --out results.jsonl --pools pools.jsonl --released   # and released ones
     python -m benchmarks.in_context.accuracy --out results.jsonl --table               # print what is there
     python -m benchmarks.in_context.accuracy --out results.jsonl --shuffled            # the control: shuffled labels
+    python -m benchmarks.in_context.accuracy --out docs/figures/in_context_controls.jsonl --pools pools.jsonl \
+        --released --shuffled-corpus --releases 3 --mechanisms private_icl --epsilons 8 --tasks agnews --shots \
+        --released-shots 4 --items 200
 
 Every cell is appended to the file when it is measured, and one that is there already is not measured again; so a
 run that was stopped goes on. Test items are the last ones of a set, demonstrations come from all others; both by
@@ -32,7 +35,9 @@ from benchmarks.in_context.demonstrations import (
     store,
 )
 from models_db.errors import AlmonerError
+from tasks.corpus.store import Corpus
 from tasks.evaluation.core.in_context_result import InContextResult
+from tasks.evaluation.core.intervals import over_seeds
 from tasks.evaluation.in_context.demonstrations import Example
 from tasks.evaluation.in_context.labelled_files import read_examples
 from tasks.evaluation.in_context.measure import ZERO_SHOT, ZERO_SHOT_NAMED, InContextTest
@@ -44,6 +49,8 @@ from tasks.inference.network.language_model import LanguageModel
 MODEL = "smollm2-135m-instruct"
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 REAL, SHUFFLED = "real", "real, labels shuffled"
+OF_SHUFFLED = ", of shuffled labels"
+"""What the column of a release is called whose corpus has every text under another's label."""
 TITLES = {
     "agnews": "AG News",
     "trec": "TREC",
@@ -69,7 +76,7 @@ def main() -> None:
     parser.add_argument("--model", default=MODEL)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument("--shots", nargs="+", type=int, default=list(SHOTS))
+    parser.add_argument("--shots", nargs="*", type=int, default=list(SHOTS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--items", type=int, default=60)
     parser.add_argument("--text-tokens", type=int, default=64)
@@ -77,6 +84,8 @@ def main() -> None:
     parser.add_argument("--released", action="store_true", help="also released and public-only demonstrations")
     parser.add_argument("--released-shots", nargs="+", type=int, default=list(SHOTS))
     parser.add_argument("--pools", type=Path, help="JSON lines, one for each pool of released demonstrations")
+    parser.add_argument("--releases", type=int, default=1, help="releases, and public pools, of each kind")
+    parser.add_argument("--shuffled-corpus", action="store_true", help="also releases of a corpus with shuffled labels")
     parser.add_argument("--make", action="store_true", help="only make the pools that are missing")
     parser.add_argument("--mechanisms", nargs="+", default=["invisible_ink", "private_prediction", "private_icl"])
     parser.add_argument("--epsilons", nargs="+", default=["1", "8"])
@@ -181,22 +190,38 @@ def pools(data: Set, folder: Path, arguments: argparse.Namespace) -> dict[str, C
         arguments.precision,
     )
     engine = cache(lambda: Engine(load(arguments.model, arguments.device, arguments.precision)))
-    corpus = cache(lambda: store(data.task, data.private, folder))
+    corpora = {"": cache(lambda: store(data.task, data.private, _made(folder / "real")))}
+    if arguments.shuffled_corpus:
+        shuffled = with_shuffled_labels(data.private)
+        corpora[OF_SHUFFLED] = cache(lambda: store(data.task, shuffled, _made(folder / "shuffled")))
     units = len(data.private)
     makers: dict[str, Callable[[], list[Example]]] = {
-        PUBLIC_ONLY: lambda: public_only(engine(), data.task, corpus(), sizes)
+        PUBLIC_ONLY: lambda: public_only(engine(), data.task, corpora[""](), sizes)
     }
     for mechanism in arguments.mechanisms:
         for epsilon in arguments.epsilons:
+            for suffix, corpus in corpora.items():
 
-            def make(mechanism: str = mechanism, epsilon: str = epsilon) -> list[Example]:
-                return released(engine(), data.task, corpus(), units, mechanism, epsilon, sizes)
+                def make(
+                    mechanism: str = mechanism, epsilon: str = epsilon, corpus: Callable[[], Corpus] = corpus
+                ) -> list[Example]:
+                    return released(engine(), data.task, corpus(), units, mechanism, epsilon, sizes)
 
-            makers[f"{mechanism}, epsilon {epsilon}"] = make
+                makers[f"{mechanism}, epsilon {epsilon}{suffix}"] = make
+    columns = {
+        (f"{column}, release {number}" if number > 1 else column): make
+        for column, make in makers.items()
+        for number in range(1, arguments.releases + 1)
+    }
     return {
         column: cache(partial(kept_pool, arguments.pools, data.task, column, sizes, make))
-        for column, make in makers.items()
+        for column, make in columns.items()
     }
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def print_table(results: list[dict[str, Any]]) -> None:
@@ -212,6 +237,25 @@ def print_table(results: list[dict[str, Any]]) -> None:
             shown = [_cell(found[name], kind) if name in found else "" for name in names]
             print(f"| {column.replace('_', ' ')} | {shots} | {' | '.join(shown)} |")
         print(f"| the best constant answer | | {' | '.join(chances.get(name, '') for name in names)} |")
+
+
+def controls_table(results: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """A row for each kind of demonstrations: mean over releases with Student's interval, or over seeds of one pool."""
+    yield "| demonstrations | k | releases | items | calibrated | as the model answers by itself |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    kinds: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for result in results:
+        kinds.setdefault((result["column"].split(", release ")[0], result["shots"]), []).append(result)
+    for (kind, shots), found in sorted(kinds.items(), key=lambda row: _place(row[0])):
+        shown = [_over_releases([result[name] for result in found]) for name in ("calibrated", "raw")]
+        releases = str(len(found)) if len(found) > 1 else "-"
+        yield f"| {kind.replace('_', ' ')} | {shots} | {releases} | {found[0]['tested']} | {' | '.join(shown)} |"
+
+
+def _over_releases(found: Sequence[dict[str, Any]]) -> str:
+    means = [float(each["mean"]) for each in found]
+    low, high = over_seeds(means) or map(float, found[0]["over_seeds"] or found[0]["over_items"])
+    return f"{_percent(str(sum(means) / len(means)))} [{_percent(str(low))}, {_percent(str(high))}]"
 
 
 def _place(row: tuple[str, int]) -> tuple[int, str, int]:

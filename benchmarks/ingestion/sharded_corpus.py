@@ -17,8 +17,9 @@ import random
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.ingestion.ingest import WORDS
 from benchmarks.ingestion.scale import BLOCKS, almoner, measured, source_of
@@ -30,6 +31,30 @@ from tasks.corpus.store import DATABASE, SHARDS, Corpus
 SPLIT = BatchSplit(bytes(32), "bench")
 TO = 10_000_000
 """Documents that figures are extrapolated to."""
+
+
+TITLES = {
+    "ingest": ("`dataset ingest`, store and ledger", "530; below 550, see below"),
+    "start": ("nothing but imports", ""),
+    "whole": ("every unit at once, as before", "200, 4,900"),
+    "lots": ("every unit, by shard", "190, 119"),
+    "lots of 10^7": ("the same, as many units together as a shard of 10^7 has (39,000)", ""),
+    "facets": ("facets by RAKE, by shard", "1,090, 160"),
+    "overlap": ("overlap of 100 texts with every document, one process", "130, 420"),
+    "overlap, workers": ("the same, two workers", "200, 420"),
+}
+"""How docs/distributed.md names the steps, and what it extrapolates to 10^7 from them."""
+
+
+def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The table of docs/distributed.md; the last column is reckoned by hand, and stands here."""
+    found = {(line["step"], line["documents"]): line for line in lines}
+    yield "| step | 10^5 | 10^6 | 10^7, extrapolated |"
+    yield "| --- | --- | --- | --- |"
+    for step, (title, beyond) in TITLES.items():
+        measured = (found[step, documents] for documents in (10**5, 10**6))
+        shown = (f"{line['processor_s']:.1f}, {line['peak_mib']}" for line in measured)
+        yield f"| {title} | {' | '.join(shown)} | {beyond} |"
 
 
 def main() -> None:

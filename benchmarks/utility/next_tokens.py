@@ -404,6 +404,34 @@ def savings_table(results: Sequence[Measured]) -> Iterator[str]:
             yield f"| {name} | {rows} | " + " | ".join(shown) + " |"
 
 
+def against_amin(
+    mine: Mapping[Setting, Measured], epsilon: str, rows: int, top_k: int = USUAL_CANDIDATES
+) -> tuple[int, list[float]] | None:
+    """Return the fewest measured rows of InvisibleInk whose KL is not above Amin et al.'s with `rows`; None if none.
+
+    With it comes Amin et al. less InvisibleInk, paired by text: middle, low, high. A number of rows counts if the
+    interval reaches to zero or above, that is if InvisibleInk is not shown to be farther from the private mean.
+    """
+    theirs = mine[Setting(AMIN, epsilon, rows, top_k=top_k)].figures["kl"]
+    for fewer in ROWS:
+        ours = mine[Setting(INK, epsilon, fewer, top_k=top_k)].figures["kl"]
+        found = list(interval([other - own for own, other in zip(ours, theirs, strict=True)]))
+        if found[2] >= 0:
+            return fewer, found
+    return None
+
+
+def compute_table(results: Sequence[Measured]) -> Iterator[str]:
+    """Yield, for rows of Amin et al., the fewest of InvisibleInk that are not shown to be worse, and the difference."""
+    yield from _head("| | Amin's B |")
+    for data, name in NAMES.items():
+        mine = {found.setting: found for found in results if found.data == data}
+        for rows in ROWS[1:]:
+            found = (against_amin(mine, epsilon, rows) for epsilon in EPSILONS)
+            shown = ("none" if one is None else f"{one[0]}: {_mean_and_range(one[1])}" for one in found)
+            yield f"| {name} | {rows} | " + " | ".join(shown) + " |"
+
+
 def _head(first: str) -> Iterator[str]:
     yield first + "".join(f" epsilon {epsilon} |" for epsilon in EPSILONS)
     yield "|" + " --- |" * (first.count("|") - 1 + len(EPSILONS))

@@ -217,6 +217,7 @@ class PublicMetadata(RequestModel):
     the owner chose (a bundle has no date of its own). `groups` is a catalogue that requests for summaries choose from;
     a request writes out the ones it takes, so the catalogue itself is not part of it. `typical_words` is how many words
     the text of one unit usually has, as its owner knows it without counting: lengths are chosen from it.
+    `texts_published` says how much of the corpus was ever published where models are trained on it.
     """
 
     name: TextLine | None = None
@@ -231,6 +232,7 @@ class PublicMetadata(RequestModel):
     sector: TextLine | None = None
     publication_date: Day | None = None
     typical_words: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    texts_published: Literal["never", "partly", "fully"] | None = None
     groups: Annotated[tuple[PublicGroup, ...], Field(max_length=1000), AfterValidator(require_distinct_groups)] = ()
 
     @classmethod

@@ -47,7 +47,7 @@ def claim_part(record: ReleaseRecord, ended: str | None = None) -> Claim | NoCla
         conversion=claim.conversion,
         lifetime=_lifetime(record.lifetime, record.unprotected_figures) if record.lifetime else None,
         second_opinion=_opinion(record.second_opinion) if record.second_opinion else None,
-        not_promised=limits(),
+        not_promised=limits(record),
     )
 
 
@@ -78,9 +78,9 @@ def protects(record: ReleaseRecord) -> str:
     )
 
 
-def limits() -> tuple[tuple[str, str], ...]:
+def limits(record: ReleaseRecord) -> tuple[tuple[str, str], ...]:
     """Return the card's points that are not protected, each as its emphasised words and the rest."""
-    points = " ".join(card_text.LIMITS.split()).split(" - ")[1:]
+    points = " ".join(card_text.limits_section(record.declared.texts_published).split()).split(" - ")[1:]
     return tuple(_headed(point) for point in points)
 
 

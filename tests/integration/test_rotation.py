@@ -118,6 +118,23 @@ def test_a_plan_for_other_blocks_than_the_turns_is_not_run(almoner: Almoner, mon
     assert spending(almoner) == [False] * 4
 
 
+def test_the_blocks_of_another_turn_are_the_hold_out_of_an_audit(almoner: Almoner) -> None:
+    rotating(almoner)
+    file = almoner.request_file(**ROTATING)
+    almoner.type(f"release request {file} --standing 1")
+    almoner.type("run 1")
+    almoner.type('reject 1 --gate publish --reason "for the test"')
+    scheme, patients = scheme_of(almoner), {note["patient_id"] for note in NOTES}
+    read = sum(scheme.block_of(unit) in {0, 2} for unit in patients)
+    metrics = {each["name"]: each for each in almoner.ask("evaluate 1 --internal")["metrics"]}
+    for name in ("disclosures", "closeness"):
+        values = metrics[name]["values"]
+        assert metrics[name]["exposure"] == "internal"
+        assert (values["read"], values["held_out"]) == (read, len(patients) - read)
+        assert values["chance"] == "0.5000"
+        assert "(claim 1" in metrics[name]["line"]
+
+
 @pytest.mark.parametrize(
     ("options", "groups", "error"),
     [("--blocks 4", 3, "RotationUnfit"), ("", 2, "RotationUnfit"), ("--blocks 4 --public", 2, "RotationOfPublicData")],

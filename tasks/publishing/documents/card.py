@@ -53,7 +53,7 @@ def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
         *_claim_sections(record),
         *_mechanisms(record),
         *([insight_text.how_to_read(record)] if record.kind == ReleaseKind.INSIGHTS else []),
-        *([card_text.LIMITS] if record.claim else []),
+        *([card_text.limits_section(record.declared.texts_published)] if record.claim else []),
         _people(record),
         *_measurements(record, metrics),
         card_text.VERIFY,

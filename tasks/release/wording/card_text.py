@@ -31,7 +31,7 @@ MERGED: Final = (
     " It is a base model with a LoRA adapter added to its weights: SHA-256 of the base {}, of the adapter {}."
 )
 
-LIMITS: Final = """\
+_LIMITS: Final = """\
 ## What is not protected
 
 - **Other people.** A record protects its unit. Other people mentioned in it are not units of this claim.
@@ -44,9 +44,28 @@ LIMITS: Final = """\
 - **Side channels outside the release**: when and for how long something ran, memory, electricity.
 - **Choices made outside the ledger.** If somebody looked at the private text, or at an unprotected measurement, to
   write the description, to choose parameters or to decide about publication, the figures above no longer hold.
-- **The public model.** Text that it had memorised before this release is not covered.
+- **The public model.** Text that it had memorised before this release is not covered. {contamination}
 - **Delta** is not zero: with about that probability the bound of epsilon may fail, in whatever way.
 - **Faults** in this software, its libraries or the operating system's random numbers would not show in the texts."""
+
+_CONTAMINATION: Final = {
+    None: "Whether it had read this corpus is not known, and its owner declares nothing about it.",
+    "never": "Its owner declares that the corpus had never been published; whether the model had read it was not"
+    " measured here.",
+    "partly": "Its owner declares that part of the corpus had been published, so the model may have read that.",
+    "fully": "Its owner declares that the corpus had been published, so the model may have read it.",
+}
+"""What is known of it without a charge; a figure worked out from private text would have to be charged."""
+
+
+def limits_section(texts_published: str | None) -> str:
+    """Return the section on what is not protected.
+
+    Args:
+        texts_published: what the owner declares of the corpus (`PublicMetadata`).
+    """
+    return _LIMITS.format(contamination=_CONTAMINATION[texts_published])
+
 
 VERIFY: Final = """\
 ## Check it yourself

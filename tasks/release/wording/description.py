@@ -15,7 +15,14 @@ from tasks.planning.secret_assignment import while_secret
 from tasks.release.claim import Claim
 from tasks.release.record import ReleaseRecord
 from tasks.release.wording import insight_text
-from tasks.release.wording.card_text import EXTENDS, LIMITS, NO_CLAIM, PUBLIC_DATA, describe_bounds, unprotected_figures
+from tasks.release.wording.card_text import (
+    EXTENDS,
+    NO_CLAIM,
+    PUBLIC_DATA,
+    describe_bounds,
+    limits_section,
+    unprotected_figures,
+)
 from tasks.values.release_kinds import ReleaseKind
 
 BIASES: Final = (
@@ -224,7 +231,7 @@ def limits(record: ReleaseRecord) -> Iterable[str]:
     """Return the points that are not protected or not promised, one or two sentences each."""
     if record.claim is None:
         return (NO_CLAIM, PUBLIC_DATA)
-    joined = LIMITS.partition("\n\n")[2].replace("\n  ", " ")
+    joined = limits_section(record.declared.texts_published).partition("\n\n")[2].replace("\n  ", " ")
     return tuple(line.removeprefix("- ").replace("**", "") for line in joined.splitlines())
 
 

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from tasks.evaluation.in_context.demonstrations import Example
+from tasks.mechanisms.vectors.fixed_point import GridPoints
+from tasks.prompted_generation.evolution.voting import BlockVotes
 
 SCRIPTS = (
     "clustering",
     "external_models.systems",
     "foreign_references",
     "in_context.accuracy",
+    "records",
     "summaries.controls",
     "summaries.data",
     "utility.next_tokens",
@@ -122,3 +125,45 @@ def test_shuffled_labels_leave_texts_and_shares_as_they_were(bench: dict[str, Mo
     assert [one.text for one in found] == [one.text for one in examples]
     assert Counter(one.label for one in found) == Counter(one.label for one in examples)
     assert 30 < sum(one.label == other.label for one, other in zip(found, examples, strict=True)) < 70
+
+
+def test_votes_at_random_are_as_many_of_each_label_and_do_not_look(bench: dict[str, ModuleType]) -> None:
+    """All units stand on the first candidate of their label; read, it gets every vote."""
+    voters = BlockVotes(np.array([0] * 400 + [1] * 40), GridPoints.of(np.array([[1.0, 0.0]] * 440, np.float32)))
+    candidates = [np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)] * 2
+    assert voters.counts(candidates) == [400, 0, 40, 0]
+    with bench["external_models.systems"].votes_at_random(3):
+        first, second, third, fourth = voters.counts(candidates)
+    assert (first + second, third + fourth) == (400, 40)
+    assert 140 < second < 260
+    assert voters.counts(candidates) == [400, 0, 40, 0]
+
+
+def test_in_context_controls_are_means_over_releases(bench: dict[str, ModuleType]) -> None:
+    def result(column: str, mean: str) -> dict[str, Any]:
+        figure = {"mean": mean, "over_seeds": None, "over_items": ["0.1", "0.9"]}
+        return {"column": column, "shots": 4, "tested": 50, "calibrated": figure, "raw": figure}
+
+    found = [result("a_b", "0.5"), result("a_b, release 2", "0.7"), result("alone", "0.5")]
+    rows = list(bench["in_context.accuracy"].controls_table(found))
+    assert rows[2:] == [
+        "| a b | 4 | 2 | 50 | 60 [0, 100] | 60 [0, 100] |",
+        "| alone | 4 | - | 50 | 50 [10, 90] | 50 [10, 90] |",
+    ]
+
+
+def test_the_content_of_records_is_what_films_have_too(bench: dict[str, ModuleType]) -> None:
+    films = [{"title": "A", "year": 1950, "genres": ["Drama", "Noir"], "cast": ["Ann Ay", "Bob Be"]}]
+    of_film = '{"title": "a", "year": 1980, "genres": ["drama", "x"], "cast": ["Ann Ay"]}'
+    of_none = '{"title": "B", "year": 1970, "genres": [], "cast": ["Zed"]}'
+    records = bench["records"]
+    found = records.content([{"text": of_film}, {"text": of_none}, {"text": "no record"}], films)
+    assert found == [
+        {"genres": 0.5, "cast": 1.0, "title": 1.0, "year": 1.0},
+        {"genres": 0.0, "cast": 0.0, "title": 0.0, "year": 0.0},
+    ]
+    control = {"cell": {"mechanism": "public_only", "epsilon": None}, "content": [found[1]] * 20}
+    release = {"cell": {"mechanism": "invisible_ink", "epsilon": "10"}, "content": [found[0]] * 20}
+    rows = list(records.content_table([release, control]))
+    assert rows[2] == "| genres that a film has | `invisible_ink` | 10 | 20 | 0.50 | 0.00, 20 | 0.50 [0.50, 0.50] |"
+    assert len(rows) == 2 + len(records.CONTENT)

@@ -161,3 +161,22 @@ def test_intervals_hold_the_mean_and_shrink_with_the_spread(bench: dict[str, Mod
     middle, low, high = bench["utility.next_tokens"].interval(values)
     assert low < middle < high
     assert bench["utility.next_tokens"].interval([1.0] * 40) == (1.0, 1.0, 1.0)
+
+
+def test_the_fewest_rows_that_are_not_shown_to_be_worse_are_found(bench: dict[str, ModuleType]) -> None:
+    utility, systems = bench["utility.next_tokens"], bench["utility.systems"]
+    levels = {
+        ("ink", 3): 0.3,
+        ("ink", 7): 0.2,
+        ("ink", 15): 0.1,
+        ("ink", 31): 0.05,
+        ("amin", 31): 0.2,
+        ("amin", 15): 0.0,
+    }
+    mine = {}
+    for (system, rows), level in levels.items():
+        setting = systems.Setting(system, "3", rows)
+        values = [level + 0.01 * (number % 3) for number in range(30)]
+        mine[setting] = utility.Measured("yelp", setting, None, {"kl": values})
+    assert utility.against_amin(mine, "3", 31) == (7, pytest.approx([0, 0, 0]))
+    assert utility.against_amin(mine, "3", 15) is None

@@ -113,11 +113,11 @@ def test_shared_budgets_are_told():
 
 
 def test_what_is_not_promised_is_the_cards_list_word_for_word():
-    points = limits()
-    assert len(points) == card_text.LIMITS.count("\n- ")
+    points, listed = limits(a_record()), card_text.limits_section(None)
+    assert len(points) == listed.count("\n- ")
     assert all(head for head, _ in points)
     told = "".join(f"{head}{rest}" for head, rest in points).replace(" ", "")
-    card = card_text.LIMITS.partition("\n\n")[2].replace("**", "").replace("- ", "")
+    card = listed.partition("\n\n")[2].replace("**", "").replace("- ", "")
     assert told == "".join(card.split())
 
 

@@ -23,13 +23,13 @@ from tasks.release.record import CapChange, Lifetime, ReleaseRecord
 from tasks.release.wording.card_text import (
     CAP_CHANGES,
     DECLARED,
-    LIMITS,
     MEASURED_BY_EXPOSURE,
     NO_CLAIM,
     OWN_GUARANTEES,
     SEPARATE_ROLES,
     SEVERAL_ROLES,
     STANDING,
+    limits_section,
 )
 from tasks.values.metric_result import MetricResult
 from tests.unit.tasks.publishing.builders import (
@@ -112,8 +112,8 @@ def test_a_merged_model_s_base_and_adapter_are_stated():
 
 
 def test_what_is_not_protected_is_said_wherever_something_is_claimed():
-    assert LIMITS in the_card()
-    assert LIMITS not in without_claim()
+    assert limits_section(None) in the_card()
+    assert limits_section(None) not in without_claim()
 
 
 def test_the_card_says_whether_one_person_may_do_everything():
@@ -184,6 +184,16 @@ def test_a_measurement_is_shown_with_its_exposure():
     assert all(words in shown for words in MEASURED_BY_EXPOSURE.values())
     assert MEASURED_BY_EXPOSURE["internal"] not in the_card()
     assert MEASURED_BY_EXPOSURE["charged"] not in the_card()
+
+
+@pytest.mark.parametrize("declared", [None, "never", "partly", "fully"])
+def test_contamination_is_stated_as_it_is_declared_or_not_known(declared):
+    said = {"texts_published": declared} if declared else {}
+    text = card(a_record(a_request(public_metadata=said)), ())
+    known = {each: limits_section(each) in text for each in (None, "never", "partly", "fully")}
+    assert known == {each: each == declared for each in known}
+    assert ("is not known" in text) is (declared is None)
+    assert ("Its owner declares" in text) is (declared is not None)
 
 
 def test_what_is_declared_is_on_the_card_as_words():
