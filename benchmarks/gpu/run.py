@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import report, requirements
+from benchmarks.gpu import requirements
+from benchmarks.gpu.reports import report
 from benchmarks.gpu.section import FAILED, NOT_RUN, PARTIAL, PASSED, Record, Section
 from benchmarks.gpu.sections import SECTIONS
 

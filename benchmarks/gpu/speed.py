@@ -22,8 +22,9 @@ from unittest import mock
 
 import torch
 
-from benchmarks.gpu import networks, roofline, vllm_baseline
+from benchmarks.gpu import networks, vllm_baseline
 from benchmarks.gpu.networks import LLAMA_1B, LLAMA_8B, SMOLLM2, memory_returned, synchronise
+from benchmarks.gpu.reports import roofline
 from benchmarks.gpu.section import Bench
 from benchmarks.inference.decoding import RHO, TOP_K, Stopwatch, Work, decode_one_by_one, decode_together
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule

@@ -24,6 +24,8 @@ from tasks.mechanisms.tokens.sampler import KINDS, TokenMechanism
 
 PROFILED: Final = 3
 """Steps under the profiler."""
+BEFORE: Final = 4
+"""Steps before: prompts are read in the first, and passes are recorded in the third at the latest."""
 GENERATIONS: Final = 32
 LAUNCHES: Final = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx")
 READS: Final = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
@@ -58,7 +60,10 @@ class TimedDraw:
 
 
 def shares(bench: Bench, plan: Plan, model: LanguageModel, kind: Any) -> Mapping[str, Any]:
-    """Milliseconds of a step by part; each part waits for the device, so that their sum is more than a step alone."""
+    """Milliseconds of a step by part, of plain passes.
+
+    Each part waits for the device, which cannot be recorded; so their sum is more than a step alone.
+    """
     watch = Stopwatch(torch.device(bench.device))
     Watched.watch = watch
     engine, work = _engine_and_work(plan, _watched(model))
@@ -102,9 +107,9 @@ class Profiled:
         """
         self.steps += 1
         networks.synchronise(self.device)
-        if self.steps == 1:
+        if self.steps == BEFORE:
             self._profile.start()
-        if self.steps == 1 + PROFILED:
+        if self.steps == BEFORE + PROFILED:
             self._profile.stop()
             self.events = list(self._profile.events())
             raise EnoughSteps

@@ -14,7 +14,7 @@ import pytest
 
 CONCERNS = ("benchmarks/gpu",)
 
-SCRIPTS = ("gpu.run", "gpu.section", "gpu.sections", "gpu.report", "gpu.requirements")
+SCRIPTS = ("gpu.run", "gpu.section", "gpu.sections", "gpu.reports.report", "gpu.requirements")
 ROOT = Path(__file__).resolve().parents[3]
 NO_DEVICE: dict[str, Any] = {"torch": "2.13.0", "cuda": None, "device": None, "error": ""}
 DEVICE = NO_DEVICE | {"cuda": "13.0", "device": "a GPU"}

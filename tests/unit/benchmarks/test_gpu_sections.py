@@ -20,7 +20,7 @@ from tests.unit.tasks.inference.conformance import Conformance
 CONCERNS = ("benchmarks/gpu",)
 
 SCRIPTS = (
-    "gpu.environment", "gpu.isolation", "gpu.networks", "gpu.training_and_embedding", "gpu.roofline", "gpu.section",
+    "gpu.environment", "gpu.isolation", "gpu.networks", "gpu.training_and_embedding", "gpu.reports.roofline", "gpu.section",
     "gpu.speed", "gpu.step_profile", "gpu.conformance_tests", "gpu.vllm_baseline",
 )  # fmt: skip
 
@@ -338,7 +338,7 @@ def test_vllm_is_asked_for_the_same_rows(
 
 
 def test_sizes_of_the_roofline_are_those_of_the_networks(bench: dict[str, ModuleType]) -> None:
-    roofline = bench["gpu.roofline"]
+    roofline = bench["gpu.reports.roofline"]
     for shape in (roofline.SMOLLM2, roofline.LLAMA_1B, roofline.LLAMA_8B):
         found = shape_named(shape.name)
         assert shape.linear_parameters == found.linear_parameters
@@ -350,7 +350,7 @@ def test_sizes_of_the_roofline_are_those_of_the_networks(bench: dict[str, Module
 
 def test_the_roofline_takes_the_longer_of_two_times(bench: dict[str, ModuleType]) -> None:
     """A network small enough for sums by hand: 8 numbers in linear layers, a head of 3 x 1."""
-    roofline = bench["gpu.roofline"]
+    roofline = bench["gpu.reports.roofline"]
     shape = roofline.Shape("hand", 1, 1, 1, 1, 1, 1, 3, tied=False)
     assert shape.linear_parameters == 2 * (1 + 1) + 3 == 7
     work = roofline.Work(references=2, reference_tokens=4, new_tokens=6, prompt=1)
@@ -372,7 +372,7 @@ def test_the_roofline_takes_the_longer_of_two_times(bench: dict[str, ModuleType]
 
 
 def test_the_measured_device_is_read_from_its_record(bench: dict[str, ModuleType], here: Any) -> None:
-    roofline = bench["gpu.roofline"]
+    roofline = bench["gpu.reports.roofline"]
     assert roofline.measured(here.folder) is None
     bench["gpu.environment"].measure(here)
     here.record.write(here.folder / "environment.json")
@@ -385,6 +385,6 @@ def test_the_measured_device_is_read_from_its_record(bench: dict[str, ModuleType
 
 def test_the_page_has_the_calculated_table(bench: dict[str, ModuleType]) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "gpu.md").read_text()
-    roofline = bench["gpu.roofline"]
+    roofline = bench["gpu.reports.roofline"]
     for row in (roofline.HEAD, *roofline.capacity_rows()):
         assert row in page

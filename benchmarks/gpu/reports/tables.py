@@ -1,6 +1,6 @@
 """Tables of docs/gpu.md, from the rows that one device's records had.
 
-    python -m benchmarks.gpu.tables out/gpu     keeps the rows of a device's records in docs/figures/gpu.jsonl
+    python -m benchmarks.gpu.reports.tables out/gpu     keeps the rows of a device's records in docs/figures/gpu.jsonl
     python -m benchmarks.results                writes the tables
 
 A row that is kept again replaces the one of its section, name and device; others stay, so that baselines need not be
@@ -16,7 +16,7 @@ from typing import Any, Final
 from benchmarks.gpu.section import NOT_RUN, Record
 from benchmarks.gpu.sections import SECTIONS
 
-KEPT: Final = Path(__file__).resolve().parents[2] / "docs" / "figures" / "gpu.jsonl"
+KEPT: Final = Path(__file__).resolve().parents[3] / "docs" / "figures" / "gpu.jsonl"
 SPEEDS: Final = {"speed_8b": "Llama 3.1 8B", "speed_1b": "Llama 3.2 1B", "speed_smollm2": "SmolLM2-135M"}
 SIDES: Final = ("engine", "engine without graphs", "plain loop")
 REFERENCES: Final = (7, 15, 31, 63)

@@ -1,6 +1,6 @@
 """Roofline of a decoding step, and what one accelerator should write: calculated, nothing measured.
 
-    python -m benchmarks.gpu.roofline       the capacity table of docs/gpu.md
+    python -m benchmarks.gpu.reports.roofline       the capacity table of docs/gpu.md
 
 A step of G generations with B references each has 1 + B rows a generation. The engine reads public and private rows in
 passes of their own, so the layers' weights are read twice. Each part of a step takes the longer of two times: its bytes
