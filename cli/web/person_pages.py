@@ -16,10 +16,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from cli.web.access import AccessPolicy
 from cli.web.forms import read_form
-from cli.web.middleware import SCRIPT_POLICY, client_address, throttled_response
+from cli.web.middleware import SCRIPT_POLICY
 from cli.web.person_sessions import PersonSession, PersonSessions
 from cli.web.responses import FaultReporter, html_response, load_templates, with_error_pages, with_error_pages_async
-from cli.web.sessions import LoginThrottle
+from cli.web.sign_in_challenges import SignInChallenges
 from flows.approvals.passkey_decision import PreparedDecision, ReviewChanged, prepare_decision, record_prepared
 from flows.approvals.review import ReviewSection, is_detail
 from flows.dashboard.person_pages import (
@@ -64,10 +64,10 @@ class PersonPages:
     """The pages of people of one home, at one origin."""
 
     home: ProjectHome
-    door: AccessPolicy
-    throttle: LoginThrottle
+    access: AccessPolicy
     tell: FaultReporter
     sessions: PersonSessions = field(default_factory=PersonSessions)
+    challenges: SignInChallenges = field(default_factory=SignInChallenges)
     _own: threading.local = field(default_factory=threading.local)
     _pricing: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(MOST_PRICES))
 
@@ -94,7 +94,7 @@ class PersonPages:
     @property
     def origin(self) -> str:
         """Return the one origin of these pages."""
-        return str(self.door.origin)
+        return str(self.access.origin)
 
     def _shown(self, page: Callable[[Request], Response]) -> Any:
         """Return the endpoint of a page that everybody sees; browsers come to it under the one origin."""
@@ -165,11 +165,11 @@ class PersonPages:
 
     @property
     def _cookie_name(self) -> str:
-        return "__Host-almoner-person" if self.door.is_secure else "almoner-person"
+        return "__Host-almoner-person" if self.access.is_secure else "almoner-person"
 
     def _with_cookie(self, response: Response, value: str) -> Response:
         response.set_cookie(
-            self._cookie_name, value, path="/", httponly=True, samesite="strict", secure=self.door.is_secure
+            self._cookie_name, value, path="/", httponly=True, samesite="strict", secure=self.access.is_secure
         )
         return response
 
@@ -183,7 +183,7 @@ class PersonPages:
     def _page(self, template: str, view: View | None, session: PersonSession | None, **context: Any) -> HTMLResponse:
         """Return a page of ours; with a form in it, browsers have to state its origin."""
         frame: dict[str, Any] = {"doubt": "" if view is None else view.doubt, "broken": "", "decides": True,
-                                 "secured": self.door.token is not None, "signed_in": session is not None,
+                                 "secured": self.access.token is not None, "signed_in": session is not None,
                                  "form_token": "" if session is None else session.form_token}  # fmt: skip
         if view is not None:
             frame["viewer"] = {"name": view.actor.name, "roles": sorted(view.roles)}
@@ -197,28 +197,30 @@ class PersonPages:
 
     def sign_in_page(self, request: Request) -> Response:
         """Show the form that signs in; every passkey of this host may answer."""
-        challenge = encode_url(self.sessions.challenge())
+        challenge = encode_url(self.challenges.issue())
         page = self._page("sign_in.html", None, None, challenge=challenge, rp_id=host_of(self.origin))
         return _with_script(page)
 
     def sign_in(self, request: Request, fields: Fields) -> Response:
-        """Open a session for whoever's passkey has answered a challenge of this process."""
-        if seconds := self.throttle.seconds_to_wait(client_address(request)):
-            return throttled_response(request, seconds)
+        """Open a session for whoever's passkey has answered a challenge of this process.
+
+        Raises:
+            AnswerRefused: the challenge is not of this process, too old, or used, or no passkey in force answered it.
+            SignInsTooMany: that person has signed in very often lately.
+        """
         try:
             challenge = decode_url(fields.get("challenge", ""), 100)
         except ValueError:
-            challenge = b""
-        try:
-            if not self.sessions.take_challenge(challenge):
+            raise AnswerRefused from None
+        if not self.challenges.is_valid(challenge):  # before anything reads the ledger
+            raise AnswerRefused
+        answer = PasskeyAnswer.parse(fields)
+        with self._viewer().open_view() as view:
+            person, passkey, _ = find_signer(view.session, answer, self.origin, challenge)
+            signed_in = Actor(person.id, person.name)
+            if not self.challenges.use(challenge, signed_in):
                 raise AnswerRefused
-            answer = PasskeyAnswer.parse(fields)
-            with self._viewer().open_view() as view:
-                person, passkey, _ = find_signer(view.session, answer, self.origin, challenge)
-                session = self.sessions.open(Actor(person.id, person.name), passkey.id)
-        except AnswerRefused:
-            self.throttle.record_failure(client_address(request))
-            raise
+            session = self.sessions.open(signed_in, passkey.id)
         self.sessions.close(self._cookie(request))
         return self._with_cookie(RedirectResponse("/mine", 303), session)
 
@@ -227,7 +229,7 @@ class PersonPages:
         self.sessions.close(self._cookie(request))
         response = RedirectResponse("/sign-in", 303)
         response.delete_cookie(
-            self._cookie_name, path="/", secure=self.door.is_secure, httponly=True, samesite="strict"
+            self._cookie_name, path="/", secure=self.access.is_secure, httponly=True, samesite="strict"
         )
         return response
 
