@@ -282,7 +282,7 @@ class World:
 
     def passkey(self, person: Actor, *, revoked: bool = False, key: str = "es256:1", signature: str = "s") -> int:
         """A passkey of a person, which nobody has certified. Returns its number."""
-        terms = PasskeyTerms(f"{key} of {person.name}", "localhost", "http://localhost:8717")
+        terms = PasskeyTerms(f"{key} of {person.name}", "localhost", "http://localhost:8717", "")
         with self.database.write() as session:
             number = passkeys.register(session, person, person, terms, "credential", signature).id
             if revoked:

@@ -201,7 +201,9 @@ def test_cookies_are_for_this_host_and_no_script(team: Team) -> None:
     assert "secure" not in set_cookie
     secure = access_policy(replace(TLS, names=("ledger.example.org",)))
     assert secure.origin == "https://ledger.example.org:8717"
-    abroad = Authenticator(host="ledger.example.org", origin=str(secure.origin), credential_id=b"abroad")
+    abroad = Authenticator(
+        host="ledger.example.org", origin=str(secure.origin), credential_id=b"abroad", ledger=passkey.ledger
+    )
     certify(team, abroad)
     client = TestClient(application(team.root.home, secure), base_url=str(secure.origin), follow_redirects=False)
     other = Browser(client, abroad, origin=str(secure.origin))
