@@ -20,11 +20,19 @@ from cli.web.middleware import SCRIPT_POLICY
 from cli.web.person_sessions import PersonSession, PersonSessions
 from cli.web.responses import FaultReporter, html_response, load_templates, with_error_pages, with_error_pages_async
 from cli.web.sign_in_challenges import SignInChallenges
-from flows.approvals.passkey_decision import PreparedDecision, ReviewChanged, prepare_decision, record_prepared
+from flows.approvals.passkey_decision import (
+    Prepared,
+    ReviewChanged,
+    prepare_decision,
+    prepare_withdrawal,
+    record_prepared,
+)
 from flows.approvals.review import ReviewSection, is_detail
 from flows.dashboard.person_pages import (
     decisions_page,
     is_in_force,
+    own_approval,
+    own_approvals,
     price_page,
     require_decider,
     review_page,
@@ -83,6 +91,8 @@ class PersonPages:
             ("/decide/publish/{number}/texts", "GET", self._personal(self.texts)),
             ("/decide/{gate}/{number}", "GET", self._personal(self.review)),
             ("/decide/{gate}/{number}", "POST", self._personal_form(self.prepare)),
+            ("/decide/{gate}/{number}/withdraw", "GET", self._personal(self.own_approval)),
+            ("/decide/{gate}/{number}/withdraw", "POST", self._personal_form(self.withdraw)),
             ("/sign", "POST", self._personal_form(self.sign)),
             ("/price", "GET", self._personal(self.price_form)),
             ("/price", "POST", self._personal_form(self.price)),
@@ -251,7 +261,10 @@ class PersonPages:
                 {"number": one.id, "key": passkey_fingerprint(one.public_key), "since": one.at}
                 for one in passkeys.open_passkeys(view.session, view.actor.id)
             ]
-            return self._page("mine.html", view, session, items=found, passkeys=own, current_page="mine")
+            given = own_approvals(view.session, session.person)
+            return self._page(
+                "mine.html", view, session, items=found, passkeys=own, approvals=given, current_page="mine"
+            )
 
     def review(self, request: Request, session: PersonSession) -> Response:
         """Show the review of a decision, and the form that prepares it."""
@@ -287,23 +300,42 @@ class PersonPages:
         prepared = prepare_decision(
             open_workspace(self.home), session.person, found.review, fields.get("verdict", ""),
             fields.get("reason", ""), fields.get("confirm", ""), fields.get("on_behalf_of") or None,
+            override=fields.get("override") == "1",
         )  # fmt: skip
+        return self._to_be_signed(session, prepared)
+
+    def own_approval(self, request: Request, session: PersonSession) -> Response:
+        """Show an approval of the person that nobody has used, and the form that takes it back."""
+        gate, number = _subject(request)
+        with self._viewer().open_view() as owner:
+            view = view_of_person(owner, session.person)
+            found = own_approval(view.session, session.person, number, gate)
+            return self._page("withdraw.html", view, session, approval=found, current_page="decide")
+
+    def withdraw(self, request: Request, session: PersonSession, fields: Fields) -> Response:
+        """Check the withdrawal of an approval, and ask for the signature of it."""
+        gate, number = _subject(request)
+        workspace = open_workspace(self.home)
+        prepared = prepare_withdrawal(workspace, session.person, number, gate, fields.get("reason", ""))
+        return self._to_be_signed(session, prepared)
+
+    def _to_be_signed(self, session: PersonSession, prepared: Prepared) -> Response:
         name = self.sessions.prepare(session, prepared)
         with self._viewer().open_view() as owner:
             view = view_of_person(owner, session.person)
             return _with_script(self._sign_page(view, session, name, prepared))
 
-    def _sign_page(self, view: View, session: PersonSession, name: str, prepared: PreparedDecision) -> HTMLResponse:
+    def _sign_page(self, view: View, session: PersonSession, name: str, prepared: Prepared) -> HTMLResponse:
         credentials = [one.credential_id for one in passkeys.open_passkeys(view.session, session.person.id)
                        if one.origin == self.origin]  # fmt: skip
         return self._page(
-            "sign.html", view, session, prepared=name, decision=prepared.decision, dataset=prepared.dataset,
+            "sign.html", view, session, name=name, prepared=prepared,
             statement=prepared.statement.decode(), challenge=encode_url(prepared.challenge),
             credentials=" ".join(credentials), rp_id=host_of(self.origin), current_page="decide",
         )  # fmt: skip
 
     def sign(self, request: Request, session: PersonSession, fields: Fields) -> Response:
-        """Record a prepared decision that its person's passkey has signed."""
+        """Record a prepared decision or withdrawal that its person's passkey has signed."""
         prepared = self.sessions.take_prepared(session, fields.get("prepared", ""))
         if prepared is None:
             raise NotPrepared
@@ -312,10 +344,7 @@ class PersonPages:
         with self._viewer().open_view() as owner:
             view = view_of_person(owner, session.person)
             now = None if renewed is None else self.sessions.find(renewed)
-            page = self._page(
-                "decided.html", view, now, decision=prepared.decision, dataset=prepared.dataset, state=state,
-                subject=prepared.gate.subject, current_page="decide",
-            )  # fmt: skip
+            page = self._page("decided.html", view, now, prepared=prepared, state=state, current_page="decide")
             return page if renewed is None else self._with_cookie(page, renewed)
 
     def price_form(self, request: Request, session: PersonSession) -> Response:
@@ -444,7 +473,7 @@ class PricingBusy(EnvironmentProblem):
 
 
 class NotPrepared(Refused):
-    """A signature for a decision that does not wait for one."""
+    """A signature for something that does not wait for one."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from flows.approvals.passkey_decision import PreparedDecision
+from flows.approvals.passkey_decision import Prepared
 from models_db.services.audit.chain import Actor
 
 SIGNED_IN_SECONDS = 30 * 60.0
@@ -42,7 +42,7 @@ class PersonSession:
     passkey: int
     ends: float
     form_token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    prepared: "OrderedDict[str, tuple[float, PreparedDecision]]" = field(default_factory=OrderedDict)
+    prepared: "OrderedDict[str, tuple[float, Prepared]]" = field(default_factory=OrderedDict)
 
     def accepts(self, form_token: str) -> bool:
         """Return whether a form was made for this session, compared in constant time."""
@@ -86,7 +86,7 @@ class PersonSessions:
         with self._lock:
             self._open.pop(_digest(value), None)
 
-    def prepare(self, session: PersonSession, prepared: PreparedDecision) -> str:
+    def prepare(self, session: PersonSession, prepared: Prepared) -> str:
         """Keep a decision until it is signed, and return its name in the form."""
         name = secrets.token_urlsafe(16)
         with self._lock:
@@ -95,7 +95,7 @@ class PersonSessions:
                 session.prepared.popitem(last=False)
         return name
 
-    def take_prepared(self, session: PersonSession, name: str) -> PreparedDecision | None:
+    def take_prepared(self, session: PersonSession, name: str) -> Prepared | None:
         """Return a decision that waits for its signature, once; None if there is none, or it has waited too long."""
         with self._lock:
             ends, prepared = session.prepared.pop(name, (0.0, None))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from flows.workspace.workspace import Workspace
@@ -24,11 +23,9 @@ from models_db.services.audit import chain
 from models_db.services.catalogue import passkeys, principals
 from models_db.services.catalogue.passkeys import PasskeyTerms
 from models_db.services.lifecycle import gates
-from models_db.services.lifecycle.gate_status import DECIDABLE_STATES, GateStatus, find_decidable
 from models_db.services.lifecycle.gates import withdrawal_statement
-from models_db.tables import Approval, Artifact, Passkey, Publication
+from models_db.tables import Passkey
 from models_db.values.canonical_json import Json, encode_canonical
-from models_db.values.gates import Gate
 from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, write_new, write_over
 from tasks.common.strict_model import Digest, Name, Strict, read_as
 from tasks.release.signatures.ed25519 import SigningKey, verify
@@ -260,34 +257,15 @@ def revoke(workspace: Workspace, number: int, reason: str) -> tuple[str, list[tu
 
 
 def _withdraw_unused(session: Session, workspace: Workspace, passkey: Passkey, reason: str) -> list[tuple[int, str]]:
-    if passkey.principal_id != workspace.actor.id:
+    me = workspace.actor
+    if passkey.principal_id != me.id:
         return []
-    signed = select(Approval).where(Approval.passkey_id == passkey.id, Approval.decision == "approve")
-    subjects = {(a.proposal_id or a.request_id or 0, Gate(a.gate)) for a in session.scalars(signed)}
-    return [
-        (number, gate.value)
-        for number, gate in sorted(subjects)
-        if _withdraw_one(session, workspace, passkey, number, gate, reason)
-    ]
-
-
-def _withdraw_one(
-    session: Session, workspace: Workspace, passkey: Passkey, number: int, gate: Gate, reason: str
-) -> bool:
-    """Withdraw the person's approval at a gate, if it is of this passkey and was not used."""
-    subject = find_decidable(session, number, gate)
-    own = GateStatus.load(session, [subject]).approvals_of(subject, workspace.actor.id)
-    used = subject.state not in DECIDABLE_STATES[gate] or (gate is Gate.PUBLISH and _is_published(session, number))
-    if used or not any(approval.passkey_id == passkey.id for approval in own):
-        return False
-    statement = withdrawal_statement(number, gate, subject.subject_digest, reason, workspace.actor.name)
-    gates.withdraw_approval(session, workspace.actor, number, gate, reason, workspace.key.sign(statement))
-    return True
-
-
-def _is_published(session: Session, number: int) -> bool:
-    query = select(Publication.id).join(Artifact, Artifact.id == Publication.artifact_id)
-    return session.scalars(query.where(Artifact.request_id == number)).first() is not None
+    unused = gates.unused_approvals(session, me.id)
+    subjects = {(of.number, of.gate): of for of, approval in unused if approval.passkey_id == passkey.id}
+    for number, gate in sorted(subjects):
+        statement = withdrawal_statement(number, gate, subjects[number, gate].subject_digest, reason, me.name)
+        gates.withdraw_approval(session, me, number, gate, reason, workspace.key.sign(statement))
+    return [(number, gate.value) for number, gate in sorted(subjects)]
 
 
 def _invitation_path(home: ProjectHome) -> Path:
