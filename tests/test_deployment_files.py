@@ -4,13 +4,17 @@ There is no linter for Dockerfiles among Python's packages, so the rules are her
 where it is installed, after our own reader, which always does.
 """
 
+import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import typer
@@ -84,12 +88,57 @@ def test_no_secret_gets_into_a_layer() -> None:
         names = re.findall(r"(\w+)=", text)
         assert not [name for name in names if SECRET.search(name)]
     assert IGNORED[1] == "*"  # everything is left out that is not named
+    assert not any("*" in line for line in IGNORED if line.startswith("!"))
     allowed = {line[1:] for line in IGNORED if line.startswith("!")}
     copied = {word for rest in said("COPY") if "--from" not in rest for word in rest.split()[:-1]}
     assert copied == allowed
     assert all((ROOT / name).exists() for name in copied)
     [packages] = re.findall(r"^packages = (\[.*flows.*\])$", PROJECT, re.MULTILINE)[:1]
     assert set(yaml.safe_load(packages)) <= copied
+
+
+def reaches_the_build(path: str) -> bool:
+    """Whether Docker sends a file to the build: the last line that is about it decides, or about a folder of it."""
+    places = [path, *(str(parent) for parent in PurePosixPath(path).parents)]
+    sent = True
+    for line in IGNORED:
+        pattern = line.removeprefix("!")
+        if line and not line.startswith("#") and any(is_meant(place, pattern) for place in places):
+            sent = line.startswith("!")
+    return sent
+
+
+def is_meant(place: str, pattern: str) -> bool:
+    anywhere = pattern.startswith("**/")
+    return place != "." and fnmatch(PurePosixPath(place).name if anywhere else place, pattern.removeprefix("**/"))
+
+
+@pytest.mark.slow
+def test_the_wheel_of_the_image_has_program_and_documentation(tmp_path: Path) -> None:
+    """Built of exactly the files that Docker sends and the Dockerfile copies, then asked for a page."""
+    copied = {word for rest in said("COPY") if "--from" not in rest for word in rest.split()[:-1]}
+    kept = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    sent = [path for path in kept if path.split("/")[0] in copied and reaches_the_build(path)]
+    for path in sent:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, tmp_path / path)
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=tmp_path, check=True,
+                   capture_output=True)  # fmt: skip
+    [wheel] = (tmp_path / "dist").glob("*.whl")
+    with ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    packages = yaml.safe_load(re.findall(r"^only-include = (\[.*\])$", PROJECT, re.MULTILINE)[0])
+    built = {(f"almoner/{name}" if name == "docs" else name) for name in packages}
+    assert all((tmp_path / "installed" / name).is_dir() for name in built)
+    pages = {path.removeprefix("docs/") for path in kept if path.startswith("docs/") and path.endswith(".md")
+             and not path.startswith("docs/figures/")}  # fmt: skip
+    found = (tmp_path / "installed" / "almoner" / "docs").rglob("*.md")
+    assert {str(path.relative_to(tmp_path / "installed" / "almoner" / "docs")) for path in found} == pages
+    started = [sys.executable, "-P", "-c", "from cli.app import main; main()", "docs", "deploy", "--json"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed"), "ALMONER_HOME": str(tmp_path / "home")}
+    told = subprocess.run(started, cwd=tmp_path / "installed", env=environment, capture_output=True, text=True,
+                          check=True).stdout  # fmt: skip
+    assert json.loads(told)["text"] == (ROOT / "docs" / "deploy.md").read_text()
 
 
 def test_what_a_layer_runs_stops_at_the_first_error_and_fetches_nothing_by_hand() -> None:
