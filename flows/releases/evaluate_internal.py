@@ -21,7 +21,8 @@ from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.inference.embeddings.encoder import EMBEDDER
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
-from tasks.planning.labels_and_groups import labelled_corpus
+from tasks.planning.labels_and_groups import PartParameters, labelled_corpus
+from tasks.pricing.registry import system_for
 from tasks.release.text_rows import read_labelled
 from tasks.values.metric_result import MetricResult
 from tasks.workers.backend_settings import HERE, WorkerBackend, open_runner
@@ -49,6 +50,18 @@ def load_scorer(device: str) -> LanguageModel | None:
         return None
 
 
+def label_parameters(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the stored parameters of a request whose system labels documents by almoner's rule; else none.
+
+    An extension's system may have a parameter of that name and of another meaning.
+
+    Raises:
+        UnknownSystem: its system is of an extension that is not installed.
+    """
+    system = system_for(body["mechanism"], body["kind"])
+    return body["parameters"] if issubclass(system.parameters, PartParameters) else {}
+
+
 def _embedder_of(body: Mapping[str, Any]) -> str:
     return str(body.get("evaluation_embedder", {}).get("name", EMBEDDER))
 
@@ -67,6 +80,8 @@ def evaluate_internally(
         UnknownModel, ModelKindMismatch, ModelNotPulled: the embedder is not on this machine; nothing was looked at.
         WrongState: governed data, and the publish decision is still open.
         VersionErased: what it was made of was erased.
+        UnknownSystem: its system is of an extension that is not installed.
+        LabelRuleUnreadable: its stored label rule is none.
         ReleaseUndecided: a release of the same account is running or waits at the publish gate.
         RunnerNotInstalled, ClusterUnreachable, NoWorkers, WorkerDied, WorkerDiffers: the workers cannot do it.
     """
@@ -88,7 +103,7 @@ def evaluate_internally(
     require_tools(internal, embedder)
     by_another = is_external(model)
     scoring = load_scorer("auto") if by_another else load(model, "auto")
-    corpus = labelled_corpus(open_corpus(workspace.home, uid), body["parameters"])
+    corpus = labelled_corpus(open_corpus(workspace.home, uid), label_parameters(body))
     with tracing.stage("evaluate"), open_runner(backend, workers, workspace.home.scratch) as runner:
         results = evaluate_texts(
             internal,

@@ -5,6 +5,7 @@ import os
 import torch
 
 from models_db.errors import EnvironmentProblem, UsageError
+from tasks.inference.catalogue.disk_space import size_text
 from tasks.inference.catalogue.machine_memory import available_memory, total_memory
 
 LARGEST_DEFAULT = 4 * 2**30
@@ -38,8 +39,8 @@ class ModelTooLarge(EnvironmentProblem):
 
     def __init__(self, name: str, device: str, precision: str, needed: int, free: int) -> None:
         super().__init__(
-            f"The model {name!r} does not fit into the memory of {device}: its weights take {needed / 2**30:.1f} GiB "
-            f"in {precision}, and {free / 2**30:.1f} GiB are free.",
+            f"The model {name!r} does not fit into the memory of {device}: its weights take {size_text(needed)} "
+            f"in {precision}, and {size_text(free)} are free.",
             "Free memory, request another precision (`almoner models check` says what each needs), or choose a smaller "
             "model.",
             {"model": name, "device": device, "precision": precision, "needed": needed, "free": free},
