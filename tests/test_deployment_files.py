@@ -328,12 +328,42 @@ def test_what_a_unit_starts_exists(path: Path) -> None:
         words = [re.sub(r"\$\$\(.*?\)", "now", word) for word in words]
     assert words[0].startswith("/opt/almoner/bin/")
     words[0] = Path(words[0]).name
-    if words[0] == "prefect":
-        command = [str(Path(sys.executable).parent / "prefect"), *words[1:3], "--help"]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert not [word for word in words if word.startswith("--") and word not in told]
-    else:
-        exists(words)
+    (prefect_offers if words[0] == "prefect" else exists)(words)
+
+
+def prefect_offers(words: list[str]) -> None:
+    """The command line has options of Prefect's command alone, as its own help lists them."""
+    command = [str(Path(sys.executable).parent / "prefect"), *words[1:3], "--help"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    options = [word for word in words if word.startswith("--")]
+    assert options
+    assert not [word for word in options if not re.search(rf"(?<![\w-]){word}(?![\w-])", told)]
+
+
+@pytest.mark.slow
+def test_the_compose_file_starts_prefect_as_it_offers() -> None:
+    prefect_offers(COMPOSE["services"]["prefect"]["command"])
+
+
+def test_the_image_starts_what_exists() -> None:
+    exists([*json.loads(said("ENTRYPOINT")[0]), "serve"])  # as the compose file does
+    assert json.loads(said("CMD")[0]) == ["--help"]
+
+
+ALMONER = re.compile(r"`almoner ([a-z-]+)((?: [a-z-]+)*)`")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(path for path in DEPLOY.rglob("*") if path.is_file()), ids=lambda path: path.name
+)
+def test_commands_and_pages_that_comments_name_are_there(path: Path) -> None:
+    text = path.read_text()
+    assert "Documentation=file:" not in text  # where a package lies depends on Python's version
+    for command, rest in ALMONER.findall(text):
+        exists(["almoner", command, *rest.split()])
+        assert command != "docs" or not rest or (ROOT / "docs" / f"{rest.strip()}.md").is_file()
+    for page in re.findall(r"docs/([\w/-]+\.md)", text):
+        assert (ROOT / "docs" / page).is_file(), page
 
 
 def exists(words: list[str]) -> None:
