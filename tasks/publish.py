@@ -56,6 +56,7 @@ def documents_of_release(
     decisions: Decisions,
     names: Mapping[int, str],
     passkeys: Mapping[int, Passkey],
+    ledger: str,
     ledger_head: str,
     revoked: Sequence[str],
     exposed: Sequence[str],
@@ -66,6 +67,7 @@ def documents_of_release(
         decisions: those on its request, oldest first, without withdrawn ones.
         names: of the principals on whose behalf delegates decided, by id.
         passkeys: those that signed some of the decisions, by id.
+        ledger: its identity, for which these passkeys have to be certified.
     """
     newest = {(a.gate, a.subject_digest, a.approver_id, a.decision): (a, principal) for a, principal in decisions}
     approvals = [
@@ -74,6 +76,7 @@ def documents_of_release(
             principal,
             names[a.on_behalf_of] if a.on_behalf_of is not None else None,
             passkeys[a.passkey_id] if a.passkey_id is not None else None,
+            ledger,
         )
         for a, principal in newest.values()
     ]

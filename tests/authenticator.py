@@ -16,6 +16,7 @@ from tasks.release.signatures.ed25519 import SigningKey
 from tasks.release.signatures.webauthn import encode_url, spell_signature
 
 ORIGIN, HOST = "http://localhost:8717", "localhost"
+LEDGER = "1d" * 32
 VERIFIED = 0x05
 
 
@@ -28,6 +29,8 @@ class Authenticator:
     origin: str = ORIGIN
     credential_id: bytes = b"credential-1"
     counter: int = 0
+    ledger: str = LEDGER
+    """For which its owner certifies it here; `passkey add` takes that of the invitation."""
     private: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,7 +50,7 @@ class Authenticator:
 
     @property
     def terms(self) -> PasskeyTerms:
-        return PasskeyTerms(self.public_key, self.host, self.origin)
+        return PasskeyTerms(self.public_key, self.host, self.origin, self.ledger)
 
     def client_data(self, ceremony: str, challenge: bytes, /, **changes: Any) -> bytes:
         stated = {"type": ceremony, "challenge": encode_url(challenge), "origin": self.origin, "crossOrigin": False}
@@ -75,7 +78,7 @@ class Authenticator:
         """The signature of a passkey of `owner` on a message, and what is kept beside it."""
         data, client_data, signature = self.answer(hashlib.sha256(message).digest(), **changes)
         certificate = owner.sign(self.terms.statement(owner.public_key))
-        terms = {"public_key": self.public_key, "rp_id": self.host, "origin": self.origin}
+        terms = {"public_key": self.public_key, "rp_id": self.host, "origin": self.origin, "ledger": self.ledger}
         use = PasskeyUse(**terms, certificate=certificate, authenticator_data=data, client_data=client_data)
         return signature, use
 

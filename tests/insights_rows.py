@@ -25,6 +25,7 @@ from tasks.values.insight import (
 )
 from tasks.values.plan import Plan, PlanInputs
 from tasks.values.release_kinds import ReleaseKind
+from tests.support import substitute
 from tests.unit.tasks.publishing.builders import a_record, a_request
 
 LEAST, MOST = 12, 5000
@@ -193,7 +194,7 @@ class ByHand:
 
 def known(patch: Any) -> None:
     """Let almoner know the system `by_hand`; `patch` is pytest's monkeypatch."""
-    patch.setitem(registry.SYSTEMS, ByHand.name, ByHand())
+    substitute(patch, registry.SYSTEMS, ByHand.name, ByHand())
 
 
 def insights_request(**changes: Any) -> dict[str, Any]:

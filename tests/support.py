@@ -46,6 +46,7 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.events import PrivacyEvent
 from models_db.writes import budget_steps, budget_steps_postgresql, links
+from tasks.common.extensions import Registry
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PROVENANCE = Provenance(device="cpu", code_digest="c" * 64, libraries={"torch": "2"}, rng_kind="os")
@@ -99,6 +100,11 @@ def shared_data(name: str) -> Path:
     path = SHARED_DATA / name
     require(path.exists(), f"the data set {name} is not at {path}")
     return path
+
+
+def substitute(patch: pytest.MonkeyPatch, registry: Registry[Any], name: str, entry: object) -> None:
+    """Let a registry have a test's own entry under a name, also one of almoner's, until the test ends."""
+    patch.setitem(registry._entries, name, entry)
 
 
 def snapshot(database: Database) -> dict[str, list[tuple[object, ...]]]:
@@ -282,7 +288,7 @@ class World:
 
     def passkey(self, person: Actor, *, revoked: bool = False, key: str = "es256:1", signature: str = "s") -> int:
         """A passkey of a person, which nobody has certified. Returns its number."""
-        terms = PasskeyTerms(f"{key} of {person.name}", "localhost", "http://localhost:8717")
+        terms = PasskeyTerms(f"{key} of {person.name}", "localhost", "http://localhost:8717", "")
         with self.database.write() as session:
             number = passkeys.register(session, person, person, terms, "credential", signature).id
             if revoked:

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -124,6 +125,20 @@ def test_without_git_all_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (tmp_path / name).write_text(content)
     assert slow.main(tmp_path) == [NOISE, OTHER, ROWS]
     assert "all 3 files" in capsys.readouterr().err
+
+
+def test_the_lock_of_the_base_has_hashes_and_the_same_versions() -> None:
+    """Each entry has a hash, as pip's hash mode demands; what only other platforms need stands in this lock alone."""
+    text = (ROOT / "requirements-base.lock").read_text()
+    entries = re.split(r"\n(?=\S)", "\n".join(line for line in text.splitlines() if not line.startswith("#")))
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
+    wanted = [Requirement(entry.partition(" \\")[0]) for entry in entries]
+    here = {canonicalize_name(one.name): one for one in wanted if one.marker is None or one.marker.evaluate()}
+    program = pins(ROOT / "requirements.lock")
+    assert {name: str(one.specifier) for name, one in here.items()} == {name: f"=={program[name]}" for name in here}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert lock.needed(project["dependencies"]) <= here.keys()
+    assert "torch" not in here
 
 
 def test_every_dependency_is_locked_once_and_where_it_belongs() -> None:

@@ -4,13 +4,17 @@ There is no linter for Dockerfiles among Python's packages, so the rules are her
 where it is installed, after our own reader, which always does.
 """
 
+import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import typer
@@ -84,12 +88,57 @@ def test_no_secret_gets_into_a_layer() -> None:
         names = re.findall(r"(\w+)=", text)
         assert not [name for name in names if SECRET.search(name)]
     assert IGNORED[1] == "*"  # everything is left out that is not named
+    assert not any("*" in line for line in IGNORED if line.startswith("!"))
     allowed = {line[1:] for line in IGNORED if line.startswith("!")}
     copied = {word for rest in said("COPY") if "--from" not in rest for word in rest.split()[:-1]}
     assert copied == allowed
     assert all((ROOT / name).exists() for name in copied)
     [packages] = re.findall(r"^packages = (\[.*flows.*\])$", PROJECT, re.MULTILINE)[:1]
     assert set(yaml.safe_load(packages)) <= copied
+
+
+def reaches_the_build(path: str) -> bool:
+    """Whether Docker sends a file to the build: the last line that is about it decides, or about a folder of it."""
+    places = [path, *(str(parent) for parent in PurePosixPath(path).parents)]
+    sent = True
+    for line in IGNORED:
+        pattern = line.removeprefix("!")
+        if line and not line.startswith("#") and any(is_meant(place, pattern) for place in places):
+            sent = line.startswith("!")
+    return sent
+
+
+def is_meant(place: str, pattern: str) -> bool:
+    anywhere = pattern.startswith("**/")
+    return place != "." and fnmatch(PurePosixPath(place).name if anywhere else place, pattern.removeprefix("**/"))
+
+
+@pytest.mark.slow
+def test_the_wheel_of_the_image_has_program_and_documentation(tmp_path: Path) -> None:
+    """Built of exactly the files that Docker sends and the Dockerfile copies, then asked for a page."""
+    copied = {word for rest in said("COPY") if "--from" not in rest for word in rest.split()[:-1]}
+    kept = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    sent = [path for path in kept if path.split("/")[0] in copied and reaches_the_build(path)]
+    for path in sent:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, tmp_path / path)
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=tmp_path, check=True,
+                   capture_output=True)  # fmt: skip
+    [wheel] = (tmp_path / "dist").glob("*.whl")
+    with ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    packages = yaml.safe_load(re.findall(r"^only-include = (\[.*\])$", PROJECT, re.MULTILINE)[0])
+    built = {(f"almoner/{name}" if name == "docs" else name) for name in packages}
+    assert all((tmp_path / "installed" / name).is_dir() for name in built)
+    pages = {path.removeprefix("docs/") for path in kept if path.startswith("docs/") and path.endswith(".md")
+             and not path.startswith("docs/figures/")}  # fmt: skip
+    found = (tmp_path / "installed" / "almoner" / "docs").rglob("*.md")
+    assert {str(path.relative_to(tmp_path / "installed" / "almoner" / "docs")) for path in found} == pages
+    started = [sys.executable, "-P", "-c", "from cli.app import main; main()", "docs", "deploy", "--json"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed"), "ALMONER_HOME": str(tmp_path / "home")}
+    told = subprocess.run(started, cwd=tmp_path / "installed", env=environment, capture_output=True, text=True,
+                          check=True).stdout  # fmt: skip
+    assert json.loads(told)["text"] == (ROOT / "docs" / "deploy.md").read_text()
 
 
 def test_what_a_layer_runs_stops_at_the_first_error_and_fetches_nothing_by_hand() -> None:
@@ -279,12 +328,42 @@ def test_what_a_unit_starts_exists(path: Path) -> None:
         words = [re.sub(r"\$\$\(.*?\)", "now", word) for word in words]
     assert words[0].startswith("/opt/almoner/bin/")
     words[0] = Path(words[0]).name
-    if words[0] == "prefect":
-        command = [str(Path(sys.executable).parent / "prefect"), *words[1:3], "--help"]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert not [word for word in words if word.startswith("--") and word not in told]
-    else:
-        exists(words)
+    (prefect_offers if words[0] == "prefect" else exists)(words)
+
+
+def prefect_offers(words: list[str]) -> None:
+    """The command line has options of Prefect's command alone, as its own help lists them."""
+    command = [str(Path(sys.executable).parent / "prefect"), *words[1:3], "--help"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    options = [word for word in words if word.startswith("--")]
+    assert options
+    assert not [word for word in options if not re.search(rf"(?<![\w-]){word}(?![\w-])", told)]
+
+
+@pytest.mark.slow
+def test_the_compose_file_starts_prefect_as_it_offers() -> None:
+    prefect_offers(COMPOSE["services"]["prefect"]["command"])
+
+
+def test_the_image_starts_what_exists() -> None:
+    exists([*json.loads(said("ENTRYPOINT")[0]), "serve"])  # as the compose file does
+    assert json.loads(said("CMD")[0]) == ["--help"]
+
+
+ALMONER = re.compile(r"`almoner ([a-z-]+)((?: [a-z-]+)*)`")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(path for path in DEPLOY.rglob("*") if path.is_file()), ids=lambda path: path.name
+)
+def test_commands_and_pages_that_comments_name_are_there(path: Path) -> None:
+    text = path.read_text()
+    assert "Documentation=file:" not in text  # where a package lies depends on Python's version
+    for command, rest in ALMONER.findall(text):
+        exists(["almoner", command, *rest.split()])
+        assert command != "docs" or not rest or (ROOT / "docs" / f"{rest.strip()}.md").is_file()
+    for page in re.findall(r"docs/([\w/-]+\.md)", text):
+        assert (ROOT / "docs" / page).is_file(), page
 
 
 def exists(words: list[str]) -> None:

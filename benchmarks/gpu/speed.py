@@ -83,7 +83,7 @@ class Plan:
 
 
 SMALL: Final = Plan(
-    SMOLLM2, (2, 3), precision="float32", reference_tokens=12, prompt=8, tokens=6, seconds=0.5, most=2
+    SMOLLM2, (2, 3), precision="float32", reference_tokens=12, prompt=8, tokens=8, seconds=0.5, most=2
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ def application(home: ProjectHome, access: AccessPolicy, tell: FaultReporter | N
     Args:
         tell: reports unexpected errors; by default their place in the code is printed, without their text.
     """
-    views, sessions, patience = (
+    views, sessions, throttle = (
         DashboardViews(home, ChainWatch(home), secured=access.token is not None, decides=access.decides),
         Sessions(),
         LoginThrottle(),
@@ -57,14 +57,14 @@ def application(home: ProjectHome, access: AccessPolicy, tell: FaultReporter | N
         "/favicon.svg": views.icon,
     }
     routes = [Route(path, with_error_pages(page, report_fault, home), methods=["GET"]) for path, page in pages.items()]
-    login = Login(access, sessions, patience)
+    login = Login(access, sessions, throttle)
     routes.append(Route("/login", with_error_pages_async(login.answer, report_fault), methods=["GET", "POST"]))
     if access.decides:
-        personal = PersonPages(home, access, LoginThrottle(), report_fault)
+        personal = PersonPages(home, access, report_fault)
         routes += [Route(path, endpoint, methods=[method]) for path, method, endpoint in personal.endpoints()]
     starlette = Starlette(routes=routes, exception_handlers={404: views.missing})
     starlette.router.redirect_slashes = False
-    return SecurityMiddleware(starlette, access, sessions, patience)
+    return SecurityMiddleware(starlette, access, sessions, throttle)
 
 
 def print_fault_location(problem: BaseException) -> None:

@@ -22,39 +22,42 @@ MOST_FIELDS = 5
 class Login:
     """The endpoint of the login form."""
 
-    door: AccessPolicy
+    access: AccessPolicy
     sessions: Sessions
     throttle: LoginThrottle
 
     async def answer(self, request: Request) -> Response:
         """Return the form or, after POST, a new session or an error."""
-        if self.door.token is None:
+        if self.access.token is None:
             return Response(status_code=303, headers={"location": "/"})
         if request.method != "POST":
-            return html_response("login.html", wrong=False)
+            return self._form(wrong=False)
         if self._is_cross_site(request):
             return error_response(
                 request, 403, "FormForeign", "This form was sent by another site.", "Open /login here."
             )
         if seconds := self.throttle.seconds_to_wait(client_address(request)):
             return throttled_response(request, seconds)
-        if not await run_in_threadpool(self.door.accepts_token, await _token(request)):
+        if not await run_in_threadpool(self.access.accepts_token, await _token(request)):
             self.throttle.record_failure(client_address(request))
-            return html_response("login.html", 401, wrong=True)
+            return self._form(401, wrong=True)
         return self._start_session()
+
+    def _form(self, status: int = 200, *, wrong: bool) -> Response:
+        return html_response("login.html", status, decides=self.access.decides, wrong=wrong)
 
     def _is_cross_site(self, request: Request) -> bool:
         """Return whether another site sent the form; under our referrer policy our own form's origin is `null`."""
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
         if site is not None:
             return site not in ("same-origin", "none")
-        return origin is not None and not self.door.allows_host(origin.partition("://")[2])
+        return origin is not None and not self.access.allows_host(origin.partition("://")[2])
 
     def _start_session(self) -> Response:
         response = Response(status_code=303, headers={"location": "/"})
         response.set_cookie(
-            cookie_name(self.door), self.sessions.open(), path="/", httponly=True, samesite="strict",
-            secure=self.door.is_secure,
+            cookie_name(self.access), self.sessions.open(), path="/", httponly=True, samesite="strict",
+            secure=self.access.is_secure,
         )  # fmt: skip
         return response
 

@@ -41,7 +41,7 @@ class SecurityMiddleware:
     """ASGI middleware that refuses requests without access, and adds security headers to every response."""
 
     def __init__(self, app: ASGIApp, access: AccessPolicy, sessions: Sessions, throttle: LoginThrottle) -> None:
-        self.app, self.door, self.sessions, self.patience = app, access, sessions, throttle
+        self.app, self.access, self.sessions, self.throttle = app, access, sessions, throttle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request or pass it on."""
@@ -51,6 +51,7 @@ class SecurityMiddleware:
             else:  # a websocket
                 await send({"type": "websocket.close", "code": 1008})
             return
+        scope.setdefault("state", {})["decides"] = self.access.decides
         request = Request(scope)
         turned_away = self._refusal(request)
         await (turned_away or self.app)(scope, receive, _with_headers(send))
@@ -62,28 +63,27 @@ class SecurityMiddleware:
                               "Use the address that was printed at its start, or start it with --name.")  # fmt: skip
         allowed = (*READ_METHODS, "POST") if self._takes_forms(request.url.path) else READ_METHODS
         if request.method not in allowed:
-            response = error_response(request, 405, "ReadOnly", "The dashboard only reads.",
-                               "Decisions are made with `almoner approve`, on the command line.")  # fmt: skip
+            response = error_response(request, 405, "ReadOnly", *_read_only_words(self.access.decides))
             response.headers["allow"] = ", ".join(allowed)
             return response
-        if self.door.token is None or request.url.path in PUBLIC_PATHS or self._has_session(request):
+        if self.access.token is None or request.url.path in PUBLIC_PATHS or self._has_session(request):
             return None
         return self._has_bearer_token(request)
 
     def _takes_forms(self, path: str) -> bool:
         personal = path in PERSONAL_POSTS[:-1] or path.startswith(PERSONAL_POSTS[-1])
-        return path == "/login" or (self.door.decides and personal)
+        return path == "/login" or (self.access.decides and personal)
 
     def _is_host_allowed(self, headers: Headers) -> bool:
         hosts = headers.getlist("host")
-        return len(hosts) == 1 and self.door.allows_host(hosts[0])
+        return len(hosts) == 1 and self.access.allows_host(hosts[0])
 
     def _has_session(self, request: Request) -> bool:
         try:
             cookies = SimpleCookie(request.headers.get("cookie", ""))
         except CookieError:
             return False
-        cookie = cookies.get(cookie_name(self.door))
+        cookie = cookies.get(cookie_name(self.access))
         return cookie is not None and self.sessions.is_open(cookie.value)
 
     def _has_bearer_token(self, request: Request) -> Response | None:
@@ -91,11 +91,11 @@ class SecurityMiddleware:
         if scheme.lower() != "bearer":
             return self._token_challenge(request)
         address = client_address(request)
-        if seconds := self.patience.seconds_to_wait(address):
+        if seconds := self.throttle.seconds_to_wait(address):
             return throttled_response(request, seconds)
-        if self.door.accepts_token(token.strip()):
+        if self.access.accepts_token(token.strip()):
             return None
-        self.patience.record_failure(address)
+        self.throttle.record_failure(address)
         return self._token_challenge(request)
 
     def _token_challenge(self, request: Request) -> Response:
@@ -105,6 +105,13 @@ class SecurityMiddleware:
                            "Send it as `Authorization: Bearer TOKEN`, or log in with a browser.")  # fmt: skip
         response.headers["www-authenticate"] = "Bearer"
         return response
+
+
+def _read_only_words(decides: bool) -> tuple[str, str]:
+    """Return message and advice for a form to a page that takes none."""
+    if decides:
+        return "This page takes no forms.", "Decisions are made at /mine, or with `almoner approve`, in a shell."
+    return "The dashboard only reads.", "Decisions are made with `almoner approve`, on the command line."
 
 
 def throttled_response(request: Request, seconds: int) -> Response:

@@ -16,15 +16,23 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from cli.web.access import AccessPolicy
 from cli.web.forms import read_form
-from cli.web.middleware import SCRIPT_POLICY, client_address, throttled_response
+from cli.web.middleware import SCRIPT_POLICY
 from cli.web.person_sessions import PersonSession, PersonSessions
 from cli.web.responses import FaultReporter, html_response, load_templates, with_error_pages, with_error_pages_async
-from cli.web.sessions import LoginThrottle
-from flows.approvals.passkey_decision import PreparedDecision, ReviewChanged, prepare_decision, record_prepared
+from cli.web.sign_in_challenges import SignInChallenges
+from flows.approvals.passkey_decision import (
+    Prepared,
+    ReviewChanged,
+    prepare_decision,
+    prepare_withdrawal,
+    record_prepared,
+)
 from flows.approvals.review import ReviewSection, is_detail
 from flows.dashboard.person_pages import (
     decisions_page,
     is_in_force,
+    own_approval,
+    own_approvals,
     price_page,
     require_decider,
     review_page,
@@ -64,10 +72,10 @@ class PersonPages:
     """The pages of people of one home, at one origin."""
 
     home: ProjectHome
-    door: AccessPolicy
-    throttle: LoginThrottle
+    access: AccessPolicy
     tell: FaultReporter
     sessions: PersonSessions = field(default_factory=PersonSessions)
+    challenges: SignInChallenges = field(default_factory=SignInChallenges)
     _own: threading.local = field(default_factory=threading.local)
     _pricing: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(MOST_PRICES))
 
@@ -83,6 +91,8 @@ class PersonPages:
             ("/decide/publish/{number}/texts", "GET", self._personal(self.texts)),
             ("/decide/{gate}/{number}", "GET", self._personal(self.review)),
             ("/decide/{gate}/{number}", "POST", self._personal_form(self.prepare)),
+            ("/decide/{gate}/{number}/withdraw", "GET", self._personal(self.own_approval)),
+            ("/decide/{gate}/{number}/withdraw", "POST", self._personal_form(self.withdraw)),
             ("/sign", "POST", self._personal_form(self.sign)),
             ("/price", "GET", self._personal(self.price_form)),
             ("/price", "POST", self._personal_form(self.price)),
@@ -94,7 +104,7 @@ class PersonPages:
     @property
     def origin(self) -> str:
         """Return the one origin of these pages."""
-        return str(self.door.origin)
+        return str(self.access.origin)
 
     def _shown(self, page: Callable[[Request], Response]) -> Any:
         """Return the endpoint of a page that everybody sees; browsers come to it under the one origin."""
@@ -165,11 +175,11 @@ class PersonPages:
 
     @property
     def _cookie_name(self) -> str:
-        return "__Host-almoner-person" if self.door.is_secure else "almoner-person"
+        return "__Host-almoner-person" if self.access.is_secure else "almoner-person"
 
     def _with_cookie(self, response: Response, value: str) -> Response:
         response.set_cookie(
-            self._cookie_name, value, path="/", httponly=True, samesite="strict", secure=self.door.is_secure
+            self._cookie_name, value, path="/", httponly=True, samesite="strict", secure=self.access.is_secure
         )
         return response
 
@@ -183,7 +193,7 @@ class PersonPages:
     def _page(self, template: str, view: View | None, session: PersonSession | None, **context: Any) -> HTMLResponse:
         """Return a page of ours; with a form in it, browsers have to state its origin."""
         frame: dict[str, Any] = {"doubt": "" if view is None else view.doubt, "broken": "", "decides": True,
-                                 "secured": self.door.token is not None, "signed_in": session is not None,
+                                 "secured": self.access.token is not None, "signed_in": session is not None,
                                  "form_token": "" if session is None else session.form_token}  # fmt: skip
         if view is not None:
             frame["viewer"] = {"name": view.actor.name, "roles": sorted(view.roles)}
@@ -197,28 +207,30 @@ class PersonPages:
 
     def sign_in_page(self, request: Request) -> Response:
         """Show the form that signs in; every passkey of this host may answer."""
-        challenge = encode_url(self.sessions.challenge())
+        challenge = encode_url(self.challenges.issue())
         page = self._page("sign_in.html", None, None, challenge=challenge, rp_id=host_of(self.origin))
         return _with_script(page)
 
     def sign_in(self, request: Request, fields: Fields) -> Response:
-        """Open a session for whoever's passkey has answered a challenge of this process."""
-        if seconds := self.throttle.seconds_to_wait(client_address(request)):
-            return throttled_response(request, seconds)
+        """Open a session for whoever's passkey has answered a challenge of this process.
+
+        Raises:
+            AnswerRefused: the challenge is not of this process, too old, or used, or no passkey in force answered it.
+            SignInsTooMany: that person has signed in very often lately.
+        """
         try:
             challenge = decode_url(fields.get("challenge", ""), 100)
         except ValueError:
-            challenge = b""
-        try:
-            if not self.sessions.take_challenge(challenge):
+            raise AnswerRefused from None
+        if not self.challenges.is_valid(challenge):  # before anything reads the ledger
+            raise AnswerRefused
+        answer = PasskeyAnswer.parse(fields)
+        with self._viewer().open_view() as view:
+            person, passkey, _ = find_signer(view.session, answer, self.origin, challenge)
+            signed_in = Actor(person.id, person.name)
+            if not self.challenges.use(challenge, signed_in):
                 raise AnswerRefused
-            answer = PasskeyAnswer.parse(fields)
-            with self._viewer().open_view() as view:
-                person, passkey, _ = find_signer(view.session, answer, self.origin, challenge)
-                session = self.sessions.open(Actor(person.id, person.name), passkey.id)
-        except AnswerRefused:
-            self.throttle.record_failure(client_address(request))
-            raise
+            session = self.sessions.open(signed_in, passkey.id)
         self.sessions.close(self._cookie(request))
         return self._with_cookie(RedirectResponse("/mine", 303), session)
 
@@ -227,7 +239,7 @@ class PersonPages:
         self.sessions.close(self._cookie(request))
         response = RedirectResponse("/sign-in", 303)
         response.delete_cookie(
-            self._cookie_name, path="/", secure=self.door.is_secure, httponly=True, samesite="strict"
+            self._cookie_name, path="/", secure=self.access.is_secure, httponly=True, samesite="strict"
         )
         return response
 
@@ -249,7 +261,10 @@ class PersonPages:
                 {"number": one.id, "key": passkey_fingerprint(one.public_key), "since": one.at}
                 for one in passkeys.open_passkeys(view.session, view.actor.id)
             ]
-            return self._page("mine.html", view, session, items=found, passkeys=own, current_page="mine")
+            given = own_approvals(view.session, session.person)
+            return self._page(
+                "mine.html", view, session, items=found, passkeys=own, approvals=given, current_page="mine"
+            )
 
     def review(self, request: Request, session: PersonSession) -> Response:
         """Show the review of a decision, and the form that prepares it."""
@@ -285,23 +300,42 @@ class PersonPages:
         prepared = prepare_decision(
             open_workspace(self.home), session.person, found.review, fields.get("verdict", ""),
             fields.get("reason", ""), fields.get("confirm", ""), fields.get("on_behalf_of") or None,
+            override=fields.get("override") == "1",
         )  # fmt: skip
+        return self._to_be_signed(session, prepared)
+
+    def own_approval(self, request: Request, session: PersonSession) -> Response:
+        """Show an approval of the person that nobody has used, and the form that takes it back."""
+        gate, number = _subject(request)
+        with self._viewer().open_view() as owner:
+            view = view_of_person(owner, session.person)
+            found = own_approval(view.session, session.person, number, gate)
+            return self._page("withdraw.html", view, session, approval=found, current_page="decide")
+
+    def withdraw(self, request: Request, session: PersonSession, fields: Fields) -> Response:
+        """Check the withdrawal of an approval, and ask for the signature of it."""
+        gate, number = _subject(request)
+        workspace = open_workspace(self.home)
+        prepared = prepare_withdrawal(workspace, session.person, number, gate, fields.get("reason", ""))
+        return self._to_be_signed(session, prepared)
+
+    def _to_be_signed(self, session: PersonSession, prepared: Prepared) -> Response:
         name = self.sessions.prepare(session, prepared)
         with self._viewer().open_view() as owner:
             view = view_of_person(owner, session.person)
             return _with_script(self._sign_page(view, session, name, prepared))
 
-    def _sign_page(self, view: View, session: PersonSession, name: str, prepared: PreparedDecision) -> HTMLResponse:
+    def _sign_page(self, view: View, session: PersonSession, name: str, prepared: Prepared) -> HTMLResponse:
         credentials = [one.credential_id for one in passkeys.open_passkeys(view.session, session.person.id)
                        if one.origin == self.origin]  # fmt: skip
         return self._page(
-            "sign.html", view, session, prepared=name, decision=prepared.decision, dataset=prepared.dataset,
+            "sign.html", view, session, name=name, prepared=prepared,
             statement=prepared.statement.decode(), challenge=encode_url(prepared.challenge),
             credentials=" ".join(credentials), rp_id=host_of(self.origin), current_page="decide",
         )  # fmt: skip
 
     def sign(self, request: Request, session: PersonSession, fields: Fields) -> Response:
-        """Record a prepared decision that its person's passkey has signed."""
+        """Record a prepared decision or withdrawal that its person's passkey has signed."""
         prepared = self.sessions.take_prepared(session, fields.get("prepared", ""))
         if prepared is None:
             raise NotPrepared
@@ -310,10 +344,7 @@ class PersonPages:
         with self._viewer().open_view() as owner:
             view = view_of_person(owner, session.person)
             now = None if renewed is None else self.sessions.find(renewed)
-            page = self._page(
-                "decided.html", view, now, decision=prepared.decision, dataset=prepared.dataset, state=state,
-                subject=prepared.gate.subject, current_page="decide",
-            )  # fmt: skip
+            page = self._page("decided.html", view, now, prepared=prepared, state=state, current_page="decide")
             return page if renewed is None else self._with_cookie(page, renewed)
 
     def price_form(self, request: Request, session: PersonSession) -> Response:
@@ -442,7 +473,7 @@ class PricingBusy(EnvironmentProblem):
 
 
 class NotPrepared(Refused):
-    """A signature for a decision that does not wait for one."""
+    """A signature for something that does not wait for one."""
 
     def __init__(self) -> None:
         super().__init__(

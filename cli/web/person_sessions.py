@@ -1,4 +1,4 @@
-"""Sessions of people who have signed in with a passkey, and the challenges that passkeys answer; all in memory.
+"""Sessions of people who have signed in with a passkey, in memory.
 
 A session shows what its person may see and takes their forms. It decides nothing: each decision needs an answer of its
 own. A session has a value in a cookie, of which only the digest is kept here, and one in each form (against forged
@@ -14,13 +14,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from flows.approvals.passkey_decision import PreparedDecision
+from flows.approvals.passkey_decision import Prepared
 from models_db.services.audit.chain import Actor
 
 SIGNED_IN_SECONDS = 30 * 60.0
-CHALLENGE_SECONDS = 5 * 60.0
-MOST_SESSIONS = 1000
-MOST_CHALLENGES = 1000
+PREPARED_SECONDS = 5 * 60.0
+MOST_SESSIONS = 20
+"""Open sessions of one person; the oldest is closed. Only that person's passkeys open one, so nobody closes others'."""
+
 MOST_PREPARED = 20
 """Decisions of one session that wait for their signature; the oldest is dropped."""
 
@@ -41,7 +42,7 @@ class PersonSession:
     passkey: int
     ends: float
     form_token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    prepared: "OrderedDict[str, tuple[float, PreparedDecision]]" = field(default_factory=OrderedDict)
+    prepared: "OrderedDict[str, tuple[float, Prepared]]" = field(default_factory=OrderedDict)
 
     def accepts(self, form_token: str) -> bool:
         """Return whether a form was made for this session, compared in constant time."""
@@ -50,11 +51,10 @@ class PersonSession:
 
 @dataclass
 class PersonSessions:
-    """The open sessions of people; when there are too many, the oldest is closed."""
+    """The open sessions of people; when one person has too many, their oldest is closed."""
 
     clock: Clock = time.monotonic
     _open: "OrderedDict[bytes, PersonSession]" = field(default_factory=OrderedDict)
-    _challenges: "OrderedDict[bytes, float]" = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open(self, person: Actor, passkey: int) -> str:
@@ -86,31 +86,16 @@ class PersonSessions:
         with self._lock:
             self._open.pop(_digest(value), None)
 
-    def challenge(self) -> bytes:
-        """Return a new challenge for somebody who signs in: 256 random bits."""
-        made = secrets.token_bytes(32)
-        with self._lock:
-            self._challenges[made] = self.clock() + CHALLENGE_SECONDS
-            while len(self._challenges) > MOST_CHALLENGES:
-                self._challenges.popitem(last=False)
-        return made
-
-    def take_challenge(self, made: bytes) -> bool:
-        """Return whether this process has made a challenge lately, and nobody has answered it; it counts once."""
-        with self._lock:
-            ends = self._challenges.pop(made, None)
-            return ends is not None and ends > self.clock()
-
-    def prepare(self, session: PersonSession, prepared: PreparedDecision) -> str:
+    def prepare(self, session: PersonSession, prepared: Prepared) -> str:
         """Keep a decision until it is signed, and return its name in the form."""
         name = secrets.token_urlsafe(16)
         with self._lock:
-            session.prepared[name] = (self.clock() + CHALLENGE_SECONDS, prepared)
+            session.prepared[name] = (self.clock() + PREPARED_SECONDS, prepared)
             while len(session.prepared) > MOST_PREPARED:
                 session.prepared.popitem(last=False)
         return name
 
-    def take_prepared(self, session: PersonSession, name: str) -> PreparedDecision | None:
+    def take_prepared(self, session: PersonSession, name: str) -> Prepared | None:
         """Return a decision that waits for its signature, once; None if there is none, or it has waited too long."""
         with self._lock:
             ends, prepared = session.prepared.pop(name, (0.0, None))
@@ -120,8 +105,9 @@ class PersonSessions:
         value = secrets.token_urlsafe(32)
         with self._lock:
             self._open[_digest(value)] = session
-            while len(self._open) > MOST_SESSIONS:
-                self._open.popitem(last=False)
+            own = [name for name, one in self._open.items() if one.person.id == session.person.id]
+            for name in own[:-MOST_SESSIONS]:
+                del self._open[name]
         return value
 
 

@@ -78,7 +78,9 @@ def error_response(request: Request, status: int, name: str, message: str, advic
     """Return an error by its name, as a page or as JSON."""
     advice = advice if len(advice) <= LONGEST_ADVICE else f"{advice[:LONGEST_ADVICE]}..."
     fields: Mapping[str, Any] = {"error": name, "message": message, "advice": advice}
-    return json_response(fields, status) if wants_json(request) else html_response("error.html", status, **fields)
+    if wants_json(request):
+        return json_response(fields, status)
+    return html_response("error.html", status, decides=getattr(request.state, "decides", False), **fields)
 
 
 def status_of(problem: AlmonerError) -> int:

@@ -37,7 +37,7 @@ from tasks.evaluation.policy_bounds import OutsideBounds
 from tasks.release.signatures.attestation import attest, envelope
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint, verify
 
-_NO_SIGNATURE = "unsigned"
+NO_SIGNATURE = "unsigned"
 """Placeholder signature of a rehearsed decision."""
 
 
@@ -170,7 +170,7 @@ def rehearse_decision(
             session,
             workspace.actor,
             decision,
-            _NO_SIGNATURE,
+            NO_SIGNATURE,
             approver=approver,
             amount_check=require_proposal_amounts,
         )

@@ -1,10 +1,11 @@
-"""Decisions that a passkey signs: prepared from a review, and recorded once its signature verifies.
+"""Decisions and withdrawals that a passkey signs: prepared first, and recorded once the signature verifies.
 
 What is signed, and what is checked before, is the same as for a decision on the command line. Whoever records it acts
 for nobody: without the approver's signature there is no decision.
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from sqlalchemy.orm import Session
 
@@ -19,8 +20,8 @@ from models_db.services.audit.chain import Actor
 from models_db.services.catalogue.passkeys import PasskeySignature
 from models_db.services.lifecycle import gates
 from models_db.services.lifecycle.gate_status import GateStatus, find_decidable
-from models_db.services.lifecycle.gates import GateDecision
-from models_db.tables import Principal
+from models_db.services.lifecycle.gates import GateDecision, withdrawal_statement
+from models_db.tables import Dataset, Principal
 from models_db.values.gates import Gate
 from tasks.release.signatures.webauthn import challenge_of
 
@@ -37,9 +38,26 @@ class PreparedDecision:
     dataset: str
 
     @property
+    def number(self) -> int:
+        """Return the number of the request or proposal."""
+        return self.decision.number
+
+    @property
     def gate(self) -> Gate:
         """Return the gate of the decision."""
         return Gate(self.decision.gate)
+
+    @property
+    def act(self) -> str:
+        """Return what is signed: `approve` or `reject`."""
+        return self.decision.verdict
+
+    @property
+    def fields(self) -> tuple[tuple[str, str], ...]:
+        """Return what is signed, for its approver to read."""
+        stated = self.decision
+        behalf = (("on behalf of", stated.on_behalf_of),) if stated.on_behalf_of else ()
+        return (("decision", stated.verdict), ("reason", stated.reason), *behalf, ("expires", stated.expires_at[:10]))
 
     @property
     def statement(self) -> bytes:
@@ -50,6 +68,37 @@ class PreparedDecision:
     def challenge(self) -> bytes:
         """Return what the passkey has to answer."""
         return challenge_of(self.statement)
+
+
+@dataclass(frozen=True)
+class PreparedWithdrawal:
+    """The withdrawal of an approval, as it waits for its signature."""
+
+    number: int
+    gate: Gate
+    subject_digest: str
+    reason: str
+    approver: Actor
+    dataset: str
+    act: str = "withdraw"
+
+    @property
+    def fields(self) -> tuple[tuple[str, str], ...]:
+        """Return what is signed, for its approver to read."""
+        return (("decision", "take the approval back"), ("reason", self.reason))
+
+    @property
+    def statement(self) -> bytes:
+        """Return the bytes that are signed, the same as on the command line."""
+        return withdrawal_statement(self.number, self.gate, self.subject_digest, self.reason, self.approver.name)
+
+    @property
+    def challenge(self) -> bytes:
+        """Return what the passkey has to answer."""
+        return challenge_of(self.statement)
+
+
+Prepared: TypeAlias = PreparedDecision | PreparedWithdrawal
 
 
 def may_decide(session: Session, person: Actor, number: int, gate: Gate) -> bool:
@@ -70,40 +119,89 @@ def prepare_decision(
     reason: str,
     confirm: str,
     on_behalf_of: str | None = None,
+    *,
+    override: bool = False,
 ) -> PreparedDecision:
     """Check a decision as the command line does before it signs; nothing is recorded.
 
     Args:
         review: as its approver reads it.
         confirm: the dataset's name, typed by the approver; an approval needs it.
+        override: whether an approval overrides the bounds of the policy that the release misses, for that reason.
 
     Raises:
+        NothingToOverride: the release misses no bounds.
         VerdictUnknown, DecisionReasonMissing, DecisionReasonLong, ConfirmationMissing, ConfirmationWrong.
         DecidesElsewhere: on PostgreSQL, the approver has a login of their own.
         OutsideBounds, RoleDenied, RuleViolated, WrongState, ProposalDecided: the ledger would not take the decision.
     """
     if verdict not in VERDICTS:
         raise VerdictUnknown
-    reason = require_reason(reason)
-    if len(reason) > LONGEST_REASON:
-        raise DecisionReasonLong
+    reason = _require_short_reason(reason)
     _require_bringable(workspace, approver)
     if verdict == "approve":
         decide.require_waiting(review)
         require_confirmation(review.dataset, confirm)
+        reason = decide.override_reason_for(review, reason) if override else reason
     decide.rehearse_decision(workspace, review, verdict, reason, on_behalf_of, approver)
     return PreparedDecision(decide.gate_decision(review, verdict, reason, on_behalf_of), approver, review.dataset)
 
 
-def record_prepared(workspace: Workspace, prepared: PreparedDecision, answer: PasskeyAnswer, origin: str) -> str:
-    """Record a prepared decision that a passkey of its approver has signed; return the state of its subject.
+def prepare_withdrawal(
+    workspace: Workspace, approver: Actor, number: int, gate: Gate, reason: str
+) -> PreparedWithdrawal:
+    """Check the withdrawal of a person's approval as the command line does; nothing is recorded.
 
     Raises:
-        AnswerRefused: no passkey in force of the approver signed exactly this decision, on pages of `origin`.
-        ReviewChanged: something else waits at the gate than what was read.
-        ApprovalUnusable: the signature was recorded before.
-        The errors of `prepare_decision`.
+        DecisionReasonMissing, DecisionReasonLong.
+        DecidesElsewhere: on PostgreSQL, the approver has a login of their own.
+        RequestUnknown, ProposalUnknown, NothingToWithdraw: there is no approval to withdraw.
+        RuleViolated: the approval has been used.
     """
+    reason = _require_short_reason(reason)
+    _require_bringable(workspace, approver)
+    with workspace.database.rehearse() as session:
+        subject = find_decidable(session, number, gate)
+        gates.withdraw_approval(session, workspace.actor, number, gate, reason, decide.NO_SIGNATURE, approver=approver)
+        dataset = session.get_one(Dataset, subject.dataset_id).name
+    return PreparedWithdrawal(number, gate, subject.subject_digest, reason, approver, dataset)
+
+
+def record_prepared(workspace: Workspace, prepared: Prepared, answer: PasskeyAnswer, origin: str) -> str:
+    """Record a prepared decision or withdrawal that a passkey of its approver has signed; return its subject's state.
+
+    Raises:
+        AnswerRefused: no passkey in force of the approver signed exactly this, on pages of `origin`.
+        ReviewChanged: something else waits at the gate than what was read.
+        ApprovalUnusable, WithdrawalUsed: the signature was recorded before.
+        The errors of `prepare_decision` and `prepare_withdrawal`.
+    """
+    if isinstance(prepared, PreparedWithdrawal):
+        return _record_withdrawal(workspace, prepared, answer, origin)
+    return _record_decision(workspace, prepared, answer, origin)
+
+
+def _record_withdrawal(workspace: Workspace, prepared: PreparedWithdrawal, answer: PasskeyAnswer, origin: str) -> str:
+    number, gate = prepared.number, prepared.gate
+    with decide.recording(workspace, "withdraw-approval", number, gate) as session:
+        if find_decidable(session, number, gate).subject_digest != prepared.subject_digest:
+            raise ReviewChanged(number)
+        _, passkey, signature = find_signer(session, answer, origin, prepared.challenge, prepared.approver.id)
+        if signature in gates.withdrawal_signatures(session, number, gate):
+            raise WithdrawalUsed(number)
+        return gates.withdraw_approval(
+            session,
+            workspace.actor,
+            number,
+            gate,
+            prepared.reason,
+            signature,
+            approver=prepared.approver,
+            passkey=PasskeySignature(passkey.id, answer.authenticator_data, answer.client_data),
+        )
+
+
+def _record_decision(workspace: Workspace, prepared: PreparedDecision, answer: PasskeyAnswer, origin: str) -> str:
     stated = prepared.decision
     review = decide.load_review(workspace, stated.number, prepared.gate)
     if review.subject_digest != stated.subject_digest:
@@ -122,6 +220,13 @@ def record_prepared(workspace: Workspace, prepared: PreparedDecision, answer: Pa
             passkey=PasskeySignature(passkey.id, answer.authenticator_data, answer.client_data),
             amount_check=require_proposal_amounts,
         )
+
+
+def _require_short_reason(reason: str) -> str:
+    reason = require_reason(reason)
+    if len(reason) > LONGEST_REASON:
+        raise DecisionReasonLong
+    return reason
 
 
 def _require_bringable(workspace: Workspace, approver: Actor) -> None:
@@ -144,6 +249,17 @@ class DecisionReasonLong(UsageError):
 
     def __init__(self) -> None:
         super().__init__(f"A reason has at most {LONGEST_REASON:,} characters.", "Say it in fewer words.")
+
+
+class WithdrawalUsed(Refused):
+    """The signature of a withdrawal that was recorded before."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"That signature has taken back an earlier approval of {number}; nothing was recorded.",
+            "Begin again at /mine, and sign anew.",
+            {"number": number},
+        )
 
 
 class ReviewChanged(Refused):

@@ -17,8 +17,9 @@ from flows.workspace.yaml_files import parse_fields
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, internal_views, passkeys, principals
+from models_db.services.lifecycle import gates
 from models_db.services.lifecycle.gate_status import GateStatus, find_decidable
-from models_db.tables import Principal
+from models_db.tables import Dataset, Principal
 from models_db.values.gates import Gate
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.release.promise_strength import require_accepted
@@ -61,6 +62,40 @@ def decisions_page(view: View) -> list[QueueItem]:
         found += [item for item in (*page.requests, *page.proposals) if item.approvals.yours]
         after, proposals_after = page.next_after, page.next_proposals_after
     return sorted(found, key=lambda item: item.what != "request")
+
+
+@dataclass(frozen=True)
+class OwnApproval:
+    """An approval that its giver may take back."""
+
+    number: int
+    gate: Gate
+    dataset: str
+    reason: str
+    since: str
+    counts: bool
+
+
+def own_approvals(session: Session, person: Actor) -> list[OwnApproval]:
+    """Return the approvals of a person that nobody has used, oldest first."""
+    found = []
+    for subject, approval in gates.unused_approvals(session, person.id):
+        counts = approval in GateStatus.load(session, [subject]).counting(subject)
+        name = session.get_one(Dataset, subject.dataset_id).name
+        found.append(OwnApproval(subject.number, subject.gate, name, approval.reason, approval.at, counts))
+    return found
+
+
+def own_approval(session: Session, person: Actor, number: int, gate: Gate) -> OwnApproval:
+    """Return the approval of a person at a gate, which they may take back.
+
+    Raises:
+        NothingToWithdraw: there is none.
+    """
+    found = [one for one in own_approvals(session, person) if (one.number, one.gate) == (number, gate)]
+    if not found:
+        raise gates.NothingToWithdraw(number, gate)
+    return found[-1]
 
 
 def review_page(viewer: Viewer, person: Actor, number: int, gate: Gate) -> ReviewPage:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from models_db.errors import Refused
+from models_db.services.audit import chain
 from models_db.services.catalogue import passkeys
 from models_db.services.catalogue.passkeys import PasskeyTerms
 from models_db.tables import Passkey, Principal
@@ -57,8 +58,9 @@ def find_signer(
         principal_id: the only person whose passkeys count; None for any.
 
     Raises:
-        AnswerRefused: no passkey in force did, or the own key of its person has not certified it.
+        AnswerRefused: no passkey in force did, or the own key of its person has not certified it for this ledger.
     """
+    ledger = chain.ledger_id(session)
     for passkey in passkeys.open_passkeys(session, principal_id):
         if (passkey.credential_id, passkey.origin) != (answer.credential_id, origin):
             continue
@@ -67,8 +69,9 @@ def find_signer(
             signature = spell_signature(passkey.public_key, answer.signature)
         except ValueError:
             continue
+        terms = PasskeyTerms.of(passkey, ledger)
         assertion = (answer.authenticator_data, answer.client_data, signature)
-        if verify_certified(person.public_key, passkey.signature, PasskeyTerms.of(passkey), assertion, challenge):
+        if verify_certified(person.public_key, passkey.signature, terms, assertion, challenge):
             return person, passkey, signature
     raise AnswerRefused
 

@@ -13,21 +13,19 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.home import ProjectHome
+from models_db.services.audit import chain
 from models_db.services.catalogue import passkeys, principals
 from models_db.services.catalogue.passkeys import PasskeyTerms
 from models_db.services.lifecycle import gates
-from models_db.services.lifecycle.gate_status import DECIDABLE_STATES, GateStatus, find_decidable
 from models_db.services.lifecycle.gates import withdrawal_statement
-from models_db.tables import Approval, Artifact, Passkey, Publication
+from models_db.tables import Passkey
 from models_db.values.canonical_json import Json, encode_canonical
-from models_db.values.gates import Gate
 from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, write_new, write_over
 from tasks.common.strict_model import Digest, Name, Strict, read_as
 from tasks.release.signatures.ed25519 import SigningKey, verify
@@ -37,6 +35,7 @@ from tasks.release.signatures.webauthn_registration import read_answer
 INVITATION_MINUTES: Final = 15
 _ORIGIN: Final = re.compile(r"(https?)://([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)(:[1-9][0-9]{0,4})?")
 _ADDRESS: Final = re.compile(r"[0-9.]+")
+_LEDGER: Final = re.compile(r"[0-9a-f]{64}")
 _MOST_FILE_BYTES: Final = 20_000
 
 
@@ -46,6 +45,7 @@ class Invitation(Strict):
     format: Literal["almoner-passkey-invitation/1"] = "almoner-passkey-invitation/1"
     name: Name
     origin: str
+    ledger: Digest
     nonce: Digest
     expires_at: str
 
@@ -55,9 +55,9 @@ class Invitation(Strict):
         return host_of(self.origin)
 
     def challenge(self, principal_key: str) -> bytes:
-        """Return what the new passkey has to answer: a digest of person, page, time and a number used once."""
+        """Return what the new passkey has to answer: a digest of person, ledger, page, time and a nonce."""
         return hashlib.sha256(
-            encode_canonical({"passkey_invitation": self.nonce, "origin": self.origin,
+            encode_canonical({"passkey_invitation": self.nonce, "origin": self.origin, "ledger": self.ledger,
                               "expires_at": self.expires_at, "principal": principal_key})
         ).digest()  # fmt: skip
 
@@ -81,12 +81,13 @@ class CertifiedPasskey(Strict):
     credential_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,1364}$")]
     rp_id: Annotated[str, Field(max_length=255)]
     origin: Annotated[str, Field(max_length=255)]
+    ledger: Digest
     signature: str
 
     @property
     def terms(self) -> PasskeyTerms:
         """Return what is certified."""
-        return PasskeyTerms(self.public_key, self.rp_id, self.origin)
+        return PasskeyTerms(self.public_key, self.rp_id, self.origin, self.ledger)
 
     @property
     def is_authentic(self) -> bool:
@@ -115,14 +116,21 @@ def host_of(origin: str) -> str:
     return origin.partition("://")[2].partition(":")[0]
 
 
-def invite(home: ProjectHome, name: str, origin: str) -> Invitation:
+def invite(home: ProjectHome, name: str, origin: str, ledger: str) -> Invitation:
     """Make the invitation that the next answer is for; an earlier one no longer counts.
+
+    Args:
+        ledger: the identity of the one ledger for which the passkey is to decide.
 
     Raises:
         OriginUnfit: browsers create no passkey there.
+        LedgerUnnamed: that is no identity of a ledger.
     """
+    if not _LEDGER.fullmatch(ledger):
+        raise LedgerUnnamed
     expires = utc_now(datetime.now(UTC) + timedelta(minutes=INVITATION_MINUTES))
-    made = Invitation(name=name, origin=require_origin(origin), nonce=secrets.token_hex(32), expires_at=expires)
+    made = Invitation(name=name, origin=require_origin(origin), ledger=ledger, nonce=secrets.token_hex(32),
+                      expires_at=expires)  # fmt: skip
     write_over(_invitation_path(home), encode_json(made.model_dump()), 0o600)
     return made
 
@@ -137,7 +145,8 @@ def certify(home: ProjectHome, key: SigningKey, answer: str) -> CertifiedPasskey
     invitation = _waiting_invitation(home)
     if utc_now() >= invitation.expires_at:
         raise InvitationExpired(invitation.expires_at)
-    created = read_answer(answer, invitation.rp_id, invitation.origin, invitation.challenge(key.public_key))
+    challenge = invitation.challenge(key.public_key)
+    created = read_answer(answer, invitation.rp_id, invitation.origin, invitation.ledger, challenge)
     try:
         _invitation_path(home).unlink()  # of two at once, one takes it
     except FileNotFoundError:
@@ -148,6 +157,7 @@ def certify(home: ProjectHome, key: SigningKey, answer: str) -> CertifiedPasskey
         credential_id=created.credential_id,
         rp_id=created.terms.rp_id,
         origin=created.terms.origin,
+        ledger=created.terms.ledger,
         signature=key.sign(created.terms.statement(key.public_key)),
     )
 
@@ -157,6 +167,7 @@ def record(workspace: Workspace, certified: CertifiedPasskey) -> tuple[int, str]
 
     Raises:
         PasskeyForged: its person's own key did not certify it.
+        PasskeyOfAnotherLedger: its person certified it for another ledger.
         PrincipalUnknown: the key belongs to nobody.
         PasskeyTaken: the ledger has it already.
         RoleDenied: it is another person's, and this home's owner is no admin.
@@ -164,6 +175,8 @@ def record(workspace: Workspace, certified: CertifiedPasskey) -> tuple[int, str]
     if not certified.is_authentic:
         raise PasskeyForged
     with workspace.database.write() as session:
+        if certified.ledger != chain.ledger_id(session):
+            raise PasskeyOfAnotherLedger
         person = principals.identify(session, certified.principal)
         row = passkeys.register(
             session, workspace.actor, person, certified.terms, certified.credential_id, certified.signature
@@ -201,6 +214,7 @@ def read_certified(path: Path) -> CertifiedPasskey:
 def list_passkeys(session: Session) -> list[dict[str, Json]]:
     """Return all passkeys in force, and whether their person's own key certified them."""
     people = {person.id: person for person in principals.list_all(session)}
+    ledger = chain.ledger_id(session)
     return [
         {
             "number": passkey.id,
@@ -208,15 +222,15 @@ def list_passkeys(session: Session) -> list[dict[str, Json]]:
             "origin": passkey.origin,
             "key": passkey_fingerprint(passkey.public_key),
             "since": passkey.at,
-            "certified": is_certified(passkey, people[passkey.principal_id].public_key),
+            "certified": is_certified(passkey, people[passkey.principal_id].public_key, ledger),
         }
         for passkey in passkeys.open_passkeys(session)
     ]
 
 
-def is_certified(passkey: Passkey, principal_key: str) -> bool:
-    """Return whether its person's own key certified a passkey."""
-    return verify(principal_key, passkey.signature, PasskeyTerms.of(passkey).statement(principal_key))
+def is_certified(passkey: Passkey, principal_key: str, ledger: str) -> bool:
+    """Return whether its person's own key certified a passkey for the ledger of that identity."""
+    return verify(principal_key, passkey.signature, PasskeyTerms.of(passkey, ledger).statement(principal_key))
 
 
 def passkey_fingerprint(public_key: str) -> str:
@@ -243,34 +257,15 @@ def revoke(workspace: Workspace, number: int, reason: str) -> tuple[str, list[tu
 
 
 def _withdraw_unused(session: Session, workspace: Workspace, passkey: Passkey, reason: str) -> list[tuple[int, str]]:
-    if passkey.principal_id != workspace.actor.id:
+    me = workspace.actor
+    if passkey.principal_id != me.id:
         return []
-    signed = select(Approval).where(Approval.passkey_id == passkey.id, Approval.decision == "approve")
-    subjects = {(a.proposal_id or a.request_id or 0, Gate(a.gate)) for a in session.scalars(signed)}
-    return [
-        (number, gate.value)
-        for number, gate in sorted(subjects)
-        if _withdraw_one(session, workspace, passkey, number, gate, reason)
-    ]
-
-
-def _withdraw_one(
-    session: Session, workspace: Workspace, passkey: Passkey, number: int, gate: Gate, reason: str
-) -> bool:
-    """Withdraw the person's approval at a gate, if it is of this passkey and was not used."""
-    subject = find_decidable(session, number, gate)
-    own = GateStatus.load(session, [subject]).approvals_of(subject, workspace.actor.id)
-    used = subject.state not in DECIDABLE_STATES[gate] or (gate is Gate.PUBLISH and _is_published(session, number))
-    if used or not any(approval.passkey_id == passkey.id for approval in own):
-        return False
-    statement = withdrawal_statement(number, gate, subject.subject_digest, reason, workspace.actor.name)
-    gates.withdraw_approval(session, workspace.actor, number, gate, reason, workspace.key.sign(statement))
-    return True
-
-
-def _is_published(session: Session, number: int) -> bool:
-    query = select(Publication.id).join(Artifact, Artifact.id == Publication.artifact_id)
-    return session.scalars(query.where(Artifact.request_id == number)).first() is not None
+    unused = gates.unused_approvals(session, me.id)
+    subjects = {(of.number, of.gate): of for of, approval in unused if approval.passkey_id == passkey.id}
+    for number, gate in sorted(subjects):
+        statement = withdrawal_statement(number, gate, subjects[number, gate].subject_digest, reason, me.name)
+        gates.withdraw_approval(session, me, number, gate, reason, workspace.key.sign(statement))
+    return [(number, gate.value) for number, gate in sorted(subjects)]
 
 
 def _invitation_path(home: ProjectHome) -> Path:
@@ -327,6 +322,28 @@ class PasskeyForged(Refused):
         super().__init__(
             "The own key of its person did not certify this passkey; nothing was recorded.",
             "Its person makes the file anew: `almoner passkey add ANSWER --export FILE`.",
+        )
+
+
+class PasskeyOfAnotherLedger(Refused):
+    """A passkey that its person certified for another ledger."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Its person has certified this passkey for another ledger; nothing was recorded.",
+            "They create one for this ledger: `almoner passkey invite --name NAME --ledger IDENTITY`, with the identity"
+            " that `almoner passkey list` shows here.",
+        )
+
+
+class LedgerUnnamed(UsageError):
+    """An invitation of a home that reaches no ledger does not say for which ledger it is."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A passkey decides for one ledger, and this home reaches none; nothing was made.",
+            "Give --ledger IDENTITY, 64 hexadecimal digits, beside --name; an admin finds it with"
+            " `almoner passkey list`.",
         )
 
 

@@ -30,7 +30,7 @@ class NotRehearsed(UsageError):
         )
 
 
-class ExtensionNotRehearsed(UsageError):
+class FurtherTextsNotRehearsed(UsageError):
     """The request extends a release, and reads nobody."""
 
     def __init__(self, release: int) -> None:

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, cast
 
 from flows.rehearsals.refusals import (
     AllocationNotRehearsed,
-    ExtensionNotRehearsed,
     ExternalModelNotRehearsed,
+    FurtherTextsNotRehearsed,
     NotRehearsed,
     RehearsalDiffers,
     RehearsalOnGovernedData,
@@ -165,7 +165,7 @@ def rehearse_request(
     Raises:
         RehearsalOnGovernedData: the dataset is not marked public.
         NotRehearsed: the mechanism or the kind has no rehearsal; ExternalModelNotRehearsed: nor has the model.
-        AllocationNotRehearsed, ExtensionNotRehearsed: the request allocates texts by a histogram, or extends a release.
+        AllocationNotRehearsed, FurtherTextsNotRehearsed: its texts are allocated by a histogram, or extend a release.
         TextsOutOfRange: fewer texts than say anything, or more than the request or the twin has.
         RehearsalTwinTooSmall: the twin has too few people.
         RehearsalDiffers: this version of almoner gives the request another noise.
@@ -230,7 +230,7 @@ def _rehearsed_request(workspace: Workspace, options: RehearsalOptions) -> _Rehe
     if request.parameters.get("label_allocation") is not None:
         raise AllocationNotRehearsed
     if (extended := body["parameters"].get("extends")) is not None:
-        raise ExtensionNotRehearsed(int(extended["release"]))
+        raise FurtherTextsNotRehearsed(int(extended["release"]))
     if is_external(request.model):
         raise ExternalModelNotRehearsed(request.model)
     ignored = {name: ReleaseRequest.model_fields[name].default for name in IGNORED_FIELDS}

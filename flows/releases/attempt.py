@@ -21,6 +21,7 @@ from flows.releases.pricing import dataset_facts, find_model
 from flows.releases.resume import ResumePoint, load_resume_point
 from flows.workspace.workspace import Workspace, partition_key_path, process_owner, provenance
 from models_db.errors import AlmonerError, Refused
+from models_db.services.audit import chain
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import cohorts, datasets, passkeys, request_plans, requests
 from models_db.services.lifecycle import attempts, envelopes, gates, ledger, proposals
@@ -329,11 +330,12 @@ def require_genuine(session: Session, request: Request) -> None:
     """
     require_rows_match_chain(session, request)
     decisions = gates.decisions_for_bundle(session, request.id)
+    ledger_id = chain.ledger_id(session)
     used = passkeys.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions})
     for approval, approver in decisions:
         giver = approval.on_behalf_of and requests.principal_name(session, approval.on_behalf_of)
         passkey = used.get(approval.passkey_id or 0)
-        if not SignedDecision.of(approval, approver, giver or None, passkey).authentic:
+        if not SignedDecision.of(approval, approver, giver or None, passkey, ledger_id).authentic:
             raise ForgedApproval(request.id, approver.name)
     require_mandates(session, request.id)
     if request.standing_id is not None:

@@ -236,7 +236,7 @@ def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner
 
 
 def _open_corpus(run: RunningAttempt, *, extends: bool) -> Corpus:
-    """Return the corpus; an extension of a release of governed data has none. Labels are checked before payment."""
+    """Return the corpus; further texts of a release of governed data need none. Labels are checked before payment."""
     if extends and run.facts.governed:
         return cast(Corpus, NoCorpus())
     corpus = labelled_corpus(open_corpus(run.workspace.home, run.facts.version_uid), run.quote.parameters)

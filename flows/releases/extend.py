@@ -1,4 +1,4 @@
-"""Extension of a release: the request for further texts, and the released values they are made from.
+"""Further texts of a release: the request for them, and the released values they are made from.
 
 Values are outputs of charged mechanisms, so keeping them and using them again is post-processing. They lie in the
 project home under the digest of the artifact that they belong to. The ledger says what may be extended: a release that
@@ -112,7 +112,7 @@ def read_values(home: ProjectHome, parent: ParentRelease) -> Json:
     return values
 
 
-def extension_request(workspace: Workspace, number: int, samples: int) -> dict[str, object]:
+def further_texts_request(workspace: Workspace, number: int, samples: int) -> dict[str, object]:
     """Return the request for `samples` further texts of a release, as its author would write it.
 
     All of them are published: how many the parent has kept says nothing about another number of texts.
@@ -135,7 +135,7 @@ def load_values(workspace: Workspace, request: Mapping[str, Any]) -> Json:
     """Return the values that a canonical request is to be made of; None if it extends nothing.
 
     Raises:
-        RequestUnknown, NotExtendable, ValuesMissing: as `extension_request`.
+        RequestUnknown, NotExtendable, ValuesMissing: as `further_texts_request`.
         ParentDiffers: it is not what it names, or not the same request but for the number of texts.
     """
     extends = request["parameters"].get("extends")
@@ -171,7 +171,7 @@ def find_parent(workspace: Workspace, number: int) -> ParentRelease:
     if "evaluation_share" in request:
         raise NotExtendable(number, "a part of its budget went to charged metrics")
     if "rotate_over" in request:
-        raise NotExtendable(number, "it rotated over blocks, which an extension cannot do")
+        raise NotExtendable(number, "it rotated over blocks, which further texts cannot do")
     return ParentRelease(number, artifact.digest, values, request)
 
 

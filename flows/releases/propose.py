@@ -34,7 +34,7 @@ from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.corpus.identity.labels import FIELD_SEPARATOR
 from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import VersionMissing
-from tasks.planning.extension import extended_of
+from tasks.planning.further_texts import extended_of
 from tasks.planning.labels_and_groups import labelled_corpus, names_of
 from tasks.pricing.quote import Quote
 from tasks.release.promise_strength import release_weaknesses, require_accepted

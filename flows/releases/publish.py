@@ -107,6 +107,7 @@ def _bundle_documents(session: Session, artifact: Artifact) -> BundleDocuments:
         decisions,
         names,
         passkeys.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions}),
+        chain.ledger_id(session),
         chain.read_chain_head(session).hash,
         proposals.retracted_artifacts(session),
         assignment_exposures.exposed_artifacts(session),

@@ -44,7 +44,8 @@ DEPTH, DIGITS = 32, 100
 TEXTS: dict[str, dict[str, int]] = {
     "role_grant": {"reason": SHORT}, "role_revocation": {"reason": SHORT}, "delegation": {"reason": SHORT},
     "passkey": {"credential_id": SHORT}, "passkey_end": {"reason": SHORT},
-    "approval": {"reason": SHORT, "attestation": LONG, "assertion": SHORT}, "withdrawal": {"reason": SHORT},
+    "approval": {"reason": SHORT, "attestation": LONG, "assertion": SHORT},
+    "withdrawal": {"reason": SHORT, "assertion": SHORT},
     "scope_end": {"reason": SHORT}, "account": {"reason": SHORT}, "transition": {"detail": SHORT},
     "proposal": {"reason": SHORT, "configuration": LONG, "choices": LONG}, "schedule": {"reason": SHORT, "rule": SHORT},
     "schedule_change": {"reason": SHORT}, "schedule_slot": {"detail": SHORT}, "slot_end": {"detail": SHORT},

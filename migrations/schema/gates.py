@@ -73,9 +73,14 @@ TABLES = (
         signature VARCHAR(255) NOT NULL
         at VARCHAR(27) NOT NULL
         brought_by {number} -> principal
+        passkey_id {number} -> passkey
+        assertion TEXT
         """,
         unique=(("approval_id",),),
-        checks={"reason": "length(trim(reason)) > 0"},
+        checks={
+            "passkey": "(passkey_id IS NULL) = (assertion IS NULL)",
+            "reason": "length(trim(reason)) > 0",
+        },
     ),
     Table(
         "artifact",
@@ -339,6 +344,20 @@ GUARDS = (
                    )
               )
         )
+        """,
+    ),
+    Guard(
+        "withdrawal_by_own_passkey",
+        "withdrawal",
+        "a passkey takes back what its own person has approved, until it is revoked",
+        """
+        NEW.passkey_id IS NOT NULL
+         AND NOT EXISTS (
+             SELECT 1 FROM passkey k JOIN approval a ON a.id = NEW.approval_id
+              WHERE k.id = NEW.passkey_id
+               AND k.principal_id = a.approver_id
+               AND NOT EXISTS (SELECT 1 FROM passkey_end x WHERE x.passkey_id = k.id)
+         )
         """,
     ),
     Guard("withdrawal_now", "withdrawal", WENT_BACK, STALE),

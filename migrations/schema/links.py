@@ -131,7 +131,7 @@ VIEWS: dict[str, Sql] = {
                        "CASE a.gate WHEN 'proposal' THEN 'proposal.' ELSE 'request.' END || 'approval_withdrawn'",
                        "coalesce(x.brought_by, (SELECT b.approver_id FROM approval b WHERE b.id = x.approval_id))",
                        OF_DATASET.format(id="coalesce(r.dataset_id, m.dataset_id)"), "a.request_id",
-                       told="a.gate, x.reason, x.signature, a.proposal_id AS proposal,"
+                       told="a.gate, x.reason, x.signature, x.passkey_id AS passkey, a.proposal_id AS proposal,"
                             " CASE WHEN x.brought_by <> a.approver_id THEN q.name END AS approver",
                        joined=" JOIN approval a ON a.id = x.approval_id JOIN principal q ON q.id = a.approver_id"
                               f" {DECIDED}"),

@@ -92,7 +92,10 @@ class Withdrawal(Base):
     """Withdrawal of an approval by its approver, before it was used."""
 
     __tablename__ = "withdrawal"
-    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
+    __table_args__ = (
+        CheckConstraint("(passkey_id IS NULL) = (assertion IS NULL)", name="passkey"),
+        CheckConstraint("length(trim(reason)) > 0", name="reason"),
+    )
 
     id: Mapped[Key]
     approval_id: Mapped[int] = mapped_column(reference("approval"), unique=True)
@@ -100,6 +103,9 @@ class Withdrawal(Base):
     signature: Mapped[Line]
     at: Mapped[Moment]
     brought_by: Mapped[int | None] = mapped_column(reference("principal"))
+    passkey_id: Mapped[int | None] = mapped_column(reference("passkey"))
+    assertion: Mapped[Body | None]
+    """As with an approval."""
 
 
 class Lease(Base):

@@ -21,7 +21,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
@@ -108,7 +108,7 @@ def load(group: str) -> dict[str, object]:
     return loaded
 
 
-class Registry(MutableMapping[str, _Entry]):
+class Registry(Mapping[str, _Entry]):
     """What there is by name: almoner's own, then that of extensions.
 
     Extensions are imported when a name with a dot is looked up, or all names are. So one that cannot be used ends what
@@ -130,12 +130,6 @@ class Registry(MutableMapping[str, _Entry]):
 
     def __getitem__(self, name: str) -> _Entry:
         return (self._all() if "." in name and name not in self._entries else self._entries)[name]
-
-    def __setitem__(self, name: str, entry: _Entry) -> None:
-        self._entries[name] = entry
-
-    def __delitem__(self, name: str) -> None:
-        del self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())

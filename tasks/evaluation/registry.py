@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from models_db.errors import Refused, UsageError
 from tasks.common import extensions
@@ -81,7 +81,32 @@ def _of_extensions() -> Iterator[tuple[str, Metric]]:
     for name, metric in extensions.load(extensions.METRICS).items():
         if not isinstance(metric, Metric) or metric.name != name:
             raise extensions.unfit(extensions.METRICS, name, "it is not a metric of that name")
+        if reason := _unfitness(metric):
+            raise extensions.unfit(extensions.METRICS, name, reason)
         yield name, metric
+
+
+def _unfitness(metric: Metric) -> str:
+    """Return why a metric of an extension cannot be used; empty if it can.
+
+    What is not marked `internal` is shown at the gates and published, so a mark of another spelling must not pass.
+    """
+    if metric.exposure not in get_args(Exposure):
+        return f"its exposure is none of {', '.join(get_args(Exposure))}"
+    if (metric.exposure == "charged") is (metric.estimate is None):
+        return "it is charged without an estimate, or has an estimate and is not charged"
+    if metric.estimate is not None and not _is_estimate(metric.estimate):
+        return "its estimate lacks by_label, bins, places or result"
+    if not callable(metric.compute):
+        return "what it computes with is no function"
+    if not (isinstance(metric.needs, frozenset) and metric.needs <= set(get_args(Need))):
+        return f"it needs something else than {', '.join(get_args(Need))}"
+    return ""
+
+
+def _is_estimate(estimate: object) -> bool:
+    functions = (getattr(estimate, name, None) for name in ("bins", "places", "result"))
+    return isinstance(getattr(estimate, "by_label", None), bool) and all(map(callable, functions))
 
 
 _OWN: Mapping[str, Metric] = {

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from models_db.errors import EnvironmentProblem, UsageError
+from tasks.common.hub import ask_hub
 from tasks.object_storage.address import AddressUnfit, Place, parse_place
 
 _HUB: Final = "hf://"
@@ -71,20 +72,18 @@ def fetch_dataset(dataset: HubDataset, formats: Sequence[str], logs: Sequence[st
         HubDatasetUnreachable: the hub does not deliver it.
     """
     import huggingface_hub
-    from huggingface_hub.errors import RepositoryNotFoundError
 
     below = f"{dataset.path}/" if dataset.path else ""
     wanted = [f"{below}*{each}" for each in (*map(_in_any_case, formats), *logs)]
     if dataset.path.lower().endswith(tuple(formats)):
         wanted = [dataset.path]
-    try:
-        huggingface_hub.snapshot_download(
+    ask_hub(
+        lambda: huggingface_hub.snapshot_download(
             dataset.repo, repo_type="dataset", revision=dataset.commit, allow_patterns=wanted, local_dir=folder
-        )
-    except RepositoryNotFoundError:  # of which a gated one is a kind
-        raise HubDatasetHidden(dataset) from None
-    except Exception as error:  # noqa: BLE001 - the hub's client raises its own errors, httpx's and the system's
-        raise HubDatasetUnreachable(dataset, type(error.__cause__ or error).__name__) from None
+        ),
+        lambda: HubDatasetHidden(dataset),
+        lambda reason: HubDatasetUnreachable(dataset, reason),
+    )
     return folder / dataset.path
 
 

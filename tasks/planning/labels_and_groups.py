@@ -99,10 +99,16 @@ def labelled_corpus(corpus: "Corpus", parameters: BaseModel | Mapping[str, Any])
 
     Args:
         parameters: of the release's system, or as its stored request has them.
+
+    Raises:
+        LabelRuleUnreadable: what the stored request calls `label_rule` is none.
     """
     if isinstance(parameters, Mapping):
-        stored = parameters.get("label_rule")
-        rule = None if stored is None else LabelRule.model_validate(stored)
+        try:
+            stored = parameters.get("label_rule")
+            rule = None if stored is None else LabelRule.model_validate(stored)
+        except ValidationError:
+            raise LabelRuleUnreadable from None
     else:
         rule = parameters.label_rule if isinstance(parameters, PartParameters) else None
     return corpus if rule is None else corpus.labelled_by(DocumentLabeller.of(rule))
@@ -193,6 +199,16 @@ class LabelsNeeded(UsageError):
         super().__init__(
             "The kind `demonstrations` is texts with labels, and the request declares none.",
             "Declare the public set: `parameters.labels: [...]`; or ask for a `synthetic_corpus`.",
+        )
+
+
+class LabelRuleUnreadable(UsageError):
+    """What a stored request calls `label_rule` is not a rule of almoner's."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The stored request has a `label_rule` that is none: its documents cannot be labelled.",
+            "Run `almoner audit verify`: it tells whether the request was altered.",
         )
 
 

@@ -29,7 +29,7 @@ from tasks.generation.decoding.release_steps import StepLost
 from tasks.generation.decoding.run_context import RunContext
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
-from tasks.planning.extension import extended_of
+from tasks.planning.further_texts import extended_of
 from tasks.planning.selection import published_texts
 from tasks.values.metric_result import MetricResult
 from tasks.values.plan import Generator, Plan, PlanInputs
@@ -49,7 +49,7 @@ def plan_with_metrics(
 
     Raises:
         ChargedMetricNeedsClaim: the release has no budget to pay for it.
-        ChargedMetricOfExtension: the release extends another one and reads nothing.
+        ChargedMetricOfFurtherTexts: the release extends another one and reads nothing.
         ShareTooSmall: the share buys nothing.
         UsageError: the request lacks what a metric is about.
         Refused: as `Generator.plan`.
@@ -58,7 +58,7 @@ def plan_with_metrics(
     if not estimates:
         return system.plan(ask)
     if extended_of(ask.parameters) is not None:
-        raise ChargedMetricOfExtension(next(metric.name for metric in metrics if metric.estimate is not None))
+        raise ChargedMetricOfFurtherTexts(next(metric.name for metric in metrics if metric.estimate is not None))
     if ask.amount is None:
         raise ChargedMetricNeedsClaim(next(metric.name for metric in metrics if metric.estimate is not None))
     share_of_each = int(Fraction(share) * ask.amount.rho) // len(estimates)
@@ -161,7 +161,7 @@ class ChargedMetricNeedsClaim(UsageError):
         )
 
 
-class ChargedMetricOfExtension(UsageError):
+class ChargedMetricOfFurtherTexts(UsageError):
     """A charged metric in a release that is made of released values.
 
     The metric would read the corpus, which such a release may not; and the amount left for the mechanisms would differ

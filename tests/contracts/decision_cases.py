@@ -192,6 +192,28 @@ DECISIONS: dict[str, Case] = {
         ],
         allowed=[lambda t: approval(t, t.submitted)],
     ),
+    "withdrawal_by_own_passkey": Case(
+        denied=[
+            lambda t: withdrawal(t, f"request_id = {t.approved}", passkey_id=t.revoked_passkey, assertion="{}"),
+            lambda t: [
+                passkey(t, "second steward"),
+                withdrawal(
+                    t,
+                    f"request_id = {t.approved}",
+                    passkey_id=t.id_of("passkey", "TRUE") + 1,
+                    assertion="{}",
+                ),
+            ],
+            lambda t: [
+                passkey_end(t),
+                withdrawal(t, f"request_id = {t.approved}", passkey_id=t.passkey, assertion="{}"),
+            ],
+        ],
+        allowed=[
+            lambda t: withdrawal(t, f"request_id = {t.approved}", passkey_id=t.passkey, assertion="{}"),
+            lambda t: withdrawal(t, f"request_id = {t.approved}"),
+        ],
+    ),
     "withdrawal_now": Case(
         denied=[lambda t: withdrawal(t, f"request_id = {t.approved}", at=THEN)],
         allowed=[lambda t: withdrawal(t, f"request_id = {t.approved}")],

@@ -192,9 +192,9 @@ def waiting_slot(town: "Town") -> list[Executable]:
     return [asked, insert("transition", **step), made.values(id=number)]  # type: ignore[attr-defined]
 
 
-def withdrawal(town: "Town", condition: str, at: str = "") -> Executable:
+def withdrawal(town: "Town", condition: str, at: str = "", **given: object) -> Executable:
     number = town.id_of("approval", condition)
-    return insert("withdrawal", approval_id=number, reason="a doubt", signature="s", at=at or utc_now())
+    return insert("withdrawal", approval_id=number, reason="a doubt", signature="s", at=at or utc_now(), **given)
 
 
 def unit_mark(town: "Town", dataset: str, name: bytes, **given: object) -> Executable:

@@ -80,7 +80,7 @@ def _prepare(world: World) -> None:
 def _decide_by_passkey(world: World) -> None:
     """A steward decides with a passkey, and loses it afterwards."""
     with world.database.write() as session:
-        terms = PasskeyTerms("es256:1", "localhost", "http://localhost:8717")
+        terms = PasskeyTerms("es256:1", "localhost", "http://localhost:8717", "")
         number = passkeys.register(session, world.admin, world.steward, terms, "credential", "s").id
     request = world.request("estate")
     decision = GateDecision(request, "spend", world.subject(request, "spend"), "approve", "agreed", SOON)

@@ -97,7 +97,7 @@ def registered(team: Team, name: str = "sue", kind: str = "es256", **more: Any) 
     """A passkey of a person, by the commands that they type and the page that they open."""
     person = team.at(team.home(name))
     invited = person.ask(f"passkey invite --origin {more.get('origin', ORIGIN)}")
-    passkey = Authenticator(kind, credential_id=f"of {name}".encode(), **more)
+    passkey = Authenticator(kind, credential_id=f"of {name}".encode(), ledger=invited["ledger"], **more)
     person.type(f"passkey add {passkey.created(challenge_of(invited['url']))}")
     team.at(team.root)
     return passkey

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ import tasks.publishing.object_store_delivery
 from cli.app import app
 from models_db.services.catalogue import cohorts, schedules
 from models_db.services.lifecycle import artifacts, ledger
-from tasks.evaluation.registry import METRICS, Metric
+from tasks.evaluation.registry import METRICS
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.generation.decoding.journal import Journal
 from tasks.generation.decoding.run_context import RunContext
@@ -130,8 +130,8 @@ def type_and_die(
     """
     if fails is not None:
         faulty = Failing(METRICS[fails].compute, temporary())
-        cast("dict[str, Metric]", METRICS)[fails] = replace(METRICS[fails], compute=faulty)
-    SYSTEMS.update({made.name: made for made in (kind() for kind in systems)})
+        METRICS._entries[fails] = replace(METRICS[fails], compute=faulty)
+    SYSTEMS._entries.update({made.name: made for made in (kind() for kind in systems)})
     _run(environment, line, point, die, stops=stops)
     os._exit(99)
 

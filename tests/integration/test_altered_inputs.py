@@ -1,4 +1,4 @@
-"""Rows of other requests on which a run rests, altered behind the guards: uses, and what an extension extends."""
+"""Rows of other requests on which a run rests, altered behind the guards: uses, and releases that are extended."""
 
 import json
 

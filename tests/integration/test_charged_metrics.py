@@ -13,6 +13,7 @@ from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tests.faults import Failing, temporary, waits
 from tests.integration.killing import balance, instalments, is_clean, killed
 from tests.integration.story import REQUEST, Almoner
+from tests.support import substitute
 
 EVALUATION = ["length", "dp_length"]
 
@@ -60,7 +61,7 @@ def test_a_killed_run_never_draws_a_metric_twice(almoner: Almoner, point: str, l
 def failing(monkeypatch: pytest.MonkeyPatch, name: str, *faults: BaseException) -> Failing:
     """A metric without a charge whose first tries meet faults."""
     compute = Failing(METRICS[name].compute, *faults)
-    monkeypatch.setitem(METRICS, name, replace(METRICS[name], compute=compute))  # type: ignore[arg-type]
+    substitute(monkeypatch, METRICS, name, replace(METRICS[name], compute=compute))
     return compute
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+import yaml
 
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
@@ -133,13 +134,13 @@ class Steward:
         self.open("/sign-in")
         self.click("form[data-passkey] button", "location.pathname === '/mine'")
 
-    def prepare(self, gate: str, verdict: str = "approve", confirm: str = "clinic") -> None:
-        self.open(f"/decide/{gate}/1")
+    def prepare(self, gate: str, verdict: str = "approve", confirm: str = "clinic", number: int = 1) -> None:
+        self.open(f"/decide/{gate}/{number}")
         self.fill(reason="read on the screen", confirm=confirm)
         self.click(f"button[value={verdict}]", "document.title.startsWith('Sign ')")
 
-    def decide(self, gate: str, verdict: str = "approve") -> None:
-        self.prepare(gate, verdict)
+    def decide(self, gate: str, verdict: str = "approve", number: int = 1) -> None:
+        self.prepare(gate, verdict, number=number)
         self.click("form[data-passkey] button", "document.title.startsWith('Decided')")
 
     def cookies(self) -> dict[str, str]:
@@ -184,6 +185,45 @@ def test_a_rejection(steward: Steward, team: Team) -> None:
     steward.prepare("spend", "reject", confirm="")
     steward.click("form[data-passkey] button", "document.title.startsWith('Decided')")
     assert team.root.state() == "rejected"
+
+
+def test_an_approval_is_taken_back(steward: Steward, team: Team) -> None:
+    steward.decide("spend")
+    steward.open("/mine")
+    steward.click("a[href='/decide/spend/1/withdraw']", "document.title.startsWith('Take an approval back')")
+    steward.fill(reason="a doubt")
+    steward.click("main form button", "document.title.startsWith('Sign ')")
+    steward.click("form[data-passkey] button", "document.title.startsWith('Decided')")
+    assert "Taken back" in steward.text()
+    assert team.root.state() == "submitted"
+    steward.decide("spend")
+    assert team.root.state() == "approved"
+
+
+def test_bounds_are_overridden(steward: Steward, team: Team) -> None:
+    root = team.root
+    policy = yaml.safe_load(root.home.policy.read_text())
+    policy["evaluation"] = {"required": {"length": {"texts": {"max": 2}}}}
+    root.home.policy.write_text(yaml.safe_dump(policy))
+    root.type(f"policy adopt {root.home.policy}")
+    anna = team.at(team.home("anna"))
+    anna.home.policy.write_text(root.home.policy.read_text())
+    anna.type(f"release request {root.request_file(epsilon=3.9)}")
+    team.at(root)
+    steward.decide("spend", number=2)
+    root.type("run 2")
+    for width in (PHONE, DESK):
+        steward.open("/decide/publish/2", width)
+        looked_at(steward, width, "bounds to override")
+    steward.fill(reason="read on the screen", confirm="clinic")
+    steward.click("button[value=approve]", "document.title.startsWith('OutsideBounds')")
+    steward.open("/decide/publish/2")
+    steward.fill(reason="a pilot needs them", confirm="clinic")
+    steward.tab.ask("document.getElementById('override').click(); 0")
+    steward.click("button[value=approve]", "document.title.startsWith('Sign ')")
+    assert "Overrides the bounds of the policy (length.texts is 3, allowed is at most 2): a pilot" in steward.text()
+    steward.click("form[data-passkey] button", "document.title.startsWith('Decided')")
+    root.type(f"publish 2 --to {root.folder / 'out'}")
 
 
 def test_without_verification_nothing_is_signed(steward: Steward, team: Team) -> None:
@@ -291,6 +331,16 @@ def test_everybody_can_read_every_page(steward: Steward, team: Team) -> None:
             looked_at(steward, width, "to be signed")
     steward.click("form[data-passkey] button", "document.title.startsWith('Decided')")
     looked_at(steward, DESK, "decided")
+    for width in (PHONE, DESK):
+        for dark in (False, True):
+            for path in ("/mine", "/decide/publish/1/withdraw"):
+                steward.open(path, width, dark=dark)
+                looked_at(steward, width, path)
+            steward.fill(reason="a doubt")
+            steward.click("main form button", "document.title.startsWith('Sign ')")
+            looked_at(steward, width, "to be taken back")
+    steward.click("form[data-passkey] button", "document.title.startsWith('Decided')")
+    looked_at(steward, DESK, "taken back")
 
 
 def looked_at(steward: Steward, width: int, what: str) -> None:

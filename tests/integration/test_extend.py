@@ -187,7 +187,7 @@ def test_the_largest_values_there_are_can_be_read_again(tmp_path: Path) -> None:
     assert read_values(home, ParentRelease(1, "a" * 64, kept, {})) == values
 
 
-def test_a_request_for_something_else_does_not_pass_as_an_extension(almoner: Almoner) -> None:
+def test_a_request_for_something_else_does_not_pass_as_further_texts(almoner: Almoner) -> None:
     produced(almoner, parameters=COUNTED)
     almoner.type("release extend 1 --samples 3")
     written = almoner.ask("release show 2")["canonical"]
@@ -208,7 +208,7 @@ def test_a_request_for_something_else_does_not_pass_as_an_extension(almoner: Alm
     request = SEEDED | {"parameters": COUNTED | {"extends": extends}, "evaluation": ["dp_length"]}
     assert (
         refused(almoner, f"release request {almoner.request_file(**request)} --accept-weak-promise")
-        == "ChargedMetricOfExtension"
+        == "ChargedMetricOfFurtherTexts"
     )
     almoner.type("dataset register other --unit patient_id --epsilon 90 --delta 1e-5 --accept-weak-promise")
     notes = [{"patient_id": f"q{unit}", "text": "A short note.", "ward": "a"} for unit in range(4)]

@@ -27,7 +27,7 @@ from tasks.pricing.registry import SYSTEMS
 from tests.integration.canary import CANARIES, PRIVATE_TEXT
 from tests.integration.killing import balance, killed
 from tests.integration.story import CONFIRMED, Almoner, Told
-from tests.support import require
+from tests.support import require, substitute
 from tests.support_backend import Counted, ModelServer, completion, hangs, says, says_json
 
 KEY = "sk-integration-do-not-tell"
@@ -53,7 +53,7 @@ def office(
     """A home that knows the server; whatever is said anywhere is searched for the key when the test is over."""
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("OFFICE_KEY", KEY)
-    monkeypatch.setitem(SYSTEMS, Counted.name, Counted())
+    substitute(monkeypatch, SYSTEMS, Counted.name, Counted())
     monkeypatch.setattr(flows.releases.evaluate_internal, "load", flows.releases.execute.load)
     told: list[str] = []
     real = Almoner.type
@@ -142,7 +142,7 @@ def test_a_system_that_shows_private_text_is_refused_at_pricing_and_at_run(
     assert refused["error"] == "ExternalModelRefused"
     approved(office)
     # The same system, but now it says nothing of itself: whoever forgets to say it shows private text.
-    monkeypatch.setitem(SYSTEMS, Counted.name, replace(Counted(), shows_private_text=True))
+    substitute(monkeypatch, SYSTEMS, Counted.name, replace(Counted(), shows_private_text=True))
     assert office.ask("run 1", 1)["error"] == "ExternalModelRefused"
     assert balance(office).spent == Amount()
     assert server.seen == []
@@ -165,7 +165,7 @@ def test_the_recorder_would_hear_a_system_that_leaks(
 ) -> None:
     """A search that finds nothing anywhere proves nothing."""
     leaking = Counted(told=lambda bench: next(text for text in bench.corpus.texts() if text == PRIVATE_TEXT))
-    monkeypatch.setitem(SYSTEMS, Counted.name, leaking)
+    substitute(monkeypatch, SYSTEMS, Counted.name, leaking)
     monkeypatch.setenv("OFFICE_KEY", KEY)
     almoner.ingested()
     almoner.type(f"{ADD} --url {server.url}")

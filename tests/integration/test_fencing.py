@@ -20,7 +20,7 @@ from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.faults import Failing, temporary
 from tests.integration.killing import balance, instalments, is_clean, killed
 from tests.integration.story import Almoner
-from tests.support import fetch
+from tests.support import fetch, substitute
 
 Act = Callable[[], None]
 
@@ -176,7 +176,7 @@ def test_a_run_that_waits_before_a_retry_renews_its_lease_and_ends_if_another_ha
     almoner.approved()
     plan = instalments(almoner)
     compute = Failing(METRICS["length"].compute, *(temporary() for _ in range(3)))
-    monkeypatch.setitem(METRICS, "length", replace(METRICS["length"], compute=compute))  # type: ignore[arg-type]
+    substitute(monkeypatch, METRICS, "length", replace(METRICS["length"], compute=compute))
     expiries: list[object] = []
 
     def wait(seconds: float) -> None:

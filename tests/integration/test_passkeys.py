@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 from cli.web import person_sessions
 from cli.web.access import AccessOptions, HostNameRequired, access_policy
 from flows.governance import passkeys as registration
+from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
 from models_db.services.catalogue import passkeys, principals
 from models_db.services.catalogue.passkeys import PasskeySignature
@@ -167,7 +168,12 @@ def test_an_answer_for_another_person_page_or_invitation_makes_none(team: Team) 
 
 def test_an_admin_brings_the_passkey_of_a_home_without_ledger(any_team: Team) -> None:
     sue = any_team.at(any_team.home("sue"), ledger=False)
-    invited = sue.ask("passkey invite --name sue")
+    for given in ("--name sue", "--name sue --ledger x", f"--name sue --ledger {'A' * 64}"):
+        assert sue.ask(f"passkey invite {given}", expected=2)["error"] == "LedgerUnnamed"
+    any_team.at(any_team.root)
+    identity = any_team.root.ask("passkey list")["ledger"]
+    any_team.at(sue, ledger=False)
+    invited = sue.ask(f"passkey invite --name sue --ledger {identity}")
     passkey = Authenticator(credential_id=b"of sue")
     file = sue.folder / "passkey.json"
     sue.type(f"passkey add {passkey.created(challenge_of(invited['url']))} --export {file}")
@@ -177,6 +183,7 @@ def test_an_admin_brings_the_passkey_of_a_home_without_ledger(any_team: Team) ->
     forged = json.loads(file.read_text())
     mallory = Authenticator()
     changes = {"public_key": mallory.public_key, "origin": "https://evil.example", "rp_id": "evil.example",
+               "ledger": "0" * 64,
                "principal": any_team.key("anna").public_key}  # fmt: skip
     for name, value in changes.items():
         other = root.write("forged.json", encode_json(forged | {name: value}))
@@ -198,6 +205,52 @@ def test_everybody_sees_the_passkeys_and_whether_they_are_certified(team: Team) 
         passkeys.register(session, root, actor, Authenticator().terms, "forged", "0" * 128)
     rows = team.root.ask("passkey list")["passkeys"]
     assert [(row["name"], row["certified"]) for row in rows] == [("sue", True), ("sue", False)]
+
+
+def another_ledger(team: Team) -> Almoner:
+    """A home with a ledger of its own, whose people have the same keys."""
+    made = Almoner(team.root.folder / "another")
+    made.folder.mkdir()
+    team.patch.setenv("ALMONER_HOME", str(made.home.root))
+    team.patch.setenv("ALMONER_DATABASE_URL", f"sqlite:///{made.folder / 'ledger.db'}")
+    made.type("init")
+    workspace = open_workspace(made.home)
+    with workspace.database.write() as session:
+        principals.enrol(session, workspace.actor, "sue", team.key("sue").public_key)
+    return made
+
+
+def test_a_certificate_is_for_one_ledger(team: Team) -> None:
+    """Sue has one key in two ledgers: what she certifies for one is nothing in the other, however it comes there."""
+    other = another_ledger(team)
+    identity = other.ask("passkey list")["ledger"]
+    sue = team.at(team.home("sue"), ledger=False)
+    invited = sue.ask(f"passkey invite --name sue --ledger {identity}")
+    passkey, file = Authenticator(credential_id=b"of sue", ledger=identity), sue.folder / "passkey.json"
+    sue.type(f"passkey add {passkey.created(challenge_of(invited['url']))} --export {file}")
+    root = team.at(team.root)
+    before = snapshot(root.database)
+    assert root.ask("passkey list")["ledger"] != identity
+    assert root.ask(f"passkey import {file}", expected=1)["error"] == "PasskeyOfAnotherLedger"
+    certified = json.loads(file.read_text())
+    own = root.write("own.json", encode_json(certified | {"ledger": root.ask("passkey list")["ledger"]}))
+    assert root.ask(f"passkey import {own}", expected=1)["error"] == "PasskeyForged"
+    assert snapshot(root.database) == before
+    with root.database.write() as session:  # and past all of this
+        person = principals.identify(session, team.key("sue").public_key)
+        passkeys.register(session, person, person, passkey.terms, certified["credential_id"], certified["signature"])
+    assert [row["certified"] for row in root.ask("passkey list")["passkeys"]] == [False]
+    browser = Browser(dashboard(root), passkey)
+    assert "AnswerRefused" in browser.sign_in(403)
+    team.patch.setenv("ALMONER_HOME", str(other.home.root))
+    team.patch.setenv("ALMONER_DATABASE_URL", f"sqlite:///{other.folder / 'ledger.db'}")
+    assert other.ask(f"passkey import {file}")["name"] == "sue"  # where it belongs it signs in
+    Browser(dashboard(other), passkey).sign_in()
+
+
+def test_a_home_that_reaches_its_ledger_names_no_other(team: Team) -> None:
+    sue = team.at(team.home("sue"))
+    assert sue.ask(f"passkey invite --ledger {'0' * 64}", expected=2)["error"] == "LedgerKnown"
 
 
 TLS = AccessOptions(decide=True, certificate=Path("c"), key=Path("k"))
@@ -343,10 +396,6 @@ def test_a_session_ends_and_its_values_change(team: Team, monkeypatch: pytest.Mo
     clock = [0.0]
     sessions = person_sessions.PersonSessions(lambda: clock[0])
     value = sessions.open(principals.Actor(1, "sue"), 1)
-    challenge = sessions.challenge()
-    clock[0] = person_sessions.CHALLENGE_SECONDS + 1
-    assert not sessions.take_challenge(challenge)
-    assert not sessions.take_challenge(b"x" * 32)
     renewed = sessions.renew(value)
     assert renewed is not None
     assert sessions.renew(value) is None
@@ -485,7 +534,15 @@ def test_a_delegate_decides_in_the_stewards_name(team: Team) -> None:
 # --- A dashboard that forges -----------------------------------------------------------------------------------------
 
 
-FORGERIES = ["no assertion", "own key", "another passkey", "without verification", "other decision", "random"]
+FORGERIES = [
+    "no assertion",
+    "own key",
+    "another passkey",
+    "without verification",
+    "other decision",
+    "random",
+    "other ledger",
+]
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
@@ -510,7 +567,7 @@ def forge(
     session: Session, team: Team, forgery: str, stated: GateDecision, passkey: Authenticator
 ) -> tuple[str, PasskeySignature | None]:
     """The best that a program can do that has no passkey of sue: a signature, and what is kept beside it."""
-    statement, owner, own = stated.statement("sue"), owner_key(team), Authenticator()
+    statement, owner, own = stated.statement("sue"), owner_key(team), Authenticator(ledger=passkey.ledger)
     match forgery:
         case "no assertion":
             return "0" * 128, PasskeySignature(1, "", "")
@@ -520,6 +577,12 @@ def forge(
             signature, use = own.certified(owner, statement)
             root, sue = (principals.identify(session, key.public_key) for key in (owner, team.key("sue")))
             row = passkeys.register(session, root, sue, own.terms, "m", use.certificate)
+            return signature, PasskeySignature(row.id, use.authenticator_data, use.client_data)
+        case "other ledger":
+            own.ledger = "2e" * 32
+            sue = principals.identify(session, team.key("sue").public_key)
+            signature, use = own.certified(team.key("sue"), statement)
+            row = passkeys.register(session, sue, sue, own.terms, "m", use.certificate)
             return signature, PasskeySignature(row.id, use.authenticator_data, use.client_data)
         case "random":
             signature, use = own.certified(owner, statement)

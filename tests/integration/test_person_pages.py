@@ -13,6 +13,7 @@ from cli.web import person_pages
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from cli.web.middleware import CONTENT_SECURITY_POLICY, SCRIPT_POLICY
+from cli.web.sign_in_challenges import MOST_SIGN_INS
 from models_db.services.catalogue import passkeys, principals
 from models_db.values.canonical_json import encode_canonical
 from tasks.release.signatures.webauthn import encode_url
@@ -123,11 +124,70 @@ def test_other_names_of_the_host_lead_to_the_one_origin(team: Team) -> None:
     assert client.post("/sign-in", headers={"origin": "http://127.0.0.1:8717"}).status_code == 403
 
 
-def test_wrong_answers_are_slowed_down(team: Team) -> None:
+def test_wrong_answers_shut_nobody_out(team: Team) -> None:
+    """Behind a proxy everybody has one address: neither wrong answers there, nor such for sue, are held against her."""
+    team.at(team.root).type("user grant anna steward --reason 'for now'")
+    browser, anna = Browser(dashboard(team.root), registered(team)), registered(team, "anna")
+    for _ in range(30):
+        assert "AnswerRefused" in browser.sign_in(403, flags=0x01)
+    stranger = Browser(browser.client, Authenticator(credential_id=browser.passkey.credential_id))
+    for _ in range(30):
+        assert "AnswerRefused" in stranger.sign_in(403)
+    browser.sign_in()
+    Browser(TestClient(browser.client.app, base_url=ORIGIN, follow_redirects=False), anna).sign_in()
+
+
+def test_who_opens_the_page_of_signing_in_displaces_nobody(team: Team) -> None:
     browser = Browser(dashboard(team.root), registered(team))
-    for _ in range(5):
-        browser.sign_in(403, flags=0x01)
-    assert "TooManyWrongTokens" in browser.sign_in(429)
+    browser.page("/sign-in")
+    for _ in range(1001):
+        browser.client.get("/sign-in")
+    browser.post("/sign-in", 303, **browser.answer())
+
+
+def test_the_passkeys_of_one_person_sign_in_so_often(team: Team) -> None:
+    browser = Browser(dashboard(team.root), registered(team))
+    for _ in range(MOST_SIGN_INS):
+        browser.sign_in()
+    assert "SignInsTooMany" in browser.sign_in(403)
+
+
+@pytest.mark.parametrize("challenge", ["", "x", "!", encode_url(b"c" * 32), encode_url(b"c" * 56), "A" * 5000])
+def test_challenges_that_are_none_of_ours(team: Team, challenge: str) -> None:
+    browser = Browser(dashboard(team.root), registered(team))
+    browser.page("/sign-in")
+    answer = browser.answer(signed=challenge.encode())
+    assert "AnswerRefused" in browser.post("/sign-in", 403, **answer | {"challenge": challenge})
+
+
+READS = "These pages only read."
+
+
+def test_error_pages_say_only_where_it_holds_that_pages_only_read(team: Team) -> None:
+    deciding = signed_in(team).client
+    reading = TestClient(application(team.root.home, access_policy(AccessOptions())), base_url=ORIGIN)
+    for path, status in (("/none", 404), ("/releases/99", 404), ("/passkeys/new", 400), ("/decide/publish/1", 403)):
+        answer = deciding.get(path)
+        assert answer.status_code == status, path
+        assert READS not in answer.text, path
+    for path in ("/none", "/releases/99"):
+        assert READS in reading.get(path).text
+    for client, only_reads in ((deciding, False), (reading, True)):
+        turned_away = [client.post("/audit"), client.get("/", headers={"host": "evil.example"})]
+        assert [answer.status_code for answer in turned_away] == [405, 421]
+        assert [READS in answer.text for answer in turned_away] == [only_reads, only_reads]
+        assert ("The dashboard only reads." in turned_away[0].text) is only_reads
+
+
+def test_the_page_of_the_token_says_it_too(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH_OF_A_TOKEN", "t" * 40)
+    for decide in (False, True):
+        made = access_policy(AccessOptions(token_variable="PATH_OF_A_TOKEN", decide=decide))
+        client = TestClient(application(team.root.home, made), base_url=ORIGIN)
+        wrong = client.post("/login", data={"token": "x"}, headers={"sec-fetch-site": "same-origin"})
+        assert wrong.status_code == 401
+        for page in (client.get("/login"), wrong):
+            assert (READS in page.text) is not decide
 
 
 def test_cookies_are_for_this_host_and_no_script(team: Team) -> None:
@@ -141,7 +201,9 @@ def test_cookies_are_for_this_host_and_no_script(team: Team) -> None:
     assert "secure" not in set_cookie
     secure = access_policy(replace(TLS, names=("ledger.example.org",)))
     assert secure.origin == "https://ledger.example.org:8717"
-    abroad = Authenticator(host="ledger.example.org", origin=str(secure.origin), credential_id=b"abroad")
+    abroad = Authenticator(
+        host="ledger.example.org", origin=str(secure.origin), credential_id=b"abroad", ledger=passkey.ledger
+    )
     certify(team, abroad)
     client = TestClient(application(team.root.home, secure), base_url=str(secure.origin), follow_redirects=False)
     other = Browser(client, abroad, origin=str(secure.origin))

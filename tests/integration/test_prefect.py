@@ -39,7 +39,7 @@ from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.prefect_rows import Rows, prefect_rows, reported
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_schedules import authorised, scheduled
-from tests.support import PATIENCE, fetch
+from tests.support import PATIENCE, fetch, substitute
 
 Result = TypeVar("Result")
 
@@ -276,7 +276,7 @@ def test_a_metric_that_is_tried_again_is_seen_as_such(
 ) -> None:
     almoner.approved()
     faulty = Failing(METRICS["length"].compute, OSError(errno.EIO, PRIVATE_TEXT), ConnectionResetError(PRIVATE_TEXT))
-    monkeypatch.setitem(METRICS, "length", replace(METRICS["length"], compute=faulty))  # type: ignore[arg-type]
+    substitute(monkeypatch, METRICS, "length", replace(METRICS["length"], compute=faulty))
     with waits() as seconds:
         almoner.type("run 1")
     assert seconds == [10, 20]

@@ -13,7 +13,7 @@ from tests.browser.chromium import Tab, running
 from tests.faults import Failing, temporary, waits
 from tests.integration.canary import leaks
 from tests.integration.story import Almoner
-from tests.support import PATIENCE, free_port
+from tests.support import PATIENCE, free_port, substitute
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 CONCERNS = ("flows/observability", "flows/orchestration")
@@ -33,7 +33,7 @@ def shown(tab: Tab, until: Callable[[str], bool]) -> str:
 def test_a_run_is_on_the_page_with_its_stages_and_metrics(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     almoner.approved()
     faulty = Failing(METRICS["length"].compute, temporary())
-    monkeypatch.setitem(METRICS, "length", replace(METRICS["length"], compute=faulty))  # type: ignore[arg-type]
+    substitute(monkeypatch, METRICS, "length", replace(METRICS["length"], compute=faulty))
     port = free_port()
     monkeypatch.setenv("PREFECT_UI_API_URL", f"http://127.0.0.1:{port}/api")  # else its script asks port 4200
     with start_local_server(almoner.home.prefect, port) as page, running() as tab:

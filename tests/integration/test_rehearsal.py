@@ -299,11 +299,11 @@ def test_a_request_by_a_rule_is_rehearsed_on_data_without_labels(
     assert result["units_per_text"] == "6.0"
 
 
-def test_an_extension_is_not_rehearsed(home: Almoner) -> None:
+def test_further_texts_are_not_rehearsed(home: Almoner) -> None:
     asked = ASKED | {"mechanism": "steering_vector", "parameters": VECTOR}
     home.type(f"release request {home.write('vector.yaml', asked)}")
     home.type('approve 2 --gate spend --reason "a first look"')
     home.type("run 2")
     home.type('approve 2 --gate publish --reason "names nobody"')
     home.type("release extend 2 --samples 9")
-    assert home.ask("rehearse 3 --on plain", expected=2)["error"] == "ExtensionNotRehearsed"
+    assert home.ask("rehearse 3 --on plain", expected=2)["error"] == "FurtherTextsNotRehearsed"

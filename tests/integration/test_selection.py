@@ -94,7 +94,7 @@ def test_labels_keep_their_shares(almoner: Almoner) -> None:
     assert [row["label"] for row in rows] == [LABELS[0], LABELS[0], LABELS[1], LABELS[1]]
 
 
-def test_an_extension_publishes_all_of_its_texts(almoner: Almoner) -> None:
+def test_further_texts_are_all_published(almoner: Almoner) -> None:
     keyphrases_produced(almoner, selection={"keep": 4})
     assert len(almoner.ask("release texts 1")["texts"]) == 4
     almoner.type("release extend 1 --samples 9")

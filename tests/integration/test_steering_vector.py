@@ -1,4 +1,4 @@
-"""Steering vectors from the request to the verified bundle and its extension: charged once, killed and gone on."""
+"""Steering vectors from the request to the verified bundle and its further texts: charged once, killed and gone on."""
 
 import json
 import shutil

@@ -11,6 +11,7 @@ from flows.governance import passkeys as flow
 from flows.governance.passkeys import CertifiedPasskey
 from flows.workspace.workspace import open_read_only, open_workspace, signing_key_path
 from models_db.errors import UsageError
+from models_db.services.audit import chain
 from tasks.release.signatures.ed25519 import SigningKey
 
 app = typer.Typer(
@@ -27,6 +28,14 @@ PersonName = Annotated[
     str | None,
     typer.Option("--name", metavar="NAME", help="Your name for the browser, in a home that reaches no ledger."),
 ]
+LedgerIdentity = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        metavar="IDENTITY",
+        help="The ledger for which you will decide, in a home that reaches none: as `passkey list` shows it elsewhere.",
+    ),
+]
 Answer = Annotated[str, typer.Argument(help="The browser's answer, as the dashboard's page shows it.")]
 Export = Annotated[
     Path | None,
@@ -40,17 +49,31 @@ Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]
 
 
 @command(app, "invite")
-def invite(context: CommandContext, origin: Origin = LOCAL, name: PersonName = None) -> CommandResult:
+def invite(
+    context: CommandContext, origin: Origin = LOCAL, name: PersonName = None, ledger: LedgerIdentity = None
+) -> CommandResult:
     """Invite your browser to create a passkey. The invitation holds for 15 minutes, and for one passkey.
 
     Example: almoner passkey invite --origin https://ledger.example.org:8717
     """
     key = SigningKey.load(signing_key_path(context.home.require()))
-    person = open_workspace(context.home).actor.name if name is None else name
-    made = flow.invite(context.home, person, origin)
-    data = {"name": person, "url": made.url(key.public_key), "origin": made.origin, "expires_at": made.expires_at}
+    person, identity = _person_and_ledger(context, name, ledger)
+    made = flow.invite(context.home, person, origin, identity)
+    data = {"name": person, "url": made.url(key.public_key), "origin": made.origin, "ledger": made.ledger,
+            "expires_at": made.expires_at}  # fmt: skip
     steps = "It shows a command. Type it here, in this home: your own key then certifies the passkey."
     return CommandResult(data, ["Open this page in your browser:", data["url"], steps])
+
+
+def _person_and_ledger(context: CommandContext, name: str | None, ledger: str | None) -> tuple[str, str]:
+    """Return the name and the ledger of an invitation: those of the home, or both as typed where it reaches none."""
+    if name is not None:
+        return name, ledger or ""
+    if ledger is not None:
+        raise LedgerKnown
+    workspace = open_workspace(context.home)
+    with workspace.database.read() as session:
+        return workspace.actor.name, chain.ledger_id(session)
 
 
 @command(app, "add")
@@ -88,9 +111,10 @@ def list_all(context: CommandContext) -> CommandResult:
     Example: almoner passkey list --json
     """
     with open_read_only(context.home).database.read() as session:
-        rows = flow.list_passkeys(session)
+        rows, ledger = flow.list_passkeys(session), chain.ledger_id(session)
     columns = ("number", "name", "origin", "key", "since", "certified")
-    return CommandResult({"passkeys": rows}, [table(columns, [[row[c] for c in columns] for row in rows])])
+    shown = table(columns, [[row[c] for c in columns] for row in rows])
+    return CommandResult({"ledger": ledger, "passkeys": rows}, [shown, f"Identity of this ledger: {ledger}"])
 
 
 @command(app, "revoke")
@@ -118,6 +142,16 @@ def _recorded(number: int, name: str, certified: CertifiedPasskey) -> CommandRes
     key = flow.passkey_fingerprint(certified.public_key)
     data = {"passkey": number, "name": name, "origin": certified.origin, "key": key}
     return CommandResult(data, [f"Passkey {number} ({key}) decides for {name} at {certified.origin}."])
+
+
+class LedgerKnown(UsageError):
+    """An identity of a ledger for a home that reaches its own."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This home reaches its ledger, so the passkey is for that one.",
+            "Leave --ledger out, or give --name as well.",
+        )
 
 
 class PasskeyReasonMissing(UsageError):

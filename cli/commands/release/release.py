@@ -70,9 +70,9 @@ def extend_release(
 
     Example: almoner release extend 1 --samples 500
     """
-    from flows.releases.extend import extension_request
+    from flows.releases.extend import further_texts_request
 
-    return _propose_result(context, extension_request(open_workspace(context.home), request, samples), dry_run)
+    return _propose_result(context, further_texts_request(open_workspace(context.home), request, samples), dry_run)
 
 
 def _propose_result(

@@ -27,21 +27,29 @@ class PasskeyTerms:
         public_key: `es256:` and x, y, or `ed25519:` and the point, in hexadecimal digits.
         rp_id: the host that its signatures name by digest.
         origin: the address of the pages on which it signs, such as `https://ledger.example.org:8717`.
+        ledger: the identity of the one ledger for which it decides (`chain.ledger_id`).
     """
 
     public_key: str
     rp_id: str
     origin: str
+    ledger: str
 
     @classmethod
-    def of(cls, passkey: Passkey) -> "PasskeyTerms":
-        """Return the terms of a row."""
-        return cls(passkey.public_key, passkey.rp_id, passkey.origin)
+    def of(cls, passkey: Passkey, ledger: str) -> "PasskeyTerms":
+        """Return the terms of a row of a ledger; a certificate for another ledger does not fit them."""
+        return cls(passkey.public_key, passkey.rp_id, passkey.origin, ledger)
 
     def statement(self, principal_key: str) -> bytes:
         """Return the canonical bytes that the principal's own key signs."""
         return encode_canonical(
-            {"passkey": self.public_key, "rp_id": self.rp_id, "origin": self.origin, "principal": principal_key}
+            {
+                "passkey": self.public_key,
+                "rp_id": self.rp_id,
+                "origin": self.origin,
+                "ledger": self.ledger,
+                "principal": principal_key,
+            }
         )
 
 

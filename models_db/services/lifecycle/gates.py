@@ -20,7 +20,7 @@ from models_db.services.lifecycle.gate_status import (
     count_approvals,
     find_decidable,
 )
-from models_db.tables import Approval, Dataset, PolicyVersion, Principal, Withdrawal
+from models_db.tables import Approval, Artifact, Dataset, PolicyVersion, Principal, Publication, Withdrawal
 from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import RequestState
@@ -192,25 +192,72 @@ def _apply_decision(
         requests.record_transition(session, actor, subject.number, subject.state, RequestState.APPROVED)
 
 
-def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, reason: str, signature: str) -> str:
-    """Take the actor's approval back before it is used; its subject may wait again. Returns its state.
+def withdraw_approval(
+    session: Session,
+    actor: Actor,
+    number: int,
+    gate: str,
+    reason: str,
+    signature: str,
+    *,
+    approver: Actor | None = None,
+    passkey: PasskeySignature | None = None,
+) -> str:
+    """Take a person's approval back before it is used; its subject may wait again. Returns its state.
+
+    Args:
+        actor: the principal that records it.
+        approver: the principal that gave the approval and signed this, if not the actor.
+        passkey: the approver's passkey that made the signature, in place of the approver's own key.
 
     Raises:
         NothingToWithdraw: there is none, or it has expired.
         RuleViolated: it has been used.
     """
     subject = _lock_decidable(session, number, Gate(gate))
-    own_approvals = GateStatus.load(session, [subject]).approvals_of(subject, actor.id)
+    own_approvals = GateStatus.load(session, [subject]).approvals_of(subject, (approver or actor).id)
     if not own_approvals:
         raise NothingToWithdraw(number, subject.gate)
     for approval in own_approvals:
-        insert_row(session, Withdrawal(approval_id=approval.id, reason=reason, signature=signature, at=utc_now(),
-                                   brought_by=actor.id))  # fmt: skip
+        row = Withdrawal(approval_id=approval.id, reason=reason, signature=signature, at=utc_now(), brought_by=actor.id)
+        if passkey is not None:
+            row.passkey_id, row.assertion = passkey.passkey_id, passkey.stored
+        insert_row(session, row)
     if subject.state == RequestState.APPROVED and not _has_enough_approvals(session, subject):
         requests.record_transition(
             session, actor, number, subject.state, RequestState.SUBMITTED, "an approval was withdrawn"
         )
     return find_decidable(session, number, subject.gate).state
+
+
+def unused_approvals(session: Session, person: int) -> list[tuple[Decidable, Approval]]:
+    """Return what a person has approved and may take back: unexpired approvals that nobody has used, oldest first."""
+    query = select(Approval).where(
+        Approval.approver_id == person,
+        Approval.decision == "approve",
+        Approval.expires_at > utc_now(),
+        Approval.id.not_in(select(Withdrawal.approval_id)),
+    )
+    given = session.scalars(query.order_by(Approval.id)).all()
+    found = [(find_decidable(session, a.proposal_id or a.request_id or 0, Gate(a.gate)), a) for a in given]
+    return [(subject, approval) for subject, approval in found if _is_unused(session, subject, approval)]
+
+
+def _is_unused(session: Session, subject: Decidable, approval: Approval) -> bool:
+    waits = subject.is_subject_of(approval) and subject.state in DECIDABLE_STATES[subject.gate]
+    return waits and not (subject.gate is Gate.PUBLISH and _is_published(session, subject.number))
+
+
+def _is_published(session: Session, number: int) -> bool:
+    query = select(Publication.id).join(Artifact, Artifact.id == Publication.artifact_id)
+    return session.scalars(query.where(Artifact.request_id == number)).first() is not None
+
+
+def withdrawal_signatures(session: Session, number: int, gate: Gate) -> set[str]:
+    """Return the signatures of all withdrawals of approvals of a subject; none is recorded again."""
+    column = Approval.proposal_id if gate is Gate.PROPOSAL else Approval.request_id
+    query = select(Withdrawal.signature).join(Approval, Approval.id == Withdrawal.approval_id)
+    return set(session.scalars(query.where(column == number, Approval.gate == gate)))
 
 
 def decisions_on(session: Session, number: int, *at: Gate) -> Sequence[tuple[Approval, Principal]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from models_db.errors import EnvironmentProblem, UsageError
+from tasks.inference.catalogue.disk_space import size_text
 from tasks.inference.catalogue.machine_memory import available_memory, total_memory
 
 LARGEST_DEFAULT = 4 * 2**30
@@ -42,7 +43,7 @@ class ModelTooLarge(EnvironmentProblem):
     def __init__(self, name: str, device: str, precision: str, needed: int, free: int, *, part: bool = False) -> None:
         super().__init__(
             f"The model {name!r} does not fit into the memory of {device}: its weights {'there ' * part}take "
-            f"{needed / 2**30:.1f} GiB in {precision}, and {free / 2**30:.1f} GiB are free.",
+            f"{size_text(needed)} in {precision}, and {size_text(free)} are free.",
             "Free memory, request another precision, or choose a smaller model. `almoner models check` says what each "
             "precision needs, and whether the layers fit when they are spread over several devices.",
             {"model": name, "device": device, "precision": precision, "needed": needed, "free": free},

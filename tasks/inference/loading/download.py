@@ -12,14 +12,14 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from pathlib import Path
 from threading import Event, Thread
-from typing import BinaryIO, Final, TypeVar
+from typing import BinaryIO, Final
 
 import huggingface_hub
-from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils._paths import filter_repo_objects
 
 from models_db.errors import EnvironmentProblem
+from tasks.common.hub import Answer, ask_hub
 from tasks.common.progress import Reporter, ignore, step, tell
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.disk_space import is_disk_full, require_disk, size_text
@@ -36,8 +36,6 @@ from tasks.inference.catalogue.registry import (
     list_models,
 )
 from tasks.inference.loading.check_model import check_folder, check_model, require_supported_in
-
-Answer = TypeVar("Answer")
 
 SECONDS_BETWEEN_LOOKS: Final = 0.5
 """Interval at which the bytes of a download are counted."""
@@ -330,10 +328,4 @@ def _hub_cache() -> Path:
 
 
 def _ask_hub(name: str, ask: Callable[[], Answer]) -> Answer:
-    try:
-        return ask()
-    except RepositoryNotFoundError as error:  # of which a gated one is a kind
-        raise RepositoryGated(name) from error
-    except Exception as error:
-        # The hub's client raises its own errors, httpx's and the system's.
-        raise DownloadFailed(name, type(error).__name__) from error
+    return ask_hub(ask, lambda: RepositoryGated(name), lambda reason: DownloadFailed(name, reason))

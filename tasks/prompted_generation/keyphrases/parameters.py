@@ -14,7 +14,7 @@ from models_db.values.canonical_json import Json
 from models_db.values.requests import ExactDecimal, RequestModel, TextLine
 from tasks.analysis.keywords.parameters import KeywordSettings, with_words_from_file
 from tasks.mechanisms.vectors.kde_sketch import MOST_FEATURES
-from tasks.planning.extension import Extended
+from tasks.planning.further_texts import Extended
 from tasks.planning.labels_and_groups import PartParameters
 from tasks.text.keyword_normalisation import normalise_keyword
 from tasks.text.public_topics import PUBLIC_TOPICS

@@ -24,7 +24,7 @@ from models_db.values.requests import ReleaseRequest, format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
-from tasks.planning.extension import events_of, parent_facts
+from tasks.planning.further_texts import events_of, parent_facts
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.prompted_generation.keyphrases.parameters import (
@@ -68,7 +68,7 @@ class KeyphraseSeeding:
     def seconds_per_unit(self, parameters: BaseModel) -> float:
         """Return about how many seconds each unit takes: its phrases, for each stage that reads them, as they are used.
 
-        An extension of a release reads no unit.
+        Further texts of a release read no unit.
         """
         settings = _typed_parameters(parameters)
         if settings.extends:
@@ -79,7 +79,7 @@ class KeyphraseSeeding:
         return seconds_per_unit(settings.embedder, sketched + stages * ranked, settings.extractor)
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """Buy both stages; each is one instalment, charged to every block. An extension of a release buys nothing.
+        """Buy both stages; each is one instalment, charged to every block. Further texts of a release buy nothing.
 
         Raises:
             UnknownModel, ModelKindMismatch: the embedder is unknown.

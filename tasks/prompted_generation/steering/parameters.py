@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from models_db.values.requests import ExactDecimal
 from tasks.planning.batches import BatchLayout
-from tasks.planning.extension import Extended
+from tasks.planning.further_texts import Extended
 from tasks.planning.labels_and_groups import PartParameters
 from tasks.planning.precision_parameters import PrecisionParameters
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters

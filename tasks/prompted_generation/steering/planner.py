@@ -27,7 +27,7 @@ from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.generation.decoding.run_context import RunContext
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
-from tasks.planning.extension import events_of, parent_facts
+from tasks.planning.further_texts import events_of, parent_facts
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.precision_parameters import precision_facts
 from tasks.planning.sentence_completion_parameters import completion_facts
@@ -50,7 +50,7 @@ class SteeringVector(GeneratorDefaults):
     renders_prompt = True
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """Buy one noisy mean, in one instalment, charged to every block. An extension of a release buys nothing.
+        """Buy one noisy mean, in one instalment, charged to every block. Further texts of a release buy nothing.
 
         Raises:
             LabelWithoutSample: fewer texts than labels.

@@ -202,7 +202,7 @@ def _origin_json(origin: PublicOrigin) -> Json:
 
 
 class VectorOfAnotherModel(Refused):
-    """An extension whose model is not the one whose hidden states the vector is made of."""
+    """Further texts whose model is not the one whose hidden states the vector is made of."""
 
     def __init__(self, release: int, model: str) -> None:
         super().__init__(

@@ -33,14 +33,15 @@ class PasskeyUse(Strict):
     public_key: str
     rp_id: str
     origin: str
+    ledger: str
     certificate: str
-    """The signature of the approver's own key on the three fields above and on itself."""
+    """The signature of the approver's own key on the four fields above and on itself."""
     authenticator_data: str
     client_data: str
 
     @classmethod
-    def of(cls, passkey: Passkey, stored: str) -> "PasskeyUse":
-        """Build it from the passkey's row and the stored assertion; an unreadable one verifies nothing."""
+    def of(cls, passkey: Passkey, stored: str, ledger: str) -> "PasskeyUse":
+        """Build it from the passkey's row in a ledger and the stored assertion; an unreadable one verifies nothing."""
         try:
             assertion = parse_json(stored, most_bytes=LARGEST_ASSERTION)
         except InvalidJson:
@@ -50,6 +51,7 @@ class PasskeyUse(Strict):
             public_key=passkey.public_key,
             rp_id=passkey.rp_id,
             origin=passkey.origin,
+            ledger=ledger,
             certificate=passkey.signature,
             authenticator_data=str(fields.get("authenticator_data", "")),
             client_data=str(fields.get("client_data", "")),
@@ -58,7 +60,7 @@ class PasskeyUse(Strict):
     @property
     def terms(self) -> PasskeyTerms:
         """Return what the approver's own key certified."""
-        return PasskeyTerms(self.public_key, self.rp_id, self.origin)
+        return PasskeyTerms(self.public_key, self.rp_id, self.origin, self.ledger)
 
 
 def is_signed(principal_key: str, signature: str, message: bytes, passkey: PasskeyUse | None) -> bool:
@@ -91,13 +93,19 @@ class SignedDecision(Strict):
 
     @classmethod
     def of(
-        cls, approval: Approval, approver: Principal, on_behalf_of: str | None = None, passkey: Passkey | None = None
+        cls,
+        approval: Approval,
+        approver: Principal,
+        on_behalf_of: str | None = None,
+        passkey: Passkey | None = None,
+        ledger: str = "",
     ) -> "SignedDecision":
         """Build it from a row of the ledger and the rows and names that it refers to.
 
         Args:
             on_behalf_of: the name of the principal who delegated the decision.
             passkey: the passkey that the row names.
+            ledger: the ledger's identity; a passkey that was certified for another ledger verifies nothing.
 
         Raises:
             ValueError: another passkey.
@@ -115,7 +123,7 @@ class SignedDecision(Strict):
             "public_key": approver.public_key,
             "signature": approval.signature,
             "on_behalf_of": on_behalf_of,
-            "passkey": None if passkey is None else PasskeyUse.of(passkey, approval.assertion or ""),
+            "passkey": None if passkey is None else PasskeyUse.of(passkey, approval.assertion or "", ledger),
         })  # fmt: skip
 
     @property
@@ -150,6 +158,8 @@ def require_approved(decisions: Iterable[SignedDecision], record: ReleaseRecord,
     decisions = list(decisions)
     keys: dict[str, str] = {}
     owners: dict[str, str] = {}
+    if len({decision.passkey.ledger for decision in decisions if decision.passkey is not None}) > 1:
+        raise NotApproved("publish", "its passkeys are certified for different ledgers")
     for person in (record.people.requester, record.people.runner):
         _acquaint(keys, person.name, person.public_key, "spend")
     for number, decision in enumerate(decisions):

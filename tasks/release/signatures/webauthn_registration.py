@@ -38,10 +38,11 @@ class CreatedPasskey:
     credential_id: str
 
 
-def read_answer(answer: str, rp_id: str, origin: str, challenge: bytes) -> CreatedPasskey:
+def read_answer(answer: str, rp_id: str, origin: str, ledger: str, challenge: bytes) -> CreatedPasskey:
     """Return the passkey in an answer to `challenge`.
 
     Args:
+        ledger: the identity of the ledger for which the passkey is to decide.
         answer: base64url of `{"attestation": base64url, "client_data": base64url}`, as the dashboard's page shows it.
 
     Raises:
@@ -55,10 +56,10 @@ def read_answer(answer: str, rp_id: str, origin: str, challenge: bytes) -> Creat
         raise PasskeyAnswerUnfit("is not in the form of the dashboard's page") from None
     if not states_ceremony(client_data, "webauthn.create", origin, challenge):
         raise PasskeyAnswerUnfit("is of another page, or for another invitation")
-    return _read_attestation(attestation, rp_id, origin)
+    return _read_attestation(attestation, rp_id, origin, ledger)
 
 
-def _read_attestation(attestation: bytes, rp_id: str, origin: str) -> CreatedPasskey:
+def _read_attestation(attestation: bytes, rp_id: str, origin: str, ledger: str) -> CreatedPasskey:
     from fido2.webauthn import AttestationObject  # only this moment needs it
 
     try:
@@ -77,7 +78,7 @@ def _read_attestation(attestation: bytes, rp_id: str, origin: str) -> CreatedPas
         raise PasskeyAnswerUnfit("was given without a PIN, a fingerprint or the like")
     if not 0 < len(credential.credential_id) <= LONGEST_CREDENTIAL_ID:
         raise PasskeyAnswerUnfit("names its key unfitly")
-    return CreatedPasskey(PasskeyTerms(key, rp_id, origin), encode_url(credential.credential_id))
+    return CreatedPasskey(PasskeyTerms(key, rp_id, origin, ledger), encode_url(credential.credential_id))
 
 
 def _is_key(algorithm: str, digits: str) -> bool:

@@ -20,8 +20,8 @@ from tests.unit.tasks.inference.conformance import Conformance
 CONCERNS = ("benchmarks/gpu",)
 
 SCRIPTS = (
-    "gpu.environment", "gpu.isolation", "gpu.networks", "gpu.training_and_embedding", "gpu.reports.roofline", "gpu.section",
-    "gpu.speed", "gpu.step_profile", "gpu.conformance_tests", "gpu.vllm_baseline",
+    "gpu.environment", "gpu.isolation", "gpu.networks", "gpu.training_and_embedding", "gpu.reports.roofline",
+    "gpu.section", "gpu.speed", "gpu.step_profile", "gpu.conformance_tests", "gpu.vllm_baseline",
 )  # fmt: skip
 
 pytestmark = pytest.mark.dear

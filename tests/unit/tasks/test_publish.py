@@ -31,7 +31,7 @@ def approval(number: int, approver: int, gate: str = "publish", **changes: objec
 
 def papers(*decisions):
     return documents_of_release(
-        Artifact(digest=ARTIFACT), decisions, PEOPLE, {}, HEAD, revoked=["12" * 32], exposed=["34" * 32]
+        Artifact(digest=ARTIFACT), decisions, PEOPLE, {}, "1d" * 32, HEAD, revoked=["12" * 32], exposed=["34" * 32]
     )
 
 

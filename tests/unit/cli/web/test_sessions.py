@@ -50,36 +50,36 @@ def test_the_oldest_session_goes_when_there_are_too_many() -> None:
 
 def test_who_is_wrong_too_often_waits() -> None:
     hand = Hand()
-    patience = LoginThrottle(hand)
+    throttle = LoginThrottle(hand)
     for number in range(MOST_WRONG_TOKENS):
-        assert patience.seconds_to_wait("192.0.2.1") == 0, number
-        patience.record_failure("192.0.2.1")
+        assert throttle.seconds_to_wait("192.0.2.1") == 0, number
+        throttle.record_failure("192.0.2.1")
         hand.now += 1
-    assert patience.seconds_to_wait("192.0.2.1") == PAUSE_SECONDS - MOST_WRONG_TOKENS
-    assert patience.seconds_to_wait("192.0.2.2") == 0
+    assert throttle.seconds_to_wait("192.0.2.1") == PAUSE_SECONDS - MOST_WRONG_TOKENS
+    assert throttle.seconds_to_wait("192.0.2.2") == 0
     hand.now += PAUSE_SECONDS - MOST_WRONG_TOKENS + 0.1
-    assert patience.seconds_to_wait("192.0.2.1") == 0
-    patience.record_failure("192.0.2.1")
-    assert patience.seconds_to_wait("192.0.2.1") > 0
+    assert throttle.seconds_to_wait("192.0.2.1") == 0
+    throttle.record_failure("192.0.2.1")
+    assert throttle.seconds_to_wait("192.0.2.1") > 0
 
 
 def test_a_neighbourhood_of_addresses_is_one() -> None:
-    patience = LoginThrottle(Hand())
+    throttle = LoginThrottle(Hand())
     for number in range(MOST_WRONG_TOKENS):
-        patience.record_failure(f"2001:db8::{number}")
-    assert patience.seconds_to_wait("2001:db8::ffff") > 0
-    assert patience.seconds_to_wait("2001:db8:1::1") == 0
+        throttle.record_failure(f"2001:db8::{number}")
+    assert throttle.seconds_to_wait("2001:db8::ffff") > 0
+    assert throttle.seconds_to_wait("2001:db8:1::1") == 0
     for _ in range(MOST_WRONG_TOKENS):
-        patience.record_failure("testclient")
-    assert patience.seconds_to_wait("testclient") > 0
+        throttle.record_failure("testclient")
+    assert throttle.seconds_to_wait("testclient") > 0
 
 
 def test_addresses_are_not_remembered_without_bound() -> None:
-    patience = LoginThrottle(Hand())
+    throttle = LoginThrottle(Hand())
     few, sessions.MOST_ADDRESSES = sessions.MOST_ADDRESSES, 3
     try:
         for number in range(9):
-            patience.record_failure(f"192.0.2.{number}")
-        assert len(patience._wrong) == 3
+            throttle.record_failure(f"192.0.2.{number}")
+        assert len(throttle._wrong) == 3
     finally:
         sessions.MOST_ADDRESSES = few

@@ -1,4 +1,4 @@
-"""An extension claims what its parent paid, to the last unit, whatever its parameters would cost by now."""
+"""Further texts claim what their parent paid, to the last unit, whatever their parameters would cost by now."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +31,7 @@ def parent() -> ParentRelease:
     return ParentRelease(1, digest("artifact"), digest(VALUES), request)
 
 
-def extension(covered: Amount) -> dict[str, Any]:
+def further_texts(covered: Amount) -> dict[str, Any]:
     """A request for more texts of it, that says what it has paid."""
     extends = {"release": 1, "artifact": digest("artifact"), "values": digest(VALUES)}
     event = PostProcessing(1, covered).event().to_json()
@@ -51,9 +51,9 @@ def workspace(monkeypatch: pytest.MonkeyPatch) -> Workspace:
     return cast(Workspace, Home())
 
 
-def test_what_the_parent_has_paid_is_what_the_extension_rests_on(workspace: Workspace) -> None:
-    assert load_values(workspace, extension(Amount(1000, 20))) == VALUES
+def test_what_the_parent_has_paid_is_what_further_texts_rest_on(workspace: Workspace) -> None:
+    assert load_values(workspace, further_texts(Amount(1000, 20))) == VALUES
     for other in (Amount(999, 20), Amount(1001, 20), Amount(1000), Amount()):
         with pytest.raises(ParentDiffers) as differs:
-            load_values(workspace, extension(other))
+            load_values(workspace, further_texts(other))
         assert differs.value.facts == {"request": 1, "part": "price"}

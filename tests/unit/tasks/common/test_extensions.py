@@ -226,6 +226,7 @@ def test_names_without_a_dot_need_no_extension(install: Install) -> None:
         yield from load(METRICS).items()
 
     registry = extensions.Registry({"length": 1}, of_extensions)
+    assert not hasattr(registry, "__setitem__")
     assert registry["length"] == 1
     assert "lenght" not in registry
     for ask in (lambda: registry["own.metric"], lambda: "own.other" in registry, lambda: list(registry)):
@@ -342,6 +343,54 @@ def test_an_object_of_another_kind_is_refused(install: Install, group: str, regi
         return
     with pytest.raises(ExtensionUnfit, match="it is not a"):
         list(registry._of_extensions())
+
+
+METRIC = """
+from tasks.evaluation.registry import Metric
+from tasks.evaluation.charged.length import LengthEstimate
+class Half:
+    by_label = False
+    def bins(self, request): return 1
+thing = Metric({metric})
+"""
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        ("'own.metric', 'Internal', len", "exposure"),
+        ("'own.metric', 'secret', len", "exposure"),
+        ("'own.metric', None, len", "exposure"),
+        ("'own.metric', [], len", "exposure"),
+        ("'own.metric', 'charged', len", "without an estimate"),
+        ("'own.metric', 'public', len, estimate=LengthEstimate()", "is not charged"),
+        ("'own.metric', 'internal', len, estimate=LengthEstimate()", "is not charged"),
+        ("'own.metric', 'charged', len, estimate=Half()", "lacks"),
+        ("'own.metric', 'charged', len, estimate=1", "lacks"),
+        ("'own.metric', 'public', None", "no function"),
+        ("'own.metric', 'public', len, {'model'}", "needs"),
+        ("'own.metric', 'public', len, frozenset({'ledger'})", "needs"),
+        ("'own.metric', 'public', len, None", "needs"),
+    ],
+)
+def test_a_metric_whose_mark_or_estimate_is_unfit_is_refused(install: Install, metric: str, reason: str) -> None:
+    """A mark of another spelling than `internal` would be shown at the gates and published."""
+    install(METRICS, "own.metric", METRIC.format(metric=metric))
+    with pytest.raises(ExtensionUnfit, match=reason):
+        list(metrics_registry._of_extensions())
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "'own.metric', 'public', len",
+        "'own.metric', 'internal', len, frozenset({'model', 'embedder'})",
+        "'own.metric', 'charged', len, estimate=LengthEstimate()",
+    ],
+)
+def test_a_metric_that_fits_is_taken(install: Install, metric: str) -> None:
+    install(METRICS, "own.metric", METRIC.format(metric=metric))
+    assert [name for name, _ in metrics_registry._of_extensions()] == ["own.metric"]
 
 
 def test_an_object_that_is_no_function_reads_nothing(install: Install, tmp_path: Path) -> None:

@@ -9,7 +9,13 @@ from models_db.errors import AlmonerError
 from models_db.values.requests import model_to_json
 from tasks.planning.closed_answers import AnswerRepeated, AnswersMissing, AnswerWithoutKeywords, TooManyAnswers
 from tasks.planning.keyword_rule import DocumentLabeller, LabelRule
-from tasks.planning.labels_and_groups import GroupsContradicted, LabelsContradictRule, part_facts
+from tasks.planning.labels_and_groups import (
+    GroupsContradicted,
+    LabelRuleUnreadable,
+    LabelsContradictRule,
+    labelled_corpus,
+    part_facts,
+)
 from tasks.summarization.token_level import TokenLevelParameters
 from tests.unit.tasks.generation.asking import ink
 
@@ -93,3 +99,15 @@ def test_groups_have_no_rule() -> None:
         TokenLevelParameters.model_validate(
             {"groups": [{"id": "a"}], "references": 2, "max_new_tokens": 8, "temperature": 1, "label_rule": RULE}
         )
+
+
+@pytest.mark.parametrize("stored", ["most", 1, [], {"own": 1}], ids=str)
+def test_a_stored_rule_that_is_none_is_named(stored):
+    with pytest.raises(LabelRuleUnreadable):
+        labelled_corpus(None, {"label_rule": stored})
+
+
+def test_without_a_stored_rule_the_labels_are_those_of_the_version():
+    corpus = object()
+    assert labelled_corpus(corpus, {}) is corpus
+    assert labelled_corpus(corpus, {"label_rule": None}) is corpus

@@ -392,7 +392,7 @@ def extending(wanted: KeyphraseParameters, **changes: Any) -> KeyphraseParameter
 
 
 @pytest.mark.parametrize("wanted", [asked(), ITERATIVE, COUNTED, PRIVATE, LABELLED])
-def test_an_extension_reads_nothing_pays_nothing_and_draws_from_the_same_values(workshop, wanted):
+def test_further_texts_read_nothing_pay_nothing_and_come_from_the_same_values(workshop, wanted):
     made, first = run(workshop, wanted)
     stored = json.loads(json.dumps(made.values))
     shop = Workshop(NoCorpus())
@@ -403,7 +403,7 @@ def test_an_extension_reads_nothing_pays_nothing_and_draws_from_the_same_values(
     assert all(seeds_in(prompt, words) for prompt in first.prompts + backend.prompts)
 
 
-def test_an_extension_is_one_event_that_says_what_its_parent_has_paid():
+def test_further_texts_are_one_event_that_says_what_its_parent_has_paid():
     plan = SYSTEM.plan(ask(extending(PRIVATE, samples=9), MUCH, blocks=3))
     (invocation,) = plan.invocations
     assert (invocation.instalments, plan.loss, plan.samples) == ((Amount(),), Amount(), 9)
@@ -420,7 +420,7 @@ def test_requests_without_a_parent_name_none():
     assert extended["extends"] == PARENT
 
 
-def test_an_extension_that_goes_on_asks_the_same(workshop):
+def test_further_texts_that_go_on_ask_the_same(workshop):
     kept, values = Kept(), run(workshop, PRIVATE)[0].values
     _, first = run(Workshop(NoCorpus()), extending(PRIVATE), steps=kept.steps(0), journal=kept.journal, kept=values)
     _, again = run(Workshop(NoCorpus()), extending(PRIVATE), steps=kept.steps(1), journal=kept.journal)

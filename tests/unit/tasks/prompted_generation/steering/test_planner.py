@@ -61,7 +61,7 @@ def test_one_noisy_mean_is_bought_whatever_the_number_of_texts_and_labels(
     )
 
 
-def test_an_extension_charges_nothing_and_covers_what_its_parent_paid() -> None:
+def test_further_texts_charge_nothing_and_cover_what_its_parent_paid() -> None:
     parent, child = planned(), planned(samples=900, extends=EXTENDS)
     assert child.loss == Amount()
     assert loss_paid_by_parent([invocation.event for invocation in child.invocations]) == parent.loss

@@ -102,6 +102,11 @@ def test_one_passkey_is_one_person(release, artifact):
     shared = Authenticator()
     with pytest.raises(NotApproved, match="the same passkey"):
         require_approved([signed_by(shared, one) for one in release.approvals], release.record, artifact)
+    first, *others = release.approvals
+    elsewhere = signed_by(Authenticator(ledger="2e" * 32), first)
+    assert elsewhere.authentic
+    with pytest.raises(NotApproved, match="different ledgers"):
+        require_approved([elsewhere, *(signed_by(own[one.approver], one) for one in others)], release.record, artifact)
 
 
 def test_one_name_with_two_keys_is_nobody(release, artifact, new_key):

@@ -21,7 +21,7 @@ from tasks.release.signatures.approvals import PasskeyUse, SignedDecision, is_si
 from tasks.release.signatures.ed25519 import SigningKey
 from tasks.release.signatures.webauthn import PUBLIC_KEY, read_point, spell_signature, verify_assertion
 from tasks.release.signatures.webauthn_registration import PasskeyAnswerUnfit, read_answer
-from tests.authenticator import HOST, ORIGIN, VERIFIED, Authenticator
+from tests.authenticator import HOST, LEDGER, ORIGIN, VERIFIED, Authenticator
 
 MESSAGE = b'{"decision":"approve"}'
 DIGEST = hashlib.sha256(MESSAGE).digest()
@@ -155,7 +155,7 @@ def test_keys_that_are_none_verify_nothing(key):
     passkey = Authenticator()
     for signature in ("0" * 128, passkey.answer(DIGEST)[2], "1" + "0" * 127):
         data, client_data, _ = passkey.answer(DIGEST)
-        assert not verify_assertion(PasskeyTerms(key, HOST, ORIGIN), data, client_data, signature, DIGEST)
+        assert not verify_assertion(PasskeyTerms(key, HOST, ORIGIN, LEDGER), data, client_data, signature, DIGEST)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def mutants(decision: SignedDecision) -> Iterator[tuple[str, SignedDecision]]:
     """Every byte of everything that is signed or proves it, in three other forms, and each field cut or emptied."""
     use = decision.passkey
     assert use is not None
-    for name in ("authenticator_data", "certificate", "public_key", "rp_id", "origin", "client_data"):
+    for name in ("authenticator_data", "certificate", "public_key", "rp_id", "origin", "ledger", "client_data"):
         for changed in changed_text(getattr(use, name)):
             yield name, decision.model_copy(update={"passkey": use.model_copy(update={name: changed})})
     for name in ("signature", "public_key", "approver", "subject_sha256", "reason", "expires_at"):
@@ -199,8 +199,8 @@ def test_every_mutant_of_a_decision_is_refused(kind, owner):
         assert not mutant.authentic, (name, mutant)
         counts[name] += 1
     assert set(counts) == {
-        "authenticator_data", "certificate", "public_key", "rp_id", "origin", "client_data", "decision.signature",
-        "decision.public_key", "decision.approver", "decision.subject_sha256", "decision.reason",
+        "authenticator_data", "certificate", "public_key", "rp_id", "origin", "ledger", "client_data",
+        "decision.signature", "decision.public_key", "decision.approver", "decision.subject_sha256", "decision.reason",
         "decision.expires_at", "decision.request", "decision.gate", "decision.decision", "decision.on_behalf_of",
     }  # fmt: skip
     print(f"{kind}: {counts.total()} mutants refused: {dict(counts)}")  # noqa: T201
@@ -237,7 +237,7 @@ def test_a_row_whose_assertion_is_unreadable_verifies_nothing(stored, owner):
     passkey = Authenticator()
     row = Passkey(id=1, public_key=passkey.public_key, rp_id=HOST, origin=ORIGIN,
                   signature=owner.sign(passkey.terms.statement(owner.public_key)))  # fmt: skip
-    use = PasskeyUse.of(row, stored)
+    use = PasskeyUse.of(row, stored, LEDGER)
     assert not is_signed(owner.public_key, "0" * 128, MESSAGE, use)
 
 
@@ -247,7 +247,7 @@ def test_a_row_whose_assertion_is_unreadable_verifies_nothing(stored, owner):
 @BOTH
 def test_the_key_of_an_answer_is_that_of_the_authenticator(kind):
     passkey = Authenticator(kind)
-    created = read_answer(passkey.created(DIGEST), HOST, ORIGIN, DIGEST)
+    created = read_answer(passkey.created(DIGEST), HOST, ORIGIN, LEDGER, DIGEST)
     assert created.terms == passkey.terms
     assert PUBLIC_KEY.fullmatch(created.terms.public_key)
 
@@ -273,21 +273,21 @@ def test_the_key_of_an_answer_is_that_of_the_authenticator(kind):
 )
 def test_answers_that_make_no_passkey(changes, reason):
     with pytest.raises(PasskeyAnswerUnfit, match=reason):
-        read_answer(Authenticator().created(DIGEST, **changes), HOST, ORIGIN, DIGEST)
+        read_answer(Authenticator().created(DIGEST, **changes), HOST, ORIGIN, LEDGER, DIGEST)
 
 
 def test_answers_of_another_host_and_for_another_invitation():
     passkey = Authenticator()
     with pytest.raises(PasskeyAnswerUnfit, match="host"):
-        read_answer(passkey.created(DIGEST), "ledger.example.org", ORIGIN, DIGEST)
+        read_answer(passkey.created(DIGEST), "ledger.example.org", ORIGIN, LEDGER, DIGEST)
     with pytest.raises(PasskeyAnswerUnfit, match="another invitation"):
-        read_answer(passkey.created(DIGEST), HOST, ORIGIN, hashlib.sha256(b"later").digest())
+        read_answer(passkey.created(DIGEST), HOST, ORIGIN, LEDGER, hashlib.sha256(b"later").digest())
 
 
 @pytest.mark.parametrize("answer", ["", "x", "====", "e30", "bnVsbA", "W10", "A" * 30_000, "ä" * 10])
 def test_answers_in_no_form(answer):
     with pytest.raises(PasskeyAnswerUnfit, match="form"):
-        read_answer(answer, HOST, ORIGIN, DIGEST)
+        read_answer(answer, HOST, ORIGIN, LEDGER, DIGEST)
 
 
 def test_every_cut_of_an_answer_is_refused():
@@ -295,11 +295,11 @@ def test_every_cut_of_an_answer_is_refused():
     answer = Authenticator().created(DIGEST)
     for end in range(0, len(answer), 7):
         with pytest.raises(PasskeyAnswerUnfit):
-            read_answer(answer[:end], HOST, ORIGIN, DIGEST)
+            read_answer(answer[:end], HOST, ORIGIN, LEDGER, DIGEST)
 
 
 def test_terms_say_for_whom():
     terms = replace(Authenticator().terms, origin="o", rp_id="r")
     assert json.loads(terms.statement("ab" * 32)) == {
-        "passkey": terms.public_key, "rp_id": "r", "origin": "o", "principal": "ab" * 32,
+        "passkey": terms.public_key, "rp_id": "r", "origin": "o", "ledger": LEDGER, "principal": "ab" * 32,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Extension parameters of a request for more texts from an earlier release's values."""
+"""Further texts of a release: parameters of a request that draws them from an earlier release's values."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -14,7 +14,7 @@ Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 class Extended(RequestModel):
-    """Parent release of an extension, identified by digests.
+    """Release whose further texts are drawn, identified by digests.
 
     Attributes:
         release: its number, of the same dataset.
@@ -29,8 +29,8 @@ class Extended(RequestModel):
 
 def extended_of(parameters: BaseModel) -> Extended | None:
     """Return the release that a request extends; None if it extends none."""
-    extension = getattr(parameters, "extends", None)
-    return extension if isinstance(extension, Extended) else None
+    extends = getattr(parameters, "extends", None)
+    return extends if isinstance(extends, Extended) else None
 
 
 def events_of(extends: Extended | None, charged: Sequence[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
