@@ -33,6 +33,8 @@ from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
 from benchmarks.external_models import figures as api_figures
 from benchmarks.external_models.tables import rows_of_corpus
+from benchmarks.gpu.reports import roofline
+from benchmarks.gpu.reports import tables as gpu_tables
 from benchmarks.in_context import accuracy as in_context
 from benchmarks.ingestion import sharded_corpus
 from benchmarks.insights import figures as insights_figures
@@ -98,6 +100,12 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "foreign": _clusters("foreign", 64),
     },
     "in-context": {"controls": lambda: in_context.controls_table(lines("in_context_controls"))},
+    "gpu": {
+        "passed": lambda: gpu_tables.isolation_table(lines("gpu")),
+        "speed": lambda: gpu_tables.speed_table(lines("gpu")),
+        "kernels": lambda: gpu_tables.kernels_table(lines("gpu")),
+        "calculated": roofline.calculated_table,
+    },
     "insights-results": {
         "levels": lambda: insights_tables.levels_table(lines("insights")),
         "truthfulness": lambda: truthfulness.table(lines("insights_truth")),

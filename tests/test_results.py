@@ -18,6 +18,7 @@ NO_RESULTS = {
     "clustering": 2,
     "distributed": 3,
     "facets": 3,
+    "gpu": 2,
     "in-context": 1,
     "insights-compare": 3,
     "keyphrases": 4,

@@ -224,7 +224,13 @@ def capacity_row(shape: Shape, device: Accelerator, work: Work) -> str:
 
 HEAD: Final = "| model | device | references | generations at once | ms of a step | tokens/s | releases a day |"
 
+
+def calculated_table() -> Iterator[str]:
+    """Yield the lines of docs/gpu.md's table."""
+    yield HEAD
+    yield "| --- | --- |" + " --- |" * 5
+    yield from capacity_rows()
+
+
 if __name__ == "__main__":
-    print(HEAD)
-    print("| --- | --- |" + " --- |" * 5)
-    print("\n".join(capacity_rows()))
+    print("\n".join(calculated_table()))

@@ -381,10 +381,3 @@ def test_the_measured_device_is_read_from_its_record(bench: dict[str, ModuleType
     plan = replace(bench["gpu.speed"].Plan("SmolLM2-135M", (7,)))
     told = bench["gpu.speed"]._roofline(replace(here, small=False), plan, 7, 4, step=1.0)
     assert told["share of the roofline"] == pytest.approx(told["roofline ms"] / 1000)
-
-
-def test_the_page_has_the_calculated_table(bench: dict[str, ModuleType]) -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "gpu.md").read_text()
-    roofline = bench["gpu.reports.roofline"]
-    for row in (roofline.HEAD, *roofline.capacity_rows()):
-        assert row in page
