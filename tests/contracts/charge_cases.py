@@ -119,6 +119,7 @@ CHARGES: dict[str, Case] = {
         denied=[armed_uncharged, armed_again],
         allowed=[
             charged_again,
+            lambda t: armed_uncharged(t)[:-1],  # it is held, and not armed
             armed_after_nothing,
             lambda t: armed_again(t, rho=0),
             lambda t: armed_again(t, instalment=1),
