@@ -100,8 +100,7 @@ class Budget(View):
 
     def sections(self) -> Iterator[ReviewSection]:
         """Yield a sentence, the figures, and the requests that spent it."""
-        second = self.summary.while_secret
-        yield Summary((self.summary.sentence, *([] if second is None else [second.sentence])))
+        yield Summary((self.summary.sentence, *self.summary.second_claim))
         if ended := tuple(f"Release {number}: {end.sentence}" for number, end in self.summary.view.secrecy_ends):
             yield Warnings(ended)
         if (viewing := self.summary.view.viewing) is not None:

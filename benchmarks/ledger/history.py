@@ -18,7 +18,7 @@ from models_db.services.audit.chain import ChainPosition
 from models_db.services.audit.log import LoggedLink
 from models_db.services.lifecycle import ledger
 from models_db.sessions.database import Database
-from models_db.values.amounts import Amount
+from models_db.values.amounts import RENYI_ORDERS, Amount
 from models_db.values.canonical_json import encode_canonical
 
 PER_REQUEST = 100
@@ -56,6 +56,11 @@ FROM request q, ({
     )
 }) s
 WHERE q.id > :before ORDER BY q.id, s.number
+"""
+_CURVE = ", ".join(f"{direction}_{order}" for direction in ("remove", "add") for order in RENYI_ORDERS)
+CHARGES = f"""
+INSERT INTO renyi_charge (request_id, attempt, rho, {_CURVE}, at, actor_id)
+SELECT q.id, 1, c.rho, {_CURVE}, :at, 1 FROM request q, renyi_charge c WHERE q.id > :before AND c.id = 1 ORDER BY q.id
 """
 INVOCATIONS = """
 INSERT INTO invocation (request_id, attempt, sequence, mechanism, event, relation, rng_kind, device, code_digest,
@@ -109,6 +114,7 @@ def _rows(session: Session, invocations: int) -> None:
         session.execute(text(plan), since)
     session.execute(text(APPROVALS), since)
     session.execute(text(TRANSITIONS), since)
+    session.execute(text(CHARGES), since)
     mechanisms, key = NUMBERS.format(last=PER_REQUEST), digits.format(f"q.id * {10 * PER_REQUEST} + n.i")
     session.execute(text(INVOCATIONS.format(numbers=mechanisms, digits=key)), since)
     session.execute(text(HOLDS), {"before": before["invocation"], "rho": LOSS.rho, "delta": LOSS.delta})

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import packages_distributions
 from typing import TypeVar
 
+from flows.audit.charges import differing_charges
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
 from flows.workspace.policy_file import PolicyAltered, read_policy_version
 from flows.workspace.workspace import Workspace, open_workspace
@@ -12,7 +13,7 @@ from models_db.errors import AlmonerError, Refused
 from models_db.findings import Finding
 from models_db.home import ProjectHome
 from models_db.services.catalogue import database_access, datasets, policies
-from models_db.services.lifecycle import proposals
+from models_db.services.lifecycle import proposals, renyi_account
 from models_db.services.queries import health
 from tasks.common.code_version import ROOMS
 from tasks.common.extensions import MODEL_FAMILIES, READERS, extension_sources, extensions, load
@@ -44,6 +45,7 @@ def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: Healt
         structure,
         _check_ledger,
         _check_amounts,
+        _check_charges,
         _check_policies,
         _check_access,
         _check_permissions,
@@ -74,6 +76,18 @@ def _check_amounts(workspace: Workspace) -> Iterator[Finding]:
                  *_refusals_of(proposals.list_all(session), require_proposal_amounts)]  # fmt: skip
     detail = "; ".join(wrong) or "the amounts of every claim and proposal follow from their text"
     yield Finding("amounts", ok=not wrong, detail=detail)
+
+
+def _check_charges(workspace: Workspace) -> Iterator[Finding]:
+    """Check that the account in Rényi orders was charged what follows from the texts of the requests."""
+    with workspace.database.read() as session:
+        wrong = differing_charges(session, renyi_account.list_charges(session))
+    numbers = ", ".join(map(str, wrong))
+    yield Finding(
+        "charges in orders",
+        ok=not wrong,
+        detail=f"not what the plan costs: request {numbers}" if wrong else "every charge follows from its plan",
+    )
 
 
 def _refusals_of(every: Iterable[CheckedItem], check: Callable[[CheckedItem], object]) -> Iterator[str]:

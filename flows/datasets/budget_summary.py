@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from flows.datasets.budget_view import BudgetView, load_budget
 from flows.datasets.forecast import forecast_table
-from flows.governance.exposure import AccountFigure, account_figure
+from flows.governance.exposure import AccountFigure, LimitInOrders, account_figure, limit_in_orders
 from flows.workspace.workspace import Workspace
 from models_db.services.catalogue import datasets, requests
 from models_db.services.lifecycle import ledger
@@ -33,6 +33,7 @@ class BudgetSummary:
         spent_by: the requests that spent it: `request`, `dataset`, `state`, `rho_spent`.
         while_secret: what is spent comes to while the assignments of releases are secret, beside `epsilon_spent`; None
             if no release counts with a secret assignment. Derived here, and stored nowhere.
+        limit: what is charged in Rényi orders, of what the policy in force allows; None if it sets no limit.
     """
 
     view: BudgetView
@@ -40,6 +41,15 @@ class BudgetSummary:
     facts: dict[str, Json]
     spent_by: tuple[dict[str, Json], ...]
     while_secret: AccountFigure | None
+    limit: LimitInOrders | None
+
+    @property
+    def second_claim(self) -> list[str]:
+        """What is said of the second figure: what is spent, and the limit that the policy sets, if any."""
+        lines = [] if self.while_secret is None else [self.while_secret.sentence]
+        if self.limit is None:
+            return [f"{line} No limit refers to it." for line in lines]
+        return [*lines, self.limit.sentence]
 
 
 def summarise_budget(workspace: Workspace, name: str) -> BudgetSummary:
@@ -54,7 +64,8 @@ def summarise_budget(workspace: Workspace, name: str) -> BudgetSummary:
         account = datasets.find_dataset(session, name).account_id
         secret = account_figure(session, account, Fraction(view.claim.delta_conversion, DELTA_UNIT))
         spent = tuple(_spent_by_request(session, account))
-    return BudgetSummary(view, _sentence(view), _facts(view, name), spent, secret)
+        limit = limit_in_orders(session, account, view.sharing)
+    return BudgetSummary(view, _sentence(view), _facts(view, name), spent, secret, limit)
 
 
 def _facts(budget: BudgetView, name: str) -> dict[str, Json]:

@@ -3,6 +3,7 @@
 The libraries of the arithmetic are loaded only for an account with a release that states such a figure.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -11,18 +12,20 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session
 
 from flows.governance.principals import parse_period
+from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import assignment_exposures, requests
+from models_db.services.catalogue import assignment_exposures, policies, requests
 from models_db.services.catalogue.requests import WrongState
-from models_db.services.lifecycle import artifacts
+from models_db.services.lifecycle import artifacts, renyi_account
 from models_db.services.lifecycle.gate_status import artifacts_by_request
 from models_db.services.queries import history
 from models_db.tables import Account, Request
 from models_db.values.amounts import RHO_UNIT
 from models_db.values.arguments import LONGEST_REASON, is_reason
 from models_db.values.canonical_json import Json
+from models_db.values.requests import format_decimal
 from models_db.values.secrecy_end import SecrecyEnd
 from tasks.common.number_format import round_up
 
@@ -101,10 +104,7 @@ class AccountFigure:
     def sentence(self) -> str:
         """The figure in words, to stand beside the unconditional one."""
         whose = "assignment of one release is" if self.releases == 1 else f"assignments of {self.releases} releases are"
-        return (
-            f"While the {whose} secret, what is spent comes to epsilon {self.epsilon} at the same delta."
-            " No limit refers to it."
-        )
+        return f"While the {whose} secret, what is spent comes to epsilon {self.epsilon} at the same delta."
 
     def to_json(self) -> dict[str, Json]:
         """Return it for `--json`."""
@@ -152,6 +152,56 @@ def account_figure(session: Session, account_id: int, delta: Fraction) -> Accoun
         for account in accounts
     ]
     return AccountFigure(round_up(str(epsilon_of_account(blocks, delta))), len(stated))
+
+
+@dataclass(frozen=True)
+class LimitInOrders:
+    """What an account is charged in Rényi orders, of what the policy in force allows.
+
+    Unlike `AccountFigure` it is a claim for the whole life of the account, whatever outputs decided: the limit stops
+    the releases (docs/proofs/secret-assignment.md, *Account in orders*).
+
+    Attributes:
+        epsilon, delta: the policy's limit; the strictest of the account's datasets.
+        charged: the epsilon of the fullest block, rounded up to four places, at the same delta.
+    """
+
+    epsilon: str
+    delta: str
+    charged: str
+
+    @property
+    def sentence(self) -> str:
+        """The limit in words."""
+        return (
+            f"Charged in orders is epsilon {self.charged} of the {self.epsilon} at delta {self.delta} that the policy"
+            " allows while assignments are secret."
+        )
+
+    def to_json(self) -> dict[str, Json]:
+        """Return it for `--json`."""
+        return {"epsilon": self.epsilon, "delta": self.delta, "charged": self.charged}
+
+
+def limit_in_orders(session: Session, account_id: int, sharing: Iterable[str]) -> LimitInOrders | None:
+    """Return what an account is charged in orders, of what the policy in force allows; None if it sets no limit.
+
+    Args:
+        sharing: names of the datasets of the account.
+    """
+    version = policies.policy_in_force(session)
+    if version is None:
+        return None
+    policy = read_policy_version(session, version)
+    limits = [limit for name in sharing if (limit := policy.rules_for(name).lifetime_while_secret) is not None]
+    if not limits:
+        return None
+    from tasks.accounting.renyi_account import curve_epsilon
+
+    strictest = min(limits, key=lambda limit: (limit.epsilon, limit.delta))
+    sums = renyi_account.sums_of_blocks(session, account_id).values()
+    charged = max((curve_epsilon(curve, strictest.delta) for curve in sums), default=Decimal(0))
+    return LimitInOrders(format_decimal(strictest.epsilon), format_decimal(strictest.delta), round_up(str(charged)))
 
 
 def record_exposure(workspace: Workspace, request_id: int, since: str | None, reason: str) -> SecrecyEnd:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from flows.audit.charges import require_charges_derived
 from flows.audit.lifetime_claims import require_proposal_amounts
 from flows.governance.policy import policy_of_request, redact_refusals, require_policy
 from flows.governance.principals import require_mandates
@@ -40,6 +41,7 @@ from tasks.generation.decoding.journal import Journal, JournalInUse, JournalUnfi
 from tasks.generation.decoding.release_steps import ReleaseSteps
 from tasks.planning.block_rotation import RotationUnfit
 from tasks.planning.block_selection import Reading, reading_of_request
+from tasks.planning.secret_assignment import curve_of_plan
 from tasks.pricing.quote import DatasetFacts, Quote, quote, written_request
 from tasks.release.signatures.approvals import SignedDecision
 
@@ -186,9 +188,7 @@ def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = 
     if len(priced.plan.blocks) < scheme.blocks:
         scheme = SomeBlocks.of(scheme, priced.plan.blocks)
     token = secrets.token_hex(16)
-    attempt = _record_attempt(
-        workspace, request_id, token, priced.plan.blocks, resume_point.last if resume_point else None
-    )
+    attempt = _record_attempt(checked, token, resume_point.last if resume_point else None)
     split_key = resume_point.split_key if resume_point else BatchSplit.new_key()
     journal.assign(checked.digest, attempt.number, split_key)
     run = RunningAttempt(
@@ -303,12 +303,14 @@ def _find_resume_point(
         return load_resume_point(session, requests.find_request(session, request_id), priced.plan, contents)
 
 
-def _record_attempt(
-    workspace: Workspace, request_id: int, token: str, blocks: tuple[int, ...], goes_on_from: int | None
-) -> Attempt:
+def _record_attempt(checked: CheckedRequest, token: str, goes_on_from: int | None) -> Attempt:
+    workspace, request_id, blocks = checked.workspace, checked.request_id, checked.quote.plan.blocks
+    curve = curve_of_plan(checked.body["plan"])
     try:
         with workspace.database.write() as session:
-            number = attempts.start_attempt(session, workspace.actor, request_id, token, process_owner(), goes_on_from)
+            number = attempts.start_attempt(
+                session, workspace.actor, request_id, token, process_owner(), goes_on_from, curve
+            )
             return ledger.load_attempt(session, request_id, number, blocks)
     except OutcomeUnknown:
         with workspace.database.write_after_loss() as session:
@@ -325,10 +327,12 @@ def require_genuine(session: Session, request: Request) -> None:
 
     Raises:
         LedgerAltered: a row differs from its link.
+        ChargeDiffers: a charge in Rényi orders is not what the plan of its request costs.
         ForgedApproval, DelegationForged: a signature does not fit.
         ProposalAltered: the standing authorisation is not the one that was approved, or not for this request.
     """
     require_rows_match_chain(session, request)
+    require_charges_derived(session, session.get_one(Dataset, request.dataset_id).account_id)
     decisions = gates.decisions_for_bundle(session, request.id)
     ledger_id = chain.ledger_id(session)
     used = passkeys.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions})

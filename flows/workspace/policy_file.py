@@ -54,6 +54,10 @@ delta_below_population: false
 # Largest share of a dataset's lifetime budget to reserve in one calendar week or month. Nothing is ever refilled.
 # pacing: {every: month, share: 0.25}
 
+# The most that all releases of a dataset may come to while nobody knows which units were behind which texts. The
+# lifetime budget, which is unconditional, holds beside it.
+# lifetime_while_secret: {epsilon: 4, delta: 1.0e-6}
+
 # `quiet`: only stewards, auditors and admins see remaining budgets.
 refusals: full
 
@@ -62,7 +66,7 @@ refusals: full
 internal_figures: mark
 
 # Rules of single datasets, by name: approvals, release, delta_below_population, mechanisms, models, evaluation,
-# internal_figures.
+# lifetime_while_secret, internal_figures.
 # datasets: {clinic: {approvals: {spend: 2, publish: 2}}}
 """
 

@@ -1,4 +1,4 @@
-"""Accounts, holds, and the entries on holds, which move the accounts' counters.
+"""Accounts, holds, the entries on holds, which move the accounts' counters, and charges in Rényi orders.
 
 An account is the root of a dataset, a block of its units, an envelope (`scope`) or a window of time (`pacing`). Its
 counters are moved by `entry_moves_account` and by nothing else: an UPDATE is admitted only if it is exactly the effect
@@ -6,7 +6,9 @@ of the next entry on the account (`last_entry_id`), or that of a carried proposa
 """
 
 from migrations.schema.conditions import (
+    CHARGED,
     IN_FORCE,
+    LIMIT_IN_ORDERS_PASSED,
     MOMENT,
     SPEND_GATE,
     STALE,
@@ -160,6 +162,12 @@ ARMABLE = (
 )
 """Opening part of the condition that refuses ARM: no such hold in the running attempt; each guard appends its gate."""
 
+CHARGED_COLUMNS = "\n        ".join(f"{column} BIGINT NOT NULL" for column in CHARGED)
+NEWEST_CHARGE = (
+    "(SELECT max(c.attempt) FROM renyi_charge c WHERE c.request_id = i.request_id AND c.attempt <= i.attempt)"
+)
+"""The last attempt, up to that of invocation `i`, that has a charge."""
+
 TABLES = (
     Table(
         "account",
@@ -257,6 +265,20 @@ TABLES = (
             Index("uq_entry_closed", "hold_id", unique=True, where="kind IN ('COMMIT', 'FORFEIT', 'RELEASE')"),
         ),
         joint=True,
+    ),
+    Table(
+        "renyi_charge",
+        f"""
+        id {{key}}
+        request_id {{number}} NOT NULL -> request
+        attempt INTEGER NOT NULL
+        rho BIGINT NOT NULL
+        {CHARGED_COLUMNS}
+        at VARCHAR(27) NOT NULL
+        actor_id {{number}} NOT NULL -> principal
+        """,
+        unique=(("request_id", "attempt"),),
+        checks={"curve": " AND ".join(f"{column} BETWEEN 0 AND rho" for column in CHARGED)},
     ),
 )
 
@@ -426,6 +448,29 @@ GUARDS = (
         """,
     ),
     Guard(
+        "renyi_charge_by_runner",
+        "renyi_charge",
+        "only a runner moves the budget",
+        f"NOT {role('NEW.actor_id', 'runner')}",
+    ),
+    Guard("renyi_charge_now", "renyi_charge", WENT_BACK, STALE),
+    Guard(
+        "renyi_charge_of_attempt",
+        "renyi_charge",
+        "a charge in orders is of the attempt that runs",
+        f"{state('NEW.request_id')} <> 'running' OR NEW.attempt <> {attempts('NEW.request_id')}",
+    ),
+    Guard(
+        "renyi_charge_whole",
+        "renyi_charge",
+        "a charge in orders is of the whole plan",
+        """
+        NEW.rho < (SELECT coalesce(sum(q.rho * (q.last_instalment - q.first_instalment + 1)), 0)
+         FROM planned_instalment q WHERE q.request_id = NEW.request_id)
+        """,
+    ),
+    Guard("renyi_charge_within_limit", "renyi_charge", "the limit in orders would be passed", LIMIT_IN_ORDERS_PASSED),
+    Guard(
         "entry_by_runner",
         "entry",
         "only a runner moves the budget",
@@ -442,6 +487,34 @@ GUARDS = (
         usual=(
             f"{ARMABLE} AND ({SPEND_GATE}) AND (b.kind <> 'block' OR (r.scope_id IS NULL AND p.pacing_period IS NULL)))"
         ),
+    ),
+    Guard(
+        "entry_charged",
+        "entry",
+        "no charge in orders covers this",
+        f"""
+        EXISTS (
+            SELECT 1 FROM hold h JOIN invocation i ON i.id = h.invocation_id
+             WHERE h.id = NEW.hold_id AND h.rho > 0 AND (
+                 NOT EXISTS (
+                     SELECT 1 FROM renyi_charge c WHERE c.request_id = i.request_id AND c.attempt <= i.attempt
+                 )
+                  OR EXISTS (
+                      SELECT 1 FROM invocation j CROSS JOIN hold z
+                       WHERE j.request_id = i.request_id
+                        AND j.sequence = i.sequence
+                        AND j.attempt >= {NEWEST_CHARGE}
+                        AND z.invocation_id = j.id
+                        AND z.id <> h.id
+                        AND z.account_id = h.account_id
+                        AND z.instalment = h.instalment
+                        AND z.rho > 0
+                        AND {has_entry("z.id", "ARM")}
+                  )
+             )
+        )
+        """,
+        only="NEW.kind = 'ARM'",
     ),
     Guard(
         "entry_needs_arm",

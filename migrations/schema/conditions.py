@@ -201,3 +201,56 @@ def reserved(counter: str, root: str, *, other: str = "", account: str = "x") ->
 def later_cohorts(account: str) -> str:
     """Return how many cohorts an account has behind the first one."""
     return f"(SELECT count(*) FROM cohort c WHERE c.account_id = {account})"
+
+
+# --- The account in Rényi orders ---------------------------------------------------------------------------------
+
+RENYI_ORDERS = (3, 4, 6, 8, 12, 16, 32, 64)
+"""The orders of `models_db.values.amounts.RENYI_ORDERS`."""
+CHARGED = tuple(f"{direction}_{order}" for direction in ("remove", "add") for order in RENYI_ORDERS)
+"""Columns of a charge: at an order, the divergence in one direction, divided by the order."""
+RENYI_LIMITS = tuple(f"renyi_limit_{order}" for order in RENYI_ORDERS)
+"""Columns of a policy: at an order, the largest sum of charges on a block."""
+LIMITS_WHOLE = " AND ".join(
+    f"({name} IS NULL) = ({RENYI_LIMITS[0]} IS NULL) AND coalesce({name}, 0) >= 0" for name in RENYI_LIMITS
+)
+"""A policy has a limit at every order, or at none."""
+_SUMS = ", ".join(f"coalesce(sum(CASE WHEN s.known THEN s.rho ELSE s.{name} END), 0) AS {name}" for name in CHARGED)
+_CHARGED_ON_BLOCK = f"""
+    SELECT {_SUMS} FROM (
+        SELECT c.*, EXISTS (
+            SELECT 1 FROM artifact f WHERE f.request_id = c.request_id AND f.id IN (
+                SELECT w.artifact_id FROM assignment_exposure w UNION SELECT v.artifact_id FROM internal_view v
+            )
+        ) AS known FROM renyi_charge c
+    ) s JOIN request o ON o.id = s.request_id JOIN dataset y ON y.id = o.dataset_id
+     JOIN planned_block z ON z.request_id = o.id
+     WHERE y.account_id = d.account_id AND a.block >= z.first_block AND a.block <= z.last_block
+"""
+"""Sums of the charges on block `a` of the account of dataset `d`; a release whose secret is out counts with its rho."""
+
+
+def _fits(direction: str) -> str:
+    return " OR ".join(
+        f"x.{direction}_{order} + NEW.{direction}_{order} <= coalesce(q.{limit}, p.{limit})"
+        for order, limit in zip(RENYI_ORDERS, RENYI_LIMITS, strict=True)
+    )
+
+
+LIMIT_IN_ORDERS_PASSED = f"""
+    EXISTS (
+        SELECT 1 FROM request r JOIN dataset d ON d.id = r.dataset_id JOIN account a ON a.parent_id = d.account_id
+         JOIN planned_block k ON k.request_id = r.id JOIN dataset g ON g.account_id = d.account_id
+         CROSS JOIN policy_version p LEFT JOIN policy_rule q ON q.policy_id = p.id AND q.dataset = g.name
+         WHERE r.id = NEW.request_id
+          AND a.block >= k.first_block
+          AND a.block <= k.last_block
+          AND p.id = {IN_FORCE}
+          AND coalesce(q.{RENYI_LIMITS[0]}, p.{RENYI_LIMITS[0]}) IS NOT NULL
+          AND NOT EXISTS (SELECT 1 FROM ({_CHARGED_ON_BLOCK}) x WHERE ({_fits("remove")}) AND ({_fits("add")}))
+    )
+"""
+"""Charge NEW would pass the limit that the policy in force sets for a dataset of its account, on a block of its plan.
+
+The limits of one claim divide delta among the orders, so that in each direction one of them has to hold.
+"""

@@ -14,7 +14,7 @@ RECORDED = (
     "delegation", "delegation_end", "delivery", "entry", "erased_version", "erasure", "erasure_end", "evaluation",
     "hold", "internal_view", "invocation", "passkey", "passkey_end", "proposal", "partition_scheme",
     "policy_adoption", "policy_rule",
-    "policy_version", "principal", "publication", "rehearsal", "request", "restoration", "role_grant",
+    "policy_version", "principal", "publication", "rehearsal", "renyi_charge", "request", "restoration", "role_grant",
     "role_revocation",
     "schedule", "schedule_change", "schedule_slot", "scope_end", "slot_end", "standing_use", "transition",
     "twin_attack", "withdrawal",
@@ -183,6 +183,14 @@ RECORDING = (
                 PERFORM 1 FROM account a
                  WHERE a.id IN (SELECT (g.value ->> 'account_id')::bigint FROM jsonb_array_elements(given) g)
                  ORDER BY a.id FOR UPDATE;
+            ELSIF kind = 'renyi_charge' THEN
+                PERFORM 1 FROM account a
+                 WHERE a.kind = 'block'
+                  AND a.parent_id IN (
+                      SELECT d.account_id FROM request r JOIN dataset d ON d.id = r.dataset_id
+                       WHERE r.id IN (SELECT (g.value ->> 'request_id')::bigint FROM jsonb_array_elements(given) g)
+                  )
+                 ORDER BY a.id FOR UPDATE;
             ELSIF kind = 'account' THEN
                 PERFORM 1 FROM account a
                  WHERE coalesce(a.parent_id, a.id) IN (
@@ -271,7 +279,7 @@ RECORDING = (
                 WHEN kind IN ('cap', 'partition_scheme') THEN almoner_may(me, 'admin') OR almoner_may(me, 'steward')
                 WHEN kind = 'account' THEN almoner_may(me, 'admin') OR almoner_may(me, 'steward')
                   OR (given ->> 'kind' = 'pacing' AND almoner_may(me, 'runner'))
-                WHEN kind IN ('hold', 'artifact') THEN almoner_may(me, 'runner')
+                WHEN kind IN ('hold', 'artifact', 'renyi_charge') THEN almoner_may(me, 'runner')
                 WHEN kind IN ('evaluation', 'delivery') THEN almoner_may(me, 'runner') OR almoner_may(me, 'steward')
                 WHEN kind = 'checkpoint' THEN almoner_may(me, 'runner') OR almoner_may(me, 'steward')
                   OR almoner_may(me, 'auditor') OR almoner_may(me, 'admin')

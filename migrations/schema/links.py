@@ -151,6 +151,8 @@ VIEWS: dict[str, Sql] = {
     "entry": view("entry", "'ledger.entered'", "x.actor_id", OF_REQUEST.format(id="i.request_id"), "i.request_id",
                   told="i.attempt, i.sequence, h.instalment, x.kind AS entry",
                   joined=" JOIN hold h ON h.id = x.hold_id JOIN invocation i ON i.id = h.invocation_id"),
+    "renyi_charge": view("renyi_charge", "'ledger.charged'", "x.actor_id", OF_REQUEST.format(id="x.request_id"),
+                         "x.request_id", told=f"x.attempt, {words('x.rho')}"),
     "artifact": view("artifact", "'run.produced'", "x.created_by", OF_REQUEST.format(id="x.request_id"), "x.request_id",
                      told='x.attempt, x.digest AS artifact, x.values_digest AS "values"'),
     "evaluation": view("evaluation", "'evaluation.' || x.exposure", "x.created_by",

@@ -1,8 +1,10 @@
 """People, their roles and delegations, and the policies that admins adopt."""
 
-from migrations.schema.conditions import IN_FORCE, later_than, role
+from migrations.schema.conditions import IN_FORCE, LIMITS_WHOLE, RENYI_LIMITS, later_than, role
 from migrations.schema.definitions import Guard, Index, Table
 from migrations.schema.forms import PRINTABLE_NAME
+
+LIMIT_COLUMNS = "\n".join(f"{name} BIGINT" for name in RENYI_LIMITS)
 
 TABLES = (
     Table(
@@ -110,8 +112,8 @@ TABLES = (
     ),
     Table(
         "policy_version",
-        """
-        id {key}
+        f"""
+        id {{key}}
         digest VARCHAR(64) NOT NULL
         body TEXT NOT NULL
         several_roles BOOLEAN NOT NULL
@@ -128,14 +130,16 @@ TABLES = (
         request_days INTEGER
         delegation_days INTEGER
         bars_viewers BOOLEAN
+        {LIMIT_COLUMNS}
         """,
         unique=(("digest",),),
+        checks={"renyi_limits": LIMITS_WHOLE},
     ),
     Table(
         "policy_rule",
-        """
-        id {key}
-        policy_id {number} NOT NULL -> policy_version
+        f"""
+        id {{key}}
+        policy_id {{number}} NOT NULL -> policy_version
         dataset VARCHAR(255) NOT NULL
         spend_approvals INTEGER
         publish_approvals INTEGER
@@ -143,8 +147,10 @@ TABLES = (
         rho_max BIGINT
         delta_max BIGINT
         bars_viewers BOOLEAN
+        {LIMIT_COLUMNS}
         """,
         unique=(("policy_id", "dataset"),),
+        checks={"renyi_limits": LIMITS_WHOLE},
     ),
     Table(
         "policy_adoption",

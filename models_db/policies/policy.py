@@ -71,6 +71,15 @@ class ReleaseLimits(_RuleModel):
     """Its delta, down to 1e-18, the ledger's unit."""
 
 
+class LifetimeLimit(_RuleModel):
+    """The most that all releases of a dataset may come to while their assignments are secret."""
+
+    epsilon: Annotated[ExactDecimal, Field(gt=0, le=1_000_000, max_digits=30, decimal_places=12)]
+    """Its epsilon, for all releases ever run."""
+    delta: Annotated[ExactDecimal, Field(ge=Decimal("1e-18"), lt=1, max_digits=30, decimal_places=18)]
+    """Its delta, beside the failure probabilities that the account of the dataset caps."""
+
+
 class MetricBound(_RuleModel):
     """Bounds on a figure of a metric."""
 
@@ -145,6 +154,8 @@ class DatasetRules(_RuleModel):
     """Models that may be used."""
     evaluation: EvaluationRules | None = None
     """Metrics that must be measured."""
+    lifetime_while_secret: LifetimeLimit | None = None
+    """The most that its releases may come to while their assignments are secret."""
     internal_figures: InternalFigures | None = None
     """Consequence of viewing unprotected figures; the strictest rule of the account's datasets applies."""
 
@@ -162,6 +173,7 @@ class EffectiveRules:
     models: tuple[str, ...] | None
     required: Mapping[str, Mapping[str, MetricBound]]
     pacing: PacingRule | None
+    lifetime_while_secret: LifetimeLimit | None = None
     overrides: bool = True
     """True if a release outside the required bounds may be approved explicitly."""
 
@@ -194,6 +206,9 @@ class Policy(_RuleModel):
     """Metrics that must be measured, and their bounds, before a release may be published."""
     pacing: PacingRule | None = None
     """Rate limit on the lifetime budget of a dataset. If omitted, no limit."""
+    lifetime_while_secret: LifetimeLimit | None = None
+    """The most that the releases of a dataset may come to while their assignments are secret, beside its lifetime
+    budget, which always holds. If omitted, no limit."""
     delegation_days: Days = 365
     """Days after which a delegation ends at the latest."""
     refusals: Literal["full", "quiet"] = "full"
@@ -221,5 +236,6 @@ class Policy(_RuleModel):
             models=dataset_rules.models or self.models,
             required=MappingProxyType(evaluation.required),
             pacing=self.pacing,
+            lifetime_while_secret=dataset_rules.lifetime_while_secret or self.lifetime_while_secret,
             overrides=evaluation.overrides == "allowed",
         )

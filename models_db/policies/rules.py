@@ -14,6 +14,7 @@ class DatasetTerms:
     rho_max: int | None
     delta_max: int | None
     bars_viewers: bool | None = None
+    renyi_limits: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,5 @@ class PolicyTerms:
     delegation_days: int
     rules: tuple[DatasetTerms, ...]
     bars_viewers: bool = False
+    renyi_limits: tuple[int, ...] | None = None
+    """Limits on the sums of charges at `RENYI_ORDERS`; None: no limit."""

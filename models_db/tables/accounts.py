@@ -1,9 +1,10 @@
-"""Budgets: accounts with two counters, and the append-only entries, the only rows that may move the counters."""
+"""Budgets: accounts with two counters, the append-only entries that alone move them, and charges in Rényi orders."""
 
 from sqlalchemy import CheckConstraint, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
+from models_db.values.amounts import RENYI_ORDERS, RenyiCurve
 
 ENTRY_KINDS = ("HOLD", "ARM", "RELEASE", "COMMIT", "FORFEIT")
 
@@ -153,3 +154,53 @@ class Entry(Base):
     kind: Mapped[Line]
     at: Mapped[Moment]
     actor_id: Mapped[int] = mapped_column(reference("principal"))
+
+
+class RenyiCharge(Base):
+    """Charge of an attempt in Rényi orders, on each block of its plan (docs/proofs/secret-assignment.md).
+
+    It is made before the first instalment is armed, and covers each instalment of the plan once; an attempt that goes
+    on needs no other. Once the assignment of the release is no longer secret, it counts with `rho` everywhere.
+    """
+
+    __tablename__ = "renyi_charge"
+    __table_args__ = (
+        UniqueConstraint("request_id", "attempt"),
+        CheckConstraint(
+            " AND ".join(f"{way}_{order} BETWEEN 0 AND rho" for way in ("remove", "add") for order in RENYI_ORDERS),
+            name="curve",
+        ),
+    )
+
+    id: Mapped[Key]
+    request_id: Mapped[int] = mapped_column(reference("request"))
+    attempt: Mapped[int]
+    rho: Mapped[Units]
+    """What the plan costs a block."""
+    remove_3: Mapped[Units]
+    remove_4: Mapped[Units]
+    remove_6: Mapped[Units]
+    remove_8: Mapped[Units]
+    remove_12: Mapped[Units]
+    remove_16: Mapped[Units]
+    remove_32: Mapped[Units]
+    remove_64: Mapped[Units]
+    add_3: Mapped[Units]
+    add_4: Mapped[Units]
+    add_6: Mapped[Units]
+    add_8: Mapped[Units]
+    add_12: Mapped[Units]
+    add_16: Mapped[Units]
+    add_32: Mapped[Units]
+    add_64: Mapped[Units]
+    """At an order, the divergence in one direction, divided by the order, in units of 1e-12, rounded up."""
+    at: Mapped[Moment]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
+
+    @property
+    def curve(self) -> RenyiCurve:
+        """What was charged."""
+        remove, add = (
+            tuple(int(getattr(self, f"{way}_{order}")) for order in RENYI_ORDERS) for way in ("remove", "add")
+        )
+        return RenyiCurve(remove, add)

@@ -4,6 +4,7 @@ from sqlalchemy import CheckConstraint, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Key, Line, Moment, Units, reference
+from models_db.values.amounts import RENYI_ORDERS
 
 ROLES = ("analyst", "runner", "steward", "auditor", "admin")
 
@@ -121,10 +122,41 @@ class PasskeyEnd(Base):
     at: Mapped[Moment]
 
 
-class PolicyVersion(Base):
+LIMITS_WHOLE = " AND ".join(
+    f"(renyi_limit_{order} IS NULL) = (renyi_limit_{RENYI_ORDERS[0]} IS NULL) AND coalesce(renyi_limit_{order}, 0) >= 0"
+    for order in RENYI_ORDERS
+)
+
+
+class LimitsInOrders:
+    """Columns of limits on the sums of charges in Rényi orders: all of them, or none."""
+
+    renyi_limit_3: Mapped[Units | None]
+    renyi_limit_4: Mapped[Units | None]
+    renyi_limit_6: Mapped[Units | None]
+    renyi_limit_8: Mapped[Units | None]
+    renyi_limit_12: Mapped[Units | None]
+    renyi_limit_16: Mapped[Units | None]
+    renyi_limit_32: Mapped[Units | None]
+    renyi_limit_64: Mapped[Units | None]
+
+    @property
+    def renyi_limits(self) -> tuple[int, ...] | None:
+        """The limits; None if there are none."""
+        limits = [getattr(self, f"renyi_limit_{order}") for order in RENYI_ORDERS]
+        return None if limits[0] is None else tuple(limits)
+
+
+def limit_columns(limits: tuple[int, ...] | None) -> dict[str, int]:
+    """Return the columns of limits, for a row of a policy or of a rule."""
+    return {f"renyi_limit_{order}": limit for order, limit in zip(RENYI_ORDERS, limits or (), strict=bool(limits))}
+
+
+class PolicyVersion(LimitsInOrders, Base):
     """A policy that was in force at some time, and those of its rules that the database itself enforces."""
 
     __tablename__ = "policy_version"
+    __table_args__ = (CheckConstraint(LIMITS_WHOLE, name="renyi_limits"),)
 
     id: Mapped[Key]
     digest: Mapped[Digest] = mapped_column(unique=True)
@@ -152,11 +184,11 @@ class PolicyVersion(Base):
     """True if viewers of an account's unprotected figures may no longer request or decide anything on it."""
 
 
-class PolicyRule(Base):
+class PolicyRule(LimitsInOrders, Base):
     """Rules of a policy for one dataset, where they differ; None leaves a rule as the policy has it."""
 
     __tablename__ = "policy_rule"
-    __table_args__ = (UniqueConstraint("policy_id", "dataset"),)
+    __table_args__ = (UniqueConstraint("policy_id", "dataset"), CheckConstraint(LIMITS_WHOLE, name="renyi_limits"))
 
     id: Mapped[Key]
     policy_id: Mapped[int] = mapped_column(reference("policy_version"))

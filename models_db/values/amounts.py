@@ -5,6 +5,7 @@ probability, `delta` in units of 1e-18. Rounding a real number into an amount is
 (`tasks.accounting.rounding`: charges up, caps down); here amounts only add and compare.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -73,3 +74,51 @@ class Envelope:
     def held(self) -> Amount:
         """Amount that running releases have reserved in it."""
         return self.cap - self.spent - self.left
+
+
+RENYI_ORDERS = (3, 4, 6, 8, 12, 16, 32, 64)
+"""Orders of the account in Rényi divergences: fixed, because each has columns of its own in the ledger."""
+
+
+@dataclass(frozen=True)
+class RenyiCurve:
+    """Upper bounds on the Rényi divergences between a release with and without a unit, at `RENYI_ORDERS`.
+
+    Divergences add up at each order. An integer r at order a says that the divergence is at most a r 1e-12: r is what
+    a mechanism of zCDP r would cost there, so a mechanism without a bound of its own has its rho at every order.
+
+    Attributes:
+        remove: with the unit against without, in units of 1e-12 of rho.
+        add: without the unit against with it.
+    """
+
+    remove: tuple[int, ...]
+    add: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        for name, values in (("remove", self.remove), ("add", self.add)):
+            if len(values) != len(RENYI_ORDERS):
+                raise ValueError(f"{name} has {len(values)} values for {len(RENYI_ORDERS)} orders")
+            for value in values:
+                Amount(value)  # refuse what is no integer, or negative
+
+    @classmethod
+    def of_rho(cls, rho: int) -> "RenyiCurve":
+        """Return the curve of a mechanism of which only zCDP is known."""
+        return cls((rho,) * len(RENYI_ORDERS), (rho,) * len(RENYI_ORDERS))
+
+    def __add__(self, other: "RenyiCurve") -> "RenyiCurve":
+        return RenyiCurve(
+            tuple(a + b for a, b in zip(self.remove, other.remove, strict=True)),
+            tuple(a + b for a, b in zip(self.add, other.add, strict=True)),
+        )
+
+    def fits(self, limits: Sequence[int]) -> bool:
+        """Return whether each direction is within the limit of some order.
+
+        The limits are those of one claim, whose delta is divided among the orders (`tasks.accounting.renyi_account`).
+        """
+        return all(
+            any(value <= limit for value, limit in zip(values, limits, strict=True))
+            for values in (self.remove, self.add)
+        )

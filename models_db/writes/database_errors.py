@@ -21,6 +21,7 @@ _NO_JSON = "malformed JSON"
 """Message of SQLite where a guard reads a text that is no JSON; PostgreSQL's guard names the rule itself."""
 _PLAN_GUARD = "a request says its plan"
 _DELEGATION_GUARD = "a delegation ends as the policy says"
+_ORDERS_GUARD = "the limit in orders would be passed"
 _DUPLICATE_GUARD = "has recorded this already"
 _CLOCK_GUARD = "the clock went backwards"
 _ROLE_GUARDS = re.compile(
@@ -70,6 +71,17 @@ class DelegationTooLong(RuleViolated):
         self.advice = "Give an earlier day with --until; `delegation_days` of `almoner policy show` says how many days."
 
 
+class LimitInOrdersExceeded(RuleViolated):
+    """The releases of a dataset would come to more than the policy allows while their assignments are secret."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.advice = (
+            "Ask for less, or for more texts, of which one person's record reads one: `lifetime_while_secret` of"
+            " `almoner policy show` says how much, and what is charged never comes back."
+        )
+
+
 class ClockWentBack(EnvironmentProblem):
     """The newest entry of the ledger is later than this machine's clock."""
 
@@ -85,8 +97,8 @@ def translate_database_errors() -> Iterator[None]:
     """Turn a refusal of the database inside the block into a named error.
 
     Raises:
-        CapExceeded, RuleViolated, RoleDenied, InvalidPlainName, AlreadyRecorded, ClockWentBack: by what the database
-        said.
+        CapExceeded, RuleViolated, RoleDenied, LimitInOrdersExceeded, InvalidPlainName, AlreadyRecorded, ClockWentBack:
+        by what the database said.
     """
     try:
         yield
@@ -106,6 +118,8 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
         rule = guard.group(1).strip()
         if rule == _DELEGATION_GUARD:
             return DelegationTooLong(rule)
+        if rule == _ORDERS_GUARD:
+            return LimitInOrdersExceeded(rule)
         if rule == _CLOCK_GUARD:
             return ClockWentBack()
         if rule.endswith(_DUPLICATE_GUARD):

@@ -3,12 +3,13 @@
 from fractions import Fraction
 
 from models_db.policies.checks import PolicyBounds
-from models_db.policies.policy import DatasetRules, EffectiveRules, PacingRule, Policy, ReleaseLimits
+from models_db.policies.policy import DatasetRules, EffectiveRules, LifetimeLimit, PacingRule, Policy, ReleaseLimits
 from models_db.policies.rules import DatasetTerms, PolicyTerms
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import model_to_json
 from tasks.accounting import rounding, zcdp
+from tasks.accounting.renyi_account import curve_limits
 
 
 def bounds_of(rules: EffectiveRules, cap: Amount | None = None) -> PolicyBounds:
@@ -57,13 +58,19 @@ def terms_of(policy: Policy) -> PolicyTerms:
         delegation_days=policy.delegation_days,
         rules=tuple(_dataset_terms(name, rules) for name, rules in sorted(policy.datasets.items())),
         bars_viewers=policy.internal_figures == "bar_viewers",
+        renyi_limits=_in_orders(policy.lifetime_while_secret),
     )
 
 
 def _dataset_terms(name: str, rules: DatasetRules) -> DatasetTerms:
     approvals, figures = rules.approvals, rules.internal_figures
     bars = None if figures is None else figures == "bar_viewers"
-    return DatasetTerms(name, approvals.spend, approvals.publish, approvals.proposal, *_release(rules.release), bars)
+    release, limits = _release(rules.release), _in_orders(rules.lifetime_while_secret)
+    return DatasetTerms(name, approvals.spend, approvals.publish, approvals.proposal, *release, bars, limits)
+
+
+def _in_orders(limit: LifetimeLimit | None) -> tuple[int, ...] | None:
+    return None if limit is None else curve_limits(limit.epsilon, limit.delta)
 
 
 def _release(limits: ReleaseLimits | None) -> tuple[int | None, int | None]:

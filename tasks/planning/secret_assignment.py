@@ -13,9 +13,10 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from models_db.values.amounts import Amount, total_amount
+from models_db.values.amounts import Amount, RenyiCurve, total_amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.random_allocation import RandomAllocation, allocation_figures, summed_epsilon
+from tasks.accounting.renyi_account import allocation_curve
 from tasks.common.number_format import round_up
 from tasks.common.strict_model import Figure, Strict, figure
 from tasks.mechanisms.tokens import sampler
@@ -94,6 +95,25 @@ def assignment_of_plan(plan: Mapping[str, Any]) -> BatchAssignment | None:
     if set(stored) != {"batches", "read"} or not all(type(size) is int for size in sizes):
         raise ValueError("the sizes of a split are two whole numbers")
     return BatchAssignment(*sizes)
+
+
+def curve_of_plan(plan: Mapping[str, Any]) -> RenyiCurve:
+    """Return what a stored plan is charged in Rényi orders on each block: its rho, unless its assignment is secret.
+
+    Of the losses, its instalments count, which may be rounded up from those of its events.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no plan.
+    """
+    draws = whole = Amount()
+    for invocation in plan["invocations"]:
+        paid = total_amount([Amount(int(part["rho"]), int(part["delta"])) for part in invocation["instalments"]])
+        whole += paid
+        draws += paid if invocation["event"]["mechanism"] in sampler.MECHANISMS else Amount()
+    assignment = assignment_of_plan(plan)
+    if assignment is None or whole.delta or not draws.rho:
+        return RenyiCurve.of_rho(whole.rho)
+    return allocation_curve(RandomAllocation(draws.rho, assignment.batches, assignment.read, whole.rho - draws.rho))
 
 
 @dataclass(frozen=True)

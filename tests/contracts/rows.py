@@ -8,6 +8,7 @@ from sqlalchemy import Executable
 from models_db.database.base import Base, utc_now
 from models_db.policies.pacing import pacing_window
 from models_db.services.lifecycle.ledger import Attempt
+from models_db.values.amounts import RENYI_ORDERS
 from models_db.values.canonical_json import encode_canonical
 from tests.support import SOON, event_of, fetch, plan_of
 
@@ -246,6 +247,20 @@ def hold(town: "Town", of: Attempt, **given: object) -> Executable:
         "delta": 0,
     }
     return insert("hold", **row | given)
+
+
+def planned_rho(town: "Town", request_id: int) -> int:
+    """What the plan of a request costs a block."""
+    query = "SELECT sum(rho * (last_instalment - first_instalment + 1)) FROM planned_instalment WHERE request_id = :r"
+    return int(town.one(query, r=request_id))
+
+
+def renyi_charge(town: "Town", of: int, **given: object) -> Executable:
+    """A charge of the first attempt, at each order a little less than its rho."""
+    rho = planned_rho(town, of)
+    row = {"request_id": of, "attempt": 1, "rho": rho, "at": utc_now(), "actor_id": town.world.runner.id}
+    curve = {f"{way}_{order}": rho - order for way in ("remove", "add") for order in RENYI_ORDERS}
+    return insert("renyi_charge", **row | curve | given)
 
 
 def entry(town: "Town", hold_id: int, kind: str, **given: object) -> Executable:

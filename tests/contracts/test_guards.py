@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from models_db.database.base import Base
 from tests.conftest import Ledgers
+from tests.contracts.charge_cases import CHARGES
 from tests.contracts.cohort_cases import COHORTS, of_a_bare_account
 from tests.contracts.decision_cases import DECISIONS
 from tests.contracts.governance_cases import WORK
@@ -30,7 +31,7 @@ initial = importlib.import_module("migrations.versions.0001_initial")
 GUARDS = tuple((guard.name, guard.table, guard.operation, guard.denied, guard.message) for guard in initial.GUARDS)
 MESSAGES = {name: message for name, _, _, _, message in GUARDS}
 GOVERNANCE = WORK | DECISIONS
-CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | LIMITS | VIEWS | ENDS | ERASURES | NAMES | LINKED
+CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | LIMITS | CHARGES | VIEWS | ENDS | ERASURES | NAMES | LINKED
 UNIFORM = {"audit_head_no_insert"}
 """Guards without a case of their own; other tests try them."""
 RECORDS = tuple(table.name for table in initial.TABLES if table.no_update)

@@ -17,7 +17,12 @@ request_days: 40
 delegation_days: 60
 release: {epsilon_max: 4, delta_max: 1.0e-6}
 pacing: {every: month, share: 0.5}
-datasets: {clinic: {approvals: {spend: 1, publish: 1, proposal: 3}, release: {epsilon_max: 3, delta_max: 1.0e-6}}}
+lifetime_while_secret: {epsilon: 5, delta: 1.0e-6}
+datasets:
+  clinic:
+    approvals: {spend: 1, publish: 1, proposal: 3}
+    release: {epsilon_max: 3, delta_max: 1.0e-6}
+    lifetime_while_secret: {epsilon: 4, delta: 1.0e-6}
 """
 UNSAID = {"id", "created_at", "policy_id"}
 COLUMNS = [

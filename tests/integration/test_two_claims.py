@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from flows.releases import attempt
 from models_db.database.base import Base
+from models_db.values.amounts import RENYI_ORDERS, RenyiCurve
 from models_db.values.secrecy_end import FALLS_BACK
+from tasks.planning.secret_assignment import curve_of_plan
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_altered_ledger import alter
 from tests.integration.test_viewing import page, plain, publish, request, words
@@ -124,7 +127,7 @@ def test_a_budget_shows_what_is_spent_while_assignments_are_secret(any_almoner: 
 
 
 def test_nothing_of_it_is_stored(any_almoner: Almoner) -> None:
-    """No table has a column for orders, curves or second figures, and no text of a row holds one."""
+    """No table has a column for second figures, and no text of a row holds one; integers at orders are charged."""
     almoner = any_almoner
     almoner.published(**SMALL)
     secret = almoner.ask("release show 1")["secret_assignment"]
@@ -136,14 +139,80 @@ def test_nothing_of_it_is_stored(any_almoner: Almoner) -> None:
     assert {name for name in columns if "epsilon" in name or "delta" in name} == {
         "epsilon", "delta", "delta_cap", "delta_fail", "delta_held", "delta_spent", "delta_max", "delta_conversion",
     }  # fmt: skip
-    forbidden = ("order", "renyi", "alpha", "curve", "profile", "pld", "tradeoff", "divergence", "moment", "secret")
-    assert [name for name in columns if any(word in name for word in forbidden)] == []
     plan = json.loads(almoner.bundle.joinpath("release.json").read_text())["request"]["plan"]
     assert set(plan) == {"assignment", "blocks", "facts", "invocations"}
     assert set(plan["assignment"]) == {"batches", "read"}
     assert set(plan["invocations"][0]["event"]) == {
         "count", "delta", "dp_event", "mechanism", "parameters", "relation", "rho",
     }  # fmt: skip
+
+
+def charged(almoner: Almoner) -> list[tuple[object, ...]]:
+    columns = ", ".join(f"{way}_{order}" for way in ("remove", "add") for order in RENYI_ORDERS)
+    return [tuple(row) for row in fetch(almoner.database, f"SELECT rho, {columns} FROM renyi_charge ORDER BY id")]
+
+
+def test_a_run_is_charged_in_orders_what_its_plan_costs(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    plan = json.loads(almoner.bundle.joinpath("release.json").read_text())["request"]["plan"]
+    curve = curve_of_plan(plan)
+    [(rho, *values)] = charged(almoner)
+    assert values == [*curve.remove, *curve.add]
+    assert [(rho,)] == fetch(almoner.database, "SELECT max(rho_spent) FROM account")
+    assert max(curve.remove[:3]) < int(str(rho))
+    assert almoner.type("doctor", None).code == 0
+
+
+LIMITED = """\
+version: 1
+several_roles: true
+approvals: {spend: 1, publish: 1, proposal: 1}
+lifetime_while_secret: {epsilon: %s, delta: 1.0e-6}
+"""
+
+
+def test_a_policy_limits_the_second_claim_of_a_dataset(any_almoner: Almoner) -> None:
+    """What is refused is charged nothing in either account, and a leak uses up what is left."""
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    shown = almoner.ask("budget show clinic")
+    assert shown["limit_while_secret"] is None
+    assert "No limit refers to it." in plain(almoner.type("budget show clinic").out)
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % 4)}")
+    limit = almoner.ask("budget show clinic")["limit_while_secret"]
+    assert (limit["epsilon"], limit["delta"]) == ("4", "0.000001")
+    assert 0 < Decimal(limit["charged"]) < 4
+    assert f"Charged in orders is epsilon {limit['charged']} of the 4" in plain(almoner.type("budget show clinic").out)
+    publish(almoner, request(almoner))
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % limit['charged'])}")
+    number = request(almoner)
+    almoner.type(f'approve {number} --gate spend --reason "again"')
+    before = charged(almoner), fetch(almoner.database, "SELECT rho_held, rho_spent FROM account ORDER BY id")
+    assert almoner.ask(f"run {number}", 1)["error"] == "LimitInOrdersExceeded"
+    assert (charged(almoner), fetch(almoner.database, "SELECT rho_held, rho_spent FROM account ORDER BY id")) == before
+    held = almoner.ask("budget show clinic")["limit_while_secret"]["charged"]
+    expose(almoner)
+    assert Decimal(almoner.ask("budget show clinic")["limit_while_secret"]["charged"]) > Decimal(held)
+
+
+def test_doctor_finds_a_charge_that_does_not_follow_from_its_plan(
+    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that a runner of its own making has recorded: rows and chain agree. Nothing is run beside it."""
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    number, waiting = request(almoner), request(almoner)
+    for each in (number, waiting):
+        almoner.type(f'approve {each} --gate spend --reason "again"')
+    with monkeypatch.context() as lying:
+        lying.setattr(attempt, "curve_of_plan", lambda plan: RenyiCurve.of_rho(1))
+        almoner.type(f"run {number}")
+    assert almoner.type("audit verify").code == 0
+    refused = almoner.ask(f"run {waiting}", 1)
+    assert (refused["error"], refused["facts"]) == ("ChargeDiffers", {"request": number})
+    told = almoner.type("doctor", 3)
+    assert "not what the plan costs: request 2" in plain(told.out)
 
 
 def test_it_is_recorded_once_with_its_link(any_almoner: Almoner) -> None:

@@ -51,9 +51,9 @@ def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
         "spent_by": list(summary.spent_by),
         "unprotected_figures": None if budget.viewing is None else budget.viewing.to_json(),
         "epsilon_spent_while_secret": None if summary.while_secret is None else summary.while_secret.to_json(),
+        "limit_while_secret": None if summary.limit is None else summary.limit.to_json(),
         "secrecy_ends": [{"request": number, **end.to_json()} for number, end in budget.secrecy_ends],
     }
-    second = [] if summary.while_secret is None else [summary.while_secret.sentence]
     warned = [] if budget.viewing is None else [budget.viewing.sentence]
     warned += [f"Release {number}: {end.sentence}" for number, end in budget.secrecy_ends]
     return CommandResult(
@@ -61,7 +61,7 @@ def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
         [
             summary.sentence,
             fact_list(summary.facts),
-            *second,
+            *summary.second_claim,
             *warned,
             *_narrowing_table(budget),
             _spent_table(summary),

@@ -12,6 +12,7 @@ from models_db.policies.rules import DatasetTerms, PolicyTerms
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import principals
 from models_db.tables import Dataset, PolicyAdoption, PolicyRule, PolicyVersion
+from models_db.tables.principals import limit_columns
 from models_db.writes.insert import insert_row, insert_rows
 
 
@@ -68,6 +69,7 @@ def _find_or_record(session: Session, terms: PolicyTerms) -> PolicyVersion:
         request_days=terms.request_days,
         delegation_days=terms.delegation_days,
         bars_viewers=terms.bars_viewers,
+        **limit_columns(terms.renyi_limits),
         created_at=utc_now(),
     )
     insert_row(session, version)
@@ -81,6 +83,7 @@ def _find_or_record(session: Session, terms: PolicyTerms) -> PolicyVersion:
             rho_max=rule.rho_max,
             delta_max=rule.delta_max,
             bars_viewers=rule.bars_viewers,
+            **limit_columns(rule.renyi_limits),
         )
         for rule in terms.rules
     ]

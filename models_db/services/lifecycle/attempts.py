@@ -10,7 +10,7 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import erasures, requests
-from models_db.services.lifecycle import gates, ledger, proposals
+from models_db.services.lifecycle import gates, ledger, proposals, renyi_account
 from models_db.tables import (
     Entry,
     Hold,
@@ -18,6 +18,7 @@ from models_db.tables import (
     Lease,
     Request,
 )
+from models_db.values.amounts import RenyiCurve
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES, RequestState
 from models_db.writes.insert import lock_accounts, lock_request, renew_lease, take_lease
@@ -62,16 +63,25 @@ def require_startable(session: Session, request_id: int) -> Request:
 
 
 def start_attempt(
-    session: Session, actor: Actor, request_id: int, token: str, owner: str, goes_on_from: int | None = None
+    session: Session,
+    actor: Actor,
+    request_id: int,
+    token: str,
+    owner: str,
+    goes_on_from: int | None = None,
+    curve: RenyiCurve | None = None,
 ) -> int:
     """Begin an attempt of an approved request and take its lease. Returns the attempt's number.
 
     Args:
-        goes_on_from: the attempt whose journal it goes on with.
+        goes_on_from: the attempt whose journal it goes on with; that one's charge in orders covers it.
+        curve: what an attempt from nothing is charged in orders; None for its rho at each.
 
     Raises:
         StillRunning, releases.WrongState, gates.GateClosed: see `require_startable`.
     """
+    if goes_on_from is None:
+        renyi_account.lock_blocks(session, request_id)  # before the request, as everybody locks them
     lock_request(session, request_id)  # of two at once, the second must find the first
     request = require_startable(session, request_id)
     attempt = _count_attempts(session, request_id) + 1
@@ -79,6 +89,8 @@ def start_attempt(
         proposals.use_authorisation(session, actor, request, attempt)
     going_on = "" if goes_on_from is None else str(goes_on_from)
     requests.record_transition(session, actor, request_id, RequestState.APPROVED, RequestState.RUNNING, going_on)
+    if goes_on_from is None:
+        renyi_account.charge_attempt(session, actor, request_id, attempt, curve)
     expires_at = utc_now(datetime.now(UTC) + LEASE_DURATION)
     take_lease(session, Lease(request_id=request_id, attempt=attempt, token=token, owner=owner, expires_at=expires_at))
     return attempt

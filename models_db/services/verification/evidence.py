@@ -2,10 +2,11 @@
 
 `verify_rows.compare_rows_with_chain` compares a whole ledger. This module compares only the rows that decide a request:
 principals and roles that may decide, the policies, all datasets with their claims of units, every proposal and every
-use of a standing authorisation, the accounts under its root account with their holds, entries and counters, the
-recorded views of unprotected figures, and the request with its approvals and what it produced. Of a request that
-extends a release, that release is compared as well. A link must name each of them. Every link of the chain must have
-its own hash and follow the one before; a chain that was rewritten as a whole shows against an anchor (`verify_chain`).
+use of a standing authorisation, the accounts under its root account with their holds, entries, counters and charges in
+orders, the recorded views of unprotected figures, and the request with its approvals and what it produced. Of a request
+that extends a release, that release is compared as well. A link must name each of them. Every link of the chain must
+have its own hash and follow the one before; a chain that was rewritten as a whole shows against an anchor
+(`verify_chain`).
 """
 
 from collections.abc import Collection, Iterator
@@ -85,7 +86,8 @@ def _is_needed(link: LoggedLink, requests: Collection[int], sharing: Collection[
         return True
     if _NAMES_A_USE in link.body:
         return True
-    return kind in _VIEW_KINDS or (link.dataset in sharing and beginning == "ledger")
+    spends = beginning == "ledger" or _NAMES_A_CHARGE in link.body
+    return kind in _VIEW_KINDS or (link.dataset in sharing and spends)
 
 
 _SHARED_KINDS = frozenset(("principal", "role", "delegation", "policy", "account", "scope", "pacing", "dataset",
@@ -95,6 +97,8 @@ _VIEW_KINDS = frozenset(("evaluation.internal", "evaluation.shown"))
 """Kinds of links about views of unprotected figures: they qualify budgets, and end what revocation lists name."""
 _NAMES_A_USE = '"table":"standing_use"'
 """Substring of a link's body that names a use of a standing authorisation, whose limit all requests share."""
+_NAMES_A_CHARGE = '"table":"renyi_charge"'
+"""Substring of the body of a link, of the start of an attempt, that names a charge in Rényi orders."""
 _ANY_LINK = "TRUE"
 _LINK_OF_REQUEST = "x.request_id IN :requests"
 _ACCOUNTS = "SELECT a.id FROM account a WHERE a.id = :account OR a.parent_id = :account"
@@ -119,6 +123,8 @@ _NEEDED_TABLES = {
     "account": "x.id = :account OR x.parent_id = :account",
     "scope_end": f"x.account_id IN ({_ACCOUNTS})",
     "invocation": "x.request_id IN"
+    " (SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.account_id = :account)",
+    "renyi_charge": "x.request_id IN"
     " (SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.account_id = :account)",
     "hold": f"x.account_id IN ({_ACCOUNTS})",
     "entry": f"x.hold_id IN (SELECT h.id FROM hold h WHERE h.account_id IN ({_ACCOUNTS}))",  # noqa: S608  (of constants)

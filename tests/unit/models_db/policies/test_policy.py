@@ -56,6 +56,7 @@ def test_another_format_is_refused_by_name(number: object) -> None:
         {"models": ["tiny"]},
         {"evaluation": {"required": {"length": {}}}},
         {"pacing": {"every": "week", "share": 0.1}},
+        {"lifetime_while_secret": {"epsilon": 4, "delta": 1e-7}},
         {"refusals": "quiet"},
         {"datasets": {"clinic": {}}},
         {"approvals": {"proposal": 3}},

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 from models_db.policies.checks import PolicyBounds
-from models_db.policies.policy import EffectiveRules, PacingRule, Policy
+from models_db.policies.policy import EffectiveRules, LifetimeLimit, PacingRule, Policy
 from models_db.policies.rules import DatasetTerms
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
 from models_db.values.requests import model_to_json, parse_model
 from tasks.accounting.policy_limits import bounds_of, terms_of, window_of
+from tasks.accounting.renyi_account import curve_limits
 from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount
 from tests.golden.accounting_oracle import delta_at
 
@@ -126,3 +127,19 @@ def test_rules_that_a_policy_does_not_have_leave_their_columns_empty() -> None:
     assert (terms.proposal_approvals, terms.bars_viewers) == (2, False)
     limits = (terms.rho_max, terms.delta_max, terms.pacing_period, terms.pacing_permille)
     assert (*limits, terms.rules) == (None, None, None, None, ())
+
+
+def test_a_limit_on_the_second_claim_is_stored_at_each_order_for_all_and_for_one() -> None:
+    fields = {"version": 1, "lifetime_while_secret": {"epsilon": 4, "delta": 1e-6},
+              "datasets": {"clinic": {"lifetime_while_secret": {"epsilon": 1, "delta": 1e-7}}, "ward": {}}}  # fmt: skip
+    policy = parse_model(Policy, fields, "policy.yaml")
+    terms = terms_of(policy)
+    assert terms.renyi_limits == curve_limits("4", "1e-6")
+    assert [rule.renyi_limits for rule in terms.rules] == [curve_limits("1", "1e-7"), None]
+    assert policy.rules_for("clinic").lifetime_while_secret == LifetimeLimit(epsilon=Decimal(1), delta=Decimal("1e-7"))
+    assert policy.rules_for("ward").lifetime_while_secret == policy.lifetime_while_secret
+    assert terms_of(Policy()).renyi_limits is None
+    with pytest.raises(InvalidTarget):
+        terms_of(
+            parse_model(Policy, fields | {"lifetime_while_secret": {"epsilon": 0.01, "delta": 1e-9}}, "policy.yaml")
+        )

@@ -342,12 +342,12 @@ def test_two_splits_cost_no_more_than_one_of_both_losses() -> None:
         assert summed_epsilon(parts, 0, DELTA) <= summed_epsilon([RandomAllocation(rho, 20, 12)], 0, DELTA)
 
 
-USERS = ["tasks/planning/secret_assignment.py"]
-"""What may call the module: the claim of a release, which states its figure beside the unconditional one."""
+USERS = ["tasks/accounting/renyi_account.py", "tasks/planning/secret_assignment.py"]
+"""What may call the module: the claim of a release beside the unconditional one, and the account in orders."""
 
 
 def test_only_claims_of_releases_use_it() -> None:
-    """Decision 0132: no limit, price or account may rest on a secret assignment."""
+    """Decisions 0132 and 0150: nothing else may rest on a secret assignment."""
     from pathlib import Path
 
     root = Path(random_allocation.__file__).parents[2]

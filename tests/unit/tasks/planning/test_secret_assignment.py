@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from models_db.values.amounts import Amount
+from models_db.values.amounts import Amount, RenyiCurve
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.random_allocation import RandomAllocation, allocation_figures
+from tasks.accounting.renyi_account import allocation_curve
 from tasks.accounting.zcdp import epsilon_of, release_amount, rho_of
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.counts.noisy_count import calibrate_count
@@ -17,6 +18,7 @@ from tasks.mechanisms.tokens.exponential_mechanism import calibrate
 from tasks.planning.secret_assignment import (
     SpentOnBlock,
     assignment_of_plan,
+    curve_of_plan,
     epsilon_of_account,
     state_secret_assignment,
     while_secret,
@@ -168,3 +170,51 @@ def test_an_account_is_its_worst_block_and_all_else_counts_in_full() -> None:
 def test_sizes_that_are_none_are_refused(stored: dict[str, Any]) -> None:
     with pytest.raises((KeyError, ValueError)):
         assignment_of_plan({"assignment": stored})
+
+
+# --- The account in orders ---------------------------------------------------------------------------------------
+
+
+def stored(*parts: tuple[PrivacyEvent, Amount], assignment: dict[str, int] | None) -> dict[str, Any]:
+    """A stored plan, each mechanism in two instalments."""
+    return {
+        "assignment": assignment,
+        "invocations": [
+            {
+                "event": event.to_json(),
+                "instalments": [{"rho": str(part.rho), "delta": str(part.delta)} for part in (first, Amount(1))],
+            }
+            for event, first in parts
+        ],
+    }
+
+
+SPLIT = {"batches": 100, "read": 30}
+
+
+def test_a_plan_is_charged_its_draws_in_a_secret_place_and_all_else_whole() -> None:
+    plan = stored((DRAWS, DRAWS.loss), (COUNT, COUNT.loss), assignment=SPLIT)
+    expected = RandomAllocation(DRAWS.loss.rho + 1, 100, 30, COUNT.loss.rho + 1)
+    assert curve_of_plan(plan) == allocation_curve(expected)
+    assert min(curve_of_plan(plan).remove) > COUNT.loss.rho
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        stored((DRAWS, DRAWS.loss), assignment=None),
+        stored((COUNT, COUNT.loss), assignment=SPLIT),
+        stored((DRAWS, DRAWS.loss), (COUNT, COUNT.loss + Amount(0, 5)), assignment=SPLIT),
+    ],
+)
+def test_a_plan_without_a_claim_for_its_assignment_is_charged_its_rho(plan: dict[str, Any]) -> None:
+    rho = sum(int(part["rho"]) for each in plan["invocations"] for part in each["instalments"])
+    assert curve_of_plan(plan) == RenyiCurve.of_rho(rho)
+
+
+def test_every_planned_release_is_charged_what_it_is_approved_for() -> None:
+    plan = plan_of("invisible_ink")
+    assert plan.assignment is not None
+    curve = curve_of_plan(plan_json(plan))
+    assert max(curve.remove) < plan.loss.rho
+    assert curve_of_plan(plan_json(plan_of("invisible_ink", governed=False))) == RenyiCurve.of_rho(plan.loss.rho)

@@ -1,0 +1,94 @@
+"""The account in Rényi orders: charges of attempts beside the counters of rho, and their sums for each block.
+
+A charge is of the whole plan, on each of its blocks, and is recorded when an attempt begins; the database lets nothing
+be armed that no charge covers. Sums are of charges, so there is no counter that could differ from them. A release whose
+assignment is no longer secret counts with its whole rho: the sums say so from the moment on at which it is recorded.
+docs/proofs/secret-assignment.md has the proofs.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
+
+from models_db.database.base import utc_now
+from models_db.services.audit.chain import Actor
+from models_db.tables import Dataset, RenyiCharge, Request
+from models_db.values.amounts import RENYI_ORDERS, RenyiCurve
+from models_db.writes.insert import insert_row, lock_accounts
+
+
+def charge_attempt(
+    session: Session, actor: Actor, request_id: int, attempt: int, curve: RenyiCurve | None = None
+) -> None:
+    """Charge the whole plan of a request for an attempt from nothing, unless nothing was armed since the last charge.
+
+    Args:
+        curve: what the plan is charged in orders; None for its rho at each.
+
+    Raises:
+        RuleViolated: the attempt does not run, or another rule of the ledger forbids it.
+    """
+    if not session.scalar(_NEEDS_CHARGE, {"request": request_id}):
+        return
+    rho = int(session.scalar(_PLANNED_RHO, {"request": request_id}) or 0)
+    charged = curve or RenyiCurve.of_rho(rho)
+    columns = {
+        f"{direction}_{order}": value
+        for direction, values in (("remove", charged.remove), ("add", charged.add))
+        for order, value in zip(RENYI_ORDERS, values, strict=True)
+    }
+    row = RenyiCharge(request_id=request_id, attempt=attempt, rho=rho, **columns, at=utc_now(), actor_id=actor.id)
+    insert_row(session, row)
+
+
+def lock_blocks(session: Session, request_id: int) -> None:
+    """Lock all blocks of a request's account until the transaction ends: of two charges, the second finds the first."""
+    account = session.scalar(_ACCOUNT, {"request": request_id})
+    if account is not None:
+        lock_accounts(session, account, session.scalars(_BLOCKS, {"account": account}).all())
+
+
+_ACCOUNT = text("SELECT d.account_id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE r.id = :request")
+_BLOCKS = text("SELECT a.block FROM account a WHERE a.parent_id = :account AND a.kind = 'block'")
+_NEEDS_CHARGE = text("""
+SELECT NOT EXISTS (SELECT 1 FROM renyi_charge c WHERE c.request_id = :request) OR EXISTS (
+    SELECT 1 FROM invocation i CROSS JOIN hold h CROSS JOIN entry e WHERE i.request_id = :request
+    AND i.attempt >= (SELECT max(c.attempt) FROM renyi_charge c WHERE c.request_id = :request)
+    AND h.invocation_id = i.id AND h.rho > 0 AND e.hold_id = h.id AND e.kind = 'ARM')
+""")
+_PLANNED_RHO = text("""
+SELECT coalesce(sum(q.rho * (q.last_instalment - q.first_instalment + 1)), 0) FROM planned_instalment q
+WHERE q.request_id = :request
+""")
+
+
+def list_charges(session: Session, account_id: int | None = None) -> Sequence[RenyiCharge]:
+    """Return all charges, or those of a root account, oldest first."""
+    query = select(RenyiCharge).order_by(RenyiCharge.id)
+    if account_id is not None:
+        asked = select(Request.id).join(Dataset, Dataset.id == Request.dataset_id)
+        query = query.where(RenyiCharge.request_id.in_(asked.where(Dataset.account_id == account_id)))
+    return session.scalars(query).all()
+
+
+def sums_of_blocks(session: Session, account_id: int) -> dict[int, RenyiCurve]:
+    """Return the sum of all charges on each block of a root account that has any, by the block's number."""
+    columns = [f"{direction}_{order}" for direction in ("remove", "add") for order in RENYI_ORDERS]
+    sums = ", ".join(f"sum(CASE WHEN s.known THEN s.rho ELSE s.{column} END)" for column in columns)
+    query = text(f"SELECT u.block, {sums} {_CHARGES_OF_BLOCKS} GROUP BY u.block")
+    half = len(RENYI_ORDERS)
+    return {
+        int(block): RenyiCurve(tuple(map(int, values[:half])), tuple(map(int, values[half:])))
+        for block, *values in session.execute(query, {"account": account_id})
+    }
+
+
+_CHARGES_OF_BLOCKS = """
+FROM account u JOIN dataset d ON d.account_id = u.parent_id JOIN request r ON r.dataset_id = d.id
+JOIN planned_block k ON k.request_id = r.id AND u.block BETWEEN k.first_block AND k.last_block
+JOIN (SELECT c.*, EXISTS (SELECT 1 FROM artifact f WHERE f.request_id = c.request_id AND f.id IN (
+    SELECT w.artifact_id FROM assignment_exposure w UNION SELECT v.artifact_id FROM internal_view v))
+    AS known FROM renyi_charge c) s ON s.request_id = r.id
+WHERE u.kind = 'block' AND u.parent_id = :account
+"""

@@ -1,0 +1,96 @@
+"""Account in Rényi orders: curves of releases whose assignment is secret, limits on their sum, and its epsilon.
+
+docs/proofs/secret-assignment.md, *Account in orders*, has the proofs. In short: at a fixed integer order and in one
+direction, the divergences of releases with assignments of their own add up, whatever outputs decide about later sizes,
+and a sum that never passes a limit bounds the divergence of everything together (Feldman and Zrnic, NeurIPS 2021;
+Lécuyer, arXiv 2103.01379). Outputs may decide at which order a sum stays within its limit. So a claim (epsilon, delta)
+gives each of the K orders delta/K: with the whole delta at each order and one that fits, the claim would be false
+(`test_one_of_several_orders_needs_a_share_of_delta_for_each`).
+
+Everything is computed in intervals; charges are rounded up and limits down.
+"""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+
+from models_db.values.amounts import RENYI_ORDERS, RHO_UNIT, RenyiCurve
+from tasks.accounting.random_allocation import RandomAllocation, log_moments, reverse_divergence
+from tasks.accounting.rounding import Exact, Interval, decimal_above, enclose, exact, iv, lower, upper
+from tasks.accounting.zcdp import EPSILON_PLACES, LARGEST_EPSILON, InvalidTarget
+
+
+@lru_cache(maxsize=4096)
+def allocation_curve(allocation: RandomAllocation) -> RenyiCurve:
+    """Return the curve of a release whose assignment is secret, rounded up; never above its whole rho.
+
+    Remove at order n: ln E[L^n] / (n-1), plus n rho' of mechanisms that do not read the assignment. Add: (M/N) rho (1 +
+    (n-1)/N), plus n rho'. The bound ln(N/(N-M)) of unread batches is not used: it would be no bound for a release that
+    is drawn in part under one split and in part under another.
+    """
+    whole, moments = allocation.rho + allocation.other, log_moments(allocation, RENYI_ORDERS[-1])
+
+    def charge(divergence: Fraction, order: int) -> int:
+        return min(whole, allocation.other + math.ceil(divergence / order * RHO_UNIT))
+
+    return RenyiCurve(
+        tuple(charge(moments[order] / (order - 1), order) for order in RENYI_ORDERS),
+        tuple(charge(reverse_divergence(allocation, Fraction(order)), order) for order in RENYI_ORDERS),
+    )
+
+
+@lru_cache(maxsize=256)
+def curve_limits(epsilon: Exact, delta: Exact) -> tuple[int, ...]:
+    """Return the largest sums that prove (epsilon, delta) at each of `RENYI_ORDERS`, in units of 1e-12 of rho.
+
+    By the inequality behind Proposition 12 of Canonne, Kamath and Steinke (arXiv 2004.00010), at delta divided by the
+    number of orders. 0 where an order proves the claim of nothing at all alone.
+
+    Raises:
+        InvalidTarget: epsilon or delta is out of range, or no order admits anything.
+    """
+    claim, target = exact(epsilon), exact(delta)
+    if not 0 < claim <= LARGEST_EPSILON:
+        raise InvalidTarget(f"Epsilon must be above 0 and at most {LARGEST_EPSILON}, not {epsilon}.")
+    if not 0 < target < 1:
+        raise InvalidTarget(f"Delta must be above 0 and below 1, not {delta}.")
+    limits = tuple(
+        max(0, math.floor(lower((enclose(claim) - _conversion(order, target)) / order) * RHO_UNIT))
+        for order in RENYI_ORDERS
+    )
+    if not any(limits):
+        raise InvalidTarget(f"Epsilon {epsilon} at delta {delta} admits nothing at orders up to {RENYI_ORDERS[-1]}.")
+    return limits
+
+
+def curve_epsilon(curve: RenyiCurve, delta: Exact) -> Decimal:
+    """Return the epsilon that a sum of curves proves at `delta`, rounded up; it may be above the one of the whole rho.
+
+    The inverse of `curve_limits`: a sum fits the limits of a claim if and only if its epsilon is at most the claim's,
+    but for the rounding of limits.
+
+    Raises:
+        InvalidTarget: delta is not in (0, 1).
+    """
+    target = exact(delta)
+    if not 0 < target < 1:
+        raise InvalidTarget(f"Delta must be above 0 and below 1, not {delta}.")
+    worst = Fraction(0)
+    for values in (curve.remove, curve.add):
+        if 0 not in values:  # two laws without a divergence are the same
+            worst = max(
+                worst,
+                min(
+                    upper(enclose(Fraction(order * value, RHO_UNIT)) + _conversion(order, target))
+                    for order, value in zip(RENYI_ORDERS, values, strict=True)
+                ),
+            )
+    return decimal_above(worst, EPSILON_PLACES)
+
+
+def _conversion(order: int, delta: Fraction) -> Interval:
+    """Enclose what is added to a divergence of one order for its epsilon at this order's share of delta."""
+    rest = order - 1
+    share = delta / len(RENYI_ORDERS)
+    return (rest * iv.log(iv.mpf(rest)) - order * iv.log(iv.mpf(order)) - iv.log(enclose(share))) / rest
