@@ -138,7 +138,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "| --- | --- | --- |" + " --- |" * (len(order) + vectors)
     for line in sorted(lines, key=lambda line: (line["wanted"], list(CORPORA).index(line["corpus"]))):
         metrics = {one["metric"]: one for one in line["metrics"]}
-        systems = (f"{float(metrics['mauve'][name]):.3f}" for name in ("public_only", "request", "non_private"))
+        systems = (f"{Decimal(metrics['mauve'][name]):.3f}" for name in ("public_only", "request", "non_private"))
         found = [f"{line['wanted']:g}", line["corpus"], ", ".join(systems), *(_share(metrics[name]) for name in order)]
         yield "| " + " | ".join([line["noise"], *found] if vectors else found) + " |"
 
