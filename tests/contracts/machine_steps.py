@@ -145,7 +145,8 @@ class Steps:
 
     def take_an_approval_back(self, number: int, by: str) -> None:
         request = self.request_of(number)
-        mine = [vote for vote in request.votes if vote.by == by and self.paper.stands(vote)]
+        # Also what does not count now, because its giver is no steward any more or the mandate has ended.
+        mine = [v for v in request.votes if v.by == by and not v.withdrawn and v.until > self.paper.now]
         lawful = bool(mine) and request.state in ("submitted", "approved")
         self.step(
             lawful,
