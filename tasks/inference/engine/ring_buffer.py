@@ -145,7 +145,8 @@ class Ring:
         visible_columns = clock.visible_columns
         self._check(self.rows, 1, visible_columns, self._columns)
         column = torch.full((1,), clock.column, device=tokens.device)
-        self.hidden = self._recorded.run(visible_columns, partial(self._step, visible_columns), tokens, column)
+        key = self.model.kernels, visible_columns
+        self.hidden = self._recorded.run(key, partial(self._step, visible_columns), tokens, column)
 
     def _step(self, visible_columns: int, tokens: Tensor, column: Tensor) -> Tensor:
         """Read int64 [rows] tokens into the column int64 [1]: -> hidden states [rows, D]."""

@@ -161,7 +161,8 @@ class RowBatch:
         """Read one pass: int64 and bool [r, q] -> [r, q, D]; valid until the next pass of the same columns."""
         stop = start + tokens.shape[1]
         self._check(tokens.shape[0], tokens.shape[1], aligned(stop), self.bias.shape[1])
-        return self._recorded.run((rows.start, start, stop), partial(self._pass, rows, start), tokens, real)
+        key = self.model.kernels, rows.start, rows.stop, start, stop
+        return self._recorded.run(key, partial(self._pass, rows, start), tokens, real)
 
     def _pass(self, rows: slice, start: int, tokens: Tensor, real: Tensor) -> Tensor:
         stop = start + tokens.shape[1]

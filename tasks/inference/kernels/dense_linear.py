@@ -49,22 +49,25 @@ class DenseLinear(nn.Module):
 
 
 _ROWS, _INPUTS, _CHANNELS = 9, 96, 80
+_QUERIES = 32  # times two heads: the widest block of queries (`attention_kernel`)
 
 
 @cache
-def fixed_order_works(device: torch.device) -> bool:
+def fixed_order_works(device: torch.device, head_size: int) -> bool:
     """Return whether Triton compiles the fixed-order kernels for `device` and they compute what they should.
 
-    Asked once in a process, with small public numbers; a compiler that is missing or fails says no.
+    Asked once in a process for each size of a head, with small public numbers; a compiler that is missing or fails says
+    no. So does a device whose processors have too little shared memory for the widest block of attention: at a head
+    size of 256 in bfloat16 it takes 120 KiB, and a GPU of compute capability 8.6 or 8.9 has 99.
     """
     try:
-        return all(_is_right(device, dtype) for dtype in (torch.float32, torch.bfloat16))
+        return all(_is_right(device, dtype, head_size) for dtype in (torch.float32, torch.bfloat16))
     except Exception:  # noqa: BLE001 - Triton, its compilers and the driver each raise their own; nothing private is here
         return False
 
 
 @torch.inference_mode()
-def _is_right(device: torch.device, dtype: torch.dtype) -> bool:
+def _is_right(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
     from tasks.inference.kernels import attention_kernel  # it imports Triton
 
     def numbers(*shape: int) -> Tensor:
@@ -75,12 +78,16 @@ def _is_right(device: torch.device, dtype: torch.dtype) -> bool:
 
     x, weight, bias = numbers(_ROWS, _INPUTS), numbers(_CHANNELS, _INPUTS), numbers(_CHANNELS)
     product = linear(x.to(device), weight.to(device), bias.to(device), FIXED_ORDER)
-    query, key, value = numbers(2, 4, 3, 32), numbers(2, 2, 48, 32), numbers(2, 2, 48, 32) * 0.5
-    mask = torch.zeros(2, 1, 3, 48)
+    query, key, value = (
+        numbers(2, 4, _QUERIES, head_size),
+        numbers(2, 2, 48, head_size),
+        numbers(2, 2, 48, head_size) / 2,
+    )
+    mask = torch.zeros(2, 1, _QUERIES, 48)
     mask[1, :, :, :20] = -torch.inf
     there = [part.to(device) for part in (query, key, value, mask)]
-    mixed = attention_kernel.attention(there[0], there[1], there[2], there[3], 32**-0.5)
-    scores = (query.double() * 32**-0.5).view(2, 2, 6, 32) @ key.double().transpose(2, 3)
-    weights = (scores.view(2, 4, 3, 48) + mask).softmax(-1)
-    exact = (weights.view(2, 2, 6, 48) @ value.double()).view(2, 4, 3, 32).transpose(1, 2)
+    mixed = attention_kernel.attention(there[0], there[1], there[2], there[3], 1 / head_size)
+    scores = (query.double() / head_size).view(2, 2, 2 * _QUERIES, head_size) @ key.double().transpose(2, 3)
+    weights = (scores.view(2, 4, _QUERIES, 48) + mask).softmax(-1)
+    exact = (weights.view(2, 2, -1, 48) @ value.double()).view(2, 4, _QUERIES, head_size).transpose(1, 2)
     return is_near(product, nn.functional.linear(x.double(), weight.double(), bias.double())) and is_near(mixed, exact)

@@ -189,7 +189,7 @@ def _lowered(
         packed.share(share)
     quantise_layers(model.decoder, precision, device, ranges, share)
     place_decoder(model.decoder, device, layer_devices)
-    fixed = device.type == "cuda" and all(map(fixed_order_works, {device, *layer_devices}))
+    fixed = device.type == "cuda" and all(fixed_order_works(one, model.head_size) for one in {device, *layer_devices})
     lowered = replace(
         model,
         head_weight=_settle_dense(model.decoder, model.head_weight.to(device), share),

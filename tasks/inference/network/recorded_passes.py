@@ -91,13 +91,14 @@ class RecordedPasses:
 
         Args:
             key: names everything that `compute` depends on, but for `inputs` and the contents of tensors that keep
-                their memory: shapes, slices, numbers.
+                their memory: shapes, slices, numbers, the model's kernels, which its copies may exchange.
             compute: launches work on the device and nothing else: it waits for no result, and keeps no tensor.
 
         Returns:
             what `compute` returned; valid until the next pass of this key.
         """
         if self._recorder is None or not self._recorder.records:
+            self._passes.clear()  # what was recorded holds memory, and may have been given up for want of it
             return compute(*inputs)
         known = self._passes.get(key)
         if known is None:

@@ -1,5 +1,8 @@
 """Passes that are recorded and replayed have the bits of plain ones; what cannot be recorded goes on without."""
 
+import gc
+import weakref
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,7 +12,10 @@ from torch import Tensor
 
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.ring_buffer import Ring, visible_counts
+from tasks.inference.engine.row_batch import RowBatch
+from tasks.inference.engine.shapes import Sizes
 from tasks.inference.isolation.check import IsolationCheck
+from tasks.inference.kernels.kernel_order import PACKED, PLAIN, KernelOrder
 from tasks.inference.network.capabilities import CPU
 from tasks.inference.network.kv_cache import CacheWindow
 from tasks.inference.network.language_model import LanguageModel
@@ -17,6 +23,7 @@ from tasks.inference.network.recorded_passes import PassRecorder, RecordedPasses
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 from tests.unit.tasks.inference.fixtures import Twins
 from tests.unit.tasks.inference.operation_recording import OperationRecording
+from tests.unit.tasks.inference.rows_at_work import PRIVATE, PUBLIC, text
 from tests.unit.tasks.inference.traffic import Diary, crowd, differing, drive
 
 pytestmark = pytest.mark.dear
@@ -134,6 +141,61 @@ def test_a_recording_reads_what_its_inputs_hold_at_each_call() -> None:
     passes = RecordedPasses(PassRecorder(CPU, recording))
     doubled = [float(passes.run("twice", partial(torch.mul, 2), torch.tensor([n]))) for n in (1.0, 2.0, 5.0, 7.0)]
     assert (doubled, recording.recorded, recording.replays) == ([2.0, 4.0, 10.0, 14.0], 1, 3)
+
+
+def steps_with_exchanged_kernels(model: LanguageModel, recording: OperationRecording | None) -> list[Tensor]:
+    """Hidden states of private rows; another session exchanges the kernels after the sixth of nine steps."""
+    session = Engine(model, 4, recorder=PassRecorder(CPU, recording)).session(Sizes.of([PUBLIC], [PRIVATE], 8, 9, 2), 1)
+    session.enter(0, PUBLIC, PRIVATE, [text(5, 1), text(7, 2)])
+    found = []
+    for step in range(9):
+        found.append(session.private_hidden().values)
+        if step == 5:
+            assert model.use_next_kernels()
+        if step < 8:
+            session.advance([40 + step])
+    return found
+
+
+def test_a_replay_is_not_of_the_kernels_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a ring that has recorded its passes would meet others than rows of a new ring, whose passes are plain."""
+    hidden = LanguageModel.hidden
+
+    def rounded(model: LanguageModel, *arguments: Any) -> Tensor:
+        """Kernels have other last bits than the ones before them."""
+        return hidden(model, *arguments) * (1 + 2**-20 * model.kernel_order.number)
+
+    monkeypatch.setattr(LanguageModel, "hidden", rounded)
+    found, recording = [], OperationRecording()
+    for one in (None, recording):
+        model = replace(adopted(network_of(*READ["Llama"])), kernel_order=KernelOrder((PACKED, PLAIN)))
+        found.append(steps_with_exchanged_kernels(model, one))
+    assert recording.replays
+    assert all(map(torch.equal, *found))
+
+
+def test_passes_over_some_and_over_all_rows_of_a_batch_are_different_ones(tiny: Twins) -> None:
+    recording = OperationRecording()
+    batch = RowBatch(tiny.model, 8, 16, recorder=PassRecorder(CPU, recording))
+    texts, found = [text(6, row) for row in range(8)], []
+    for read in (batch.read_long, batch.read) * 3:
+        batch.clear()
+        found.append(read(texts, 16).clone())
+    assert recording.replays
+    for states in found[2:]:
+        torch.testing.assert_close(states, found[0], rtol=1e-4, atol=1e-4)
+
+
+def test_what_was_recorded_is_let_go_when_recording_is_given_up() -> None:
+    recorder = PassRecorder(CPU, OperationRecording())
+    passes = RecordedPasses(recorder)
+    for _ in range(3):
+        passes.run("twice", partial(torch.mul, 2), torch.ones(1))
+    held = weakref.ref(passes._passes["twice"].inputs[0])
+    recorder.give_up()
+    assert float(passes.run("twice", partial(torch.mul, 2), torch.ones(1))) == 2.0
+    gc.collect()
+    assert held() is None
 
 
 @pytest.mark.parametrize(("device", "counts"), [("cpu", [48, 64, 80, 96, 112, 128, 144, 150]), ("cuda", [128, 150])])

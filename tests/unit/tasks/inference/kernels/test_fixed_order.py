@@ -279,15 +279,38 @@ def test_orders() -> None:
 
 
 def test_a_device_whose_compiler_fails_has_no_fixed_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fixed_order_works.__wrapped__(CPU)
+    assert fixed_order_works.__wrapped__(CPU, 32)
 
     def fail(*_: object) -> bool:
         raise OSError("no compiler")
 
     monkeypatch.setattr(dense_linear, "linear", fail)
-    assert not fixed_order_works.__wrapped__(CPU)
+    assert not fixed_order_works.__wrapped__(CPU, 32)
     monkeypatch.setattr(dense_linear, "linear", lambda x, weight, bias, kernels: x @ weight.T)
-    assert not fixed_order_works.__wrapped__(CPU)
+    assert not fixed_order_works.__wrapped__(CPU, 32)
+
+
+def test_a_device_with_too_little_memory_for_wide_heads_has_no_fixed_order_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of an RTX 4090: Triton refuses to launch what takes more than 99 KiB."""
+    from tasks.inference.kernels import attention_kernel
+
+    mixed = attention_kernel.attention
+
+    def small(query: Tensor, *arguments: Any) -> Tensor:
+        if query.shape[1] // 2 * query.shape[2] >= 64 and query.shape[3] > 128:
+            raise RuntimeError("out of resource: shared memory")
+        return mixed(query, *arguments)
+
+    monkeypatch.setattr(attention_kernel, "attention", small)
+    assert fixed_order_works.__wrapped__(CPU, 128)
+    assert not fixed_order_works.__wrapped__(CPU, 256)
+
+
+@pytest.mark.parametrize("head_size", [16, 80, 128, 256])
+def test_the_kernels_work_at_every_size_of_a_head(head_size: int) -> None:
+    assert fixed_order_works.__wrapped__(CPU, head_size)
 
 
 @pytest.fixture

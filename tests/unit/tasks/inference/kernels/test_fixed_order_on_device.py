@@ -52,7 +52,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def test_they_compile_and_work() -> None:
-    assert fixed_order_works(torch.device(CUDA))
+    assert fixed_order_works(torch.device(CUDA), 64)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
