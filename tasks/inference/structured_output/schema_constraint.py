@@ -97,10 +97,17 @@ class RecordConstraint:
             ValueError: `drawn` was not drawn through these masks, or no draw is left.
         """
         state, remaining = self._state(number, drawn), self._draws - len(drawn)
-        finishes = self._needed[state] + 1 <= remaining
-        if not finishes and not self._lost:
+        if not self._finishes(state, remaining) and not self._lost:
             raise ValueError(f"generation {number} cannot be finished in {remaining} draws")
-        mask = torch.from_numpy(self._needed_after(state) <= (min(remaining - 2, NEVER - 1) if finishes else NEVER - 1))
+        return self._mask(state, remaining)
+
+    def _finishes(self, state: int, remaining: int) -> bool:
+        return bool(self._needed[state] + 1 <= remaining)
+
+    def _mask(self, state: int, remaining: int) -> Tensor:
+        """Return bool [V]: what may follow in a state with so many draws left."""
+        most = min(remaining - 2, NEVER - 1) if self._finishes(state, remaining) else NEVER - 1
+        mask = torch.from_numpy(self._needed_after(state) <= most)
         mask[self._stops] = bool(self._automaton.final[state])
         return mask
 
@@ -109,8 +116,14 @@ class RecordConstraint:
         return False
 
     def before_choice(self, drawn: Sequence[int]) -> int:
-        """Return how many tokens there are: any of them may be a choice."""
-        return len(drawn)
+        """Return how many tokens there will be, these included, when more than one may follow, or the end."""
+        state, count = self._after(self._automaton.start, drawn), len(drawn)
+        while count < self._draws and int((mask := self._mask(state, self._draws - count)).sum()) == 1:
+            token = int(mask.int().argmax())
+            if token in self._stops:
+                break
+            state, count = self._after(state, [token]), count + 1
+        return count
 
     def choices(self, drawn: Sequence[int]) -> int:
         """Return all of them: the number of choices depends on the draws that were left, which interruptions change."""
@@ -121,11 +134,16 @@ class RecordConstraint:
         read, state = self._reached.pop(number, (0, self._automaton.start))
         if read > len(drawn):
             read, state = 0, self._automaton.start
-        for token in drawn[read:]:
-            state = self._automaton.after(state, self._tokens.text(token)) if self._tokens.lengths[token] else 0
+        state = self._after(state, drawn[read:])
         self._reached[number] = (len(drawn), state)
         if len(self._reached) > GENERATIONS:
             self._reached.popitem(last=False)
+        return state
+
+    def _after(self, state: int, tokens: Sequence[int]) -> int:
+        """Return the automaton's state when `tokens` have followed."""
+        for token in tokens:
+            state = self._automaton.after(state, self._tokens.text(token)) if self._tokens.lengths[token] else 0
         return state
 
     def _needed_after(self, state: int) -> NDArray[np.int16]:

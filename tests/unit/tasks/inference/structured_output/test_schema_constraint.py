@@ -81,6 +81,18 @@ def test_with_no_draw_to_spare_only_the_shortest_record_is_left() -> None:
     }
 
 
+@pytest.mark.parametrize("spare", [0, 3, 60])
+def test_a_choice_comes_next_where_more_than_one_token_may_follow(spare: int) -> None:
+    """Rows are read there first; a device is asked about each number of tokens that they may be read with."""
+    constraint = constrain(FILM, len(SHORTEST_FILM) + 1 + spare)
+    path = tokens_of(draw(constraint, len(SHORTEST_FILM) + 1 + spare, random.Random(spare)))
+    allowed = [constraint.allowed(0, path[:end]) for end in range(len(path) + 1)]
+    chosen = [end for end, mask in enumerate(allowed) if mask.sum() > 1 or mask[STOP]]
+    assert len(chosen) < len(path)  # some tokens are forced
+    for end in range(len(path) + 1):
+        assert constraint.before_choice(path[:end]) == min(place for place in chosen if place >= end)
+
+
 def test_the_end_is_allowed_where_a_record_may_end_and_nowhere_else() -> None:
     constraint = constrain({"type": "integer"}, 5)
     assert not constraint.allowed(0, [])[STOP]
