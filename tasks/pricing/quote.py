@@ -7,6 +7,7 @@ is what was approved.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -14,14 +15,16 @@ from pydantic import BaseModel
 
 from models_db.errors import UsageError
 from models_db.services.lifecycle.ledger import BudgetExceeded
-from models_db.values.amounts import Amount, Envelope, total_amount
+from models_db.values.amounts import Amount, Envelope, RenyiCurve, total_amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import PublicMetadata, ReleaseRequest, format_decimal, model_to_json, parse_model
+from models_db.writes.database_errors import LimitInOrdersExceeded
 from tasks.accounting import zcdp
 from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.renyi_account import OrdersBudget
 from tasks.accounting.rounding import exact
 from tasks.common.network import is_external
-from tasks.common.number_format import round_down
+from tasks.common.number_format import round_down, round_up
 from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.backends.endpoints import Endpoint, endpoint_of
 from tasks.inference.catalogue import registry
@@ -44,7 +47,7 @@ from tasks.planning.labels_and_groups import (
     with_catalogue,
 )
 from tasks.planning.precision_parameters import require_precision
-from tasks.planning.secret_assignment import SecretAssignment, state_secret_assignment
+from tasks.planning.secret_assignment import SecretAssignment, curve_of_plan, state_secret_assignment
 from tasks.planning.selection import published_texts, require_selection, with_selection_fact
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.choices import ChoiceInputs, PublicFacts, choose_parameters
@@ -74,7 +77,7 @@ class DatasetFacts:
 
     `population` is that of the cohorts that the request reads, `blocks` the number of blocks of every cohort, and
     `budget` that of the blocks that the request reads; where those are of several cohorts, `left_by_cohort` is the
-    amount that each of these has left.
+    amount that each of these has left. `orders` is the account in Rényi orders, if the policy in force limits it.
     """
 
     name: str
@@ -90,6 +93,7 @@ class DatasetFacts:
     public: PublicMetadata = field(default_factory=PublicMetadata)
     reading: Reading | None = None
     left_by_cohort: Mapping[int, Amount] = field(default_factory=dict)
+    orders: OrdersBudget | None = None
 
     @property
     def read(self) -> Reading:
@@ -163,8 +167,13 @@ class Quote:
 
     @property
     def affordable(self) -> bool:
-        """Return whether the envelope, or every eligible block, can pay."""
-        return self.plan.loss.fits(self.dataset.left)
+        """Return whether the envelope, or every eligible block, can pay, and no limit in orders is passed."""
+        return self.plan.loss.fits(self.dataset.left) and self._passed_limit() is None
+
+    @property
+    def curve(self) -> RenyiCurve:
+        """What an attempt from nothing is charged in Rényi orders on each block."""
+        return curve_of_plan(dict(self.body)["plan"])  # type: ignore[arg-type]
 
     @property
     def cost(self) -> Cost | None:
@@ -191,7 +200,43 @@ class Quote:
         """Rough estimate of the time that one unit takes beside the model's rows: its facets and embeddings."""
         return self.system.seconds_per_unit(self.parameters)
 
-    def require_affordable(self, paid: Amount | None = None) -> None:
+    def require_affordable(self) -> None:
+        """Check the price against the balance, and its charge in Rényi orders against the limits.
+
+        Raises:
+            BudgetExceeded, LimitInOrdersExceeded: see `require_within_cap` and `require_within_limit`.
+        """
+        self.require_within_cap()
+        self.require_within_limit()
+
+    def require_within_limit(self) -> None:
+        """Check the charge of an attempt from nothing against the limits in Rényi orders that the policy sets.
+
+        Raises:
+            LimitInOrdersExceeded: some block would pass one; the error says what is charged and what would fit.
+        """
+        orders, passed = self.dataset.orders, self._passed_limit()
+        if orders is None or passed is None:
+            return
+        epsilon, delta = map(format_decimal, passed)
+        raise LimitInOrdersExceeded.of_price(
+            self.dataset.name,
+            self.plan.loss.rho_text,
+            (epsilon, delta),
+            self._charged_in_orders(orders, passed[1]),
+            self._still_possible(Amount(orders.room(passed, self.plan.blocks))) + ".",
+        )
+
+    def _passed_limit(self) -> tuple[Decimal, Decimal] | None:
+        orders = self.dataset.orders
+        return None if orders is None else orders.passed_by(self.curve, self.plan.blocks)
+
+    def _charged_in_orders(self, orders: OrdersBudget, delta: Decimal) -> tuple[str, str]:
+        """Return the epsilon of the fullest block, before this request and with it."""
+        before, after = (orders.epsilon(delta, self.plan.blocks, curve) for curve in (None, self.curve))
+        return round_up(str(before)), round_up(str(after))
+
+    def require_within_cap(self, paid: Amount | None = None) -> None:
         """Check the price, less the amount that earlier attempts have paid, against the balance.
 
         Raises:
@@ -313,7 +358,7 @@ class Quote:
 
     def _balance(self) -> dict[str, Json]:
         loss, budget, remaining = self.plan.loss, self.dataset.budget, self.dataset.left
-        after = remaining - loss if self.affordable else None
+        after = remaining - loss if loss.fits(remaining) else None
         return {
             **self._envelope(),
             "rho_spent": budget.spent.rho_text,
@@ -322,6 +367,21 @@ class Quote:
             "rho_left_after": after.rho_text if after else None,
             "epsilon_spent_before": budget.epsilon_spent,
             "epsilon_spent_after": budget.epsilon_of(budget.spent + loss),
+            **self._limit_while_secret(),
+        }
+
+    def _limit_while_secret(self) -> dict[str, Json]:
+        """Return the limit in Rényi orders with the least room, and what is charged of it; nothing without a limit."""
+        orders = self.dataset.orders
+        if orders is None:
+            return {}
+        epsilon, delta = self._passed_limit() or orders.strictest(self.plan.blocks)
+        before, after = self._charged_in_orders(orders, delta)
+        return {
+            "epsilon_limit_while_secret": format_decimal(epsilon),
+            "delta_limit_while_secret": format_decimal(delta),
+            "epsilon_charged_before": before,
+            "epsilon_charged_after": after,
         }
 
     def _envelope(self) -> dict[str, Json]:
