@@ -241,9 +241,10 @@ def test_what_would_pass_the_limit_is_refused_when_it_is_priced(any_almoner: Alm
     assert "could still have epsilon" in refused["message"]
     assert "lifetime_while_secret" in refused["advice"]
     assert fetch(almoner.database, "SELECT count(*) FROM request") == before
+    assert "does not allow this now: the run would be refused" in reviewed(almoner, waiting)
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % charged_so_far)}")
     planned = almoner.ask(f"plan clinic --epsilon 1 --delta 1e-7 --population 400 --model {REQUEST['model']}", 1)
     assert planned["error"] == "LimitInOrdersExceeded"
-    assert "does not allow this now: the run would be refused" in reviewed(almoner, waiting)
 
 
 def fail_before_holding(run: attempt.RunningAttempt, device: str, rng_kind: str) -> None:
