@@ -10,7 +10,8 @@ import pytest
 from flows.governance.policy import BudgetRefused, redact_refusals
 from flows.releases import attempt
 from models_db.database.base import Base
-from models_db.services.lifecycle import attempts
+from models_db.services.catalogue import datasets
+from models_db.services.lifecycle import attempts, renyi_account
 from models_db.values.amounts import RENYI_ORDERS, RenyiCurve
 from models_db.values.secrecy_end import FALLS_BACK
 from models_db.writes.database_errors import LimitInOrdersExceeded
@@ -267,6 +268,56 @@ def test_an_attempt_that_is_charged_already_is_not_priced_again(
     almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % '0.6')}")
     assert almoner.type(f"run {number}").code == 0
     assert len(charged(almoner)) == held == 2
+
+
+def remove_sum(almoner: Almoner) -> int:
+    """The largest sum of charges for remove at the first order, over the blocks of the only account."""
+    with almoner.database.read() as session:
+        account = datasets.find_dataset(session, "clinic").account_id
+        return max(curve.remove[0] for curve in renyi_account.sums_of_blocks(session, account).values())
+
+
+def test_a_leak_found_while_another_release_runs_counts_at_once(
+    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    number = request(almoner)
+    almoner.type(f'approve {number} --gate spend --reason "again"')
+    [(rho, remove, *_)] = charged(almoner)
+    real, seen = attempt.RunningAttempt.hold, list[int]()
+
+    def hold(run: attempt.RunningAttempt, device: str, rng_kind: str) -> None:
+        seen.append(remove_sum(almoner))
+        expose(almoner)
+        seen.append(remove_sum(almoner))
+        real(run, device, rng_kind)
+
+    monkeypatch.setattr(attempt.RunningAttempt, "hold", hold)
+    almoner.type(f"run {number}")
+    assert seen == [2 * int(str(remove)), int(str(rho)) + int(str(remove))]
+    assert almoner.type("doctor", None).code == 0
+
+
+def test_a_leak_counts_with_rho_for_every_attempt_from_nothing(
+    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner = any_almoner
+    almoner.approved(**SMALL)
+    real = attempt.RunningAttempt.arm
+
+    def arm(run: attempt.RunningAttempt, sequence: int, instalment: int) -> None:
+        real(run, sequence, instalment)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(attempt.RunningAttempt, "arm", arm)
+        assert almoner.ask("run 1", 1)["error"] == "RunInterrupted"
+    almoner.type("run 1 --anew")
+    rows = charged(almoner)
+    assert len(rows) == 2
+    expose(almoner)
+    assert remove_sum(almoner) == 2 * int(str(rows[0][0]))
 
 
 def test_quiet_refusals_say_nothing_of_the_limit(any_almoner: Almoner) -> None:
