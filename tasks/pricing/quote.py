@@ -7,7 +7,6 @@ is what was approved.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -15,16 +14,15 @@ from pydantic import BaseModel
 
 from models_db.errors import UsageError
 from models_db.services.lifecycle.ledger import BudgetExceeded
-from models_db.values.amounts import Amount, Envelope, RenyiCurve, total_amount
+from models_db.values.amounts import Amount, Envelope, total_amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import PublicMetadata, ReleaseRequest, format_decimal, model_to_json, parse_model
-from models_db.writes.database_errors import LimitInOrdersExceeded
 from tasks.accounting import zcdp
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.renyi_account import OrdersBudget
 from tasks.accounting.rounding import exact
 from tasks.common.network import is_external
-from tasks.common.number_format import round_down, round_up
+from tasks.common.number_format import round_down
 from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.backends.endpoints import Endpoint, endpoint_of
 from tasks.inference.catalogue import registry
@@ -53,6 +51,7 @@ from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.choices import ChoiceInputs, PublicFacts, choose_parameters
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
 from tasks.pricing.influence import Influence, influence_of_request
+from tasks.pricing.limit_in_orders import LimitComparison
 from tasks.pricing.memory_warning import memory_warning
 from tasks.pricing.prompt_form import prompt_for_kind, require_form
 from tasks.pricing.registry import system_for
@@ -168,12 +167,15 @@ class Quote:
     @property
     def affordable(self) -> bool:
         """Return whether the envelope, or every eligible block, can pay, and no limit in orders is passed."""
-        return self.plan.loss.fits(self.dataset.left) and self._passed_limit() is None
+        return self.plan.loss.fits(self.dataset.left) and (self.in_orders is None or self.in_orders.passed is None)
 
     @property
-    def curve(self) -> RenyiCurve:
-        """What an attempt from nothing is charged in Rényi orders on each block."""
-        return curve_of_plan(dict(self.body)["plan"])  # type: ignore[arg-type]
+    def in_orders(self) -> LimitComparison | None:
+        """Its charge in Rényi orders beside the limits of the policy in force; None without a limit."""
+        orders, plan = self.dataset.orders, self.body["plan"]
+        if orders is None or not isinstance(plan, dict):
+            return None
+        return LimitComparison(orders, curve_of_plan(plan), self.plan.blocks)
 
     @property
     def cost(self) -> Cost | None:
@@ -215,26 +217,10 @@ class Quote:
         Raises:
             LimitInOrdersExceeded: some block would pass one; the error says what is charged and what would fit.
         """
-        orders, passed = self.dataset.orders, self._passed_limit()
-        if orders is None or passed is None:
-            return
-        epsilon, delta = map(format_decimal, passed)
-        raise LimitInOrdersExceeded.of_price(
-            self.dataset.name,
-            self.plan.loss.rho_text,
-            (epsilon, delta),
-            self._charged_in_orders(orders, passed[1]),
-            self._still_possible(Amount(orders.room(passed, self.plan.blocks))) + ".",
-        )
-
-    def _passed_limit(self) -> tuple[Decimal, Decimal] | None:
-        orders = self.dataset.orders
-        return None if orders is None else orders.passed_by(self.curve, self.plan.blocks)
-
-    def _charged_in_orders(self, orders: OrdersBudget, delta: Decimal) -> tuple[str, str]:
-        """Return the epsilon of the fullest block, before this request and with it."""
-        before, after = (orders.epsilon(delta, self.plan.blocks, curve) for curve in (None, self.curve))
-        return round_up(str(before)), round_up(str(after))
+        compared = self.in_orders
+        if compared is not None and compared.passed is not None:
+            hint = f"{self._still_possible(Amount(compared.room))}."
+            raise compared.refusal(self.dataset.name, self.plan.loss.rho_text, hint)
 
     def require_within_cap(self, paid: Amount | None = None) -> None:
         """Check the price, less the amount that earlier attempts have paid, against the balance.
@@ -367,21 +353,7 @@ class Quote:
             "rho_left_after": after.rho_text if after else None,
             "epsilon_spent_before": budget.epsilon_spent,
             "epsilon_spent_after": budget.epsilon_of(budget.spent + loss),
-            **self._limit_while_secret(),
-        }
-
-    def _limit_while_secret(self) -> dict[str, Json]:
-        """Return the limit in Rényi orders with the least room, and what is charged of it; nothing without a limit."""
-        orders = self.dataset.orders
-        if orders is None:
-            return {}
-        epsilon, delta = self._passed_limit() or orders.strictest(self.plan.blocks)
-        before, after = self._charged_in_orders(orders, delta)
-        return {
-            "epsilon_limit_while_secret": format_decimal(epsilon),
-            "delta_limit_while_secret": format_decimal(delta),
-            "epsilon_charged_before": before,
-            "epsilon_charged_after": after,
+            **(self.in_orders.to_json() if self.in_orders else {}),
         }
 
     def _envelope(self) -> dict[str, Json]:
@@ -420,21 +392,8 @@ def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> M
     raise registry.ModelNotPulled(name)
 
 
-@dataclass(frozen=True)
-class EmbedderFacts:
-    """The embedder of a request's metrics; `digest` is the SHA-256 of its files."""
-
-    name: str
-    revision: str
-    digest: str
-
-    def to_json(self) -> dict[str, Json]:
-        """Return it as it stands in a request."""
-        return {"name": self.name, "revision": self.revision, "sha256": self.digest}
-
-
-def embedder_facts(name: str) -> EmbedderFacts:
-    """Return the facts of an installed embedder.
+def embedder_json(name: str) -> dict[str, Json]:
+    """Return an installed embedder as it stands in a request, with the SHA-256 of its files.
 
     Raises:
         UnknownModel, ModelKindMismatch, NoRevision, ModelNotPulled.
@@ -442,7 +401,7 @@ def embedder_facts(name: str) -> EmbedderFacts:
     registry.find(name, "embedder")
     for model in registry.list_models():
         if model.name == name and model.installed and model.digest:
-            return EmbedderFacts(model.name, model.revision, model.digest)
+            return {"name": model.name, "revision": model.revision, "sha256": model.digest}
     raise registry.ModelNotPulled(name)
 
 
@@ -471,7 +430,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES and not fields.get("groups"):
         raise GroupsNeeded  # and not that `samples` is missing, which follows from them
     metrics = requested(request.evaluation, governed=dataset.governed)
-    embedder = embedder_facts(request.evaluation_embedder) if needs_embedder(metrics) else None
+    embedder = embedder_json(request.evaluation_embedder) if needs_embedder(metrics) else None
     choices = choose_parameters(_choice_inputs(request, system, dataset, model, metrics), fields)
     if choices:
         values = {name: choice.value for name, choice in choices.items()}
@@ -521,7 +480,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "policy": policy_digest,
         "code": code,
         **({"evaluation_share": model_to_json(request.evaluation_share)} if plan.measuring else {}),
-        **({} if embedder is None else {"evaluation_embedder": embedder.to_json()}),
+        **({} if embedder is None else {"evaluation_embedder": embedder}),
         **({} if request.scope is None else {"scope": request.scope}),
         **reading.to_json(),
         **({"public_metadata": public} if public else {}),
