@@ -14,6 +14,7 @@ from flows.approvals.request_review import (
     RequestReviewInput,
     ViewsInput,
 )
+from flows.governance.exposure import orders_budget
 from flows.rehearsals.stored_results import recorded_rehearsals
 from flows.workspace.policy_file import read_policy_version
 from models_db.services.audit.stored_text import choices_of, configuration_of, request_body
@@ -26,8 +27,9 @@ from models_db.services.catalogue import (
     principals,
     requests,
 )
-from models_db.services.lifecycle import gates, ledger, proposals
+from models_db.services.lifecycle import gates, ledger, proposals, renyi_account
 from models_db.services.lifecycle.gate_status import Decidable, GateStatus, find_decidable
+from models_db.services.queries import lists
 from models_db.tables import Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES, RequestState
@@ -78,6 +80,7 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
                 (
                     *_drift_warnings(session, dataset, body),
                     *_repetitions(session, request, body),
+                    *_limit_notice(session, dataset, request, body),
                     *_memory_notice(body),
                     *_extension_notices(),
                 )
@@ -179,6 +182,19 @@ def _repetitions(session: Session, request: Request, body: dict[str, Any]) -> It
     for other in earlier:
         if _content(request_body(other)) == content and (state := requests.state_of(session, other.id)) not in GIVEN_UP:
             yield f"Request {other.id} ({state}) asks for exactly this; each of the two is charged."
+
+
+def _limit_notice(session: Session, dataset: Dataset, request: Request, body: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence if an attempt from nothing would pass a limit in Rényi orders; none once it was charged."""
+    if renyi_account.is_charged(session, request.id):
+        return
+    budget = orders_budget(session, dataset.account_id, lists.datasets_on_account(session, dataset.account_id))
+    if budget is None:
+        return
+    from tasks.planning.secret_assignment import curve_of_plan
+
+    if budget.passed_by(curve_of_plan(body["plan"]), body["plan"]["blocks"]) is not None:
+        yield "The policy's `lifetime_while_secret` does not allow this now: the run would be refused."
 
 
 def _content(body: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from models_db.values.secrecy_end import SecrecyEnd
 from tasks.common.number_format import round_up
 
 if TYPE_CHECKING:
+    from tasks.accounting.renyi_account import OrdersBudget
     from tasks.planning.secret_assignment import SecretAssignment
     from tasks.release.claim import Claim
 
@@ -162,7 +163,7 @@ class LimitInOrders:
     the releases (docs/proofs/secret-assignment.md, *Account in orders*).
 
     Attributes:
-        epsilon, delta: the policy's limit; the strictest of the account's datasets.
+        epsilon, delta: the policy's limit; of the account's datasets, the one that leaves least room.
         charged: the epsilon of the fullest block, rounded up to four places, at the same delta.
     """
 
@@ -183,8 +184,8 @@ class LimitInOrders:
         return {"epsilon": self.epsilon, "delta": self.delta, "charged": self.charged}
 
 
-def limit_in_orders(session: Session, account_id: int, sharing: Iterable[str]) -> LimitInOrders | None:
-    """Return what an account is charged in orders, of what the policy in force allows; None if it sets no limit.
+def orders_budget(session: Session, account_id: int, sharing: Iterable[str]) -> "OrdersBudget | None":
+    """Return the limits on an account in orders that the policy in force sets, and its charges; None without a limit.
 
     Args:
         sharing: names of the datasets of the account.
@@ -196,12 +197,28 @@ def limit_in_orders(session: Session, account_id: int, sharing: Iterable[str]) -
     limits = [limit for name in sharing if (limit := policy.rules_for(name).lifetime_while_secret) is not None]
     if not limits:
         return None
-    from tasks.accounting.renyi_account import curve_epsilon
+    from tasks.accounting.renyi_account import OrdersBudget
 
-    strictest = min(limits, key=lambda limit: (limit.epsilon, limit.delta))
-    sums = renyi_account.sums_of_blocks(session, account_id).values()
-    charged = max((curve_epsilon(curve, strictest.delta) for curve in sums), default=Decimal(0))
-    return LimitInOrders(format_decimal(strictest.epsilon), format_decimal(strictest.delta), round_up(str(charged)))
+    claims = tuple(sorted({(limit.epsilon, limit.delta) for limit in limits}))
+    return OrdersBudget(claims, renyi_account.sums_of_blocks(session, account_id))
+
+
+def limit_in_orders(
+    session: Session, account_id: int, sharing: Iterable[str], blocks: Iterable[int]
+) -> LimitInOrders | None:
+    """Return what blocks of an account are charged in orders, of what the policy in force allows; None without a limit.
+
+    Args:
+        sharing: names of the datasets of the account.
+        blocks: which of its blocks; the fullest counts.
+    """
+    budget = orders_budget(session, account_id, sharing)
+    if budget is None:
+        return None
+    among = tuple(blocks)
+    epsilon, delta = budget.strictest(among)
+    charged = budget.epsilon(delta, among)
+    return LimitInOrders(format_decimal(epsilon), format_decimal(delta), round_up(str(charged)))
 
 
 def record_exposure(workspace: Workspace, request_id: int, since: str | None, reason: str) -> SecrecyEnd:

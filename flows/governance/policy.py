@@ -22,6 +22,7 @@ from models_db.services.lifecycle import artifacts
 from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.tables import PolicyVersion, Request
 from models_db.values.amounts import Amount
+from models_db.writes.database_errors import LimitInOrdersExceeded
 from tasks.accounting.policy_limits import bounds_of, terms_of
 from tasks.values.metric_result import MetricResult
 
@@ -157,7 +158,7 @@ def redact_refusals(workspace: Workspace) -> Iterator[None]:
     """Remove from refusals in the block the budget figures that the policy in force hides."""
     try:
         yield
-    except BudgetExceeded as refusal:
+    except (BudgetExceeded, LimitInOrdersExceeded) as refusal:
         with workspace.database.read() as session:
             quiet = hides_balances(session, workspace.actor)
         if quiet:

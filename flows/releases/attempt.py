@@ -184,7 +184,7 @@ def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = 
     workspace, request_id, priced, scheme = checked.workspace, checked.request_id, checked.quote, checked.scheme
     resume_point = _find_resume_point(workspace, request_id, priced, journal, restart)
     with redact_refusals(workspace):
-        priced.require_affordable(resume_point.remaining_of(priced.plan) if resume_point else None)
+        priced.require_within_cap(resume_point.remaining_of(priced.plan) if resume_point else None)
     if len(priced.plan.blocks) < scheme.blocks:
         scheme = SomeBlocks.of(scheme, priced.plan.blocks)
     token = secrets.token_hex(16)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import lifetime_of
+from flows.governance.exposure import orders_budget
 from flows.workspace.endpoints import endpoints_of
 from flows.workspace.workspace import Workspace
 from models_db.services.catalogue import cohorts, datasets
@@ -89,6 +90,7 @@ def dataset_facts(
         public=PublicMetadata.stored(dataset.public_metadata),
         reading=read,
         left_by_cohort=_left_by_cohort(session, dataset, read),
+        orders=orders_budget(session, dataset.account_id, lists.datasets_on_account(session, dataset.account_id)),
     )
 
 

@@ -238,7 +238,7 @@ def _fits(direction: str) -> str:
 
 
 LIMIT_IN_ORDERS_PASSED = f"""
-    EXISTS (
+    NEW.rho > 0 AND EXISTS (
         SELECT 1 FROM request r JOIN dataset d ON d.id = r.dataset_id JOIN account a ON a.parent_id = d.account_id
          JOIN planned_block k ON k.request_id = r.id JOIN dataset g ON g.account_id = d.account_id
          CROSS JOIN policy_version p LEFT JOIN policy_rule q ON q.policy_id = p.id AND q.dataset = g.name
@@ -252,5 +252,6 @@ LIMIT_IN_ORDERS_PASSED = f"""
 """
 """Charge NEW would pass the limit that the policy in force sets for a dataset of its account, on a block of its plan.
 
-The limits of one claim divide delta among the orders, so that in each direction one of them has to hold.
+A charge of nothing passes none. The limits of one claim divide delta among the orders, so that in each direction one
+of them has to hold.
 """

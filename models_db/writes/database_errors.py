@@ -6,8 +6,9 @@ service tries the change and lets the database decide; this module only translat
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Self
 
 from sqlalchemy.exc import IntegrityError, OperationalError
 
@@ -71,14 +72,35 @@ class DelegationTooLong(RuleViolated):
         self.advice = "Give an earlier day with --until; `delegation_days` of `almoner policy show` says how many days."
 
 
-class LimitInOrdersExceeded(RuleViolated):
-    """The releases of a dataset would come to more than the policy allows while their assignments are secret."""
+class LimitInOrdersExceeded(Refused):
+    """The releases of a dataset would come to more than the policy allows while their assignments are secret.
 
-    def __init__(self, rule: str) -> None:
-        super().__init__(rule)
-        self.advice = (
+    Like a `BudgetExceeded` it is of the budget, and no other person or machine would be let pass.
+    """
+
+    def __init__(self, message: str = "", facts: Mapping[str, object] | None = None) -> None:
+        super().__init__(
+            message or f"The ledger refused: {_ORDERS_GUARD}.",
             "Ask for less, or for more texts, of which one person's record reads one: `lifetime_while_secret` of"
-            " `almoner policy show` says how much, and what is charged never comes back."
+            " `almoner policy show` says how much, and what is charged never comes back.",
+            facts,
+        )
+
+    @classmethod
+    def of_price(cls, dataset: str, asked: str, limit: tuple[str, str], charged: tuple[str, str], hint: str) -> Self:
+        """Return the refusal of a request that is priced.
+
+        Args:
+            asked: the rho of its plan.
+            limit: epsilon and delta that the policy allows.
+            charged: epsilon of the fullest block that it would read, before and with it.
+            hint: what would fit.
+        """
+        figures = {"asked_rho": asked, "epsilon_limit": limit[0], "delta_limit": limit[1]}
+        return cls(
+            f"With this, dataset {dataset!r} would come to epsilon {charged[1]} while assignments are secret"
+            f" ({charged[0]} is charged); the policy allows {limit[0]} at delta {limit[1]}. {hint}",
+            {"dataset": dataset, **figures, "epsilon_charged": charged[0], "epsilon_with_it": charged[1]},
         )
 
 
@@ -119,7 +141,7 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
         if rule == _DELEGATION_GUARD:
             return DelegationTooLong(rule)
         if rule == _ORDERS_GUARD:
-            return LimitInOrdersExceeded(rule)
+            return LimitInOrdersExceeded()
         if rule == _CLOCK_GUARD:
             return ClockWentBack()
         if rule.endswith(_DUPLICATE_GUARD):

@@ -11,6 +11,8 @@ Everything is computed in intervals; charges are rounded up and limits down.
 """
 
 import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -87,6 +89,52 @@ def curve_epsilon(curve: RenyiCurve, delta: Exact) -> Decimal:
                 ),
             )
     return decimal_above(worst, EPSILON_PLACES)
+
+
+@dataclass(frozen=True)
+class OrdersBudget:
+    """The limits on an account in orders, and what its blocks are charged; the ledger's guard compares the same.
+
+    Attributes:
+        claims: (epsilon, delta) of every limit that the policy in force sets for a dataset of the account.
+        charged: the sum of charges on each block that has any.
+    """
+
+    claims: tuple[tuple[Decimal, Decimal], ...]
+    charged: Mapping[int, RenyiCurve]
+
+    def sums(self, blocks: Iterable[int]) -> set[RenyiCurve]:
+        """Return the sums of these blocks, each once."""
+        return {self.charged.get(block, _NOTHING) for block in blocks}
+
+    def room(self, claim: tuple[Decimal, Decimal], blocks: Iterable[int]) -> int:
+        """Return the rho, in units of 1e-12, of which every plan fits one limit on these blocks: the least room."""
+        limits = curve_limits(*claim)
+        rooms = (
+            max(limit - value for limit, value in zip(limits, values, strict=True))
+            for curve in self.sums(blocks)
+            for values in (curve.remove, curve.add)
+        )
+        return max(0, min(rooms))
+
+    def strictest(self, blocks: Iterable[int]) -> tuple[Decimal, Decimal]:
+        """Return the limit with the least room on these blocks."""
+        return min(self.claims, key=lambda claim: (self.room(claim, blocks), claim))
+
+    def passed_by(self, curve: RenyiCurve, blocks: Iterable[int]) -> tuple[Decimal, Decimal] | None:
+        """Return a limit that a charge on these blocks would pass; None if it fits all, as one of nothing does."""
+        if curve == _NOTHING:
+            return None
+        sums = self.sums(blocks)
+        over = [one for one in self.claims if not all((each + curve).fits(curve_limits(*one)) for each in sums)]
+        return min(over, key=lambda claim: (self.room(claim, blocks), claim), default=None)
+
+    def epsilon(self, delta: Exact, blocks: Iterable[int], curve: RenyiCurve | None = None) -> Decimal:
+        """Return the epsilon of the fullest of these blocks, with a further charge if there is one; rounded up."""
+        return max((curve_epsilon(each + (curve or _NOTHING), delta) for each in self.sums(blocks)), default=Decimal(0))
+
+
+_NOTHING = RenyiCurve.of_rho(0)
 
 
 def _conversion(order: int, delta: Fraction) -> Interval:

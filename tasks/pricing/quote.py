@@ -19,6 +19,7 @@ from models_db.values.canonical_json import Json
 from models_db.values.requests import PublicMetadata, ReleaseRequest, format_decimal, model_to_json, parse_model
 from tasks.accounting import zcdp
 from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.renyi_account import OrdersBudget
 from tasks.accounting.rounding import exact
 from tasks.common.network import is_external
 from tasks.common.number_format import round_down
@@ -44,12 +45,13 @@ from tasks.planning.labels_and_groups import (
     with_catalogue,
 )
 from tasks.planning.precision_parameters import require_precision
-from tasks.planning.secret_assignment import SecretAssignment, state_secret_assignment
+from tasks.planning.secret_assignment import SecretAssignment, curve_of_plan, state_secret_assignment
 from tasks.planning.selection import published_texts, require_selection, with_selection_fact
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.choices import ChoiceInputs, PublicFacts, choose_parameters
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
 from tasks.pricing.influence import Influence, influence_of_request
+from tasks.pricing.limit_in_orders import LimitComparison
 from tasks.pricing.memory_warning import memory_warning
 from tasks.pricing.prompt_form import prompt_for_kind, require_form
 from tasks.pricing.registry import system_for
@@ -74,7 +76,7 @@ class DatasetFacts:
 
     `population` is that of the cohorts that the request reads, `blocks` the number of blocks of every cohort, and
     `budget` that of the blocks that the request reads; where those are of several cohorts, `left_by_cohort` is the
-    amount that each of these has left.
+    amount that each of these has left. `orders` is the account in Rényi orders, if the policy in force limits it.
     """
 
     name: str
@@ -90,6 +92,7 @@ class DatasetFacts:
     public: PublicMetadata = field(default_factory=PublicMetadata)
     reading: Reading | None = None
     left_by_cohort: Mapping[int, Amount] = field(default_factory=dict)
+    orders: OrdersBudget | None = None
 
     @property
     def read(self) -> Reading:
@@ -163,8 +166,16 @@ class Quote:
 
     @property
     def affordable(self) -> bool:
-        """Return whether the envelope, or every eligible block, can pay."""
-        return self.plan.loss.fits(self.dataset.left)
+        """Return whether the envelope, or every eligible block, can pay, and no limit in orders is passed."""
+        return self.plan.loss.fits(self.dataset.left) and (self.in_orders is None or self.in_orders.passed is None)
+
+    @property
+    def in_orders(self) -> LimitComparison | None:
+        """Its charge in Rényi orders beside the limits of the policy in force; None without a limit."""
+        orders, plan = self.dataset.orders, self.body["plan"]
+        if orders is None or not isinstance(plan, dict):
+            return None
+        return LimitComparison(orders, curve_of_plan(plan), self.plan.blocks)
 
     @property
     def cost(self) -> Cost | None:
@@ -191,7 +202,27 @@ class Quote:
         """Rough estimate of the time that one unit takes beside the model's rows: its facets and embeddings."""
         return self.system.seconds_per_unit(self.parameters)
 
-    def require_affordable(self, paid: Amount | None = None) -> None:
+    def require_affordable(self) -> None:
+        """Check the price against the balance, and its charge in Rényi orders against the limits.
+
+        Raises:
+            BudgetExceeded, LimitInOrdersExceeded: see `require_within_cap` and `require_within_limit`.
+        """
+        self.require_within_cap()
+        self.require_within_limit()
+
+    def require_within_limit(self) -> None:
+        """Check the charge of an attempt from nothing against the limits in Rényi orders that the policy sets.
+
+        Raises:
+            LimitInOrdersExceeded: some block would pass one; the error says what is charged and what would fit.
+        """
+        compared = self.in_orders
+        if compared is not None and compared.passed is not None:
+            hint = f"{self._still_possible(Amount(compared.room))}."
+            raise compared.refusal(self.dataset.name, self.plan.loss.rho_text, hint)
+
+    def require_within_cap(self, paid: Amount | None = None) -> None:
         """Check the price, less the amount that earlier attempts have paid, against the balance.
 
         Raises:
@@ -313,7 +344,7 @@ class Quote:
 
     def _balance(self) -> dict[str, Json]:
         loss, budget, remaining = self.plan.loss, self.dataset.budget, self.dataset.left
-        after = remaining - loss if self.affordable else None
+        after = remaining - loss if loss.fits(remaining) else None
         return {
             **self._envelope(),
             "rho_spent": budget.spent.rho_text,
@@ -322,6 +353,7 @@ class Quote:
             "rho_left_after": after.rho_text if after else None,
             "epsilon_spent_before": budget.epsilon_spent,
             "epsilon_spent_after": budget.epsilon_of(budget.spent + loss),
+            **(self.in_orders.to_json() if self.in_orders else {}),
         }
 
     def _envelope(self) -> dict[str, Json]:
@@ -360,21 +392,8 @@ def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> M
     raise registry.ModelNotPulled(name)
 
 
-@dataclass(frozen=True)
-class EmbedderFacts:
-    """The embedder of a request's metrics; `digest` is the SHA-256 of its files."""
-
-    name: str
-    revision: str
-    digest: str
-
-    def to_json(self) -> dict[str, Json]:
-        """Return it as it stands in a request."""
-        return {"name": self.name, "revision": self.revision, "sha256": self.digest}
-
-
-def embedder_facts(name: str) -> EmbedderFacts:
-    """Return the facts of an installed embedder.
+def embedder_json(name: str) -> dict[str, Json]:
+    """Return an installed embedder as it stands in a request, with the SHA-256 of its files.
 
     Raises:
         UnknownModel, ModelKindMismatch, NoRevision, ModelNotPulled.
@@ -382,7 +401,7 @@ def embedder_facts(name: str) -> EmbedderFacts:
     registry.find(name, "embedder")
     for model in registry.list_models():
         if model.name == name and model.installed and model.digest:
-            return EmbedderFacts(model.name, model.revision, model.digest)
+            return {"name": model.name, "revision": model.revision, "sha256": model.digest}
     raise registry.ModelNotPulled(name)
 
 
@@ -411,7 +430,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES and not fields.get("groups"):
         raise GroupsNeeded  # and not that `samples` is missing, which follows from them
     metrics = requested(request.evaluation, governed=dataset.governed)
-    embedder = embedder_facts(request.evaluation_embedder) if needs_embedder(metrics) else None
+    embedder = embedder_json(request.evaluation_embedder) if needs_embedder(metrics) else None
     choices = choose_parameters(_choice_inputs(request, system, dataset, model, metrics), fields)
     if choices:
         values = {name: choice.value for name, choice in choices.items()}
@@ -461,7 +480,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "policy": policy_digest,
         "code": code,
         **({"evaluation_share": model_to_json(request.evaluation_share)} if plan.measuring else {}),
-        **({} if embedder is None else {"evaluation_embedder": embedder.to_json()}),
+        **({} if embedder is None else {"evaluation_embedder": embedder}),
         **({} if request.scope is None else {"scope": request.scope}),
         **reading.to_json(),
         **({"public_metadata": public} if public else {}),

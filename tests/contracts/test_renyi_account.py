@@ -251,6 +251,16 @@ def test_a_leak_uses_up_what_the_limit_left(charged: World) -> None:
         start(charged, approved(charged))
 
 
+def test_a_release_that_costs_nothing_passes_no_limit(charged: World) -> None:
+    """Further texts and public releases stay possible when a leak has used up more than the limit."""
+    produced(charged)
+    limit(charged, (0,) * 8)
+    free = charged.request(plan=plan_of((0, 1), ("token_draw",), Amount(), 1))
+    charged.decide(free)
+    start(charged, free, None)
+    assert charges(charged)[-1] == (free, 1, 0)
+
+
 def test_the_last_of_a_limit_is_charged_once(charged: World) -> None:
     one, two = approved(charged), approved(charged)
     limit(charged, (12,) * 8)

@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from flows.governance.policy import BudgetRefused, redact_refusals
 from flows.releases import attempt
 from models_db.database.base import Base
+from models_db.services.catalogue import datasets
+from models_db.services.lifecycle import attempts, renyi_account
 from models_db.values.amounts import RENYI_ORDERS, RenyiCurve
 from models_db.values.secrecy_end import FALLS_BACK
+from models_db.writes.database_errors import LimitInOrdersExceeded
 from tasks.planning.secret_assignment import curve_of_plan
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_altered_ledger import alter
@@ -185,8 +189,8 @@ def test_a_policy_limits_the_second_claim_of_a_dataset(any_almoner: Almoner) -> 
     assert 0 < Decimal(limit["charged"]) < 4
     assert f"Charged in orders is epsilon {limit['charged']} of the 4" in plain(almoner.type("budget show clinic").out)
     publish(almoner, request(almoner))
-    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % limit['charged'])}")
     number = request(almoner)
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % limit['charged'])}")
     almoner.type(f'approve {number} --gate spend --reason "again"')
     before = charged(almoner), fetch(almoner.database, "SELECT rho_held, rho_spent FROM account ORDER BY id")
     assert almoner.ask(f"run {number}", 1)["error"] == "LimitInOrdersExceeded"
@@ -194,6 +198,139 @@ def test_a_policy_limits_the_second_claim_of_a_dataset(any_almoner: Almoner) -> 
     held = almoner.ask("budget show clinic")["limit_while_secret"]["charged"]
     expose(almoner)
     assert Decimal(almoner.ask("budget show clinic")["limit_while_secret"]["charged"]) > Decimal(held)
+
+
+def reviewed(almoner: Almoner, number: int) -> str:
+    """What a steward reads before the decision, who then breaks it off."""
+    told = almoner.type(f"approve {number} --gate spend --reason seen", None, piped="no\n")
+    return plain(told.out + told.err)
+
+
+def test_what_would_pass_the_limit_is_refused_when_it_is_priced(any_almoner: Almoner) -> None:
+    """As for rho: a price says so, submission and plans refuse with figures, and a review of an older request warns."""
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    waiting = request(almoner)
+    file = almoner.request_file(**SMALL)
+    free = almoner.ask(f"release request {file} --dry-run")["price"]["budget"]
+    assert free["affordable"]
+    assert "epsilon_limit_while_secret" not in free
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % 4)}")
+    roomy = almoner.ask(f"release request {file} --dry-run")["price"]["budget"]
+    charged_so_far = almoner.ask("budget show clinic")["limit_while_secret"]["charged"]
+    assert (roomy["affordable"], roomy["epsilon_limit_while_secret"]) == (True, "4")
+    assert roomy["delta_limit_while_secret"] == "0.000001"
+    assert roomy["epsilon_charged_before"] == charged_so_far
+    assert Decimal(charged_so_far) < Decimal(roomy["epsilon_charged_after"]) <= 4
+    said = reviewed(almoner, waiting)
+    assert "Lifetime budget" in said
+    assert "lifetime_while_secret" not in said
+
+    tight = roomy["epsilon_charged_after"][:-1] + "0"
+    limit = str(Decimal(tight) - Decimal("0.01"))
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % limit)}")
+    price = almoner.ask(f"release request {file} --dry-run")["price"]["budget"]
+    assert (price["affordable"], price["epsilon_charged_after"]) == (False, roomy["epsilon_charged_after"])
+    assert price["rho_left_after"] is not None, "rho would be enough"
+    before = fetch(almoner.database, "SELECT count(*) FROM request")
+    refused = almoner.ask(f"release request {file}", 1)
+    assert refused["error"] == "LimitInOrdersExceeded"
+    assert refused["facts"]["epsilon_charged"] == charged_so_far
+    assert refused["facts"]["epsilon_with_it"] == roomy["epsilon_charged_after"]
+    assert Decimal(refused["facts"]["epsilon_limit"]) == Decimal(limit)
+    assert refused["facts"]["dataset"] == "clinic"
+    assert "could still have epsilon" in refused["message"]
+    assert "lifetime_while_secret" in refused["advice"]
+    assert fetch(almoner.database, "SELECT count(*) FROM request") == before
+    assert "does not allow this now: the run would be refused" in reviewed(almoner, waiting)
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % charged_so_far)}")
+    planned = almoner.ask(f"plan clinic --epsilon 1 --delta 1e-7 --population 400 --model {REQUEST['model']}", 1)
+    assert planned["error"] == "LimitInOrdersExceeded"
+
+
+def fail_before_holding(run: attempt.RunningAttempt, device: str, rng_kind: str) -> None:
+    """End an attempt that is charged and has armed nothing."""
+    raise attempts.StillRunning(run.request_id, "nobody")
+
+
+def test_an_attempt_that_is_charged_already_is_not_priced_again(
+    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that failed before anything was armed begins again under its charge, however little the limit leaves."""
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    number = request(almoner)
+    almoner.type(f'approve {number} --gate spend --reason "again"')
+    with monkeypatch.context() as broken:
+        broken.setattr(attempt.RunningAttempt, "hold", fail_before_holding)
+        assert almoner.ask(f"run {number}", 1)["error"] == "StillRunning"
+    held = len(charged(almoner))
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % '0.6')}")
+    assert almoner.type(f"run {number}").code == 0
+    assert len(charged(almoner)) == held == 2
+
+
+def remove_sum(almoner: Almoner) -> int:
+    """The largest sum of charges for remove at the first order, over the blocks of the only account."""
+    with almoner.database.read() as session:
+        account = datasets.find_dataset(session, "clinic").account_id
+        return max(curve.remove[0] for curve in renyi_account.sums_of_blocks(session, account).values())
+
+
+def test_a_leak_found_while_another_release_runs_counts_at_once(
+    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    number = request(almoner)
+    almoner.type(f'approve {number} --gate spend --reason "again"')
+    [(rho, remove, *_)] = charged(almoner)
+    real, seen = attempt.RunningAttempt.hold, list[int]()
+
+    def hold(run: attempt.RunningAttempt, device: str, rng_kind: str) -> None:
+        seen.append(remove_sum(almoner))
+        expose(almoner)
+        seen.append(remove_sum(almoner))
+        real(run, device, rng_kind)
+
+    monkeypatch.setattr(attempt.RunningAttempt, "hold", hold)
+    almoner.type(f"run {number}")
+    assert seen == [2 * int(str(remove)), int(str(rho)) + int(str(remove))]
+    assert almoner.type("doctor", None).code == 0
+
+
+def test_a_leak_counts_with_rho_for_every_attempt_from_nothing(
+    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner = any_almoner
+    almoner.approved(**SMALL)
+    real = attempt.RunningAttempt.arm
+
+    def arm(run: attempt.RunningAttempt, sequence: int, instalment: int) -> None:
+        real(run, sequence, instalment)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(attempt.RunningAttempt, "arm", arm)
+        assert almoner.ask("run 1", 1)["error"] == "RunInterrupted"
+    almoner.type("run 1 --anew")
+    rows = charged(almoner)
+    assert len(rows) == 2
+    expose(almoner)
+    assert remove_sum(almoner) == 2 * int(str(rows[0][0]))
+
+
+def test_quiet_refusals_say_nothing_of_the_limit(any_almoner: Almoner) -> None:
+    from flows.workspace.workspace import open_workspace
+
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("flows.governance.policy.hides_balances", lambda session, actor: True)
+        refused = LimitInOrdersExceeded.of_price("clinic", "1", ("1", "1"), ("1", "2"), "")
+        with pytest.raises(BudgetRefused) as told, redact_refusals(open_workspace(almoner.home)):
+            raise refused
+    assert told.value.facts == {"dataset": "clinic"}
 
 
 def test_doctor_finds_a_charge_that_does_not_follow_from_its_plan(

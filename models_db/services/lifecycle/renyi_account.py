@@ -63,6 +63,11 @@ WHERE q.request_id = :request
 """)
 
 
+def is_charged(session: Session, request_id: int) -> bool:
+    """Return whether an attempt of the request was charged."""
+    return session.scalar(select(RenyiCharge.id).where(RenyiCharge.request_id == request_id).limit(1)) is not None
+
+
 def list_charges(session: Session, account_id: int | None = None) -> Sequence[RenyiCharge]:
     """Return all charges, or those of a root account, oldest first."""
     query = select(RenyiCharge).order_by(RenyiCharge.id)

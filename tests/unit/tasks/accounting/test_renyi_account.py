@@ -13,7 +13,7 @@ import pytest
 
 from models_db.values.amounts import RENYI_ORDERS, RHO_UNIT, RenyiCurve
 from tasks.accounting.random_allocation import RandomAllocation
-from tasks.accounting.renyi_account import allocation_curve, curve_epsilon, curve_limits
+from tasks.accounting.renyi_account import OrdersBudget, allocation_curve, curve_epsilon, curve_limits
 from tasks.accounting.rounding import Exact
 from tasks.accounting.zcdp import InvalidTarget, epsilon_of, rho_of
 from tests.toy_release import probability
@@ -329,3 +329,37 @@ def test_one_of_several_orders_needs_a_share_of_delta_for_each() -> None:
     ours = curve_limits("2", "1e-3")
     mine = {n: n * ours[RENYI_ORDERS.index(n)] / RHO_UNIT for n in (4, 32)}
     assert delta_of_two_steps(mine, epsilon) <= delta
+
+
+# --- What a price compares ---------------------------------------------------------------------------------------
+
+TIGHT, WIDE = (Decimal(1), Decimal("1e-6")), (Decimal(2), Decimal("1e-6"))
+
+
+def test_a_price_compares_each_block_that_is_read_with_each_claim() -> None:
+    limits = curve_limits(*TIGHT)
+    whole = max(limits)
+    full = OrdersBudget((TIGHT, WIDE), {3: RenyiCurve.of_rho(whole)})
+    one = RenyiCurve.of_rho(1)
+    assert full.passed_by(one, (0, 1, 2)) is None, "other blocks have nothing"
+    assert full.passed_by(one, (2, 3)) == TIGHT
+    assert full.passed_by(RenyiCurve.of_rho(0), (3,)) is None, "nothing passes no limit"
+    assert OrdersBudget((WIDE,), full.charged).passed_by(one, (3,)) is None
+    assert full.passed_by(RenyiCurve.of_rho(max(curve_limits(*WIDE))), (3,)) == TIGHT
+    assert (full.room(TIGHT, (3,)), full.room(TIGHT, (0,)), full.room(TIGHT, (0, 3))) == (0, whole, 0)
+    assert (full.strictest((3,)), full.epsilon(TIGHT[1], (0,))) == (TIGHT, 0)
+    assert full.epsilon(TIGHT[1], (0, 3)) == curve_epsilon(RenyiCurve.of_rho(whole), TIGHT[1])
+
+
+def test_the_room_admits_every_plan_of_that_rho_and_no_more() -> None:
+    budget = OrdersBudget((TIGHT,), {0: allocation_curve(RandomAllocation(RHO_UNIT // 50, 100, 50))})
+    room = budget.room(TIGHT, (0,))
+    assert room > 0
+    assert budget.passed_by(RenyiCurve.of_rho(room), (0,)) is None
+    assert budget.passed_by(RenyiCurve.of_rho(room + 1), (0,)) == TIGHT
+
+
+def test_the_claim_with_least_room_is_not_always_the_smaller_epsilon() -> None:
+    small_delta = (Decimal("1.2"), Decimal("1e-15"))
+    budget = OrdersBudget((TIGHT, small_delta), {})
+    assert budget.strictest((0,)) == small_delta
