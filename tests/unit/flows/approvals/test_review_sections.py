@@ -50,7 +50,7 @@ def test_everything_that_matters_is_on_the_screen():
         "id: all records with one id count as one",
         "add_or_remove_one",
         "epsilon 8.7055 at delta 1e-7, one unit exchanged",
-        "token_draw | 48 | 0.266313639024",
+        "integer_draw | 48 | 0.266311880304",
         "clip_steps 773195",
         "1 of 1 may be read",
         "1 to spend, 2 to publish",

@@ -66,7 +66,7 @@ def test_the_claim_comes_first_and_is_complete():
         "| delta | `0.0000001` |",
         "all records of the dataset with one value of `id`",
         "add or remove one unit",
-        "| rho (zCDP) behind it | `0.266313639024` |",
+        "| rho (zCDP) behind it | `0.266311880304` |",
         "epsilon 8.705447915257 at delta 0.0000001",
         "54.6 times",
         "98.21 %",
@@ -79,7 +79,7 @@ def test_the_claim_comes_first_and_is_complete():
 def test_mechanisms_parameters_people_and_measurements_are_stated():
     text = the_card()
     for stated in (
-        "`token_draw` | 48",
+        "`integer_draw` | 48",
         "`clip norm C` | `0.737377`",
         "`ana`",
         "`robin`",
