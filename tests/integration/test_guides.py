@@ -107,7 +107,7 @@ def test_what_a_card_means_is_computed() -> None:
 
 
 def test_the_bill_of_a_card_adds_up() -> None:
-    (bill,) = (block for block in blocks(CARD, "text") if "token_draw" in block)
+    (bill,) = (block for block in blocks(CARD, "text") if "integer_draw" in block)
     *charged, claimed = [Amount(int(figure.replace(".", "").ljust(13, "0"))) for figure in re.findall(r"0\.\d+", bill)]
     assert total_amount(charged) == claimed
 
