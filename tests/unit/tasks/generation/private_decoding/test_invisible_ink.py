@@ -131,7 +131,7 @@ def test_groups_of_batches_share_prepaid_instalments(corpus: Corpus, monkeypatch
 def test_texts_come_in_the_public_order_however_they_are_grouped(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One draw a text, and OpenDP's draws one after the other: grouping does not change which random numbers a text meets."""
+    """One draw a text, one after the other as OpenDP's are: the random numbers of a text are those of any grouping."""
     wanted = ink(samples=5, batches=5, max_new_tokens=1, sampler="opendp")
     together = make(Workshop(corpus), wanted)
     groups_of(monkeypatch, 2)
@@ -218,8 +218,8 @@ def notes_with(change: str) -> Iterable[dict[str, str]]:
 def test_what_one_unit_does_reaches_one_text_only(corpus: Corpus, tmp_path: Path, change: str) -> None:
     """End to end: the same random numbers, one unit changed, and all texts but its batch's are the same.
 
-    OpenDP's draws read equally many random bytes whatever the scores. Those of the table share one stream by rejection,
-    so that bytes would move from text to text; what its draws are asked is compared in `test_neighbours`.
+    A seeded draw of OpenDP's sampler reads equally many random bytes whatever the scores. Those of the table share one
+    stream by rejection, so that bytes would move from text to text; `test_neighbours` compares what its draws are asked.
     """
     sizes = {"references": 1, "max_new_tokens": 40, "max_reference_tokens": 96}
     wanted = ink(samples=PER_BLOCK, batches=PER_BLOCK, **sizes, sampler="opendp")
