@@ -51,7 +51,7 @@ def test_everything_that_matters_is_on_the_screen():
         "add_or_remove_one",
         "epsilon 8.7055 at delta 1e-7, one unit exchanged",
         "integer_draw | 48 | 0.266311880304",
-        "clip_steps 773195",
+        "clip_steps 773192",
         "1 of 1 may be read",
         "1 to spend, 2 to publish",
         "yes: nobody approves a release that they requested or ran",

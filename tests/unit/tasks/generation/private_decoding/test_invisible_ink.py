@@ -219,7 +219,7 @@ def test_what_one_unit_does_reaches_one_text_only(corpus: Corpus, tmp_path: Path
     """End to end: the same random numbers, one unit changed, and all texts but its batch's are the same.
 
     A seeded draw of OpenDP's sampler reads equally many random bytes whatever the scores. Those of the table share one
-    stream by rejection, so that bytes would move from text to text; `test_neighbours` compares what its draws are asked.
+    stream by rejection, so that bytes would move from text to text; `test_neighbours` compares what they are asked.
     """
     sizes = {"references": 1, "max_new_tokens": 40, "max_reference_tokens": 96}
     wanted = ink(samples=PER_BLOCK, batches=PER_BLOCK, **sizes, sampler="opendp")
