@@ -88,7 +88,7 @@ def _request(corpus: str, mechanism: str, setting: float, texts: int) -> dict[st
     if mechanism == INK:
         rho = (setting / REFERENCES) ** 2 * TOKENS / 2
         epsilon = f"{zcdp.epsilon_of(round(rho * 10**12), DELTA):.4f}"
-        parameters |= {"references": REFERENCES, "max_reference_tokens": REFERENCE_TOKENS}
+        parameters |= {"references": REFERENCES, "max_reference_tokens": REFERENCE_TOKENS, "sampler": "opendp"}
     else:
         epsilon = f"{setting:.4f}"
         parameters |= {"references": PEOPLE}

@@ -196,7 +196,8 @@ def generate(
     references = units if cell.system == STEERED else REFERENCES
     sizes = {"samples": count, "references": references, "max_new_tokens": TOKENS, "temperature": "1"}
     rows = {} if cell.system == STEERED else {"max_reference_tokens": REFERENCE_TOKENS}
-    written_out = sizes | rows | dict(cell.changes)
+    drawn = {"sampler": "opendp"} if cell.system == INK else {}
+    written_out = sizes | rows | drawn | dict(cell.changes)
     parameters = system.parameters.model_validate(written_out)
     amount = None if cell.epsilon is None else release_amount(Decimal(cell.epsilon), DELTA)
     plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=system.charges))

@@ -50,8 +50,8 @@ UNREAD = 4
 MECHANISMS = {
     "public only": ("public_only", {}),
     "one document, no privacy": ("non_private", {}),
-    "InvisibleInk, log-probability": ("invisible_ink", {"clipping": "log_probability"}),
-    "InvisibleInk, paper": ("invisible_ink", {"clipping": "logit"}),
+    "InvisibleInk, log-probability": ("invisible_ink", {"clipping": "log_probability", "sampler": "opendp"}),
+    "InvisibleInk, paper": ("invisible_ink", {"clipping": "logit", "sampler": "opendp"}),
     "Amin et al.": ("private_prediction", {}),
     "private ICL": ("private_icl", {}),
 }

@@ -41,7 +41,7 @@ def test_a_release_is_followed_from_gate_to_gate(any_almoner: Almoner) -> None:
     assert said["claim"]["epsilon"] == "4"
     assert said["claim"]["unit"] == "patient_id"
     assert said["digest"] == shown["digest"]
-    assert [row[0] for row in said["mechanisms"]] == ["noisy_count", "token_draw"]
+    assert [row[0] for row in said["mechanisms"]] == ["noisy_count", "integer_draw"]
     assert (said["waiting"]["step"], said["waiting"]["approvals"]["needed"]) == ("spend", 1)
     assert float(said["waiting"]["price"]) == float(said["claim"]["rho"])
     assert (said["reports"], said["card"], said["artifact"]) == ([], False, None)

@@ -185,7 +185,7 @@ def test_the_log_shows_each_of_them_with_its_number(implanted: Implanted) -> Non
     assert all(links[number]["body"] is None for number in implanted.unreadable)
     assert set(links) >= set(implanted.numbers)
     assert len(implanted.numbers) >= len(implanted.kinds) * (len(BODIES) - len(LARGE)) >= 45 * 25
-    found = almoner.ask("audit log --mechanism token_draw")
+    found = almoner.ask("audit log --mechanism integer_draw")
     assert found
     assert not {link["seq"] for link in found} & set(implanted.numbers)
 

@@ -389,6 +389,11 @@ def penalty_facts(penalty: Decimals | None) -> dict[str, str]:
     return {} if penalty is None else {"presence penalty": f"{format_decimal(penalty)} on tokens that a text has"}
 
 
+def sampler_facts(kind: sampler.Kind) -> dict[str, str]:
+    """Return the fact about the sampler of tokens, where it is not the default."""
+    return {} if kind == sampler.DEFAULT else {"sampler": kind}
+
+
 def top_k_text(top_k: int) -> str:
     """Return a number of candidates as text for people."""
     return str(top_k or "whole vocabulary")

@@ -24,6 +24,7 @@ from tasks.generation.private_decoding.base import (
     PrivateDecodingParameters,
     PrivateDecodingSystem,
     penalty_facts,
+    sampler_facts,
     top_k_text,
 )
 from tasks.inference.structured_output.outline_parameters import Outline, OutlineParameters
@@ -55,7 +56,7 @@ class InvisibleInkParameters(PrivateDecodingParameters, OutlineParameters):
     """
 
     clipping: Literal["log_probability", "logit"] = "log_probability"
-    sampler: samplers.Kind = "opendp"
+    sampler: samplers.Kind = samplers.DEFAULT
     free_above: Annotated[ExactDecimal, Field(gt=Decimal("0.5"), lt=1)] | None = None
     presence_penalty: Annotated[ExactDecimal, Field(gt=0, le=10)] | None = None
 
@@ -105,7 +106,7 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
             "clipping": settings.clipping.replace("_", " "),
             "rho per draw": draw.loss().rho_text,
             **own,
-            **({} if settings.sampler == "opendp" else {"sampler": settings.sampler}),
+            **sampler_facts(settings.sampler),
             **penalty_facts(settings.presence_penalty),
             **_free_facts(settings),
         }

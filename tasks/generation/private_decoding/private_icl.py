@@ -18,6 +18,7 @@ from tasks.generation.private_decoding.base import (
     CalibratedMechanisms,
     PrivateDecodingParameters,
     PrivateDecodingSystem,
+    sampler_facts,
     top_k_text,
 )
 from tasks.mechanisms.core.rng import RandomSource
@@ -32,7 +33,7 @@ class PrivateIclParameters(PrivateDecodingParameters):
     """`parameters:` of a request; every one is public."""
 
     top_k: Annotated[int, Field(ge=0)] = 0
-    sampler: samplers.Kind = "table"
+    sampler: samplers.Kind = samplers.DEFAULT
 
 
 class PrivateIcl(PrivateDecodingSystem[PrivateIclParameters]):
@@ -64,7 +65,7 @@ class PrivateIcl(PrivateDecodingSystem[PrivateIclParameters]):
             "top k": top_k_text(settings.top_k),
             "clip norm c": format(decimal_above(draw.clip_norm, 6), "f"),
             "rho per draw": draw.loss().rho_text,
-            "sampler": settings.sampler,
+            **sampler_facts(settings.sampler),
         }
         return CalibratedMechanisms((draw.event(draws),), facts)
 

@@ -23,6 +23,7 @@ from tasks.generation.private_decoding.base import (
     CalibratedMechanisms,
     PrivateDecodingParameters,
     PrivateDecodingSystem,
+    sampler_facts,
     top_k_text,
 )
 from tasks.mechanisms.core.rng import RandomSource
@@ -43,7 +44,7 @@ class PrivatePredictionParameters(PrivateDecodingParameters):
     """`parameters:` of a request; every one is public."""
 
     top_k: Annotated[int, Field(ge=0)] = 0
-    sampler: samplers.Kind = "table"
+    sampler: samplers.Kind = samplers.DEFAULT
     private_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
     threshold: Annotated[ExactDecimal, Field(ge=0, le=2)] = Decimal("0.7")
     test_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.5")
@@ -96,7 +97,7 @@ class PrivatePrediction(PrivateDecodingSystem[PrivatePredictionParameters]):
             "noise of a threshold sigma": format(decimal_above(tests.sigma, 6), "f"),
             "rho per run of tests": tests.loss().rho_text,
             "temperature of public tokens": format_decimal(settings.public_temperature),
-            "sampler": settings.sampler,
+            **sampler_facts(settings.sampler),
         }
         return CalibratedMechanisms((draw.event(runs), tests.event(runs)), facts)
 

@@ -3,7 +3,7 @@
 Both draw P(v) ~ exp(k_v u / tau) from integer scores k_v of sensitivity S = C/g in units of u = g/B. What differs is
 the mechanism, and so the event that is stored: OpenDP's is exact for any scores and is charged C^2 / (2 B^2 tau^2), the
 table rounds its weights, is charged what its own entries can leak, and draws for all generations at once on the device
-they are on. `DEFAULT_MODEL`, what we recommend, is the table (docs/decisions/0016).
+they are on. `DEFAULT`, what we recommend, is the table (docs/decisions/0016).
 
 Other scores fit in by their unit: a blend (private mean + public) / 2 is a draw with 2B references, and so is a mean
 drawn at temperature 2 tau.

@@ -110,14 +110,14 @@ def test_a_lower_cap_raises_nothing() -> None:
 def test_a_schedule_shows_one_run_all_runs_and_the_one_configuration() -> None:
     told = text_of(build_proposal_review(a_proposal("standing"), None))
     for fact in (
-        "one run | rho at most 0.266313639024",
+        "one run | rho at most 0.266311880304",
         "runs | at most 4, until 2027-01-31",
-        "all runs together | rho at most 1.065254556096",
+        "all runs together | rho at most 1.065247521216",
         "before | 2.1519 | 0.1",
-        "after all runs | 8.5221 | 1.165254556096",
+        "after all runs | 8.5221 | 1.165247521216",
         "cap | 8 | 1.04544313257",
         "parameters.samples | 2",
-        "token_draw | 48 | 0.266313639024",
+        "integer_draw | 48 | 0.266311880304",
     ):
         assert fact in told
 

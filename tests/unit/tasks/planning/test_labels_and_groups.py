@@ -253,7 +253,7 @@ def test_every_group_a_unit_is_read_in_is_charged(bound: int) -> None:
 def test_no_count_is_bought_for_groups() -> None:
     """How many units there are does not matter: a group is not split."""
     plan = InvisibleInk().plan(ask(ink(samples=2, groups=["a", "b"]), population=None))
-    assert [invocation.event.mechanism for invocation in plan.invocations] == ["token_draw"]
+    assert [invocation.event.mechanism for invocation in plan.invocations] == ["integer_draw"]
     assert plan.facts["batches per block"] == "1"
 
 

@@ -18,11 +18,11 @@ from tests.unit.tasks.publishing.builders import event
 def test_the_claim_of_the_example_request():
     claim = state_claim([event()], "4.0", "1.0e-7")
     assert (claim.epsilon, claim.delta) == ("4", "0.0000001")
-    assert claim.rho == "0.266313639024"
+    assert claim.rho == "0.266311880304"
     assert claim.delta_fail == "0"
     # Replacing is removing and adding: four times rho, converted at the same delta.
-    assert claim.replace_one.rho == "1.065254556096"
-    assert claim.replace_one.epsilon == str(epsilon_of(4 * 266313639024, "1e-7"))
+    assert claim.replace_one.rho == "1.065247521216"
+    assert claim.replace_one.epsilon == str(epsilon_of(4 * 266311880304, "1e-7"))
     assert claim.replace_one.delta == "0.0000001"
 
 

@@ -13,7 +13,7 @@ from tasks.evaluation.registry import METRICS
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
 from tasks.mechanisms.counts.set_histogram import calibrate_set_histogram
-from tasks.mechanisms.tokens.exponential_mechanism import ExponentialMechanism
+from tasks.mechanisms.tokens.sampler import from_event
 from tasks.mechanisms.vectors.noisy_mean import calibrate_mean
 from tasks.planning.gaussian_claim import state_gaussian_claim
 from tasks.release.claim import guessing_bounds, implied_epsilon, state_claim
@@ -52,7 +52,7 @@ def stated() -> dict[str, str]:
 
 def test_the_figures_of_the_example():
     count, draws = (invocation.event for invocation in PLAN.invocations)
-    draw = ExponentialMechanism.from_event(draws)
+    draw = from_event(draws)
     claim = state_claim([count, draws], "4", "1e-7")
     figures = stated()
     assert figures["rho the claim allows"] == down(release_amount("4", "1e-7").rho_text, 9)

@@ -192,7 +192,7 @@ def test_parameters_are_those_of_the_approved_plan():
 def test_a_real_plan_makes_a_record(batches):
     record = a_record(a_request(plan=plan_of(batches=batches)))
     assert record.facts["references B"] == "7"
-    assert [e.mechanism for e in record.events] == (["token_draw"] if batches else ["noisy_count", "token_draw"])
+    assert [e.mechanism for e in record.events] == (["integer_draw"] if batches else ["noisy_count", "integer_draw"])
     assert ReleaseRecord.from_bytes(record.to_bytes()) == record
 
 

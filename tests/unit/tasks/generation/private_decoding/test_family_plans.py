@@ -13,6 +13,7 @@ from models_db.values.amounts import RHO_UNIT, Amount, total_amount
 from models_db.values.requests import model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.private_decoding.base import COUNT_SHARE, PrivateDecodingSystem, instalments
+from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction, PrivatePredictionParameters
 from tasks.mechanisms.registry import recompute
@@ -190,8 +191,14 @@ def test_defaults_are_written_out_and_labels_only_where_there_are_some(system, a
 
 
 def test_a_stored_request_names_its_sampler() -> None:
-    assert model_to_json(ink())["sampler"] == "opendp"  # type: ignore[index,call-overload]
-    assert model_to_json(ink(sampler="table"))["sampler"] == "table"  # type: ignore[index,call-overload]
+    assert model_to_json(ink())["sampler"] == sampler.DEFAULT  # type: ignore[index,call-overload]
+    assert model_to_json(ink(sampler="opendp"))["sampler"] == "opendp"  # type: ignore[index,call-overload]
+
+
+@pytest.mark.parametrize(("system", "asked"), [*SYSTEMS, (InvisibleInk(), ink)])
+def test_facts_name_a_sampler_that_is_not_the_default(system, asked) -> None:
+    assert "sampler" not in system.plan(ask(asked())).facts
+    assert system.plan(ask(asked(sampler="opendp"))).facts["sampler"] == "opendp"
 
 
 @each_system

@@ -13,7 +13,8 @@ from tasks.generation.private_decoding.base import COUNT_SHARE
 from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.generation.private_decoding.invisible_ink import FreeTokensInGrammar, InvisibleInk
 from tasks.mechanisms.counts.noisy_count import NoisyCount
-from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall, ExponentialMechanism
+from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall
+from tasks.mechanisms.tokens.sampler import from_event
 from tasks.planning.batches import BlockWithoutSample
 from tasks.planning.sentence_completion_parameters import SentenceInGrammar
 from tests.unit.tasks.generation.asking import AMOUNT, OUT_OF_RANGE, ask, ink
@@ -54,7 +55,7 @@ def test_instalments_are_exactly_the_loss_of_their_event(epsilon, parameters, po
 @given(PARAMETERS)
 def test_each_instalment_pays_for_its_draws(parameters) -> None:
     drawing = SYSTEM.plan(ask(parameters)).invocations[-1]
-    draw = ExponentialMechanism.from_event(drawing.event)
+    draw = from_event(drawing.event)
     assert drawing.event.count == parameters.max_new_tokens
     left = parameters.max_new_tokens
     for instalment in drawing.instalments:
@@ -82,7 +83,7 @@ def test_the_golden_clip_norm() -> None:
 def test_without_a_population_the_count_comes_first_and_costs_its_share() -> None:
     plan = SYSTEM.plan(ask())
     count, draws = plan.invocations
-    assert (count.event.mechanism, draws.event.mechanism) == ("noisy_count", "token_draw")
+    assert (count.event.mechanism, draws.event.mechanism) == ("noisy_count", "integer_draw")
     assert count.event.count == 1
     assert count.instalments == (NoisyCount.from_event(count.event).loss(),)
     assert 0.99 * AMOUNT.rho / COUNT_SHARE < count.event.loss.rho <= AMOUNT.rho / COUNT_SHARE
@@ -101,7 +102,7 @@ def test_without_a_population_the_count_comes_first_and_costs_its_share() -> Non
 )
 def test_declared_batches_or_population_need_no_count(batches, population, expected: str) -> None:
     plan = SYSTEM.plan(ask(ink(batches=batches), population=population))
-    assert [invocation.event.mechanism for invocation in plan.invocations] == ["token_draw"]
+    assert [invocation.event.mechanism for invocation in plan.invocations] == ["integer_draw"]
     assert plan.facts["batches per block"] == expected
 
 

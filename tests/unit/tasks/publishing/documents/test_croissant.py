@@ -102,14 +102,14 @@ def test_the_claim_is_in_terms_of_its_own() -> None:
     assert {name: value for name, value in found.items() if name.startswith("dp:")} == {
         "dp:claimed": True,
         "dp:epsilon": "4",
-        "dp:epsilonWhileAssignmentIsSecret": "3.342948214582",
+        "dp:epsilonWhileAssignmentIsSecret": "3.34293506037",
         "dp:delta": "0.0000001",
-        "dp:rho": "0.266313639024",
+        "dp:rho": "0.266311880304",
         "dp:privacyUnit": "id",
         "dp:neighbouringRelation": "add_or_remove_one",
-        "dp:replaceOneEpsilon": "8.705447915257",
+        "dp:replaceOneEpsilon": "8.705414862406",
         "dp:replaceOneDelta": "0.0000001",
-        "dp:mechanism": ["token_draw"],
+        "dp:mechanism": ["integer_draw"],
         "dp:lifetimeEpsilon": "8",
         "dp:lifetimeDelta": "0.000001",
     }

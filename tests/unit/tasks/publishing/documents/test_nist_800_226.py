@@ -45,13 +45,13 @@ def test_every_level_of_the_pyramid_has_questions_and_every_answer_a_ground() ->
     [
         ("What is epsilon", "4. Any finding in the release is at most 54.6 times as likely"),
         ("What is delta", "Times the declared population of 14: 0.0000014."),
-        ("Which variant", "zCDP with rho 0.266313639024"),
+        ("Which variant", "zCDP with rho 0.266311880304"),
         ("What is the unit", "all records of the dataset with one value of the field 'id'"),
-        ("What are neighbouring", "epsilon 8.705447915257 at delta 0.0000001"),
+        ("What are neighbouring", "epsilon 8.705414862406 at delta 0.0000001"),
         ("How do losses", "any release that would exceed epsilon 8 at delta 0.000001"),
         ("Is the budget ever", "Changes that stewards approved: none"),
-        ("Which mechanisms", "48 times in a row, rho 0.266313639024"),
-        ("Does an independent accountant", "computes epsilon 4.000083"),
+        ("Which mechanisms", "48 times in a row, rho 0.266311880304"),
+        ("Does an independent accountant", "computes epsilon 4.000068"),
         ("Where do random", "the operating system's"),
         (
             "Who requested",
