@@ -43,6 +43,11 @@ def fours(town: Town, **given: object) -> list[Executable]:
     return charged(town, **{f"{way}_{order}": 4 for way in WAYS for order in RENYI_ORDERS} | given)
 
 
+def nothing(town: Town) -> list[Executable]:
+    """A charge of nothing, for a request that costs nothing."""
+    return fours(town, rho=0, **{f"{way}_{order}": 0 for way in WAYS for order in RENYI_ORDERS})
+
+
 def nines(way: str) -> Make:
     """Fours in one direction and nines in the other."""
     return lambda town: fours(town, **{f"{way}_{order}": 9 for order in RENYI_ORDERS})
@@ -105,7 +110,7 @@ WITHIN_LIMIT = [
         allowed=[fours],
     ),
     Lone((*FEW, limited(9), SIBLING, rule("policy_id", "sibling", 4)), denied=[fours]),
-    Lone((*FEW, limited(100), EXPOSED), denied=[fours]),
+    Lone((*FEW, limited(100), EXPOSED), allowed=[nothing], denied=[fours]),
     Lone((*FEW, limited(100), VIEWED), denied=[fours]),
     Lone((*FEW, limited(1004), EXPOSED, VIEWED), allowed=[fours]),
     Lone(
