@@ -31,8 +31,8 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=KEPT)
     arguments = parser.parse_args()
     old = [json.loads(line) for line in arguments.to.read_text().splitlines()] if arguments.to.exists() else []
-    new = [row for section in SECTIONS if (row := Record.read(arguments.records / f"{section.name}.json"))]
-    rows = merged(old, [row for record in new for row in rows_of(record)])
+    records = (Record.read(arguments.records / f"{section.name}.json") for section in SECTIONS)
+    rows = merged(old, [row for record in records if record for row in rows_of(record)])
     arguments.to.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 

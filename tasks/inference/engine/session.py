@@ -266,28 +266,29 @@ class Session:
 
         Products of public shapes; a product per generation would have as many rows as the generation has units.
         """
-        hidden = chunk.ring.hidden
+        hidden, model = chunk.ring.hidden, self._model
         if candidates is None:
-            return self._model.logits(hidden)
+            return model.logits(hidden)
+        scoring = candidate_head.scoring_of(model, candidates)
         of = self._tensor([0 if owner is None else index[owner[0]] for owner in chunk.owners])
-        if candidate_head.scored_by_row(self._model.device, candidates.shape[1]):
-            return candidate_head.logits_by_row(self._model, hidden, candidates[of])
-        if candidates.numel() >= self._model.vocabulary:
-            return self._model.logits(hidden).gather(1, candidates[of])
-        scores = candidate_head.logits_of(self._model, hidden, candidates.flatten())
-        rows = torch.arange(len(hidden), device=self._model.device)
+        if scoring == "by row":
+            return candidate_head.logits_by_row(model, hidden, candidates[of])
+        if scoring == "whole":
+            return model.logits(hidden).gather(1, candidates[of])
+        scores = candidate_head.logits_of(model, hidden, candidates.flatten())
+        rows = torch.arange(len(hidden), device=model.device)
         return scores.view(len(hidden), *candidates.shape)[rows, of]
 
     def _check_scores(self, candidates: Tensor | None) -> None:
         """Ask the device about the shape of `_scores`, whether there is a row or not."""
-        if candidates is not None and candidate_head.scored_by_row(self._model.device, candidates.shape[1]):
-            for part in candidate_head.parts(candidates.shape[1]):
-                self._isolation.candidates_by_row(self._per_chunk, part.stop - part.start)
-        elif candidates is None or candidates.numel() >= self._model.vocabulary:
+        scoring = candidate_head.scoring_of(self._model, candidates)
+        if candidates is None or scoring == "whole":
             self._isolation.head(self._per_chunk)
-        else:
-            for part in candidate_head.parts(candidates.numel()):
-                self._isolation.candidates(self._per_chunk, part.stop - part.start)
+            return
+        by_row = scoring == "by row"
+        check = self._isolation.candidates_by_row if by_row else self._isolation.candidates
+        for part in candidate_head.parts(candidates.shape[1] if by_row else candidates.numel()):
+            check(self._per_chunk, part.stop - part.start)
 
     def _tensor(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int64, device=self._model.device)

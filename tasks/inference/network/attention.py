@@ -106,8 +106,8 @@ def within_window(mask: Tensor, window: int, newest: int | Tensor) -> Tensor:
         float32 [R, 1, Q, S].
     """
     columns = torch.arange(mask.shape[-1], device=mask.device)
-    newest_first, age = ((newest - columns) % len(columns),) * 2  # columns by age, and ages by column: one permutation
-    distance = (mask == 0.0)[..., newest_first].cumsum(-1)[..., age]  # 1: the query itself
+    ages = (newest - columns) % len(columns)  # of each column, and the column of each age
+    distance = (mask == 0.0)[..., ages].cumsum(-1)[..., ages]  # 1: the query itself
     return mask.masked_fill(distance > window, -torch.inf)
 
 

@@ -10,6 +10,9 @@ hundredth of the products: it is for accelerators, where hundreds of generations
 there are tokens.
 """
 
+from collections.abc import Callable
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -21,6 +24,19 @@ STEP = 256
 # Candidates of a generation up to which rows are scored by themselves, and numbers of the head to gather at once.
 _MOST_BY_ROW = {"cuda": 4 * STEP}
 _GATHERED = 2**26
+
+
+Scoring = Literal["whole", "by row", "together"]
+"""The head over the whole vocabulary; over each row's own candidates; over the candidates of all generations."""
+
+
+def scoring_of(model: LanguageModel, candidates: Tensor | None) -> Scoring:
+    """Return how rows are scored for candidates int64 [L, K], which are public; None stands for the vocabulary."""
+    if candidates is None:
+        return "whole"
+    if scored_by_row(model.device, candidates.shape[1]):
+        return "by row"
+    return "whole" if candidates.numel() >= model.vocabulary else "together"
 
 
 def scored_by_row(device: torch.device, candidates: int) -> bool:
@@ -54,16 +70,19 @@ def parts(candidates: int) -> list[slice]:
 
 def logits_of(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tensor:
     """Map float32 [R, D] and int64 [N] -> float32 [R, N]."""
-    filled = torch.nn.functional.pad(tokens, (0, -len(tokens) % STEP))
-    scores = [model.logits_of(hidden, filled[part]) for part in parts(len(tokens))]
-    return torch.cat(scores, dim=1)[:, : len(tokens)]
+    return _in_parts(tokens, lambda some: model.logits_of(hidden, some))
 
 
 def logits_by_row(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tensor:
     """Map float32 [R, D] and each row's own tokens, int64 [R, N], -> float32 [R, N]."""
-    filled = torch.nn.functional.pad(tokens, (0, -tokens.shape[1] % STEP))
-    scores = [_gathered(model, hidden, filled[:, part]) for part in parts(tokens.shape[1])]
-    return torch.cat(scores, dim=1)[:, : tokens.shape[1]]
+    return _in_parts(tokens, lambda some: _gathered(model, hidden, some))
+
+
+def _in_parts(tokens: Tensor, score: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the scores of tokens [..., N], which `score` computes for each part: float32 [R, N]."""
+    count = tokens.shape[-1]
+    filled = torch.nn.functional.pad(tokens, (0, -count % STEP))
+    return torch.cat([score(filled[..., part]) for part in parts(count)], dim=1)[:, :count]
 
 
 def _gathered(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tensor:

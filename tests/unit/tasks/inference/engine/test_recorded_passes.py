@@ -17,7 +17,6 @@ from tasks.inference.engine.shapes import Sizes
 from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.kernels.kernel_order import PACKED, PLAIN, KernelOrder
 from tasks.inference.network.capabilities import CPU
-from tasks.inference.network.kv_cache import CacheWindow
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.recorded_passes import PassRecorder, RecordedPasses
 from tests.unit.tasks.inference.families import READ, adopted, network_of
@@ -50,20 +49,19 @@ def test_replays_have_the_bits_of_plain_passes_in_every_family(family: str) -> N
 
 
 def test_a_column_that_is_frozen_in_a_recording_is_seen(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broken twin: the first column that was recorded is written for ever."""
-    update = CacheWindow.update
+    """The broken twin: a replay writes the column that was recorded, for ever."""
+    run = RecordedPasses.run
 
-    def frozen(window: CacheWindow, *arguments: Any) -> tuple[Tensor, Tensor]:
-        start = window.start
-        column = COLUMNS.setdefault(id(start), 21) if isinstance(start, Tensor) else start
-        return update(CacheWindow(window.cache, window.rows, column, window.visible_columns), *arguments)
+    def frozen(passes: RecordedPasses, key: Any, compute: Any, *inputs: Tensor) -> Tensor:
+        *others, column = inputs
+        if column.shape != (1,):
+            return run(passes, key, compute, *inputs)  # a prompt's
+        return run(passes, key, lambda *read: compute(*read, column), *others)
 
     plain, _ = driven(tiny.model)
-    monkeypatch.setattr(CacheWindow, "update", frozen)
+    monkeypatch.setattr(RecordedPasses, "run", frozen)
+    assert same(plain, driven(tiny.model)[0])  # without a recording it changes nothing
     assert not same(plain, driven(tiny.model, OperationRecording())[0])
-
-
-COLUMNS: dict[int, int] = {}
 
 
 def test_a_hidden_state_in_other_memory_is_seen(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
