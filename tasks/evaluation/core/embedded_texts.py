@@ -72,10 +72,9 @@ def sides(subject: EvaluationInput) -> ReleaseAndCorpus | None:
     Raises:
         ValueError: the subject lacks the documents or the embedder.
     """
-    if subject.documents is None:
-        raise ValueError("an internal metric needs the private documents")
+    private = subject.require_documents()
     texts = released_texts(subject)
-    documents = sample(subject.documents(), MOST) if texts else []
+    documents = sample(private(), MOST) if texts else []
     if not documents:
         return None
     embed = embedder_of(subject)

@@ -133,3 +133,13 @@ class EvaluationInput:
     learn: Learner | None = None
     by_shard: DocumentMap | None = None
     hold_out: HoldOut | None = None
+
+    def require_documents(self) -> Documents:
+        """Return the private documents, for an internal metric.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if self.documents is None:
+            raise ValueError("an internal metric needs the private documents")
+        return self.documents

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tasks.evaluation.core.disclosures import Disclosures, result
+from tasks.evaluation.core.hold_out_audit import Disclosures, result
 from tasks.evaluation.core.subject import EvaluationInput, HoldOut
 from tasks.text.shingles import SIZE, Shingle, joined, shingles
 from tasks.values.metric_result import MetricResult
@@ -13,8 +13,7 @@ def disclosures(subject: EvaluationInput) -> MetricResult:
 
     A run is a unit's own if no other unit of either side has it; so which side a unit is on changes nothing for it.
     """
-    if subject.documents is None:
-        raise ValueError("an internal metric needs the private documents")
+    subject.require_documents()
     hold_out = subject.hold_out
     released = joined(text.text for text in subject.texts)
     found = _disclosures(released, hold_out) if hold_out else None

@@ -31,10 +31,9 @@ def jaccard(subject: EvaluationInput) -> MetricResult:
     Each figure stands beside that of the same documents with as many others (`_of_corpus`), which is what a perfect
     release would have; null if the corpus has too few. Texts without a word are left out.
     """
-    if subject.documents is None:
-        raise ValueError("an internal metric needs the private documents")
+    private = subject.require_documents()
     texts = sample((text.text for text in subject.texts if text.text.strip()), COMPARED)
-    first, second = halves(filter(str.strip, subject.documents()), len(texts)) if texts else ([], [])
+    first, second = halves(filter(str.strip, private()), len(texts)) if texts else ([], [])
     if first and subject.tag is None:
         raise ValueError("jaccard needs a tagger for noun chunks")
     values: dict[str, Value] = {"texts": len(texts), "documents": len(first)}

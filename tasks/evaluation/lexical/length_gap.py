@@ -21,10 +21,9 @@ def length_gap(subject: EvaluationInput) -> MetricResult:
 
     Empty texts count, with length 0. Null without texts, or without documents.
     """
-    if subject.documents is None:
-        raise ValueError("an internal metric needs the private documents")
+    private = subject.require_documents()
     released = _lengths([text.text for text in subject.texts])
-    corpus = _lengths(sample(subject.documents(), COMPARED) if len(released) else [])
+    corpus = _lengths(sample(private(), COMPARED) if len(released) else [])
     gap = LengthGap.between(released, corpus) if len(released) and len(corpus) else None
     counts = len(released), len(corpus)
     apart_low, apart_high = (gap and bootstrap.around(gap.distance(), *counts, gap.distance)) or (None, None)

@@ -27,10 +27,9 @@ def rouge(subject: EvaluationInput) -> MetricResult:
     A text without a Latin letter or digit has no word for ROUGE; it is counted as unscored and left out. Without
     texts, or without documents that have words, the figures are null.
     """
-    if subject.documents is None:
-        raise ValueError("an internal metric needs the private documents")
+    private = subject.require_documents()
     texts = [words for text in subject.texts if (words := rouge_words(text.text))]
-    documents = [rouge_words(document) for document in sample(subject.documents(), COMPARED)] if texts else []
+    documents = [rouge_words(document) for document in sample(private(), COMPARED)] if texts else []
     closest = Closest(documents)
     scores = [closest.to(words) for words in texts] if closest.possible else []
     table = np.array(scores, np.float64).reshape(-1, 2)

@@ -21,9 +21,7 @@ def verbatim_overlap(subject: EvaluationInput) -> MetricResult:
 
     An empty text shares 0 words; without texts the figures are null.
     """
-    if subject.documents is None:
-        raise ValueError("an internal metric needs the private documents")
-    runs = _longest_runs(subject, subject.documents)
+    runs = _longest_runs(subject, subject.require_documents())
     low, high = bootstrap.of_mean(runs) or (None, None)
     return MetricResult(
         name="verbatim_overlap",

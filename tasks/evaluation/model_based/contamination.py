@@ -49,10 +49,9 @@ class Continuations:
         begun = score([beginning for beginning, _ in parts])
         own = score([beginning + rest for beginning, rest in parts])
         others = score([beginning + rest for (beginning, _), (_, rest) in zip(parts, later, strict=True)])
-        losses = np.array([(_loss(*mine), _loss(*theirs)) for mine, theirs in _pairs(begun, own, others)])
-        losses = losses.reshape(-1, 2)
-        finite = losses[np.isfinite(losses).all(axis=1)]
-        return cls(finite[:, 0], finite[:, 1])
+        losses = np.array([[*map(_loss, begun, whole)] for whole in (own, others)])
+        finite = losses[:, np.isfinite(losses).all(axis=0)]
+        return cls(finite[0], finite[1])
 
     @property
     def gain(self) -> NDArray[np.float64]:
@@ -76,11 +75,10 @@ class Continuations:
 
 def contamination(subject: EvaluationInput) -> MetricResult:
     """Own continuations against other documents', under the public model. INTERNAL: it reads private documents."""
-    if subject.documents is None:
-        raise ValueError("an internal metric needs the private documents")
+    private = subject.require_documents()
     if subject.score is None:
         raise ValueError("this metric needs a public model")
-    found = Continuations.of(subject.score, sample(subject.documents(), MOST))
+    found = Continuations.of(subject.score, sample(private(), MOST))
     known, fresh = (Continuations.of(subject.score, passages) for passages in (KNOWN, FRESH))
     low, high = wilson(found.by_heart, len(found.own)) if len(found.own) else (None, None)
     return MetricResult(
@@ -128,12 +126,6 @@ def _cut(text: str) -> tuple[str, str]:
 
 
 Score = tuple[float, int]
-
-
-def _pairs(
-    begun: Sequence[Score], own: Sequence[Score], others: Sequence[Score]
-) -> list[tuple[tuple[Score, Score], tuple[Score, Score]]]:
-    return [((start, mine), (start, theirs)) for start, mine, theirs in zip(begun, own, others, strict=True)]
 
 
 def _loss(begun: Score, whole: Score) -> float:

@@ -21,8 +21,7 @@ def in_context(subject: EvaluationInput) -> MetricResult:
 
     Null if texts or documents have no labels, or the released ones are all alike.
     """
-    if subject.documents is None:
-        raise ValueError("an internal metric needs the private documents")
+    subject.require_documents()
     pool = [(text.text, text.label) for text in subject.texts if text.label is not None and text.text.strip()]
     labels = sorted({label for _, label in pool})
     items = _items(subject, labels) if len(labels) > 1 else []

@@ -112,10 +112,9 @@ def judge_preference(subject: EvaluationInput) -> MetricResult:
 
     Null if the model cannot judge, without texts, or without documents.
     """
-    if subject.documents is None:
-        raise ValueError("an internal metric needs the private documents")
+    private = subject.require_documents()
     texts = sample((text.text for text in subject.texts if text.text.strip()), JUDGED)
-    documents = halves(filter(str.strip, subject.documents()), len(texts))[0] if texts else []
+    documents = halves(filter(str.strip, private()), len(texts))[0] if texts else []
     pairs = list(zip(texts, documents, strict=False))
     rater = _judge(subject) if pairs else None
     trial = preference_trial(rater) if rater else None

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.intervals import Interval
-from tasks.evaluation.core.subject import Documents, EvaluationInput, Scorer
+from tasks.evaluation.core.subject import EvaluationInput, Scorer
 from tasks.evaluation.core.subsample import sample
 from tasks.values.metric_result import MetricResult, rounded
 
@@ -86,7 +86,7 @@ def perplexity_gap(subject: EvaluationInput) -> MetricResult:
     """Released minus corpus, in nats per token. INTERNAL: it reads private documents without protection."""
     score = _scorer(subject)
     released = NegativeLogLikelihood.of(score, [text.text for text in subject.texts])
-    corpus = NegativeLogLikelihood.of(score, sample(_documents(subject)(), COMPARED))
+    corpus = NegativeLogLikelihood.of(score, sample(subject.require_documents()(), COMPARED))
     measurable = released.per_token is not None and corpus.per_token is not None
     gap = (released.per_token or 0.0) - (corpus.per_token or 0.0) if measurable else None
     low, high = bootstrap.of_two(
@@ -115,12 +115,6 @@ def _scorer(subject: EvaluationInput) -> Scorer:
     if subject.score is None:
         raise ValueError("perplexity needs a public model")
     return subject.score
-
-
-def _documents(subject: EvaluationInput) -> Documents:
-    if subject.documents is None:
-        raise ValueError("an internal metric needs the private documents")
-    return subject.documents
 
 
 def _exp(nats: float | None) -> float | None:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tasks.evaluation.core.disclosures import Disclosures, result
 from tasks.evaluation.core.embedded_texts import MOST, blocks, embedder_of, points, released_texts
+from tasks.evaluation.core.hold_out_audit import Disclosures, result
 from tasks.evaluation.core.subject import EvaluationInput, HoldOut
 from tasks.evaluation.core.subsample import sample
 from tasks.values.metric_result import MetricResult
@@ -17,8 +17,7 @@ def closeness(subject: EvaluationInput) -> MetricResult:
     A unit counts once, however many texts it is nearest to. Of equally near ones it is the first in an order that does
     not know the sides.
     """
-    if subject.documents is None:
-        raise ValueError("an internal metric needs the private documents")
+    subject.require_documents()
     if subject.texts:
         embedder_of(subject)
     hold_out = subject.hold_out

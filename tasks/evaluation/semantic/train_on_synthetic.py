@@ -40,8 +40,7 @@ def train_on_synthetic(subject: EvaluationInput) -> MetricResult:
     Aligning with a private target, as Deep CORAL does, is no post-processing (PRIVACY section 9); here nothing but
     figures comes of it. Null if texts or documents have no labels, or released texts have fewer than two.
     """
-    if subject.documents is None:
-        raise ValueError("an internal metric needs the private documents")
+    subject.require_documents()
     released = sample(((text.text, text.label) for text in subject.texts if text.label is not None), MOST)
     labels = sorted({label for _, label in released})
     documents = _documents(subject, labels) if len(labels) > 1 else []
