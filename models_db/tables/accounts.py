@@ -156,6 +156,10 @@ class Entry(Base):
     actor_id: Mapped[int] = mapped_column(reference("principal"))
 
 
+CURVE_COLUMNS = tuple(f"{direction}_{order}" for direction in ("remove", "add") for order in RENYI_ORDERS)
+"""Columns of a curve, in the order of `RenyiCurve.values`."""
+
+
 class RenyiCharge(Base):
     """Charge of an attempt in Rényi orders, on each block of its plan (docs/proofs/secret-assignment.md).
 
@@ -167,7 +171,7 @@ class RenyiCharge(Base):
     __table_args__ = (
         UniqueConstraint("request_id", "attempt"),
         CheckConstraint(
-            " AND ".join(f"{way}_{order} BETWEEN 0 AND rho" for way in ("remove", "add") for order in RENYI_ORDERS),
+            " AND ".join(f"{column} BETWEEN 0 AND rho" for column in CURVE_COLUMNS),
             name="curve",
         ),
     )
@@ -200,7 +204,4 @@ class RenyiCharge(Base):
     @property
     def curve(self) -> RenyiCurve:
         """What was charged."""
-        remove, add = (
-            tuple(int(getattr(self, f"{way}_{order}")) for order in RENYI_ORDERS) for way in ("remove", "add")
-        )
-        return RenyiCurve(remove, add)
+        return RenyiCurve.of_values([int(getattr(self, column)) for column in CURVE_COLUMNS])

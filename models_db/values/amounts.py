@@ -107,11 +107,19 @@ class RenyiCurve:
         """Return the curve of a mechanism of which only zCDP is known."""
         return cls((rho,) * len(RENYI_ORDERS), (rho,) * len(RENYI_ORDERS))
 
+    @classmethod
+    def of_values(cls, values: Sequence[int]) -> "RenyiCurve":
+        """Return the curve of these `values`."""
+        half = len(RENYI_ORDERS)
+        return cls(tuple(values[:half]), tuple(values[half:]))
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """`remove` and `add`, one behind the other."""
+        return self.remove + self.add
+
     def __add__(self, other: "RenyiCurve") -> "RenyiCurve":
-        return RenyiCurve(
-            tuple(a + b for a, b in zip(self.remove, other.remove, strict=True)),
-            tuple(a + b for a, b in zip(self.add, other.add, strict=True)),
-        )
+        return RenyiCurve.of_values([a + b for a, b in zip(self.values, other.values, strict=True)])
 
     def fits(self, limits: Sequence[int]) -> bool:
         """Return whether each direction is within the limit of some order.

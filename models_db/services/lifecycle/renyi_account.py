@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 from models_db.database.base import utc_now
 from models_db.services.audit.chain import Actor
 from models_db.tables import Dataset, RenyiCharge, Request
-from models_db.values.amounts import RENYI_ORDERS, RenyiCurve
+from models_db.tables.accounts import CURVE_COLUMNS
+from models_db.values.amounts import RenyiCurve
 from models_db.writes.insert import insert_row, lock_accounts
 
 
@@ -32,12 +33,7 @@ def charge_attempt(
     if not session.scalar(_NEEDS_CHARGE, {"request": request_id}):
         return
     rho = int(session.scalar(_PLANNED_RHO, {"request": request_id}) or 0)
-    charged = curve or RenyiCurve.of_rho(rho)
-    columns = {
-        f"{direction}_{order}": value
-        for direction, values in (("remove", charged.remove), ("add", charged.add))
-        for order, value in zip(RENYI_ORDERS, values, strict=True)
-    }
+    columns = dict(zip(CURVE_COLUMNS, (curve or RenyiCurve.of_rho(rho)).values, strict=True))
     row = RenyiCharge(request_id=request_id, attempt=attempt, rho=rho, **columns, at=utc_now(), actor_id=actor.id)
     insert_row(session, row)
 
@@ -79,12 +75,10 @@ def list_charges(session: Session, account_id: int | None = None) -> Sequence[Re
 
 def sums_of_blocks(session: Session, account_id: int) -> dict[int, RenyiCurve]:
     """Return the sum of all charges on each block of a root account that has any, by the block's number."""
-    columns = [f"{direction}_{order}" for direction in ("remove", "add") for order in RENYI_ORDERS]
-    sums = ", ".join(f"sum(CASE WHEN s.known THEN s.rho ELSE s.{column} END)" for column in columns)
+    sums = ", ".join(f"sum(CASE WHEN s.known THEN s.rho ELSE s.{column} END)" for column in CURVE_COLUMNS)
     query = text(f"SELECT u.block, {sums} {_CHARGES_OF_BLOCKS} GROUP BY u.block")
-    half = len(RENYI_ORDERS)
     return {
-        int(block): RenyiCurve(tuple(map(int, values[:half])), tuple(map(int, values[half:])))
+        int(block): RenyiCurve.of_values([int(value) for value in values])
         for block, *values in session.execute(query, {"account": account_id})
     }
 
