@@ -19,7 +19,7 @@ from tasks.release.signatures.ed25519 import SigningKey
 from tasks.release.signatures.webauthn import encode_url
 from tests.authenticator import ORIGIN, Authenticator
 from tests.integration.story import Almoner
-from tests.integration.test_approving import Team
+from tests.integration.team import Team
 from tests.support import snapshot
 
 

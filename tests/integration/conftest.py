@@ -29,6 +29,7 @@ from tests.conftest import SCHEMAS_ONCE, PostgreSQL
 from tests.integration.prefect_rows import Rows, prefect_rows
 from tests.integration.receiver import Receiver, receiving
 from tests.integration.story import Almoner, Served
+from tests.integration.team import Team, gathered
 from tests.support import PATIENCE
 
 WATCHED = {"caplog", "capsys", "capfd", "prefect_home"}
@@ -241,3 +242,15 @@ def told_server(prefect_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for patience in ("SECONDS_TO_ANSWER", "SECONDS_AT_THE_END"):  # a busy machine's server answers late
         monkeypatch.setattr(flows.observability.prefect_report, patience, PATIENCE)
     return prefect_home
+
+
+@pytest.fixture
+def team(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """Sue is a steward; anna's request 1 waits at the spend gate; the ledger is on SQLite."""
+    return gathered(almoner, monkeypatch)
+
+
+@pytest.fixture
+def any_team(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """The same, once on each backend; only the founder has a login."""
+    return gathered(any_almoner, monkeypatch)

@@ -7,7 +7,6 @@ import select
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 import cli.framework.prompts
 from flows.approvals.offline_approval import SignedApproval
-from flows.workspace.workspace import open_workspace, signing_key_path
+from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets, policies, principals
 from models_db.services.catalogue.datasets import LifetimeClaim
@@ -23,81 +22,14 @@ from models_db.services.lifecycle import proposals
 from models_db.services.lifecycle.gates import withdrawal_statement
 from models_db.values.amounts import DELTA_UNIT
 from tasks.accounting.zcdp import lifetime_cap
-from tasks.release.signatures.ed25519 import SigningKey, verify
+from tasks.release.signatures.ed25519 import verify
 from tests.integration.story import Almoner
+from tests.integration.team import Team
 from tests.support import PATIENCE, fetch, snapshot
 
 SPEND = "approve 1 --gate spend --reason 'agreed'"
 SCREEN = "Privacy cost"
 PUBLISH = "approve 1 --gate publish --reason 'names nobody'"
-
-
-@dataclass(frozen=True)
-class Team:
-    """The home of root, who founded the ledger, asks and runs; and homes of others on the same ledger."""
-
-    root: Almoner
-    ledger: str
-    patch: pytest.MonkeyPatch
-
-    def at(self, almoner: Almoner, ledger: bool = True) -> Almoner:
-        """Sit down at somebody's home; without `ledger` at a machine that does not reach it."""
-        self.patch.setenv("ALMONER_HOME", str(almoner.home.root))
-        nowhere = f"sqlite:///{almoner.folder / 'nowhere' / 'almoner.db'}"
-        self.patch.setenv("ALMONER_DATABASE_URL", self.ledger if ledger else nowhere)
-        return almoner
-
-    def home(self, name: str) -> Almoner:
-        """A home with a key and root's policy, and nothing else."""
-        folder = self.root.folder / name
-        made = Almoner(folder)
-        if not made.home.root.exists():
-            folder.mkdir()
-            made.home.create()
-            SigningKey.create(signing_key_path(made.home))
-            made.home.policy.write_text(self.root.home.policy.read_text())
-        return made
-
-    def key(self, name: str) -> SigningKey:
-        return SigningKey.load(signing_key_path(self.home(name).home))
-
-    def enrol(self, name: str, *roles: str) -> Almoner:
-        """Somebody new in the ledger."""
-        self.at(self.root)
-        workspace = open_workspace(self.root.home)
-        with workspace.database.write() as session:
-            principals.enrol(session, workspace.actor, name, self.key(name).public_key)
-            for role in roles:
-                principals.grant(session, workspace.actor, name, role, "a test")
-        return self.home(name)
-
-
-def gathered(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """Separate roles; sue is a steward; anna's request 1 waits at the spend gate."""
-    almoner.brought("a team that approves", lambda: gather(almoner, monkeypatch))
-    made = Team(almoner, almoner.home.database_url, monkeypatch)
-    made.at(almoner)
-    return made
-
-
-def gather(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
-    almoner.roles_apart()
-    made = Team(almoner, almoner.home.database_url, monkeypatch)
-    made.enrol("sue", "steward")
-    made.at(almoner).type(f"dataset ingest clinic {almoner.notes_file()}")
-    made.at(made.enrol("anna", "analyst")).type(f"release request {almoner.request_file()}")
-
-
-@pytest.fixture
-def team(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """A team whose ledger is on SQLite."""
-    return gathered(almoner, monkeypatch)
-
-
-@pytest.fixture
-def any_team(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """A team, once on each backend."""
-    return gathered(any_almoner, monkeypatch)
 
 
 def refused(almoner: Almoner, line: str, error: str, *, piped: str | None = None) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-import yaml
 
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
@@ -23,16 +22,10 @@ from tests.browser.chromium import Tab, running
 from tests.browser.test_dashboard import violations
 from tests.browser.test_report_page import DESK, PHONE
 from tests.integration.story import REQUEST, Almoner
-from tests.integration.test_approving import Team, gathered
+from tests.integration.team import Team, with_tight_bounds
 from tests.support import PATIENCE, fetch, snapshot
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.usefixtures("own_connections")]
-
-
-@pytest.fixture
-def team(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """Sue is a steward; anna's request 1 waits at the spend gate."""
-    return gathered(almoner, monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -201,15 +194,7 @@ def test_an_approval_is_taken_back(steward: Steward, team: Team) -> None:
 
 
 def test_bounds_are_overridden(steward: Steward, team: Team) -> None:
-    root = team.root
-    policy = yaml.safe_load(root.home.policy.read_text())
-    policy["evaluation"] = {"required": {"length": {"texts": {"max": 2}}}}
-    root.home.policy.write_text(yaml.safe_dump(policy))
-    root.type(f"policy adopt {root.home.policy}")
-    anna = team.at(team.home("anna"))
-    anna.home.policy.write_text(root.home.policy.read_text())
-    anna.type(f"release request {root.request_file(epsilon=3.9)}")
-    team.at(root)
+    root = with_tight_bounds(team)
     steward.decide("spend", number=2)
     root.type("run 2")
     for width in (PHONE, DESK):

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pytest
-import yaml
 from starlette.testclient import TestClient
 
 from models_db.services.lifecycle import gates
@@ -15,21 +14,8 @@ from models_db.services.lifecycle.gate_status import find_decidable
 from models_db.values.gates import Gate
 from tests.authenticator import ORIGIN
 from tests.integration.browsing import Browser, registered, signed_in, unchanged
-from tests.integration.story import Almoner
-from tests.integration.test_approving import Team, gathered
+from tests.integration.team import Team, with_tight_bounds
 from tests.support import fetch
-
-
-@pytest.fixture
-def team(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """Sue is a steward; anna's request 1 waits at the spend gate."""
-    return gathered(almoner, monkeypatch)
-
-
-@pytest.fixture
-def any_team(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """The same, once on each backend; only the founder has a login."""
-    return gathered(any_almoner, monkeypatch)
 
 
 def take_back(browser: Browser, gate: str = "spend", reason: str = "a doubt") -> str:
@@ -129,15 +115,7 @@ def test_a_person_takes_back_what_counts_no_more(team: Team) -> None:
 
 
 def test_bounds_are_overridden_in_the_browser_explicitly_or_not_at_all(any_team: Team) -> None:
-    root = any_team.root
-    policy = yaml.safe_load(root.home.policy.read_text())
-    policy["evaluation"] = {"required": {"length": {"texts": {"max": 2}}}}
-    root.home.policy.write_text(yaml.safe_dump(policy))
-    root.type(f"policy adopt {root.home.policy}")
-    anna = any_team.at(any_team.home("anna"))
-    anna.home.policy.write_text(root.home.policy.read_text())
-    anna.type(f"release request {root.request_file(epsilon=3.9)}")
-    any_team.at(root)
+    root = with_tight_bounds(any_team)
     browser = signed_in(any_team)
     browser.decide(number=2)
     root.type("run 2")

@@ -31,22 +31,10 @@ from tasks.release.signatures.webauthn import encode_url
 from tests.authenticator import ORIGIN, Authenticator
 from tests.integration.browsing import Browser, challenge_of, dashboard, owner_key, registered, signed_in, unchanged
 from tests.integration.story import Almoner
-from tests.integration.test_approving import Team, gathered
+from tests.integration.team import Team
 from tests.support import fetch, snapshot
 
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-
-
-@pytest.fixture
-def team(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """Sue is a steward; anna's request 1 waits at the spend gate."""
-    return gathered(almoner, monkeypatch)
-
-
-@pytest.fixture
-def any_team(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """The same, once on each backend; only the founder has a login."""
-    return gathered(any_almoner, monkeypatch)
 
 
 def published(team: Team, browser: Browser) -> Path:

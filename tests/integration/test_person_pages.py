@@ -19,17 +19,11 @@ from models_db.values.canonical_json import encode_canonical
 from tasks.release.signatures.webauthn import encode_url
 from tests.authenticator import ORIGIN, Authenticator
 from tests.integration.browsing import Browser, dashboard, registered, signed_in, unchanged
-from tests.integration.story import REQUEST, Almoner
-from tests.integration.test_approving import Team, gathered
+from tests.integration.story import REQUEST
+from tests.integration.team import Team
 from tests.support import fetch, snapshot
 
 TLS = AccessOptions(decide=True, certificate=Path("c"), key=Path("k"))
-
-
-@pytest.fixture
-def team(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """Sue is a steward; anna's request 1 waits at the spend gate."""
-    return gathered(almoner, monkeypatch)
 
 
 # --- Prices ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from models_db.services.catalogue import datasets, policies, requests
 from models_db.services.lifecycle import proposals
 from tasks.release.wording.card_text import CAP_CHANGES, STANDING
 from tests.integration.story import NOTES, Almoner
-from tests.integration.test_approving import Team
+from tests.integration.team import Team
 from tests.support import fetch, snapshot
 
 SMALL = {"epsilon": 1.0, "delta": 1.0e-7}

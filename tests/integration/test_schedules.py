@@ -19,7 +19,7 @@ from tasks.common.progress import report
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tests.integration.killing import killed
 from tests.integration.story import Almoner
-from tests.integration.test_approving import Team
+from tests.integration.team import Team
 from tests.support import fetch
 
 SMALL = {"epsilon": 1.0, "delta": 1.0e-7, "evaluation": ["length"]}

@@ -254,17 +254,19 @@ def test_ray_on_this_machine_hides_no_gpu_so_that_each_worker_can_use_its_own() 
     assert _in_a_process_of_its_own(SHARED_GPUS) == ["['0,1', '0,1', '0,1']"]
 
 
-TWO_GPUS = """
+PRETENDED_GPUS = """
 import os
+import sys
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 import ray
 from tasks.workers import ray_backend
 from tasks.workers.errors import NoGpus
 from tests import bodies
 
+present, each = map(int, sys.argv[1:])
 real = ray.init
-ray_backend.ray.init = lambda **options: real(**options | {"num_gpus": 2})
-runner = ray_backend.RayRunner(None, 3, gpus=1)
+ray_backend.ray.init = lambda **options: real(**options | {"num_gpus": present})
+runner = ray_backend.RayRunner(None, 3, gpus=each)
 with runner.start([bodies.gpus_seen] * 2) as crew:
     print(sorted(crew.serve(lambda number, what: None)))
 ray_backend.BEGIN_S = 5
@@ -274,43 +276,22 @@ except NoGpus as refused:
     print(refused.exit_code, refused.message)
 runner.close()
 """
-
-
-GROUPS_OF_GPUS = """
-import os
-os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-import ray
-from tasks.workers import ray_backend
-from tasks.workers.errors import NoGpus
-from tests import bodies
-
-real = ray.init
-ray_backend.ray.init = lambda **options: real(**options | {"num_gpus": 4})
-runner = ray_backend.RayRunner(None, 3, gpus=2)
-with runner.start([bodies.gpus_seen] * 2) as crew:
-    print(sorted(crew.serve(lambda number, what: None)))
-ray_backend.BEGIN_S = 5
-try:
-    runner.start([bodies.gpus_seen] * 3)
-except NoGpus as refused:
-    print(refused.message)
-runner.close()
-"""
+"""Two workers with some of the GPUs that Ray believes to be there, and a third for whom there is none."""
 
 
 @pytest.mark.slow
 def test_ray_shows_each_worker_a_group_of_gpus_that_no_other_has() -> None:
-    seen, refusal = _in_a_process_of_its_own(GROUPS_OF_GPUS)
+    seen, refusal = _in_a_process_of_its_own(PRETENDED_GPUS, "4", "2")
     groups = [set(each.split(",")) for each in ast.literal_eval(seen)]
     assert [len(group) for group in groups] == [2, 2]
     assert set.union(*groups) == {"0", "1", "2", "3"}
-    assert refusal == "The ray cluster has fewer than 6 free GPUs, 2 on one machine for each worker."
+    assert refusal == "3 The ray cluster has fewer than 6 free GPUs, 2 on one machine for each worker."
 
 
 @pytest.mark.slow
 def test_ray_shows_each_worker_its_own_gpu_and_waits_for_no_more_than_there_are() -> None:
     """Ray believes that this machine has two; nothing computes on them."""
-    assert _in_a_process_of_its_own(TWO_GPUS) == [
+    assert _in_a_process_of_its_own(PRETENDED_GPUS, "2", "1") == [
         "['0', '1']",
         "3 The ray cluster has fewer than 3 free GPUs, one for each worker.",
     ]
