@@ -200,6 +200,14 @@ def test_a_policy_limits_the_second_claim_of_a_dataset(any_almoner: Almoner) -> 
     assert Decimal(almoner.ask("budget show clinic")["limit_while_secret"]["charged"]) > Decimal(held)
 
 
+def approved_after_a_release(almoner: Almoner) -> int:
+    """Publish a release, ask for another one and approve it; returns its number."""
+    almoner.published(**SMALL)
+    number = request(almoner)
+    almoner.type(f'approve {number} --gate spend --reason "again"')
+    return number
+
+
 def reviewed(almoner: Almoner, number: int) -> str:
     """What a steward reads before the decision, who then breaks it off."""
     told = almoner.type(f"approve {number} --gate spend --reason seen", None, piped="no\n")
@@ -258,9 +266,7 @@ def test_an_attempt_that_is_charged_already_is_not_priced_again(
 ) -> None:
     """A run that failed before anything was armed begins again under its charge, however little the limit leaves."""
     almoner = any_almoner
-    almoner.published(**SMALL)
-    number = request(almoner)
-    almoner.type(f'approve {number} --gate spend --reason "again"')
+    number = approved_after_a_release(almoner)
     with monkeypatch.context() as broken:
         broken.setattr(attempt.RunningAttempt, "hold", fail_before_holding)
         assert almoner.ask(f"run {number}", 1)["error"] == "StillRunning"
@@ -281,9 +287,7 @@ def test_a_leak_found_while_another_release_runs_counts_at_once(
     any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     almoner = any_almoner
-    almoner.published(**SMALL)
-    number = request(almoner)
-    almoner.type(f'approve {number} --gate spend --reason "again"')
+    number = approved_after_a_release(almoner)
     [(rho, remove, *_)] = charged(almoner)
     real, seen = attempt.RunningAttempt.hold, list[int]()
 
@@ -401,9 +405,7 @@ def test_a_release_with_one_figure_has_nothing_to_expose(almoner: Almoner) -> No
 )
 def test_a_record_behind_the_guards_back_is_found(any_almoner: Almoner, change: str) -> None:
     almoner = any_almoner
-    almoner.published(**SMALL)
-    number = request(almoner)
-    almoner.type(f'approve {number} --gate spend --reason "again"')
+    number = approved_after_a_release(almoner)
     almoner.type(f"run {number}")
     almoner.type(f'approve {number} --gate publish --reason "names nobody"')
     expose(almoner)
