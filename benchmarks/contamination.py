@@ -54,12 +54,9 @@ def table(lines: Sequence[Line]) -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- |"
     for line in lines:
         found = Continuations(np.array(line["own"]), np.array(line["others"]))
-        shown = (written([values.mean(), *(bootstrap.of_mean(values) or ())], 2) for values in _columns(found))
+        columns = (found.own, found.others, found.gain)
+        shown = (written([values.mean(), *(bootstrap.of_mean(values) or ())], 2) for values in columns)
         yield f"| {line['texts']} | {len(found.own)} | {' | '.join(shown)} | {found.by_heart} |"
-
-
-def _columns(found: Continuations) -> tuple[Any, ...]:
-    return found.own, found.others, found.gain
 
 
 if __name__ == "__main__":

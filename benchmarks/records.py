@@ -23,10 +23,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
-from benchmarks.common.intervals import interval_of_difference, written
+from benchmarks.common.intervals import difference_of_means, written
 from benchmarks.common.open_bench import KEY, open_bench
 from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
@@ -167,16 +168,12 @@ def content_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in others:
         for name, title in CONTENT.items():
             mine, theirs = ([one[name] for one in each["content"]] for each in (row, control))
-            more = written(interval_of_difference(mine, theirs, lambda a, b: _mean(a) - _mean(b), seed=0), 2)
+            more = written(difference_of_means(mine, theirs, seed=0), 2)
             cell = row["cell"]
             yield (
-                f"| {title} | `{cell['mechanism']}` | {cell['epsilon']} | {len(mine)} | {_mean(mine):.2f}"
-                f" | {_mean(theirs):.2f}, {len(theirs)} | {more} |"
+                f"| {title} | `{cell['mechanism']}` | {cell['epsilon']} | {len(mine)} | {fmean(mine):.2f}"
+                f" | {fmean(theirs):.2f}, {len(theirs)} | {more} |"
             )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -20,6 +21,11 @@ def interval_of_difference(
         difference(source.choices(values, k=len(values)), source.choices(usual, k=len(usual))) for _ in range(rounds)
     )
     return [difference(values, usual), drawn[round(0.025 * rounds)], drawn[round(0.975 * rounds) - 1]]
+
+
+def difference_of_means(values: Sequence[float], usual: Sequence[float], seed: int) -> list[float]:
+    """Return how much larger the mean of one sample is, with its interval."""
+    return interval_of_difference(values, usual, lambda own, other: fmean(own) - fmean(other), seed)
 
 
 def written(values: Sequence[float], digits: int, unit: str = "") -> str:

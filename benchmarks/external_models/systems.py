@@ -40,6 +40,7 @@ from decimal import Decimal
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import numpy as np
@@ -250,7 +251,7 @@ def remember_points() -> None:
 @contextmanager
 def votes_at_random(seed: int) -> Iterator[None]:
     """Let every unit vote for any candidate of its label, each as likely: evolution without what units wrote."""
-    read, generator = voting.BlockVotes.counts, np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
 
     def counts(votes: voting.BlockVotes, candidates: Sequence[Points]) -> list[int]:
         voters = [int((votes.label == label).sum()) for label in range(len(candidates))]
@@ -258,12 +259,8 @@ def votes_at_random(seed: int) -> Iterator[None]:
         drawn = (generator.multinomial(count, own) for count, own in zip(voters, shares, strict=True))
         return [number for own in drawn for number in own.tolist()]
 
-    changed: Any = voting.BlockVotes
-    changed.counts = counts
-    try:
+    with mock.patch.object(voting.BlockVotes, "counts", counts):
         yield
-    finally:
-        changed.counts = read
 
 
 def cells(asked: argparse.Namespace) -> Iterator[Cell]:

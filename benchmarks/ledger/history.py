@@ -18,7 +18,8 @@ from models_db.services.audit.chain import ChainPosition
 from models_db.services.audit.log import LoggedLink
 from models_db.services.lifecycle import ledger
 from models_db.sessions.database import Database
-from models_db.values.amounts import RENYI_ORDERS, Amount
+from models_db.tables.accounts import CURVE_COLUMNS
+from models_db.values.amounts import Amount
 from models_db.values.canonical_json import encode_canonical
 
 PER_REQUEST = 100
@@ -57,7 +58,7 @@ FROM request q, ({
 }) s
 WHERE q.id > :before ORDER BY q.id, s.number
 """
-_CURVE = ", ".join(f"{direction}_{order}" for direction in ("remove", "add") for order in RENYI_ORDERS)
+_CURVE = ", ".join(CURVE_COLUMNS)
 CHARGES = f"""
 INSERT INTO renyi_charge (request_id, attempt, rho, {_CURVE}, at, actor_id)
 SELECT q.id, 1, c.rho, {_CURVE}, :at, 1 FROM request q, renyi_charge c WHERE q.id > :before AND c.id = 1 ORDER BY q.id

@@ -23,7 +23,7 @@ from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
-from benchmarks.common.intervals import interval_of_difference, written
+from benchmarks.common.intervals import difference_of_means, written
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.sampled import DELTA, interval, perplexity, real_texts, store
 from benchmarks.utility.texts import DESCRIPTIONS, SEED
@@ -187,7 +187,7 @@ def free_share(pairs: Sequence[tuple[int, int]]) -> float:
 
 def longer_by(tokens: Sequence[float], usual: Sequence[float]) -> list[float]:
     """How much longer texts are than others on average, and a 95 % interval over texts of both drawn anew."""
-    return interval_of_difference(tokens, usual, lambda own, other: fmean(own) - fmean(other), SEED)
+    return difference_of_means(tokens, usual, SEED)
 
 
 def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -136,7 +136,7 @@ class CudaGraphs:
         if self._smallest is None:
             number = torch.zeros(1, device=self._device)
             self._pool = torch.cuda.graph_pool_handle()
-            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch's own gap
             # torch lets a pool be used again only while a graph has it.
             self._smallest = self._captured(lambda: number.add_(1))
         try:

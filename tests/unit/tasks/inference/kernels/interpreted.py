@@ -20,11 +20,12 @@ def ordered_dot(builder: Any, left: Any, right: Any, sums: Any, precision: Any, 
     return TensorHandle(sums.data + tile, sums.dtype.scalar)
 
 
-def _float32(part: Any, *, rounded: bool) -> np.ndarray[Any, Any]:
+def _float32(part: Any, *, rounded: bool) -> Any:
+    """Return a tile as float32 [rows, columns] of numpy."""
     if part.dtype.scalar == tl.bfloat16:
         return (part.data.astype(np.uint32) << 16).view(np.float32)
     if not rounded:
-        return part.data  # type: ignore[no-any-return]
+        return part.data
     bits = part.data.astype(np.float32).view(np.uint32)
     return ((bits + 0x1000) & np.uint32(0xFFFFE000)).view(np.float32)  # 10 bits behind the point
 

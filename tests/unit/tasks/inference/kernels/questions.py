@@ -4,7 +4,7 @@ A question returns the problems that it found, so that a broken twin can be aske
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import torch
@@ -112,8 +112,8 @@ def attention_problems(
     contents, found = max(counts), []
     query, key, value, mask = shape.numbers(contents, dtype, device)
     sinks = numbers(shape.heads, device=device, seed=9)
-    everything: dict[str, object] = {"scaling": 0.3, "softcap": 2.0, "s_aux": sinks}
-    options: list[dict[str, object]] = [{}, everything]
+    everything: dict[str, Any] = {"scaling": 0.3, "softcap": 2.0, "s_aux": sinks}
+    options: list[dict[str, Any]] = [{}, everything]
     for some in options:
         if not _attends(attention, query, key, value, mask, some):
             found.append(FAR)
@@ -143,10 +143,10 @@ class AttentionShape:
 
     def numbers(self, rows: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Query, key, value and mask, laid out as the engine's: columns of keys innermost, queries head by head."""
-        each = {"dtype": dtype, "device": device}
-        query = numbers(rows, self.queries, self.heads, self.size, **each).transpose(1, 2)  # type: ignore[arg-type]
-        key = numbers(rows, self.groups, self.size, self.columns, seed=4, **each).transpose(2, 3)  # type: ignore[arg-type]
-        value = numbers(rows, self.groups, self.columns, self.size, seed=5, **each)  # type: ignore[arg-type]
+        each: dict[str, Any] = {"dtype": dtype, "device": device}
+        query = numbers(rows, self.queries, self.heads, self.size, **each).transpose(1, 2)
+        key = numbers(rows, self.groups, self.size, self.columns, seed=4, **each).transpose(2, 3)
+        value = numbers(rows, self.groups, self.columns, self.size, seed=5, **each)
         mask = torch.zeros(rows, 1, self.queries, self.columns)
         for row in range(rows):
             mask[row, ..., : row * 7 % (self.columns - 8)] = -torch.inf  # whole blocks of some rows
@@ -154,18 +154,18 @@ class AttentionShape:
 
 
 def _attends(
-    attention: Attention, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: dict[str, object]
+    attention: Attention, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: dict[str, Any]
 ) -> bool:
     """Whether the result is the definition's, computed in float64."""
     result, _ = attention(None, query, key, value, mask, **options)
     rows, heads, queries, size = query.shape
     repeated = [part.double().repeat_interleave(heads // key.shape[1], 1) for part in (key, value)]
-    scores = query.double() @ repeated[0].transpose(2, 3) * float(options.get("scaling", size**-0.5))  # type: ignore[arg-type]
+    scores = query.double() @ repeated[0].transpose(2, 3) * float(options.get("scaling", size**-0.5))
     if cap := options.get("softcap"):
-        scores = torch.tanh(scores / cap) * cap  # type: ignore[operator]
+        scores = torch.tanh(scores / cap) * cap
     scores = scores + mask
     if (sinks := options.get("s_aux")) is not None:
-        beside = sinks.double().view(1, -1, 1, 1).expand(rows, -1, queries, 1)  # type: ignore[attr-defined]
+        beside = sinks.double().view(1, -1, 1, 1).expand(rows, -1, queries, 1)
         weights = torch.cat([scores, beside], -1).softmax(-1)[..., :-1]
     else:
         weights = scores.softmax(-1)

@@ -309,8 +309,9 @@ def test_masks_positions_and_angles_move_once_for_each_pass(sent: list[tuple[tup
 def test_a_pass_leaves_nothing_behind(sent: list[Any]) -> None:
     held: list[Any] = []
     model = mixed("Llama", CPU)
-    for hook in model.decoder._forward_pre_hooks.values():
-        held.append(hook.__self__.moved)  # type: ignore[attr-defined]
+    hooks: dict[int, Any] = model.decoder._forward_pre_hooks
+    for hook in hooks.values():
+        held.append(hook.__self__.moved)
     read(model)
     assert sent
     assert held == [{}]
@@ -330,11 +331,12 @@ class Index:
 def test_indices_of_rows_move_once_for_each_device() -> None:
     model = mixed("Llama", CPU)
     mine, theirs = (KeyValueCache.allocate(model, 2, 48) for _ in range(2))
-    slots, rows = [Index(0, 1) for _ in range(4)], [Index(1, 0) for _ in range(4)]
-    mine.copy_columns(theirs, rows[0], 20)  # type: ignore[arg-type]
-    mine.put(slots[1], 2, theirs, rows[1], slice(0, 20))  # type: ignore[arg-type]
-    mine.take_over(slots[2], theirs, rows[2])  # type: ignore[arg-type]
-    mine.clear(slots[3])  # type: ignore[arg-type]
+    slots: list[Any] = [Index(0, 1) for _ in range(4)]
+    rows: list[Any] = [Index(1, 0) for _ in range(4)]
+    mine.copy_columns(theirs, rows[0], 20)
+    mine.put(slots[1], 2, theirs, rows[1], slice(0, 20))
+    mine.take_over(slots[2], theirs, rows[2])
+    mine.clear(slots[3])
     for index in (*rows[:3], *slots[1:]):
         assert index.sent == [CPU, META]
 
