@@ -171,7 +171,7 @@ class RenyiCharge(Base):
     __table_args__ = (
         UniqueConstraint("request_id", "attempt"),
         CheckConstraint(
-            " AND ".join(f"{column} BETWEEN 0 AND rho" for column in CURVE_COLUMNS),
+            " AND ".join(f"{column} >= 0 AND {column} <= rho" for column in CURVE_COLUMNS),
             name="curve",
         ),
     )
