@@ -36,6 +36,7 @@ from benchmarks.external_models.tables import rows_of_corpus
 from benchmarks.gpu.reports import roofline
 from benchmarks.gpu.reports import tables as gpu_tables
 from benchmarks.in_context import accuracy as in_context
+from benchmarks.ingestion import parts as ingest_parts
 from benchmarks.ingestion import sharded_corpus
 from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, truthfulness
@@ -120,7 +121,10 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "selection": lambda: keyword_selection.table(lines("keyword_selection")),
     },
     "metrics": {"contamination": lambda: contamination.table(lines("contamination"))},
-    "distributed": {"sharded": lambda: sharded_corpus.table(lines("sharded_corpus"))},
+    "distributed": {
+        "sharded": lambda: sharded_corpus.table(lines("sharded_corpus")),
+        "ingest": lambda: ingest_parts.table(lines("ingest_parts")),
+    },
     "orchestration": {"costs": lambda: orchestration.table(lines("orchestration"))},
     "planning": {
         "rehearsed": lambda: rehearsals.table(rehearsed_library()),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session
 
 from flows.governance.principals import parse_period
+from flows.observability import tracing
 from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
@@ -221,6 +222,7 @@ def limit_in_orders(
     return LimitInOrders(format_decimal(epsilon), format_decimal(delta), round_up(str(charged)))
 
 
+@tracing.traced("mark-exposed", live=False)
 def record_exposure(workspace: Workspace, request_id: int, since: str | None, reason: str) -> SecrecyEnd:
     """Record that the assignment of units to the texts of a release got out; returns the end of its second figure.
 
@@ -238,7 +240,8 @@ def record_exposure(workspace: Workspace, request_id: int, since: str | None, re
     if not is_reason(reason):
         raise InvalidExposureReason
     beginning = None if since is None else parse_period(since, None)[0]
-    with workspace.database.write() as session:
+    tracing.set_request(request_id)
+    with tracing.stage("record"), workspace.database.write() as session:
         request = requests.find_request(session, request_id)
         artifact = artifacts.artifact_of(session, request_id)
         if artifact is None:

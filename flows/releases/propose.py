@@ -17,7 +17,7 @@ from flows.governance.policy import (
     require_policy,
     version_for_request,
 )
-from flows.observability.tracing import stage, traced
+from flows.observability.tracing import set_request, stage, traced
 from flows.releases.extend import load_values
 from flows.releases.pricing import price_request
 from flows.workspace.prefect_flow import private_flow
@@ -117,6 +117,19 @@ def propose_release(
     require_accepted(weaknesses_of(priced), accepted=accept_weak_promise)
     with stage("submit"):
         return PricedRequest(priced, with_balance, *submit_request(workspace, priced, standing), viewing=viewing)
+
+
+@traced("withdraw", live=False)
+def withdraw_request(workspace: Workspace, number: int, reason: str) -> None:
+    """Withdraw a request that has not been run.
+
+    Raises:
+        RequestUnknown: the ledger has no such request.
+        WrongState, RuleViolated: it was run, or is somebody else's.
+    """
+    set_request(number)
+    with stage("record"), workspace.database.write() as session:
+        requests.withdraw(session, workspace.actor, number, reason)
 
 
 def price_for_home(workspace: Workspace, request: ReleaseRequest, standing: int | None = None) -> Quote:

@@ -282,9 +282,9 @@ def withdraw_release(
 
     Example: almoner release withdraw 2 --reason "superseded by request 3"
     """
-    workspace = open_workspace(context.home)
-    with workspace.database.write() as session:
-        requests.withdraw(session, workspace.actor, request, reason)
+    from flows.releases.propose import withdraw_request
+
+    withdraw_request(open_workspace(context.home), request, reason)
     return CommandResult({"request": request, "state": "withdrawn"}, [f"Request {request} is withdrawn."])
 
 
