@@ -6,6 +6,7 @@ should be far below 1/n, because a delta of 1/n allows the release of one whole 
 """
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
 from typing import Final
 
 from models_db.errors import UsageError
@@ -84,6 +85,19 @@ def _weaknesses(epsilon: Decimal, delta: Decimal, population: int | None, limit:
             f" probability; for {people} people take at most {format_small(figure(largest))}."
         )
     return tuple(found)
+
+
+def undeclared_population(delta: str) -> str:
+    """Return the sentence for a claim whose population nobody has declared: for how many people its delta is small.
+
+    >>> undeclared_population("1e-7")
+    'No population is declared: delta 1e-7 is small enough for at most 100,000 people (delta at most 1/(100 n)).'
+    """
+    people = int(1 / (PEOPLE_FACTOR * Fraction(delta)))
+    return (
+        f"No population is declared: delta {format_small(delta)} is small enough for at most {people:,} people"
+        f" (delta at most 1/({PEOPLE_FACTOR} n))."
+    )
 
 
 def require_accepted(weaknesses: tuple[str, ...], *, accepted: bool) -> None:
