@@ -7,8 +7,7 @@ from flows.approvals.review import FieldList, ReviewSection, Summary, Table, War
 from models_db.values.canonical_json import Json
 from models_db.values.printable_text import value_text
 from tasks.common.number_format import format_share, format_small
-from tasks.release.claim import guessing_bounds
-from tasks.release.promise_strength import CERTAIN_EPSILON, describe_guesses
+from tasks.release.promise_strength import describe_promise
 
 EXTERNAL_MODEL_NOTE = "External model: sees only DP outputs. An estimate of the requests to it; none is sent yet"
 _PRICE_HIDES = (
@@ -68,11 +67,8 @@ def _judgement(price: Mapping[str, Json], warnings: tuple[str, ...]) -> Iterator
     yield _cost_sentence(price)
     if (epsilon := price.get("epsilon")) is not None and Decimal(str(price["rho"])):
         delta = str(price["delta"])
-        _, right = guessing_bounds(min(Decimal(str(epsilon)), CERTAIN_EPSILON), Decimal(delta))
-        yield (
-            f"Epsilon {epsilon} at delta {format_small(delta)}: a guess whether a unit ({price['unit']}) is in the data"
-            f" is right {describe_guesses(right)}; a coin toss in 50 %."
-        )
+        meaning = describe_promise(str(epsilon), delta, str(price["unit"]))
+        yield f"Epsilon {epsilon} at delta {format_small(delta)}: {meaning}."
     if (influence := price.get("influence")) is not None and influence not in warnings:
         yield str(influence)
 

@@ -57,6 +57,16 @@ def describe_replace_one(other: ReplaceOne, *, exact: bool = False) -> str:
     return f"epsilon {round_up(other.epsilon)} at delta {format_small(figure(_TWO_DIGITS_UP.plus(delta)))}"
 
 
+def describe_promise(epsilon: str, delta: str, unit: str) -> str:
+    """Return what a claim means for whoever guesses whether a unit is in the data.
+
+    >>> describe_promise("4", "1e-7", "patient_id")
+    'a guess whether a unit (patient_id) is in the data is right in at most 98.21 % of cases; a coin toss in 50 %'
+    """
+    _, right = guessing_bounds(min(Decimal(epsilon), CERTAIN_EPSILON), Decimal(delta))
+    return f"a guess whether a unit ({unit}) is in the data is right {describe_guesses(right)}; a coin toss in 50 %"
+
+
 def lifetime_weaknesses(epsilon: str, delta: str, population: int | None) -> tuple[str, ...]:
     """Return a warning for each weakness of a lifetime claim; empty where there is none."""
     return _weaknesses(Decimal(epsilon), Decimal(delta), population, WEAK_LIFETIME_EPSILON)

@@ -16,9 +16,11 @@ from flows.approvals.review import FieldList, Samples, Summary, Table, Warnings
 
 EVIL = "<script>alert(1)</script>\u202e\x1b[31m\"'&<img src=//x onerror=y>"
 PRICE: dict[str, Any] = {
-    "dataset": "shop", "mechanism": EVIL, "rho": "0.5", "epsilon": "4", "delta": "0.1", "unit": EVIL, "expected_seconds": 75,
-    "facts": {"clip norm C": "16"}, "prompt": {"description": EVIL}, "public_metadata": {"language": ["en", EVIL]},
-    "budget": {"rho_cap": "2", "affordable": False}, "warnings": [EVIL], "choices": {"samples": {"value": 3, "reason": EVIL}},
+    "dataset": "shop", "mechanism": EVIL, "rho": "0.5", "epsilon": "4", "delta": "0.1", "unit": EVIL,
+    "expected_seconds": 75, "facts": {"clip norm C": "16"}, "prompt": {"description": EVIL},
+    "public_metadata": {"language": ["en", EVIL]},
+    "budget": {"rho_cap": "2", "affordable": False}, "warnings": [EVIL],
+    "choices": {"samples": {"value": 3, "reason": EVIL}},
     "groups": {EVIL: EVIL},
 }  # fmt: skip
 SECTIONS = (
