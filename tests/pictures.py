@@ -168,7 +168,7 @@ def make(folder: Path) -> None:
             if line.startswith(command):
                 terminal(PICTURES / name, line, output)
     explorer = insights(folder)
-    report = next((folder / "home").rglob("*.html"))
+    report = folder / "home" / "reports" / "1-steward.html"
     with running() as tab:
         shown(tab, report, PICTURES / "report.png", 850)
         shown(tab, explorer, PICTURES / "explorer.png", 800)
