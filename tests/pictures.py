@@ -170,7 +170,7 @@ def make(folder: Path) -> None:
     explorer = insights(folder)
     report = folder / "home" / "reports" / "1-steward.html"
     with running() as tab:
-        shown(tab, report, PICTURES / "report.png", 850)
+        shown(tab, report, PICTURES / "report.png", 800)
         shown(tab, explorer, PICTURES / "explorer.png", 800)
         with dashboard(folder) as address:
             shown(tab, f"{address}/", PICTURES / "dashboard.png", 560)
