@@ -19,19 +19,21 @@ from tasks.common.number_format import format_share, format_small
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
 from tasks.planning.gaussian_claim import by_gaussian_noise
 from tasks.planning.secret_assignment import while_secret
-from tasks.pricing.influence import LEAST_REFERENCES, influence_of_request
+from tasks.pricing.influence import influence_of_request, setting_warnings
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
-from tasks.release.promise_strength import describe_guesses, describe_replace_one, release_weaknesses
+from tasks.release.promise_strength import (
+    describe_guesses,
+    describe_replace_one,
+    release_weaknesses,
+    undeclared_population,
+)
 from tasks.release.record import Person, ReleaseRecord
 from tasks.release.wording.label_text import rule_section
 from tasks.release.wording.selection_text import selection_sentence
 from tasks.values.metric_result import MetricResult
-from tasks.values.plan import WARNING
 
 NEARLY_SPENT = Decimal("0.8")
-SMALL_INFLUENCE = ("weakly", "hardly", "noise")
-"""Levels of influence (`tasks.pricing.influence`) at which a release is hardly worth its cost."""
 CHOSEN_TITLE = "Chosen by almoner: the author left these out"
 DETAIL_FACTS = (
     "batches per block",
@@ -121,7 +123,9 @@ def _warning_section(doubts: Iterable[str]) -> Iterator[Warnings]:
 def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
     if inputs.claim is not None:
         yield from release_weaknesses(inputs.claim.epsilon, inputs.claim.delta, inputs.approved_request.population)
-    yield from _setting_warnings(inputs)
+        if inputs.approved_request.population is None and inputs.loss != Amount():
+            yield undeclared_population(inputs.claim.delta)
+    yield from setting_warnings(inputs.request)
     yield from _viewer_warnings(inputs, viewer)
     if any(one.decision == "reject" and one.counts for one in inputs.given):
         yield "A steward has rejected it."
@@ -136,17 +140,6 @@ def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterato
         yield inputs.views.sentence
     yield from inputs.notices
     yield from _plan_warnings(inputs)
-
-
-def _setting_warnings(inputs: RequestReviewInput) -> Iterator[str]:
-    facts = inputs.approved_request.plan.facts
-    references, influence = facts.get("references B"), influence_of_request(inputs.request)
-    if references is not None and Decimal(references) < LEAST_REFERENCES:
-        yield f"References B = {references}: each text learns from about so many units, and says little of the corpus."
-    if influence is not None and influence.level.name in SMALL_INFLUENCE:
-        yield influence.sentence
-    if WARNING in facts:
-        yield facts[WARNING]
 
 
 def _viewer_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from flows.approvals.review_sections import NEARLY_SPENT
 from flows.dashboard.balances import BalanceFigures, figures_of
+from flows.dashboard.queue_page import queue_page
 from flows.dashboard.request_list import cohorts_in, request_cost, request_reading
 from flows.dashboard.viewer import View
 from flows.datasets.inventory import load_budgets
@@ -79,11 +80,20 @@ class DatasetLine:
 
 @dataclass(frozen=True)
 class Overview:
-    """One page of datasets by name; `next_after` asks for the following ones."""
+    """One page of datasets by name.
+
+    Attributes:
+        next_after: the name after which the next page begins; None on the last one.
+        yours: the number of requests and proposals on the first page of the queue that the viewer may decide on; 0 on
+            later pages.
+        searchable: whether there are several datasets to search.
+    """
 
     datasets: tuple[DatasetLine, ...]
     next_after: str | None
     having: str
+    yours: int
+    searchable: bool
 
 
 @dataclass(frozen=True)
@@ -109,7 +119,19 @@ def overview_page(view: View, after: str | None = None, having: str = "") -> Ove
     shown = rows[:DATASETS_PER_PAGE]
     facts = _ledger_facts(view, shown)
     lines = tuple(_dataset_line(dataset, facts, figures=view.figures) for dataset in shown)
-    return Overview(lines, shown[-1].name if len(rows) > DATASETS_PER_PAGE else None, having)
+    first = after is None and not having
+    return Overview(
+        lines,
+        next_after=shown[-1].name if len(rows) > DATASETS_PER_PAGE else None,
+        having=having,
+        yours=_count_yours(view) if first else 0,
+        searchable=not first or len(rows) > 1,
+    )
+
+
+def _count_yours(view: View) -> int:
+    queue = queue_page(view)
+    return sum(item.approvals.yours for item in (*queue.requests, *queue.proposals))
 
 
 def _ledger_facts(view: View, datasets: Sequence[Dataset]) -> _LedgerFacts:

@@ -36,7 +36,11 @@ Scope = Annotated[str | None, typer.Option(help="Envelope to draw on. Default: t
 
 
 @command(app, "show")
-def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
+def show_budget(
+    context: CommandContext,
+    name: DatasetName,
+    details: Annotated[bool, typer.Option("--details", help="Show all figures, in rho too.")] = False,
+) -> CommandResult:
     """Show a dataset's lifetime budget: its limits, its changes, and the requests that spent it.
 
     Example: almoner budget show clinic
@@ -60,11 +64,12 @@ def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
         {**summary.facts, **more},
         [
             summary.sentence,
-            fact_list(summary.facts),
+            *([fact_list(summary.facts)] if details else []),
             *summary.second_claim,
             *warned,
             *_narrowing_table(budget),
             _spent_table(summary),
+            *([] if details else ["`--details` lists all figures."]),
         ],
     )
 

@@ -156,7 +156,7 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
         "## How it was made",
         f"{insight_text.ABOUT if record.kind == ReleaseKind.INSIGHTS else _ASKED}\n\n{block(record.prompt)}",
         *_wording(record),
-        table(("mechanism", "times in a row", "rho in all", "parameters"), events),
+        table(("mechanism", "invocations", "rho in all", "parameters"), events),
         "Public parameters, approved with the request before private text was read:",
         table(("parameter", "value"), _rows(record.facts)),
         *_choices(record),
