@@ -20,7 +20,6 @@ from typing import Any
 from benchmarks import (
     clustering,
     contamination,
-    facts,
     foreign_references,
     label_rule,
     orchestration,
@@ -40,6 +39,7 @@ from benchmarks.ingestion import sharded_corpus
 from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, truthfulness
 from benchmarks.insights import tables as insights_tables
+from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import tables as keyphrase_tables
 from benchmarks.keywords import selection as keyword_selection
 from benchmarks.summaries import controls as summaries_controls
