@@ -126,7 +126,7 @@ def released(
     words = public_labels(task)
     system = SYSTEMS[mechanism]
     drawn = {"sampler": "opendp"} if mechanism == "invisible_ink" else {}
-    parameters = system.parameters.model_validate(wanted_parameters(sizes) | drawn | {"labels": tuple(words)})
+    parameters = system.parameters.model_validate(_parameters(sizes) | drawn | {"labels": tuple(words)})
     plan = system.plan(PlanInputs(release_amount(Decimal(epsilon), DELTA), parameters, 1, units, governed=True))
     prompt = PromptSpec.of(Prompt(description=DESCRIPTIONS[task.name]), tuple(words))
     made = system.generate(plan, parameters, open_bench(engine, corpus, prompt))
@@ -140,14 +140,14 @@ def public_only(engine: Engine, task: Task, corpus: Corpus, sizes: Sizes) -> lis
     each = -(-sizes.samples // len(words))
     system, found = SYSTEMS[PUBLIC_ONLY], []
     for word, label in words.items():
-        parameters = system.parameters.model_validate(wanted_parameters(sizes) | {"samples": each})
+        parameters = system.parameters.model_validate(_parameters(sizes) | {"samples": each})
         plan = system.plan(PlanInputs(None, parameters, 1, None, governed=True))
         prompt = PromptSpec.of(Prompt(description=f"{DESCRIPTIONS[task.name]}\n\nCategory: {word}"))
         found += _usable(task, system.generate(plan, parameters, open_bench(engine, corpus, prompt)), [label] * each)
     return found
 
 
-def wanted_parameters(sizes: Sizes) -> dict[str, Any]:
+def _parameters(sizes: Sizes) -> dict[str, Any]:
     return {
         "samples": sizes.samples,
         "references": sizes.references,

@@ -12,7 +12,7 @@ TEXTS texts of at most TOKENS tokens, each from REFERENCES units, at its whole e
                               Private facts have a release of their own, whose 20 labels are the private creatures:
                               each batch of it has one unit
 
-Controls: `public_only`, which reads no unit but is told the label: what a model guesses; and `non_private`, one whole
+Both are made at each of TEMPERATURES. Controls: `public_only`, which reads no unit but is told the label: what a model guesses; and `non_private`, one whole
 unit in each prompt: what the model can copy. A release is kept with its texts, and one that is there is not made again.
 """
 
@@ -33,7 +33,6 @@ from benchmarks.invented_facts.worlds import (
     DELTA,
     NO_DATA,
     NO_NOISE,
-    TRIALS,
     Fact,
     World,
     answer,
@@ -56,6 +55,7 @@ from tasks.values.plan import PlanInputs
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "facts_texts.jsonl"
 TEXTS, TOKENS, REFERENCES, REFERENCE_TOKENS = 20, 24, 7, 48
+TEMPERATURES = ("0.3", "1")
 DESCRIPTION = (
     "Notes in which people write about animals, two or three short sentences: what an animal eats, where it lives, or"
     " which colour it has."
@@ -77,23 +77,31 @@ class Cell:
     texts: str
     facts: str
     epsilon: str
+    temperature: str
 
     @property
     def shown(self) -> str:
         """The system as the table has it."""
-        return f"{self.system}, {self.texts}"
+        return f"{self.system} {self.texts}, temperature {self.temperature}"
 
 
-CELLS: Sequence[tuple[str, str, str, str]] = (
-    ("public_only", ANY, "shared", NO_DATA),
-    ("non_private", ANY, "shared", NO_NOISE),
-    ("invisible_ink", ANY, "shared", "100"),
+def cells(trials: int) -> Iterator[Cell]:
+    """Yield the releases world by world; at temperature 1 those of the first world alone."""
+    for trial in range(trials):
+        for temperature in TEMPERATURES if trial == 0 else TEMPERATURES[:1]:
+            for system, texts, facts, epsilon in RELEASES:
+                yield Cell(trial, system, texts, facts, epsilon, temperature)
+
+
+RELEASES: Sequence[tuple[str, str, str, str]] = (
     ("public_only", EACH, "shared", NO_DATA),
     ("non_private", EACH, "shared", NO_NOISE),
     ("non_private", EACH, "private", NO_NOISE),
     *(("invisible_ink", EACH, "shared", epsilon) for epsilon in ("100", "10", "4", "1")),
     *(("invisible_ink", EACH, "private", epsilon) for epsilon in ("100", "10")),
     ("private_icl", EACH, "shared", "100"),
+    ("non_private", ANY, "shared", NO_NOISE),
+    ("invisible_ink", ANY, "shared", "100"),
 )
 """System, texts, facts and epsilon of the releases of a world."""
 
@@ -101,7 +109,7 @@ CELLS: Sequence[tuple[str, str, str, str]] = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--trials", type=int, default=1, help="worlds")
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))
@@ -115,7 +123,7 @@ def main() -> None:
 def measure(arguments: argparse.Namespace) -> None:
     """Append the lines of every release that is missing."""
     engine = Engine(load(arguments.model, arguments.device, arguments.precision))
-    for cell in (Cell(trial, *rest) for trial in range(arguments.trials) for rest in CELLS):
+    for cell in cells(arguments.trials):
         there = {
             (line["trial"], line["system"], line["release"], line["epsilon"]) for line in json_lines(arguments.out)
         }
@@ -163,7 +171,7 @@ def release(engine: Engine, cell: Cell, precision: str) -> list[str]:
         "references": REFERENCES,
         "max_new_tokens": TOKENS,
         "max_reference_tokens": REFERENCE_TOKENS,
-        "temperature": "1",
+        "temperature": cell.temperature,
         "top_k": 100,
         "precision": precision,
         **({"labels": labels} if labels else {}),

@@ -105,7 +105,7 @@ def measure(arguments: argparse.Namespace) -> list[Measured]:
 
 
 def table(results: Sequence[Measured]) -> Iterator[str]:
-    """Yield a row for each system: KL to the private mean, and the loss of real tokens less public only's, by epsilon."""
+    """Yield rows by epsilon: KL to the private mean, and the loss of real tokens less public only's."""
     names = {DATA: "KL"}
     yield from next_tokens.systems_table(results, "kl", USUAL_CANDIDATES, SYSTEMS, names)
     rows = list(
