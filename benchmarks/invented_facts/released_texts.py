@@ -12,8 +12,9 @@ TEXTS texts of at most TOKENS tokens, each from REFERENCES units, at its whole e
                               Private facts have a release of their own, whose 20 labels are the private creatures:
                               each batch of it has one unit
 
-Both are made at each of TEMPERATURES. Controls: `public_only`, which reads no unit but is told the label: what a model guesses; and `non_private`, one whole
-unit in each prompt: what the model can copy. A release is kept with its texts, and one that is there is not made again.
+Both are made at each of TEMPERATURES. Controls: `public_only`, which reads no unit but is told the label: what a model
+guesses; and `non_private`, one whole unit in each prompt: what the model can copy. A release is kept with its texts,
+and one that is there is not made again.
 """
 
 import argparse
@@ -180,7 +181,9 @@ def release(engine: Engine, cell: Cell, precision: str) -> list[str]:
     amount = release_amount(Decimal(cell.epsilon), Decimal(DELTA)) if system.charges else None
     with tempfile.TemporaryDirectory() as folder:
         corpus = store(world, labels, Path(folder))
-        plan = system.plan(PlanInputs(amount, parameters, 1, len(world.texts), governed=system.charges))
+        # As many units as make one batch of each label: a private creature's one unit is then always read.
+        units = TEXTS * REFERENCES if cell.facts == "private" else len(world.texts)
+        plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=system.charges))
         bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTION), labels))
         bench = replace(bench, split=BatchSplit(KEY, f"{cell.shown} {cell.epsilon}"))
         return [text.text for text in system.generate(plan, parameters, bench).texts]

@@ -307,7 +307,7 @@ def test_a_request_by_a_rule_is_rehearsed_on_data_without_labels(
 
 
 def test_a_label_with_fewer_people_than_texts_is_named(home: Almoner) -> None:
-    """A reference without privacy reads one document for each text; where a label has too few there is no classifier."""
+    """Without privacy each text is of one document; where a label has too few there is no classifier."""
     rule = {"answers": [{"name": "rare", "keywords": ["kel"]}], "default": "rest"}
     assert sum("kel" in one["text"].split() for one in TWIN) == 1
     parameters = ASKED["parameters"] | {"label_rule": rule}
