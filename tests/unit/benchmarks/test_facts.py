@@ -86,11 +86,11 @@ def test_a_sentence_of_a_text_is_a_piece(texts):
 
 def test_texts_are_asked_about_what_they_could_say(facts, texts):
     world = facts.World.of(0)
-    mixed = texts.Cell(0, "invisible_ink", texts.ANY, "shared", "10")
+    mixed = texts.Cell(0, "invisible_ink", texts.ANY, "shared", "10", "1")
     lines = {line["facts"]: line for line in texts.scored(mixed, [fact.told(0) for fact in world.shared])}
     assert {name: line["right"] for name, line in lines.items()} == {"shared": 20, "private": 0, "other world": 0}
     assert len(lines["shared"]["texts"]) == 20
-    private = texts.Cell(0, "invisible_ink", texts.EACH, "private", "10")
+    private = texts.Cell(0, "invisible_ink", texts.EACH, "private", "10", "1")
     (line,) = texts.scored(private, [world.private[0].told(1), "nothing"])
     assert (line["facts"], line["release"], line["answered"], line["right"]) == ("private", "private", 1, 1)
 
