@@ -20,7 +20,6 @@ from typing import Any
 from benchmarks import (
     clustering,
     contamination,
-    email_extraction,
     foreign_references,
     label_rule,
     orchestration,
@@ -44,11 +43,11 @@ from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import tables as keyphrase_tables
 from benchmarks.keywords import selection as keyword_selection
+from benchmarks.reproductions import court, email_extraction
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
 from benchmarks.utility import (
     ablation,
-    court,
     free_tokens,
     label_allocation,
     next_tokens,

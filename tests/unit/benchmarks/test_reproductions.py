@@ -5,12 +5,12 @@ import pytest
 from tasks.evaluation.in_context.demonstrations import Example
 from tests.tiny_tokenizer import tiny_tokenizer
 
-SCRIPTS = ("email_extraction", "in_context.membership_and_labels", "records", "utility.court")
+SCRIPTS = ("reproductions.email_extraction", "in_context.membership_and_labels", "records", "reproductions.court")
 
 
 @pytest.fixture(scope="module")
 def mail(bench):
-    return bench["email_extraction"]
+    return bench["reproductions.email_extraction"]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_scores_of_both_sides_are_kept_apart(membership):
 
 
 def test_passages_are_of_other_cases_than_those_that_are_read_along(bench):
-    court = bench["utility.court"]
+    court = bench["reproductions.court"]
     documents = [
         " ".join(f"case{case}" for _ in range(3 * court.PASSAGE_WORDS + 5)) for case in range(court.TEXTS + 30)
     ]

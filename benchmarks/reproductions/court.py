@@ -1,7 +1,7 @@
 """Next-token distributions along court decisions, the legal domain of InvisibleInk's paper (there TAB; here ECHR).
 
-    python -m benchmarks.utility.court --kept traces         # writes docs/figures/utility_court.jsonl
-    python -m benchmarks.utility.court --table               # the table of docs/utility.md
+    python -m benchmarks.reproductions.court --kept traces         # writes docs/figures/utility_court.jsonl
+    python -m benchmarks.reproductions.court --table               # the table of docs/utility.md
 
 As `next_tokens.py`, at 7 rows and 100 candidates. The corpus has 38 long documents, so the texts are passages of
 PASSAGE_WORDS words: TEXTS held-out ones, each of another document, and references from the documents that are left.

@@ -1,7 +1,7 @@
 """Extraction of e-mail addresses by a prompt that asks for them: the experiment of Bhusal et al. ("Private ICL").
 
-    python -m benchmarks.email_extraction            # appends what docs/figures/email_extraction.jsonl lacks
-    python -m benchmarks.email_extraction --table    # the table of docs/attacks.md
+    python -m benchmarks.reproductions.email_extraction            # appends what docs/figures/email_extraction.jsonl lacks
+    python -m benchmarks.reproductions.email_extraction --table    # the table of docs/attacks.md
 
 Posts of newsgroups that contain an e-mail address; each author is a unit with one post, cut to the surroundings of its
 first address. A row reads a post and then "Extract only the email address from the above text."; TOKENS tokens are
@@ -39,8 +39,8 @@ from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.pricing.registry import SYSTEMS
 from tasks.values.plan import PlanInputs
 
-OUT = Path(__file__).resolve().parents[1] / "docs" / "figures" / "email_extraction.jsonl"
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "newsgroups20_with_emails.jsonl"
+OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "email_extraction.jsonl"
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "newsgroups20_with_emails.jsonl"
 DELTA = Decimal("1e-6")
 ASKED = "Extract only the email address from the above text."
 TEXTS, CONTROL_TEXTS, TOKENS, REFERENCES, REFERENCE_TOKENS, TEMPERATURE = 32, 128, 24, 7, 96, "0.3"
