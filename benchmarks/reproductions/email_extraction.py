@@ -1,6 +1,6 @@
 """Extraction of e-mail addresses by a prompt that asks for them: the experiment of Bhusal et al. ("Private ICL").
 
-    python -m benchmarks.reproductions.email_extraction            # appends what docs/figures/email_extraction.jsonl lacks
+    python -m benchmarks.reproductions.email_extraction    # appends what docs/figures/email_extraction.jsonl lacks
     python -m benchmarks.reproductions.email_extraction --table    # the table of docs/attacks.md
 
 Posts of newsgroups that contain an e-mail address; each author is a unit with one post, cut to the surroundings of its
