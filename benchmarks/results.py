@@ -20,7 +20,6 @@ from typing import Any
 from benchmarks import (
     clustering,
     contamination,
-    facts,
     foreign_references,
     label_rule,
     orchestration,
@@ -36,13 +35,16 @@ from benchmarks.external_models.tables import rows_of_corpus
 from benchmarks.gpu.reports import roofline
 from benchmarks.gpu.reports import tables as gpu_tables
 from benchmarks.in_context import accuracy as in_context
+from benchmarks.in_context import membership_and_labels
 from benchmarks.ingestion import parts as ingest_parts
 from benchmarks.ingestion import sharded_corpus
 from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, truthfulness
 from benchmarks.insights import tables as insights_tables
+from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import tables as keyphrase_tables
 from benchmarks.keywords import selection as keyword_selection
+from benchmarks.reproductions import court, email_extraction
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
 from benchmarks.utility import (
@@ -94,6 +96,10 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     "api-results": {
         name: partial(rows_of_corpus, lines("api"), name) for name in ("agnews", "dbpedia14", "mts_dialog")
     },
+    "attacks": {
+        "emails": lambda: email_extraction.table(lines("email_extraction")),
+        "labels": lambda: membership_and_labels.table(lines("membership_and_labels")),
+    },
     "clustering": {
         "units-64": _clusters("units", 64),
         "units-23": _clusters("units", 23),
@@ -130,7 +136,10 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "rehearsed": lambda: rehearsals.table(rehearsed_library()),
         "vectors": lambda: rehearsals.table(lines("rehearsed_vectors")),
     },
-    "records": {"content": lambda: records.content_table(lines("records_content"))},
+    "records": {
+        "content": lambda: records.content_table(lines("records_content")),
+        "systems": lambda: records.table(lines("records_systems")),
+    },
     "steering-vectors": {"releases": lambda: steering.table(lines("steering"))},
     "summaries": {
         "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),
@@ -143,6 +152,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "compute": lambda: next_tokens.compute_table(measured("utility")),
         "rows-saved": lambda: next_tokens.savings_table(measured("utility")),
         "another-corpus": lambda: foreign_references.table(measured("utility"), measured("foreign_references")),
+        "court": lambda: court.table(measured("utility_court")),
         "free-tokens": lambda: free_tokens.table(lines("free_tokens")),
         "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),
@@ -154,6 +164,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "units-a-row": lambda: units_per_row.table(lines("units_per_row")),
         "outlines": lambda: outlines.table(lines("outlines")),
         "facts": lambda: facts.table(lines("facts")),
+        "facts-texts": lambda: facts.table(lines("facts_texts")),
     },
 }
 """Tables that are worked out from data, by page; those of `figures/transcribed` come beside them."""
