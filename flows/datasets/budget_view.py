@@ -6,11 +6,12 @@ those that concern it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import claims_of
-from flows.governance.exposure import ended_figures
+from flows.governance.exposure import ended_figures, orders_budget
 from flows.governance.policy import require_visible_balances
 from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
@@ -30,6 +31,9 @@ from models_db.values.secrecy_end import SecrecyEnd
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.planning.block_selection import Reading, format_ranges
+
+if TYPE_CHECKING:
+    from tasks.accounting.renyi_account import OrdersBudget
 
 LONGEST_NAME = 100
 
@@ -89,6 +93,8 @@ class BudgetView(BudgetFacts):
         viewing: the first day on which unprotected figures of the account were seen, and by whom; None if never.
         secrecy_ends: the releases of the account that claimed a smaller epsilon while their assignment was secret, and
             no longer do, each with when and why.
+        orders: the account in Rényi orders, if the policy in force limits it.
+        read: the blocks that the releases read, by number.
     """
 
     sharing: tuple[str, ...]
@@ -99,10 +105,21 @@ class BudgetView(BudgetFacts):
     cohorts: tuple[CohortLine, ...] = ()
     viewing: ViewingRecord | None = None
     secrecy_ends: tuple[tuple[int, SecrecyEnd], ...] = ()
+    orders: "OrdersBudget | None" = None
+    read: tuple[int, ...] = ()
 
     def of_cohort(self, line: CohortLine) -> "BudgetView":
         """Return the budget of releases that read only one cohort."""
-        return replace(self, balance=line.balance)
+        return replace(self, balance=line.balance, read=tuple(Reading(self.blocks).of(line.number)))
+
+    def rho_admitted(self, left: Amount) -> int:
+        """Return the most rho that releases of any plan may have together: out of `left`, and within limits in orders.
+
+        In units of 1e-12.
+        """
+        if self.orders is None:
+            return left.rho
+        return min(left.rho, self.orders.room(self.orders.strictest(self.read), self.read))
 
     def left(self, scope: str | None) -> Amount:
         """Return the remaining amount in an open envelope, or for requests without one.
@@ -134,9 +151,8 @@ def load_budget(workspace: Workspace, name: str, read: str | Sequence[int] | Non
 def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[int] | None = None) -> BudgetView:
     """Return the budget as `load_budget` does, in an open session; the caller checks that the figures may be shown."""
     root, each = dataset.account_id, datasets.find_partition(session, dataset).blocks
-    blocks = (
-        None if read is None else Reading(each, cohorts.resolve_cohorts(session, dataset, read), several=True).blocks
-    )
+    reading = Reading(each, cohorts.resolve_cohorts(session, dataset, read), several=True)
+    blocks = None if read is None else reading.blocks
     claims = claims_of(session, dataset)
     return BudgetView(
         claim=claims[-1],
@@ -149,6 +165,8 @@ def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[i
         cohorts=_cohort_lines(session, dataset),
         viewing=internal_views.find_viewing(session, root),
         secrecy_ends=ended_figures(session, root),
+        orders=orders_budget(session, root),
+        read=reading.chosen,
     )
 
 

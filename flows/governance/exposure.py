@@ -3,7 +3,7 @@
 The libraries of the arithmetic are loaded only for an account with a release that states such a figure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -20,7 +20,7 @@ from models_db.services.catalogue import assignment_exposures, policies, request
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, renyi_account
 from models_db.services.lifecycle.gate_status import artifacts_by_request
-from models_db.services.queries import history
+from models_db.services.queries import history, lists
 from models_db.tables import Account, Request
 from models_db.values.amounts import RHO_UNIT
 from models_db.values.arguments import LONGEST_REASON, is_reason
@@ -184,40 +184,43 @@ class LimitInOrders:
         return {"epsilon": self.epsilon, "delta": self.delta, "charged": self.charged}
 
 
-def orders_budget(session: Session, account_id: int, sharing: Iterable[str]) -> "OrdersBudget | None":
+def orders_budget(session: Session, account_id: int) -> "OrdersBudget | None":
     """Return the limits on an account in orders that the policy in force sets, and its charges; None without a limit.
 
-    Args:
-        sharing: names of the datasets of the account.
+    Each dataset of the account has a limit of its own, and all of them hold.
     """
+    return orders_budgets(session, [account_id]).get(account_id)
+
+
+def orders_budgets(session: Session, accounts: Iterable[int]) -> "dict[int, OrdersBudget]":
+    """Return `orders_budget` of the accounts that have a limit; one statement if the policy in force sets none."""
     version = policies.policy_in_force(session)
-    if version is None:
-        return None
-    policy = read_policy_version(session, version)
-    limits = [limit for name in sharing if (limit := policy.rules_for(name).lifetime_while_secret) is not None]
-    if not limits:
-        return None
+    policy = None if version is None else read_policy_version(session, version)
+    if policy is None:
+        return {}
+    own = [rules.lifetime_while_secret for rules in policy.datasets.values()]
+    if not any((policy.lifetime_while_secret, *own)):
+        return {}
     from tasks.accounting.renyi_account import OrdersBudget
 
-    claims = tuple(sorted({(limit.epsilon, limit.delta) for limit in limits}))
-    return OrdersBudget(claims, renyi_account.sums_of_blocks(session, account_id))
+    budgets = {}
+    for account_id in accounts:
+        sharing = lists.datasets_on_account(session, account_id)
+        limits = [limit for name in sharing if (limit := policy.rules_for(name).lifetime_while_secret) is not None]
+        if limits:
+            claims = tuple(sorted({(limit.epsilon, limit.delta) for limit in limits}))
+            budgets[account_id] = OrdersBudget(claims, renyi_account.sums_of_blocks(session, account_id))
+    return budgets
 
 
-def limit_in_orders(
-    session: Session, account_id: int, sharing: Iterable[str], blocks: Iterable[int]
-) -> LimitInOrders | None:
-    """Return what blocks of an account are charged in orders, of what the policy in force allows; None without a limit.
+def limit_in_orders(budget: "OrdersBudget", blocks: Collection[int]) -> LimitInOrders:
+    """Return what blocks of an account are charged in orders, of what the policy in force allows.
 
     Args:
-        sharing: names of the datasets of the account.
         blocks: which of its blocks; the fullest counts.
     """
-    budget = orders_budget(session, account_id, sharing)
-    if budget is None:
-        return None
-    among = tuple(blocks)
-    epsilon, delta = budget.strictest(among)
-    charged = budget.epsilon(delta, among)
+    epsilon, delta = budget.strictest(blocks)
+    charged = budget.epsilon(delta, blocks)
     return LimitInOrders(format_decimal(epsilon), format_decimal(delta), round_up(str(charged)))
 
 

@@ -256,6 +256,40 @@ def test_what_would_pass_the_limit_is_refused_when_it_is_priced(any_almoner: Alm
     assert planned["error"] == "LimitInOrdersExceeded"
 
 
+def test_forecasts_mind_both_accounts(any_almoner: Almoner) -> None:
+    """What is said to fit is what fits: releases whose plan is unknown count with their rho at every order."""
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    standing = f"standing propose {almoner.request_file(**SMALL)} --runs 50 --until 2099-01-01 --reason r --dry-run"
+
+    def said() -> dict[str, Any]:
+        forecast = {row["epsilon"]: row["releases_left"] for row in almoner.ask("budget forecast clinic --delta 1e-7")}
+        simulated = almoner.ask("budget simulate clinic --epsilon 1 --delta 1e-7 --releases 40")
+        return {
+            "forecast": forecast["1"],
+            "simulate": simulated["affordable"],
+            "sentence": plain(almoner.type("budget show clinic").out),
+            "standing": almoner.ask(standing)["runs_that_fit_now"],
+            "overview": page(almoner, "/"),
+        }
+
+    free = said()
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % 2)}")
+    limited = said()
+    assert 0 < limited["forecast"] < free["forecast"]
+    assert limited["simulate"] == limited["forecast"]
+    assert limited["forecast"] <= limited["standing"] < free["standing"], "of a plan that is known, the curve counts"
+    assert f"{limited['forecast']} more release" in limited["sentence"]
+    assert f"{free['forecast']} more release" in free["sentence"]
+    largest = plain(almoner.type("budget simulate clinic --epsilon 1 --delta 1e-7 --releases 40").out)
+    assert "All 40 fit at epsilon" in largest
+    fits = largest.split("All 40 fit at epsilon ")[1].split()[0]
+    assert almoner.ask(f"budget simulate clinic --epsilon {fits} --delta 1e-7 --releases 40")["affordable"] == 40
+    assert limited["overview"] != free["overview"]
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % '0.55')}")
+    assert "Another release like request 1 does not fit." in page(almoner, "/")
+
+
 def fail_before_holding(run: attempt.RunningAttempt, device: str, rng_kind: str) -> None:
     """End an attempt that is charged and has armed nothing."""
     raise attempts.StillRunning(run.request_id, "nobody")
