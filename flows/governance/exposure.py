@@ -4,6 +4,7 @@ The libraries of the arithmetic are loaded only for an account with a release th
 """
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -16,7 +17,7 @@ from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import assignment_exposures, policies, requests
+from models_db.services.catalogue import assignment_exposures, datasets, policies, requests
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, renyi_account
 from models_db.services.lifecycle.gate_status import artifacts_by_request
@@ -254,6 +255,62 @@ def record_exposure(workspace: Workspace, request_id: int, since: str | None, re
     if end is None:
         raise ArithmeticError(f"the exposure of release {request_id} was recorded and is not there")
     return end
+
+
+@dataclass(frozen=True)
+class KeyCompromise:
+    """What a leak of keys of splits ended.
+
+    Attributes:
+        recorded: the releases whose figure while the assignment was secret has ended with it, by number.
+        unfinished: the requests that were charged and have produced nothing. Their key may be in a journal that got
+            out; it is in use until their next attempt from nothing.
+    """
+
+    recorded: tuple[int, ...]
+    unfinished: tuple[int, ...]
+
+
+def record_key_compromise(workspace: Workspace, since: str, reason: str, dataset: str | None = None) -> KeyCompromise:
+    """Record that keys of splits got out: of every release whose key can have existed on that day or later.
+
+    A release has a key of its own, from when its attempt begins until it is produced; if the run died just then, until
+    it is published (decision 0131). So all count that were not published before the day, in one transaction.
+
+    Args:
+        since: the first day (UTC) on which others could read journals or memory of runs.
+        dataset: only releases of the account of this dataset; None for all.
+
+    Raises:
+        InvalidExposureReason: the audit log could not carry the reason.
+        InvalidDate, ExposedLater: `since` is not a date, or is to come.
+        DatasetUnknown: there is no such dataset.
+        RoleRequired: only a steward or an admin records it.
+    """
+    if not is_reason(reason):
+        raise InvalidExposureReason
+    beginning = parse_period(since, None)[0]
+    with workspace.database.write() as session:
+        assignment_exposures.require_may_expose(session, workspace.actor, beginning)
+        asked = (
+            requests.list_all(session)
+            if dataset is None
+            else requests.list_of_account(session, datasets.find_dataset(session, dataset).account_id)
+        )
+        produced = artifacts_by_request(session, [request.id for request in asked])
+        published = lists.published_at(session, [artifact.id for artifact in produced.values()])
+        recorded, unfinished = [], []
+        for request in asked:
+            artifact = produced.get(request.id)
+            if stated_figure(request) is None:
+                continue
+            if artifact is None:
+                unfinished += [request.id] if renyi_account.is_charged(session, request.id) else []
+            elif published.get(artifact.id, beginning) >= beginning:
+                with suppress(assignment_exposures.AlreadyExposed):
+                    assignment_exposures.record_exposure(session, workspace.actor, artifact, None, reason)
+                    recorded.append(request.id)
+    return KeyCompromise(tuple(sorted(recorded)), tuple(sorted(unfinished)))
 
 
 class NothingToExpose(Refused):
