@@ -42,6 +42,7 @@ from benchmarks.insights import questions, truthfulness
 from benchmarks.insights import tables as insights_tables
 from benchmarks.keyphrases import tables as keyphrase_tables
 from benchmarks.keywords import selection as keyword_selection
+from benchmarks.secret_assignment import utility as secret_claim
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
 from benchmarks.utility import (
@@ -143,6 +144,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),
         "sentences": lambda: ablation.table(lines("ablation")),
+        "secret-claim": lambda: secret_claim.table(lines("secret_claim")),
         "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
         "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),
         "label-rule": lambda: label_rule.agreement_table(lines("label_rule")),
