@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import claims_of
-from flows.governance.exposure import ended_figures, orders_budget
+from flows.governance.exposure import ended_figures, orders_budgets
 from flows.governance.policy import require_visible_balances
 from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.errors import UsageError
+from models_db.policies.policy import Policy
 from models_db.services.catalogue import cohorts, datasets, internal_views, policies
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import envelopes, ledger
@@ -151,9 +152,10 @@ def load_budget(workspace: Workspace, name: str, read: str | Sequence[int] | Non
 def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[int] | None = None) -> BudgetView:
     """Return the budget as `load_budget` does, in an open session; the caller checks that the figures may be shown."""
     root, each = dataset.account_id, datasets.find_partition(session, dataset).blocks
-    reading = Reading(each, cohorts.resolve_cohorts(session, dataset, read), several=True)
-    blocks = None if read is None else reading.blocks
-    claims = claims_of(session, dataset)
+    blocks = (
+        None if read is None else Reading(each, cohorts.resolve_cohorts(session, dataset, read), several=True).blocks
+    )
+    claims, lines, policy = claims_of(session, dataset), _cohort_lines(session, dataset), policy_in_force(session)
     return BudgetView(
         claim=claims[-1],
         balance=ledger.balance(session, root, blocks),
@@ -161,12 +163,12 @@ def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[i
         blocks=each,
         claims=claims,
         envelopes=tuple(envelopes.priced_envelope(scope) for scope in envelopes.open_envelopes(session, root)),
-        window=_pacing_window(session, root),
-        cohorts=_cohort_lines(session, dataset),
+        window=_pacing_window(session, root, policy),
+        cohorts=lines,
         viewing=internal_views.find_viewing(session, root),
         secrecy_ends=ended_figures(session, root),
-        orders=orders_budget(session, root),
-        read=reading.chosen,
+        orders=orders_budgets(session, [root], policy).get(root),
+        read=tuple(range(each * max(1, len(lines)))) if blocks is None else blocks,
     )
 
 
@@ -194,9 +196,14 @@ def datasets_on_account(session: Session, dataset: Dataset) -> tuple[str, ...]:
     return lists.datasets_on_account(session, dataset.account_id)
 
 
-def _pacing_window(session: Session, account_id: int) -> PacingWindow | None:
+def policy_in_force(session: Session) -> Policy | None:
+    """Return the policy in force; None before the first."""
     version = policies.policy_in_force(session)
-    pacing = read_policy_version(session, version).pacing if version is not None else None
+    return None if version is None else read_policy_version(session, version)
+
+
+def _pacing_window(session: Session, account_id: int, policy: Policy | None) -> PacingWindow | None:
+    pacing = None if policy is None else policy.pacing
     if pacing is None:
         return None
     window = envelopes.current_window(session, account_id)

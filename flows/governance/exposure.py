@@ -16,6 +16,7 @@ from flows.governance.principals import parse_period
 from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
+from models_db.policies.policy import Policy
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import assignment_exposures, datasets, policies, requests
 from models_db.services.catalogue.requests import WrongState
@@ -190,13 +191,13 @@ def orders_budget(session: Session, account_id: int) -> "OrdersBudget | None":
 
     Each dataset of the account has a limit of its own, and all of them hold.
     """
-    return orders_budgets(session, [account_id]).get(account_id)
-
-
-def orders_budgets(session: Session, accounts: Iterable[int]) -> "dict[int, OrdersBudget]":
-    """Return `orders_budget` of the accounts that have a limit; one statement if the policy in force sets none."""
     version = policies.policy_in_force(session)
     policy = None if version is None else read_policy_version(session, version)
+    return orders_budgets(session, [account_id], policy).get(account_id)
+
+
+def orders_budgets(session: Session, accounts: Iterable[int], policy: Policy | None) -> "dict[int, OrdersBudget]":
+    """Return `orders_budget` of the accounts that have a limit by the policy in force; no statement if it sets none."""
     if policy is None:
         return {}
     own = [rules.lifetime_while_secret for rules in policy.datasets.values()]

@@ -59,9 +59,9 @@ class SecretClaim:
         self,
         system: Generator[Any],
         fields: Mapping[str, Any],
-        choices_at: Callable[[Decimal], Mapping[str, Choice]],
+        choices_at: Callable[[Decimal], dict[str, Choice]],
         plan_at: Callable[[Decimal, BaseModel], Plan],
-    ) -> tuple[Decimal, Mapping[str, Choice]]:
+    ) -> tuple[Decimal, dict[str, Choice]]:
         """Return the unconditional epsilon, and the parameters that the request leaves out.
 
         The epsilon follows from the parameters, and parameters that are left out are chosen by it. So they are chosen
