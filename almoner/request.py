@@ -31,6 +31,7 @@ class RequestFields(TypedDict, total=False):
     mechanism: str
     epsilon: Any
     delta: Any
+    epsilon_while_secret: Any
     model: str
     parameters: Mapping[str, Any]
     prompt: str | Mapping[str, Any]

@@ -45,6 +45,7 @@ from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import tables as keyphrase_tables
 from benchmarks.keywords import selection as keyword_selection
 from benchmarks.reproductions import court, email_extraction
+from benchmarks.secret_assignment import utility as secret_claim
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
 from benchmarks.utility import (
@@ -157,6 +158,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),
         "sentences": lambda: ablation.table(lines("ablation")),
+        "secret-claim": lambda: secret_claim.table(lines("secret_claim")),
         "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
         "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),
         "label-rule": lambda: label_rule.agreement_table(lines("label_rule")),

@@ -30,7 +30,6 @@ from models_db.services.catalogue import (
 )
 from models_db.services.lifecycle import gates, ledger, proposals, renyi_account
 from models_db.services.lifecycle.gate_status import Decidable, GateStatus, find_decidable
-from models_db.services.queries import lists
 from models_db.tables import Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES
@@ -171,7 +170,7 @@ def _limit_notice(session: Session, dataset: Dataset, request: Request, body: di
     """Yield a sentence if an attempt from nothing would pass a limit in Rényi orders; none once it was charged."""
     if renyi_account.is_charged(session, request.id):
         return
-    budget = orders_budget(session, dataset.account_id, lists.datasets_on_account(session, dataset.account_id))
+    budget = orders_budget(session, dataset.account_id)
     if budget is None:
         return
     from tasks.planning.secret_assignment import curve_of_plan

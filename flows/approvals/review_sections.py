@@ -18,7 +18,7 @@ from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.number_format import format_share, format_small
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
 from tasks.planning.gaussian_claim import by_gaussian_noise
-from tasks.planning.secret_assignment import while_secret
+from tasks.planning.secret_assignment import CONDITION, asked_while_secret, while_secret
 from tasks.pricing.influence import influence_of_request, setting_warnings
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
@@ -210,6 +210,8 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
     if claim.secret_assignment is not None:
         end = inputs.secrecy_end
         yield "while secret", while_secret(claim.secret_assignment, None if end is None else end.sentence)
+    if request.epsilon_while_secret is not None:
+        yield "asked for", asked_while_secret(request.epsilon_while_secret)
     yield "privacy unit", f"{request.unit}: all records with one {request.unit} count as one"
     yield "relation", f"one unit more or less ({request.relation})"
     yield "replace one", f"{describe_replace_one(other)}, one unit exchanged for another"
@@ -370,6 +372,8 @@ def _policy_limits(rules: EffectiveRules) -> Iterator[tuple[str, str]]:
             "one release",
             f"epsilon at most {rules.release.epsilon_max}, delta at most {format_small(str(rules.release.delta_max))}",
         )
+        if (secret := rules.release.epsilon_while_secret_max) is not None:
+            yield "one release while secret", f"epsilon at most {secret} {CONDITION}"
     if rules.delta_below_population:
         yield "delta", "below 1/(declared population)"
     for what, allowed in (("mechanisms", rules.mechanisms), ("models", rules.models)):

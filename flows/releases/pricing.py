@@ -99,7 +99,7 @@ def dataset_facts(
         public=PublicMetadata.stored(dataset.public_metadata),
         reading=read,
         left_by_cohort=_left_by_cohort(session, dataset, read),
-        orders=orders_budget(session, dataset.account_id, lists.datasets_on_account(session, dataset.account_id)),
+        orders=orders_budget(session, dataset.account_id),
     )
 
 

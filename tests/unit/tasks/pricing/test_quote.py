@@ -30,7 +30,6 @@ from tasks.planning.labels_and_groups import GroupsNeeded
 from tasks.pricing.choices import PopulationNeeded
 from tasks.pricing.quote import (
     START_SECONDS,
-    ClaimMissing,
     DatasetFacts,
     Envelope,
     ModelFacts,
@@ -40,6 +39,7 @@ from tasks.pricing.quote import (
     quote,
     written_request,
 )
+from tasks.pricing.secret_claim import ClaimMissing
 from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tasks.values.plan import NotForGovernedData, UnknownSystem
 
