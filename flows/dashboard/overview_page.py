@@ -10,7 +10,6 @@ from flows.dashboard.balances import BalanceFigures, figures_of
 from flows.dashboard.queue_page import queue_page
 from flows.dashboard.request_list import cohorts_in, request_cost, request_reading
 from flows.dashboard.viewer import View
-from flows.datasets.budget_view import policy_in_force
 from flows.datasets.inventory import load_budgets
 from flows.governance.exposure import orders_budgets
 from models_db.services.audit.stored_text import request_body
@@ -161,7 +160,7 @@ def _ledger_facts(view: View, datasets: Sequence[Dataset]) -> _LedgerFacts:
         lists.open_windows(session, accounts),
         newest,
         lists.state_counts(session, ids, (*STATES_AT_A_GATE, RequestState.RUNNING)),
-        orders_budgets(session, accounts, policy_in_force(session)),
+        orders_budgets(session, accounts, view.policy),
     )
 
 

@@ -10,7 +10,7 @@ from flows.approvals.price_sections import price_sections
 from flows.approvals.review import Review, ReviewSection
 from flows.dashboard.queue_page import QueueItem, queue_page
 from flows.dashboard.viewer import View, Viewer
-from flows.governance.policy import hides_balances, redact_refusals
+from flows.governance.policy import redact_refusals
 from flows.releases.propose import price_for_home, shown_price, submit_request, weaknesses_of
 from flows.workspace.workspace import Workspace
 from flows.workspace.yaml_files import parse_fields
@@ -43,8 +43,7 @@ class PricePage:
 
 def view_of_person(view: View, person: Actor) -> View:
     """Return the view of another person than the home's owner, with the roles that they have now."""
-    roles = principals.roles_of(view.session, person.id)
-    return replace(view, actor=person, roles=roles, figures=not hides_balances(view.session, person))
+    return replace(view, actor=person, roles=principals.roles_of(view.session, person.id))
 
 
 def is_in_force(session: Session, person: Actor, passkey: int) -> bool:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from flows.governance.policy import hides_balances
+from flows.governance.policy import withholds_balances
 from flows.workspace import rollback_guard
-from flows.workspace.policy_file import policy_of_home
+from flows.workspace.policy_file import policy_of_home, read_policy_in_force
 from flows.workspace.workspace import Workspace, signing_key_path
 from models_db.home import ProjectHome
+from models_db.policies.policy import Policy
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import policies, principals
 from models_db.sessions.read_only import ReadOnlyDatabase
@@ -26,15 +27,20 @@ class View:
 
     Attributes:
         roles: the viewer's roles now.
-        figures: whether the policy in force lets the viewer see remaining budgets.
+        policy: the policy in force; None before the first.
         doubt: how the ledger contradicts the head that the home has seen; empty if it does not.
     """
 
     session: Session
     actor: Actor
     roles: frozenset[str]
-    figures: bool
+    policy: Policy | None
     doubt: str
+
+    @property
+    def figures(self) -> bool:
+        """Return whether the policy in force lets the viewer see remaining budgets."""
+        return not withholds_balances(self.policy, self.roles)
 
     @property
     def is_steward(self) -> bool:
@@ -68,8 +74,8 @@ class Viewer:
             actor = principals.acting_principal(session, self.public_key)
             how = rollback_guard.missing_links(session, heads) if heads is not None else ""
             doubt = f"The ledger differs from the one that this home has seen: {how}." if how else unread
-            roles = principals.roles_of(session, actor.id)
-            yield View(session, actor, roles, not hides_balances(session, actor), doubt)
+            roles, policy = principals.roles_of(session, actor.id), read_policy_in_force(session)
+            yield View(session, actor, roles, policy, doubt)
 
     def workspace(self) -> Workspace:
         """Open the home as other commands do, but through a read-only database.

@@ -13,11 +13,11 @@ from sqlalchemy.orm import Session
 from flows.audit.lifetime_claims import claims_of
 from flows.governance.exposure import ended_figures, orders_budgets
 from flows.governance.policy import require_visible_balances
-from flows.workspace.policy_file import read_policy_version
+from flows.workspace.policy_file import read_policy_in_force
 from flows.workspace.workspace import Workspace
 from models_db.errors import UsageError
 from models_db.policies.policy import Policy
-from models_db.services.catalogue import cohorts, datasets, internal_views, policies
+from models_db.services.catalogue import cohorts, datasets, internal_views
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import envelopes, ledger
 from models_db.services.lifecycle.envelopes import EnvelopeTooLarge
@@ -155,7 +155,7 @@ def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[i
     blocks = (
         None if read is None else Reading(each, cohorts.resolve_cohorts(session, dataset, read), several=True).blocks
     )
-    claims, lines, policy = claims_of(session, dataset), _cohort_lines(session, dataset), policy_in_force(session)
+    claims, lines, policy = claims_of(session, dataset), _cohort_lines(session, dataset), read_policy_in_force(session)
     return BudgetView(
         claim=claims[-1],
         balance=ledger.balance(session, root, blocks),
@@ -194,12 +194,6 @@ def _cohort_lines(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
 def datasets_on_account(session: Session, dataset: Dataset) -> tuple[str, ...]:
     """Return the names of all datasets on the account of this one, itself included."""
     return lists.datasets_on_account(session, dataset.account_id)
-
-
-def policy_in_force(session: Session) -> Policy | None:
-    """Return the policy in force; None before the first."""
-    version = policies.policy_in_force(session)
-    return None if version is None else read_policy_version(session, version)
 
 
 def _pacing_window(session: Session, account_id: int, policy: Policy | None) -> PacingWindow | None:

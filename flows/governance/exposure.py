@@ -3,7 +3,7 @@
 The libraries of the arithmetic are loaded only for an account with a release that states such a figure.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,12 +14,12 @@ from sqlalchemy.orm import Session
 
 from flows.governance.principals import parse_period
 from flows.observability import tracing
-from flows.workspace.policy_file import read_policy_version
+from flows.workspace.policy_file import read_policy_in_force
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
 from models_db.policies.policy import Policy
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import assignment_exposures, datasets, policies, requests
+from models_db.services.catalogue import assignment_exposures, datasets, requests
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, renyi_account
 from models_db.services.lifecycle.gate_status import artifacts_by_request
@@ -192,12 +192,10 @@ def orders_budget(session: Session, account_id: int) -> "OrdersBudget | None":
 
     Each dataset of the account has a limit of its own, and all of them hold.
     """
-    version = policies.policy_in_force(session)
-    policy = None if version is None else read_policy_version(session, version)
-    return orders_budgets(session, [account_id], policy).get(account_id)
+    return orders_budgets(session, [account_id], read_policy_in_force(session)).get(account_id)
 
 
-def orders_budgets(session: Session, accounts: Iterable[int], policy: Policy | None) -> "dict[int, OrdersBudget]":
+def orders_budgets(session: Session, accounts: Collection[int], policy: Policy | None) -> "dict[int, OrdersBudget]":
     """Return `orders_budget` of the accounts that have a limit by the policy in force; no statement if it sets none."""
     if policy is None:
         return {}
@@ -206,14 +204,16 @@ def orders_budgets(session: Session, accounts: Iterable[int], policy: Policy | N
         return {}
     from tasks.accounting.renyi_account import OrdersBudget
 
-    budgets = {}
-    for account_id in accounts:
-        sharing = lists.datasets_on_account(session, account_id)
-        limits = [limit for name in sharing if (limit := policy.rules_for(name).lifetime_while_secret) is not None]
-        if limits:
-            claims = tuple(sorted({(limit.epsilon, limit.delta) for limit in limits}))
-            budgets[account_id] = OrdersBudget(claims, renyi_account.sums_of_blocks(session, account_id))
-    return budgets
+    limits = {
+        account_id: {limit for name in sharing if (limit := policy.rules_for(name).lifetime_while_secret) is not None}
+        for account_id, sharing in lists.datasets_by_account(session, accounts).items()
+    }
+    sums = renyi_account.sums_of_blocks(session, accounts)
+    return {
+        account_id: OrdersBudget(tuple(sorted((limit.epsilon, limit.delta) for limit in own)), sums[account_id])
+        for account_id, own in limits.items()
+        if own
+    }
 
 
 def limit_in_orders(budget: "OrdersBudget", blocks: Collection[int]) -> LimitInOrders:

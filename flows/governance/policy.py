@@ -4,13 +4,13 @@ A check returns nothing or raises, so that no caller can overlook its answer. Th
 and pacing once more.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from flows.workspace.policy_file import read_policy_version
+from flows.workspace.policy_file import read_policy_in_force, read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
 from models_db.policies.checks import PolicySubject, require_allowed
@@ -136,10 +136,12 @@ def require_satisfiable(policy: Policy) -> None:
 
 def hides_balances(session: Session, actor: Actor) -> bool:
     """Return whether the policy in force hides balances from `actor`."""
-    version = policies.policy_in_force(session)
-    if version is None or read_policy_version(session, version).refusals == "full":
-        return False
-    return not principals.roles_of(session, actor.id) & ROLES_SEEING_BALANCES
+    return withholds_balances(read_policy_in_force(session), principals.roles_of(session, actor.id))
+
+
+def withholds_balances(policy: Policy | None, roles: Collection[str]) -> bool:
+    """Return whether a policy hides balances from people with these roles."""
+    return policy is not None and policy.refusals != "full" and not ROLES_SEEING_BALANCES & set(roles)
 
 
 def require_visible_balances(workspace: Workspace, dataset: str) -> None:

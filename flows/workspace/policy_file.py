@@ -93,6 +93,16 @@ def policy_of_home(session: Session, path: Path, in_force: PolicyVersion | None)
     return read_policy_version(session, in_force)
 
 
+def read_policy_in_force(session: Session) -> Policy | None:
+    """Return the policy in force; None before the first.
+
+    Raises:
+        PolicyAltered: as `read_policy_version`.
+    """
+    version = policies.policy_in_force(session)
+    return None if version is None else read_policy_version(session, version)
+
+
 def read_policy_version(session: Session, version: PolicyVersion) -> Policy:
     """Read a policy from the ledger, and check that the columns for the guards follow from its text.
 

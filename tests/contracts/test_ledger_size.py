@@ -131,7 +131,7 @@ def test_as_many_statements_for_a_thousand_blocks_as_for_ten(world: World) -> No
 def test_the_overview_asks_as_often_for_fifty_datasets_as_for_two(world: World) -> None:
     def look(database: Database) -> None:
         with database.read() as session:
-            overview_page(View(session, world.steward, frozenset({"steward"}), True, ""))
+            overview_page(View(session, world.steward, frozenset({"steward"}), None, ""))
 
     world.dataset("a")
     world.dataset("b")

@@ -293,7 +293,7 @@ def admitted(world: World, actor: Actor, waiting: QueueItem, subject: str) -> bo
 def test_the_queue_names_whom_the_database_would_let_decide(town: Town) -> None:
     world = town.world
     with world.database.read() as session:
-        looked = queue_page(View(session, world.steward, frozenset({"steward"}), figures=True, doubt=""))
+        looked = queue_page(View(session, world.steward, frozenset({"steward"}), policy=None, doubt=""))
         everybody = [Actor(person.id, person.name) for person in principals.list_all(session)]
         rejected = {
             one.number

@@ -46,7 +46,8 @@ def approved(world: World) -> int:
 
 def sums(world: World) -> dict[int, RenyiCurve]:
     with world.database.read() as session:
-        return renyi_account.sums_of_blocks(session, datasets.find_dataset(session, "clinic").account_id)
+        account = datasets.find_dataset(session, "clinic").account_id
+        return renyi_account.sums_of_blocks(session, [account])[account]
 
 
 def charges(world: World) -> list[tuple[object, ...]]:

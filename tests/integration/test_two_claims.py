@@ -373,7 +373,7 @@ def remove_sum(almoner: Almoner) -> int:
     """The largest sum of charges for remove at the first order, over the blocks of the only account."""
     with almoner.database.read() as session:
         account = datasets.find_dataset(session, "clinic").account_id
-        return max(curve.remove[0] for curve in renyi_account.sums_of_blocks(session, account).values())
+        return max(curve.remove[0] for curve in renyi_account.sums_of_blocks(session, [account])[account].values())
 
 
 def test_a_leak_found_while_another_release_runs_counts_at_once(

@@ -6,9 +6,9 @@ assignment is no longer secret counts with its whole rho: the sums say so from t
 docs/proofs/secret-assignment.md has the proofs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import select, text
+from sqlalchemy import bindparam, select, text
 from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
@@ -73,14 +73,15 @@ def list_charges(session: Session, account_id: int | None = None) -> Sequence[Re
     return session.scalars(query).all()
 
 
-def sums_of_blocks(session: Session, account_id: int) -> dict[int, RenyiCurve]:
-    """Return the sum of all charges on each block of a root account that has any, by the block's number."""
+def sums_of_blocks(session: Session, accounts: Collection[int]) -> dict[int, dict[int, RenyiCurve]]:
+    """Return the sum of all charges on each block of root accounts that has any, by account and the block's number."""
     sums = ", ".join(f"sum(CASE WHEN s.known THEN s.rho ELSE s.{column} END)" for column in CURVE_COLUMNS)
-    query = text(f"SELECT u.block, {sums} {_CHARGES_OF_BLOCKS} GROUP BY u.block")
-    return {
-        int(block): RenyiCurve.of_values([int(value) for value in values])
-        for block, *values in session.execute(query, {"account": account_id})
-    }
+    query = text(f"SELECT u.parent_id, u.block, {sums} {_CHARGES_OF_BLOCKS} GROUP BY u.parent_id, u.block")
+    found: dict[int, dict[int, RenyiCurve]] = {account_id: {} for account_id in accounts}
+    rows = session.execute(query.bindparams(bindparam("accounts", expanding=True)), {"accounts": list(accounts)})
+    for account_id, block, *values in rows:
+        found[account_id][int(block)] = RenyiCurve.of_values([int(value) for value in values])
+    return found
 
 
 _CHARGES_OF_BLOCKS = """
@@ -89,5 +90,5 @@ JOIN planned_block k ON k.request_id = r.id AND u.block BETWEEN k.first_block AN
 JOIN (SELECT c.*, EXISTS (SELECT 1 FROM artifact f WHERE f.request_id = c.request_id AND f.id IN (
     SELECT w.artifact_id FROM assignment_exposure w UNION SELECT v.artifact_id FROM internal_view v))
     AS known FROM renyi_charge c) s ON s.request_id = r.id
-WHERE u.kind = 'block' AND u.parent_id = :account
+WHERE u.kind = 'block' AND u.parent_id IN :accounts
 """

@@ -75,7 +75,16 @@ def datasets_by_id(session: Session, ids: Collection[int]) -> dict[int, Dataset]
 
 def datasets_on_account(session: Session, account_id: int) -> tuple[str, ...]:
     """Return the names of the datasets on a root account, in order."""
-    return tuple(session.scalars(select(Dataset.name).where(Dataset.account_id == account_id).order_by(Dataset.name)))
+    return datasets_by_account(session, [account_id]).get(account_id, ())
+
+
+def datasets_by_account(session: Session, accounts: Collection[int]) -> dict[int, tuple[str, ...]]:
+    """Return the names of the datasets on root accounts, in order, by account."""
+    query = select(Dataset.account_id, Dataset.name).where(Dataset.account_id.in_(accounts)).order_by(Dataset.name)
+    names: dict[int, tuple[str, ...]] = {}
+    for account_id, name in session.execute(query):
+        names[account_id] = (*names.get(account_id, ()), name)
+    return names
 
 
 def account_balances(session: Session, accounts: Collection[int]) -> dict[int, Balance]:
