@@ -31,6 +31,7 @@ class RequestFields(TypedDict, total=False):
     mechanism: str
     epsilon: Any
     delta: Any
+    epsilon_while_secret: Any
     model: str
     parameters: Mapping[str, Any]
     prompt: str | Mapping[str, Any]
@@ -204,8 +205,10 @@ class Request:
         Raises:
             WrongState, RuleViolated: it was run, or is somebody else's.
         """
-        with session(self.project, reason=reason) as workspace, workspace.database.write() as ledger:
-            requests.withdraw(ledger, workspace.actor, self.number, reason)
+        from flows.releases.propose import withdraw_request
+
+        with session(self.project, reason=reason) as workspace:
+            withdraw_request(workspace, self.number, reason)
 
     def run(self, *, device: str = "auto", workers: int = 1, anew: bool = False) -> "RunOutcome":
         """Run it once it is approved: reserve, arm, generate, evaluate, quarantine; an interrupted run goes on.

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from almoner import markup
-from flows.approvals.price_sections import price_sections
 from flows.approvals.review import FieldList, ReviewSection, Samples, Summary, Table, Warnings, is_detail
 from models_db.values.printable_text import value_text
 
@@ -75,11 +74,13 @@ class Price(View):
         return isinstance(budget, dict) and budget["affordable"] is True
 
     def sections(self) -> Iterator[ReviewSection]:
-        """Yield its charges, its public parameters and the budget that it draws on."""
-        loss = f"It costs rho {self.rho}"
-        claim = "" if self.facts["epsilon"] is None else f" (epsilon {self['epsilon']} at delta {self['delta']})"
-        yield Summary((f"{loss}{claim}; the budget {'affords' if self.affordable else 'does not afford'} it.",))
-        yield from price_sections(self.facts)
+        """Yield its warnings, what it means, and its charge; `facts` has the details."""
+        from flows.approvals.price_sections import price_sections
+
+        sections = tuple(price_sections(self.facts))
+        yield from (section for section in sections if not is_detail(section))
+        hidden = "; ".join(section.title for section in sections if is_detail(section))
+        yield Summary((f"Left out: {hidden}. `facts` has them.",))
 
 
 @dataclass(frozen=True, repr=False)

@@ -122,7 +122,7 @@ def main() -> None:
     if not arguments.table:
         measure(arguments)
     rows = [json.loads(line) for line in arguments.out.open(encoding="utf-8")]
-    print_table(rows)
+    print("\n".join(table(rows)))
     if arguments.content:
         films = [json.loads(line) for line in arguments.data.open(encoding="utf-8")]
         found = [row | {"content": content(row["texts"], films)} for row in rows if row["cell"]["constrained"]]
@@ -226,19 +226,23 @@ def generate(engine: Engine, corpus: Corpus, units: int, cell: Cell) -> list[Tex
     return [Text(text.text, text.tokens, text.complete) for text in system.generate(plan, parameters, bench).texts]
 
 
-def print_table(rows: Sequence[dict[str, Any]]) -> None:
-    """Counts and shares; the interval is Wilson's, 95 %. Cells that differ in their number of samples are one line."""
-    print("| mechanism | epsilon | constrained | number raw | complete | parse | valid | mean tokens |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield counts and shares; the interval is Wilson's, 95 %. Cells that differ in their number of samples are one."""
+    yield "| mechanism | epsilon | constrained | number raw | complete | parse | valid | mean tokens |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     settings: dict[Cell, list[Text]] = defaultdict(list)
     for row in rows:
         settings[Cell(**row["cell"] | {"samples": 0})] += [Text(**text) for text in row["texts"]]
-    for cell, texts in settings.items():
+    for cell, texts in sorted(settings.items(), key=lambda setting: _place(setting[0])):
         found = records(EvaluationInput(texts, schema=SCHEMA)).values
-        shown = [cell.mechanism, cell.epsilon or "-", "yes" if cell.constrained else "no", found["raw"]]
+        shown = [f"`{cell.mechanism}`", cell.epsilon or "-", "yes" if cell.constrained else "no", found["raw"]]
         shown += [found["complete"], *(_share(found, name) for name in ("parsed", "valid"))]
         shown.append(f"{sum(text.tokens for text in texts) / max(1, len(texts)):.0f}")
-        print("| " + " | ".join(map(str, shown)) + " |")
+        yield "| " + " | ".join(map(str, shown)) + " |"
+
+
+def _place(cell: Cell) -> tuple[bool, str, bool, float]:
+    return cell.epsilon is not None, cell.mechanism, cell.constrained, float(cell.epsilon or 0)
 
 
 def _share(found: Any, name: str) -> str:

@@ -20,7 +20,6 @@ from typing import Any
 from benchmarks import (
     clustering,
     contamination,
-    facts,
     foreign_references,
     label_rule,
     orchestration,
@@ -36,12 +35,17 @@ from benchmarks.external_models.tables import rows_of_corpus
 from benchmarks.gpu.reports import roofline
 from benchmarks.gpu.reports import tables as gpu_tables
 from benchmarks.in_context import accuracy as in_context
+from benchmarks.in_context import membership_and_labels
+from benchmarks.ingestion import parts as ingest_parts
 from benchmarks.ingestion import sharded_corpus
 from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, truthfulness
 from benchmarks.insights import tables as insights_tables
+from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import tables as keyphrase_tables
 from benchmarks.keywords import selection as keyword_selection
+from benchmarks.reproductions import court, email_extraction
+from benchmarks.secret_assignment import utility as secret_claim
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
 from benchmarks.utility import (
@@ -93,6 +97,10 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     "api-results": {
         name: partial(rows_of_corpus, lines("api"), name) for name in ("agnews", "dbpedia14", "mts_dialog")
     },
+    "attacks": {
+        "emails": lambda: email_extraction.table(lines("email_extraction")),
+        "labels": lambda: membership_and_labels.table(lines("membership_and_labels")),
+    },
     "clustering": {
         "units-64": _clusters("units", 64),
         "units-23": _clusters("units", 23),
@@ -120,13 +128,19 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "selection": lambda: keyword_selection.table(lines("keyword_selection")),
     },
     "metrics": {"contamination": lambda: contamination.table(lines("contamination"))},
-    "distributed": {"sharded": lambda: sharded_corpus.table(lines("sharded_corpus"))},
+    "distributed": {
+        "sharded": lambda: sharded_corpus.table(lines("sharded_corpus")),
+        "ingest": lambda: ingest_parts.table(lines("ingest_parts")),
+    },
     "orchestration": {"costs": lambda: orchestration.table(lines("orchestration"))},
     "planning": {
         "rehearsed": lambda: rehearsals.table(rehearsed_library()),
         "vectors": lambda: rehearsals.table(lines("rehearsed_vectors")),
     },
-    "records": {"content": lambda: records.content_table(lines("records_content"))},
+    "records": {
+        "content": lambda: records.content_table(lines("records_content")),
+        "systems": lambda: records.table(lines("records_systems")),
+    },
     "steering-vectors": {"releases": lambda: steering.table(lines("steering"))},
     "summaries": {
         "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),
@@ -139,10 +153,14 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "compute": lambda: next_tokens.compute_table(measured("utility")),
         "rows-saved": lambda: next_tokens.savings_table(measured("utility")),
         "another-corpus": lambda: foreign_references.table(measured("utility"), measured("foreign_references")),
+        "court": lambda: court.table(measured("utility_court")),
         "free-tokens": lambda: free_tokens.table(lines("free_tokens")),
         "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),
         "sentences": lambda: ablation.table(lines("ablation")),
+        "drawn-wordings": lambda: ablation.wordings_table(lines("drawn_wordings")),
+        "coherence": lambda: ablation.coherence_table(lines("coherence")),
+        "secret-claim": lambda: secret_claim.table(lines("secret_claim")),
         "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
         "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),
         "label-rule": lambda: label_rule.agreement_table(lines("label_rule")),
@@ -150,6 +168,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "units-a-row": lambda: units_per_row.table(lines("units_per_row")),
         "outlines": lambda: outlines.table(lines("outlines")),
         "facts": lambda: facts.table(lines("facts")),
+        "facts-texts": lambda: facts.table(lines("facts_texts")),
     },
 }
 """Tables that are worked out from data, by page; those of `figures/transcribed` come beside them."""

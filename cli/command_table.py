@@ -103,6 +103,12 @@ COMMANDS = (
         "Manage standing authorisations of schedules: propose, list, show, end.",
     ),
     Entry(
+        "key",
+        "Decide",
+        "cli.commands.governance.key",
+        "Record that keys of splits into batches got out: compromised.",
+    ),
+    Entry(
         "run",
         "Run",
         "cli.commands.release.run",

@@ -56,6 +56,8 @@ def compare_releases(
         left_out.append(f"{METRIC_NAMES['mauve']} and {METRIC_NAMES['coverage']}: the embedder is not installed")
     else:
         measures += embedded_measures(releases, held_out, labels, [one.label for one in split.held_out], embed)
+        if any(len(texts) < len(labels) for texts in releases) and len(set(labels)) > 1:
+            left_out.append(f"{METRIC_NAMES['accuracy']}: the twin has fewer people of a label than texts are compared")
     gap = PerplexityGap.of(releases, held_out, score)
     if gap is None:
         left_out.append(f"{METRIC_NAMES['perplexity_gap']}: too few texts can be scored")

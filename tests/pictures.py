@@ -168,9 +168,9 @@ def make(folder: Path) -> None:
             if line.startswith(command):
                 terminal(PICTURES / name, line, output)
     explorer = insights(folder)
-    report = next((folder / "home").rglob("*.html"))
+    report = folder / "home" / "reports" / "1-steward.html"
     with running() as tab:
-        shown(tab, report, PICTURES / "report.png", 850)
+        shown(tab, report, PICTURES / "report.png", 800)
         shown(tab, explorer, PICTURES / "explorer.png", 800)
         with dashboard(folder) as address:
             shown(tab, f"{address}/", PICTURES / "dashboard.png", 560)

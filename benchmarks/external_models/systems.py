@@ -14,6 +14,7 @@ the same sizes is not made again. There are no seeds: randomness is the operatin
     evolution_votes_at_random   the control: the same, but each unit votes for any candidate of its label, unread
     invisible_ink   which does show private texts to the model: each text is drawn over so many references
     public_only     the model's own texts of each label, and `real` the corpus's: no epsilon, no privacy in the latter
+    non_private     one whole private text of the label in each prompt, no privacy: what the model makes of examples
     names           the names of the labels, one text each: what who knows the labels has without data or model
     phrases_named   as many texts as seeding has, of public topics drawn from the 24 nearest to the label's name
 
@@ -97,7 +98,8 @@ CHARGED = {
     INK: INK,
 }
 NAMES, PHRASES_NAMED = "names", "phrases_named"
-FREE = (PUBLIC_ONLY, REAL, NAMES, PHRASES_NAMED)
+NON_PRIVATE = "non_private"
+FREE = (PUBLIC_ONLY, REAL, NON_PRIVATE, NAMES, PHRASES_NAMED)
 """Systems without a charge; the last two are the control: label names, no data and no model."""
 NEAREST, PHRASES_OF_A_TEXT = 24, 4
 """As `strongest` and `phrases_per_text` of keyphrase seeding."""
@@ -368,7 +370,8 @@ class Workplace:
         amount = (
             release_amount(Decimal(cell.epsilon), DELTA, system.failure_delta_share(wanted)) if cell.epsilon else None
         )
-        plan = system.plan(PlanInputs(amount, wanted, 1, len(sides.parts.private), governed=True))
+        governed = cell.system != NON_PRIVATE  # which works on public data alone, as this is
+        plan = system.plan(PlanInputs(amount, wanted, 1, len(sides.parts.private), governed=governed))
         prompt = PromptSpec.of(Prompt(description=ABOUT[cell.corpus]), labels)
         alone = cell.system.startswith("phrases_")
         bench, recording = self.bench(sides.corpus, prompt, asked=not alone)
@@ -378,7 +381,7 @@ class Workplace:
             return Made(list(zip(texts, (label or "" for label in layout_of_texts(wanted)), strict=True)))
         with votes_at_random(cell.trial) if cell.system == RANDOM_VOTES else nullcontext():
             made = system.generate(plan, wanted, bench)
-        return _made_of(made, prompt, recording, REFERENCES if cell.system == INK else 0)
+        return _made_of(made, prompt, recording, {INK: REFERENCES, NON_PRIVATE: 1}.get(cell.system, 0))
 
     def bench(self, corpus: Corpus, prompt: PromptSpec, *, asked: bool) -> tuple[RunContext, Recording]:
         """A bench without a ledger, at which everything that a model is asked is kept."""

@@ -92,7 +92,9 @@ def _gibibytes(number: int) -> str:
 if __name__ == "__main__":
     print("| family | transformers' type | window | largest difference, of logits up to | rows kept apart |")
     print("| --- | --- | --- | --- | --- |")
-    print("\n".join(family_rows()), end="\n\n")
+    for row in family_rows():
+        print(row, flush=True)
+    print()
     columns = ("float32", "bfloat16", "int8", "bfloat16, GPU", "MiB of one text", "slower", "drawn")
     print(f"| model | billions of parameters | {' | '.join(columns)} |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")

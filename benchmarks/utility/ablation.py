@@ -2,6 +2,7 @@
 
     python -m benchmarks.utility.ablation --texts texts.jsonl --out docs/figures/ablation.jsonl
     python -m benchmarks.utility.ablation --out docs/figures/ablation.jsonl --table
+    python -m benchmarks.utility.ablation --draw-only --model gemma3-270m --texts texts.jsonl --settings completion ...
 
 Releases of InvisibleInk from public data, at a bench in memory as in `free_tokens`. All are drawn with
 `complete_sentence`; a text without the tokens that finish its sentence is the text that the same request would have
@@ -32,6 +33,7 @@ from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus
+from tasks.evaluation.core.intervals import wilson
 from tasks.generation.decoding.journal import RunJournal
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.log_likelihood import log_likelihoods
@@ -248,7 +250,7 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
             mauve, difference = {}, {}
             for by, found in similar.items():
                 mauve[by] = _shown(found[cell_of(row)])
-                if usual in found:
+                if usual in found and usual != cell_of(row):
                     difference[by] = _shown(found[cell_of(row)].less(found[usual]))
             together = {"mauve": mauve, "mauve_difference": difference, "real_texts": len(real)}
             lines += [_figures_of(model, row, end) | together for end in ("cut", "completed")]
@@ -337,6 +339,18 @@ def wordings_table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             *(_mauve(line[name], by) for by in EMBEDDERS for name in ("mauve", "mauve_difference")),
         ]
         yield f"| {' | '.join(shown)} |"
+
+
+def coherence_table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown: the texts of a release that each of two blind readers called coherent, and that both did."""
+    yield "| model | data | release | epsilon | texts | reader 1 | reader 2 | both |"
+    yield "|" + 8 * " --- |"
+    for line in lines:
+        first, second = zip(*line["coherent"], strict=True)
+        both, count = sum(map(all, line["coherent"])), len(first)
+        share = written([100 * value for value in (both / count, *wilson(both, count))], 0, " %")
+        named = (line[name] or "-" for name in ("model", "data", "setting", "epsilon"))
+        yield f"| {' | '.join([*named, str(count), str(sum(first)), str(sum(second)), share])} |"
 
 
 def _mauve(found: Mapping[str, list[float]], by: str) -> str:

@@ -348,14 +348,21 @@ def tables(results: Sequence[Measured]) -> Iterator[str]:
 NAMES = {"yelp": "Yelp", "mts_dialog": "mts_dialog"}
 
 
-def systems_table(results: Sequence[Measured], figure: str, top_k: int, systems: Iterable[str] = ()) -> Iterator[str]:
-    """Yield a row for each system, both data sets below each other; a loss is less public only's, paired by text.
+def systems_table(
+    results: Sequence[Measured],
+    figure: str,
+    top_k: int,
+    systems: Iterable[str] = (),
+    names: Mapping[str, str] = NAMES,
+) -> Iterator[str]:
+    """Yield a row for each system, data sets below each other; a loss is less public only's, paired by text.
 
     Args:
         systems: those that are shown; all without.
+        names: the title of each data set.
     """
     yield from _head("| |")
-    for data, name in NAMES.items():
+    for data, name in names.items():
         mine = {found.setting: found for found in results if found.data == data}
         yield f"| **{name}** |" + " |" * len(EPSILONS)
         for system in systems or TITLES:

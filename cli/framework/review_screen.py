@@ -1,5 +1,7 @@
 """Review screen of a steward; names, reasons and texts are shown as text, never as markup."""
 
+from collections.abc import Iterable
+
 from rich.console import RenderableType
 from rich.panel import Panel
 from rich.text import Text
@@ -20,15 +22,27 @@ def render_review(review: Review, *, elsewhere: bool = False, details: bool = Tr
         elsewhere: the review comes from a file, so sections that the signature does not cover are marked.
         details: whether to show the sections that are details; otherwise their titles alone are listed.
     """
-    parts: list[RenderableType] = [_render_heading(review.title, "bold")]
-    left_out = [] if details else [one.title for one in review.sections if is_detail(one)]
-    for section in review.sections:
+    return [
+        _render_heading(review.title, "bold"),
+        *render_sections(review.sections, elsewhere=elsewhere, details=details),
+        Text(f"\nAn approval binds to sha256 {review.subject_digest}"),
+    ]
+
+
+def render_sections(
+    sections: Iterable[ReviewSection], *, elsewhere: bool = False, details: bool = True
+) -> list[RenderableType]:
+    """Render sections in their order; see `render_review`."""
+    parts: list[RenderableType] = []
+    left_out = []
+    for section in sections:
         note = UNSIGNED_NOTE if elsewhere and not section.signed else ""
         if details or not is_detail(section):
             parts += _render_section(section, f"\n{section.title}{note}")
+        else:
+            left_out.append(section.title)
     if left_out:
         parts.append(plain_text("\n" + DETAILS_NOTE.format("; ".join(left_out))))
-    parts.append(Text(f"\nAn approval binds to sha256 {review.subject_digest}"))
     return parts
 
 

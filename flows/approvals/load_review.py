@@ -16,6 +16,7 @@ from flows.approvals.request_review import (
 )
 from flows.governance.exposure import orders_budget
 from flows.rehearsals.stored_results import recorded_rehearsals
+from flows.releases.pricing import repetitions
 from flows.workspace.policy_file import read_policy_version
 from models_db.services.audit.stored_text import choices_of, configuration_of, request_body
 from models_db.services.catalogue import (
@@ -29,10 +30,9 @@ from models_db.services.catalogue import (
 )
 from models_db.services.lifecycle import gates, ledger, proposals, renyi_account
 from models_db.services.lifecycle.gate_status import Decidable, GateStatus, find_decidable
-from models_db.services.queries import lists
 from models_db.tables import Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
 from models_db.values.gates import Gate
-from models_db.values.request_state import UNRUN_STATES, RequestState
+from models_db.values.request_state import UNRUN_STATES
 from models_db.values.requests import model_to_json
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.code_version import code_digest
@@ -40,10 +40,6 @@ from tasks.common.extensions import extensions
 from tasks.inference.loading.check_model import stored_check
 from tasks.pricing.memory_warning import memory_warning
 from tasks.release.record import Person
-
-REQUESTS_COMPARED = 100
-"""Earlier requests of a dataset that a review compares with the one it shows."""
-GIVEN_UP = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.DISCARDED, RequestState.RETRACTED)
 
 
 def load_review_input(session: Session, number: int, gate: Gate) -> RequestReviewInput | ProposalReviewInput:
@@ -79,7 +75,7 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
             "notices": (
                 (
                     *_drift_warnings(session, dataset, body),
-                    *_repetitions(session, request, body),
+                    *repetitions(session, request.dataset_id, body, before=request.id),
                     *_limit_notice(session, dataset, request, body),
                     *_memory_notice(body),
                     *_extension_notices(),
@@ -170,36 +166,17 @@ def _views_of_account(session: Session, dataset: Dataset) -> ViewsInput | None:
     return None if views is None else ViewsInput(since=views.since, people=views.people)
 
 
-def _repetitions(session: Session, request: Request, body: dict[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each earlier request of the same content that waits, runs or has been run."""
-    earlier = session.scalars(
-        select(Request)
-        .where(Request.dataset_id == request.dataset_id, Request.id < request.id, Request.standing_id.is_(None))
-        .order_by(Request.id.desc())
-        .limit(REQUESTS_COMPARED)
-    )
-    content = _content(body)
-    for other in earlier:
-        if _content(request_body(other)) == content and (state := requests.state_of(session, other.id)) not in GIVEN_UP:
-            yield f"Request {other.id} ({state}) asks for exactly this; each of the two is charged."
-
-
 def _limit_notice(session: Session, dataset: Dataset, request: Request, body: dict[str, Any]) -> Iterator[str]:
     """Yield a sentence if an attempt from nothing would pass a limit in Rényi orders; none once it was charged."""
     if renyi_account.is_charged(session, request.id):
         return
-    budget = orders_budget(session, dataset.account_id, lists.datasets_on_account(session, dataset.account_id))
+    budget = orders_budget(session, dataset.account_id)
     if budget is None:
         return
     from tasks.planning.secret_assignment import curve_of_plan
 
     if budget.passed_by(curve_of_plan(body["plan"]), body["plan"]["blocks"]) is not None:
         yield "The policy's `lifetime_while_secret` does not allow this now: the run would be refused."
-
-
-def _content(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request without the fields that change when the same file is submitted again."""
-    return {name: value for name, value in body.items() if name not in ("nonce", "code")}
 
 
 def _extension_notices() -> Iterator[str]:

@@ -1,35 +1,47 @@
-"""Sections of a request's price, for screens and notebooks: charges, public parameters, and the budget drawn on."""
+"""Sections of a request's price, for screens and notebooks: a judgement, the charge, and details for who asks."""
 
 from collections.abc import Iterator, Mapping
+from decimal import ROUND_FLOOR, Decimal
 
-from flows.approvals.review import FieldList, Table, Warnings
+from flows.approvals.review import FieldList, ReviewSection, Summary, Table, Warnings
 from models_db.values.canonical_json import Json
 from models_db.values.printable_text import value_text
+from tasks.common.number_format import format_share, format_small
+from tasks.release.promise_strength import describe_promise
 
 EXTERNAL_MODEL_NOTE = "External model: sees only DP outputs. An estimate of the requests to it; none is sent yet"
 _PRICE_HIDES = (
     "facts", "prompt", "public_metadata", "groups", "external", "budget", "choices", "unprotected_figures", "warnings",
-    "expected_seconds", "expected_seconds_per_unit",
+    "influence", "expected_seconds_per_unit",
 )  # fmt: skip
 """Fields of a price that have sections or words of their own."""
+_PRICE_ROWS = {
+    "dataset": "dataset",
+    "unit": "privacy unit",
+    "kind": "kind",
+    "mechanism": "mechanism",
+    "epsilon": "epsilon",
+    "delta": "delta",
+    "gaussian": "more exactly",
+    "secret_assignment": "while secret",
+    "rho": "rho",
+    "expected_texts": "texts",
+    "expected_seconds": "expected time",
+}
+"""Fields that are always shown, with the words for them."""
 
 
-def price_sections(price: Mapping[str, Json]) -> Iterator[FieldList | Table | Warnings]:
-    """Yield the sections of a price (`flows.releases.propose.PricedRequest.price`) in reading order."""
+def price_sections(price: Mapping[str, Json]) -> Iterator[ReviewSection]:
+    """Yield the sections of a price (`flows.releases.propose.PricedRequest.price`): warnings and judgement first.
+
+    Figures, digests and parameters are details, which a screen may leave out.
+    """
     warnings = price.get("warnings")
-    if isinstance(warnings, list) and warnings:
-        yield Warnings(tuple(map(str, warnings)))
-    plain = {name: value for name, value in price.items() if name not in _PRICE_HIDES}
-    if gaussian := _mapping(price.get("gaussian")):
-        from tasks.planning.gaussian_claim import GaussianClaim, by_gaussian_noise
-
-        plain["gaussian"] = by_gaussian_noise(GaussianClaim.model_validate(gaussian))
-    if secret := _mapping(price.get("secret_assignment")):
-        from tasks.planning.secret_assignment import SecretAssignment, while_secret
-
-        plain["secret_assignment"] = while_secret(SecretAssignment.model_validate(secret))
-    yield _fields({**plain, "expected_seconds": _time_text(price)}, "Price")
-    yield _fields(price["facts"], "Public parameters")
+    lines = tuple(map(str, warnings)) if isinstance(warnings, list) else ()
+    if lines:
+        yield Warnings(lines)
+    yield Summary(tuple(_judgement(price, lines)))
+    yield FieldList("Price", tuple(_price_rows(price)))
     if chosen := _mapping(price.get("choices")):
         title = "Chosen by almoner: the request leaves these out"
         choices = tuple((name, *_choice(choice)) for name, choice in chosen.items())
@@ -40,11 +52,59 @@ def price_sections(price: Mapping[str, Json]) -> Iterator[FieldList | Table | Wa
         yield Table("Groups, public: one text per group", ("group", "description in the prompt"), rows)
     if outside := _mapping(price.get("external")):
         yield _fields(outside, EXTERNAL_MODEL_NOTE)
-    if declared := _mapping(price["public_metadata"]):
-        yield _fields(declared, "Declared, public")
-    yield _fields(price["budget"], "Lifetime budget of the dataset")
     if viewing := _mapping(price.get("unprotected_figures")):
         yield _fields(viewing, "Unprotected figures of this account were seen")
+    yield _fields(price["facts"], "Public parameters", detail=True)
+    if declared := _mapping(price["public_metadata"]):
+        yield _fields(declared, "Declared, public", detail=True)
+    yield _fields(price["budget"], "Lifetime budget of the dataset", detail=True)
+    rest = {name: value for name, value in price.items() if name not in (*_PRICE_HIDES, *_PRICE_ROWS)}
+    yield _fields(rest, "Other figures", detail=True)
+
+
+def _judgement(price: Mapping[str, Json], warnings: tuple[str, ...]) -> Iterator[str]:
+    """Yield what the price means: its share of the budget, the promise, and how much the private texts say."""
+    yield _cost_sentence(price)
+    if (epsilon := price.get("epsilon")) is not None and Decimal(str(price["rho"])):
+        delta = str(price["delta"])
+        meaning = describe_promise(str(epsilon), delta, str(price["unit"]))
+        yield f"Epsilon {epsilon} at delta {format_small(delta)}: {meaning}."
+    if (influence := price.get("influence")) is not None and influence not in warnings:
+        yield str(influence)
+
+
+def _cost_sentence(price: Mapping[str, Json]) -> str:
+    rho, budget = Decimal(str(price["rho"])), _mapping(price["budget"])
+    if not rho:
+        return "It costs nothing of the lifetime budget."
+    cap = Decimal(str(budget["rho_cap"]))
+    cost = f"{format_share(rho / cap)} of the lifetime budget of {price['dataset']}"
+    if budget["affordable"] is not True:
+        return f"The budget does not afford it: it costs {cost}."
+    if (left := budget.get("rho_left_after")) is None or "envelope" in budget:
+        return f"It costs {cost}, and the budget affords it. No refunds."
+    return f"It costs {cost}; {format_share(Decimal(str(left)) / cap, ROUND_FLOOR)} is left afterwards. No refunds."
+
+
+def _price_rows(price: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    for name, word in _PRICE_ROWS.items():
+        if name == "expected_seconds":
+            yield word, _time_text(price)
+        elif (value := price.get(name)) is not None:
+            yield word, _claim_text(name, value)
+
+
+def _claim_text(name: str, value: Json) -> str:
+    """Return a figure of the price as text; the two further claims as sentences."""
+    if name == "gaussian":
+        from tasks.planning.gaussian_claim import GaussianClaim, by_gaussian_noise
+
+        return by_gaussian_noise(GaussianClaim.model_validate(value))
+    if name == "secret_assignment":
+        from tasks.planning.secret_assignment import SecretAssignment, while_secret
+
+        return while_secret(SecretAssignment.model_validate(value))
+    return format_small(str(value)) if name == "delta" else value_text(value)
 
 
 def _time_text(price: Mapping[str, Json]) -> str:
@@ -57,8 +117,9 @@ def _time_text(price: Mapping[str, Json]) -> str:
     return f"{text}, and {float(str(per_unit)) * 1000:.1f} ms for each {price['unit']}: no population is declared"
 
 
-def _fields(values: Json, title: str) -> FieldList:
-    return FieldList(title, tuple((name, value_text(value)) for name, value in _mapping(values).items()))
+def _fields(values: Json, title: str, *, detail: bool = False) -> FieldList:
+    rows = tuple((name, value_text(value)) for name, value in _mapping(values).items())
+    return FieldList(title, rows, detail=detail)
 
 
 def _choice(choice: Json) -> tuple[str, str]:

@@ -78,9 +78,11 @@ class StandingProposal(ProposedChange):
 
     @property
     def affordable_runs(self) -> int:
-        """Return the number of runs that fit into the remaining budget."""
-        remaining, runs = self.quote.dataset.left, self.terms.runs
-        return min(runs, remaining.rho // self.terms.rho if self.terms.rho else runs)
+        """Return the number of runs that fit into the remaining budget, and into the limits in Rényi orders."""
+        remaining, runs, orders = self.quote.dataset.left, self.terms.runs, self.quote.in_orders
+        admitted = None if orders is None else orders.count
+        fitting = remaining.rho // self.terms.rho if self.terms.rho else runs
+        return min(runs, fitting if admitted is None else min(fitting, admitted))
 
 
 @dataclass(frozen=True)

@@ -18,20 +18,22 @@ from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.number_format import format_share, format_small
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
 from tasks.planning.gaussian_claim import by_gaussian_noise
-from tasks.planning.secret_assignment import while_secret
-from tasks.pricing.influence import LEAST_REFERENCES, influence_of_request
+from tasks.planning.secret_assignment import CONDITION, asked_while_secret, while_secret
+from tasks.pricing.influence import influence_of_request, setting_warnings
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
-from tasks.release.promise_strength import describe_guesses, describe_replace_one, release_weaknesses
+from tasks.release.promise_strength import (
+    describe_guesses,
+    describe_replace_one,
+    release_weaknesses,
+    undeclared_population,
+)
 from tasks.release.record import Person, ReleaseRecord
 from tasks.release.wording.label_text import rule_section
 from tasks.release.wording.selection_text import selection_sentence
 from tasks.values.metric_result import MetricResult
-from tasks.values.plan import WARNING
 
 NEARLY_SPENT = Decimal("0.8")
-SMALL_INFLUENCE = ("weakly", "hardly", "noise")
-"""Levels of influence (`tasks.pricing.influence`) at which a release is hardly worth its cost."""
 CHOSEN_TITLE = "Chosen by almoner: the author left these out"
 DETAIL_FACTS = (
     "batches per block",
@@ -121,7 +123,9 @@ def _warning_section(doubts: Iterable[str]) -> Iterator[Warnings]:
 def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
     if inputs.claim is not None:
         yield from release_weaknesses(inputs.claim.epsilon, inputs.claim.delta, inputs.approved_request.population)
-    yield from _setting_warnings(inputs)
+        if inputs.approved_request.population is None and inputs.loss != Amount():
+            yield undeclared_population(inputs.claim.delta)
+    yield from setting_warnings(inputs.request)
     yield from _viewer_warnings(inputs, viewer)
     if any(one.decision == "reject" and one.counts for one in inputs.given):
         yield "A steward has rejected it."
@@ -136,17 +140,6 @@ def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterato
         yield inputs.views.sentence
     yield from inputs.notices
     yield from _plan_warnings(inputs)
-
-
-def _setting_warnings(inputs: RequestReviewInput) -> Iterator[str]:
-    facts = inputs.approved_request.plan.facts
-    references, influence = facts.get("references B"), influence_of_request(inputs.request)
-    if references is not None and Decimal(references) < LEAST_REFERENCES:
-        yield f"References B = {references}: each text learns from about so many units, and says little of the corpus."
-    if influence is not None and influence.level.name in SMALL_INFLUENCE:
-        yield influence.sentence
-    if WARNING in facts:
-        yield facts[WARNING]
 
 
 def _viewer_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
@@ -217,6 +210,8 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
     if claim.secret_assignment is not None:
         end = inputs.secrecy_end
         yield "while secret", while_secret(claim.secret_assignment, None if end is None else end.sentence)
+    if request.epsilon_while_secret is not None:
+        yield "asked for", asked_while_secret(request.epsilon_while_secret)
     yield "privacy unit", f"{request.unit}: all records with one {request.unit} count as one"
     yield "relation", f"one unit more or less ({request.relation})"
     yield "replace one", f"{describe_replace_one(other)}, one unit exchanged for another"
@@ -377,6 +372,8 @@ def _policy_limits(rules: EffectiveRules) -> Iterator[tuple[str, str]]:
             "one release",
             f"epsilon at most {rules.release.epsilon_max}, delta at most {format_small(str(rules.release.delta_max))}",
         )
+        if (secret := rules.release.epsilon_while_secret_max) is not None:
+            yield "one release while secret", f"epsilon at most {secret} {CONDITION}"
     if rules.delta_below_population:
         yield "delta", "below 1/(declared population)"
     for what, allowed in (("mechanisms", rules.mechanisms), ("models", rules.models)):

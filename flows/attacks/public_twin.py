@@ -49,8 +49,11 @@ ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 
 IGNORED_FIELDS = (
     "evaluation", "evaluation_embedder", "scope", "public_metadata", "rotate_over", "cohorts", "selection",
+    "epsilon_while_secret",
 )  # fmt: skip
-"""Fields of a request that an attack ignores. It reads all drawn texts, also those that a selection leaves out."""
+"""Fields of a request that an attack ignores. It reads all drawn texts, also those that a selection leaves out.
+
+Public data has no claim while an assignment is secret."""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,18 @@
 """First page: every dataset with its budget, the runs that still fit, and warnings."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from flows.approvals.review_sections import NEARLY_SPENT
 from flows.dashboard.balances import BalanceFigures, figures_of
+from flows.dashboard.queue_page import queue_page
 from flows.dashboard.request_list import cohorts_in, request_cost, request_reading
 from flows.dashboard.viewer import View
+from flows.datasets.budget_view import policy_in_force
 from flows.datasets.inventory import load_budgets
+from flows.governance.exposure import orders_budgets
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.catalogue.datasets import LifetimeClaim
@@ -22,6 +26,9 @@ from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.number_format import format_small
 from tasks.planning.block_rotation import affords
 from tasks.planning.block_selection import describe_cohorts
+
+if TYPE_CHECKING:
+    from tasks.accounting.renyi_account import OrdersBudget
 
 DATASETS_PER_PAGE = 50
 
@@ -79,11 +86,20 @@ class DatasetLine:
 
 @dataclass(frozen=True)
 class Overview:
-    """One page of datasets by name; `next_after` asks for the following ones."""
+    """One page of datasets by name.
+
+    Attributes:
+        next_after: the name after which the next page begins; None on the last one.
+        yours: the number of requests and proposals on the first page of the queue that the viewer may decide on; 0 on
+            later pages.
+        searchable: whether there are several datasets to search.
+    """
 
     datasets: tuple[DatasetLine, ...]
     next_after: str | None
     having: str
+    yours: int
+    searchable: bool
 
 
 @dataclass(frozen=True)
@@ -101,6 +117,8 @@ class _LedgerFacts:
     windows: Mapping[int, Account]
     newest: Mapping[int, Request]
     states: Mapping[tuple[int, str], int]
+    orders: "Mapping[int, OrdersBudget]"
+    """Accounts in Rényi orders, where the policy in force limits them."""
 
 
 def overview_page(view: View, after: str | None = None, having: str = "") -> Overview:
@@ -109,7 +127,19 @@ def overview_page(view: View, after: str | None = None, having: str = "") -> Ove
     shown = rows[:DATASETS_PER_PAGE]
     facts = _ledger_facts(view, shown)
     lines = tuple(_dataset_line(dataset, facts, figures=view.figures) for dataset in shown)
-    return Overview(lines, shown[-1].name if len(rows) > DATASETS_PER_PAGE else None, having)
+    first = after is None and not having
+    return Overview(
+        lines,
+        next_after=shown[-1].name if len(rows) > DATASETS_PER_PAGE else None,
+        having=having,
+        yours=_count_yours(view) if first else 0,
+        searchable=not first or len(rows) > 1,
+    )
+
+
+def _count_yours(view: View) -> int:
+    queue = queue_page(view)
+    return sum(item.approvals.yours for item in (*queue.requests, *queue.proposals))
 
 
 def _ledger_facts(view: View, datasets: Sequence[Dataset]) -> _LedgerFacts:
@@ -131,6 +161,7 @@ def _ledger_facts(view: View, datasets: Sequence[Dataset]) -> _LedgerFacts:
         lists.open_windows(session, accounts),
         newest,
         lists.state_counts(session, ids, (*STATES_AT_A_GATE, RequestState.RUNNING)),
+        orders_budgets(session, accounts, policy_in_force(session)),
     )
 
 
@@ -172,14 +203,28 @@ def _repeat_request(dataset: Dataset, facts: _LedgerFacts) -> RepeatRequest | No
     if newest is None or price is None or read is None:
         return None
     groups, enveloped = read.turn.groups if read.turn else 1, newest.scope_id is not None
+    turns = groups
     if enveloped:  # one account for all turns and cohorts; closed, it has nothing
         kept = facts.envelopes.get(newest.scope_id or 0)
-        runs = affords(price, [envelopes.remaining_amount(kept) if kept else Amount()])
+        left, turns = [envelopes.remaining_amount(kept) if kept else Amount()] * len(read.chosen), 1
     elif root in facts.left:
-        runs = affords(price, [facts.left[root][block] for block in read.chosen], groups)
+        left = [facts.left[root][block] for block in read.chosen]
     else:
-        runs = affords(price, [facts.budgets[root].balance.remaining])
+        left = [facts.budgets[root].balance.remaining] * len(read.chosen)
+    runs = affords(price, left, turns, _limit_in_orders(newest, read.chosen, facts.orders.get(root)))
     return RepeatRequest(newest.id, runs, read.cohorts if read.several else None, groups, enveloped)
+
+
+def _limit_in_orders(
+    newest: Request, blocks: Sequence[int], orders: "OrdersBudget | None"
+) -> Callable[[Sequence[int]], int | None] | None:
+    """Return how many repetitions of a request the limits in Rényi orders admit, by places in `blocks`."""
+    if orders is None:
+        return None
+    from tasks.planning.secret_assignment import curve_of_plan
+
+    curve = curve_of_plan(request_body(newest)["plan"])
+    return lambda places: orders.count(curve, [blocks[place] for place in places])
 
 
 def _dataset_alerts(

@@ -11,12 +11,12 @@ from flows.approvals.review import Review, ReviewSection
 from flows.dashboard.queue_page import QueueItem, queue_page
 from flows.dashboard.viewer import View, Viewer
 from flows.governance.policy import hides_balances, redact_refusals
-from flows.releases.propose import PricedRequest, price_for_home, submit_request, weaknesses_of
+from flows.releases.propose import price_for_home, shown_price, submit_request, weaknesses_of
 from flows.workspace.workspace import Workspace
 from flows.workspace.yaml_files import parse_fields
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import datasets, internal_views, passkeys, principals
+from models_db.services.catalogue import passkeys, principals
 from models_db.services.lifecycle import gates
 from models_db.services.lifecycle.gate_status import GateStatus, find_decidable
 from models_db.tables import Dataset, Principal
@@ -139,11 +139,7 @@ def price_page(
     own = replace(workspace, actor=person)
     fields = parse_fields(written, "The request", ReleaseRequest.model_fields)
     priced = price_for_home(own, parse_model(ReleaseRequest, fields, "The request"))
-    with workspace.database.read() as session:
-        with_balance = not hides_balances(session, person)
-        account = datasets.find_dataset(session, priced.dataset.name).account_id
-        viewing = internal_views.find_viewing(session, account)
-    shown = tuple(price_sections(PricedRequest(priced, with_balance, viewing=viewing).price))
+    shown = tuple(price_sections(shown_price(own, priced).price))
     if not submit:
         return PricePage(shown, None)
     with redact_refusals(own):

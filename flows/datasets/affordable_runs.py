@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from flows.governance.exposure import orders_budget
 from flows.governance.policy import hides_balances
 from flows.workspace.workspace import Workspace
 from models_db.services.catalogue import cohorts, datasets
 from models_db.services.lifecycle import envelopes
 from models_db.services.queries import lists
-from models_db.values.amounts import Amount
+from models_db.values.amounts import Amount, RenyiCurve
 from models_db.values.canonical_json import Json
 from tasks.planning.block_rotation import affords, most_groups
 from tasks.planning.block_selection import Reading
@@ -49,14 +50,18 @@ def affordable_runs(
     groups: int | None = None,
     scope: str | None = None,
     read: str | Sequence[int] | None = None,
+    curve: RenyiCurve | None = None,
 ) -> AffordableRuns | None:
     """Return how many releases at that price the budget affords; None if the policy hides that from the caller.
+
+    Where the policy limits the account in Rényi orders, both accounts have to admit a release.
 
     Rotation saves nothing in an envelope, which is one account for all blocks. A pacing window only delays releases.
 
     Args:
         groups: the number of groups of blocks over which the releases rotate; None means one group for each block.
         read: the cohorts that the releases read, or 'newest'; None means all.
+        curve: what a release is charged in orders; None for its rho at each, which no plan exceeds.
 
     Raises:
         DatasetUnknown, EnvelopeUnknown, CohortUnknown: there is no such dataset, envelope or cohort.
@@ -74,7 +79,13 @@ def affordable_runs(
         every = lists.remaining_of_blocks(session, {dataset.account_id})[dataset.account_id]
         balances = [every[block] for block in chosen]
         over = most_groups(len(balances)) if groups is None else groups
+        orders, charge = orders_budget(session, dataset.account_id), curve or RenyiCurve.of_rho(price.rho)
+
+        def in_orders(places: Sequence[int]) -> int | None:
+            return None if orders is None else orders.count(charge, [chosen[place] for place in places])
+
         if scope is not None:
-            in_it = affords(price, [envelopes.remaining_amount(envelopes.find_envelope(session, dataset, scope))])
+            kept = envelopes.remaining_amount(envelopes.find_envelope(session, dataset, scope))
+            in_it = affords(price, [kept] * len(chosen), 1, in_orders)
             return AffordableRuns(in_it, in_it, over)
-    return AffordableRuns(affords(price, balances), affords(price, balances, over), over)
+    return AffordableRuns(affords(price, balances, 1, in_orders), affords(price, balances, over, in_orders), over)

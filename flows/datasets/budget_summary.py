@@ -64,7 +64,7 @@ def summarise_budget(workspace: Workspace, name: str) -> BudgetSummary:
         account = datasets.find_dataset(session, name).account_id
         secret = account_figure(session, account, Fraction(view.claim.delta_conversion, DELTA_UNIT))
         spent = tuple(_spent_by_request(session, account))
-        limit = limit_in_orders(session, account, view.sharing, range(view.blocks * max(1, len(view.cohorts))))
+    limit = None if view.orders is None else limit_in_orders(view.orders, view.read)
     return BudgetSummary(view, _sentence(view), _facts(view, name), spent, secret, limit)
 
 

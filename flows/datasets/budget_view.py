@@ -6,15 +6,17 @@ those that concern it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import claims_of
-from flows.governance.exposure import ended_figures
+from flows.governance.exposure import ended_figures, orders_budgets
 from flows.governance.policy import require_visible_balances
 from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.errors import UsageError
+from models_db.policies.policy import Policy
 from models_db.services.catalogue import cohorts, datasets, internal_views, policies
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import envelopes, ledger
@@ -30,6 +32,9 @@ from models_db.values.secrecy_end import SecrecyEnd
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.planning.block_selection import Reading, format_ranges
+
+if TYPE_CHECKING:
+    from tasks.accounting.renyi_account import OrdersBudget
 
 LONGEST_NAME = 100
 
@@ -89,6 +94,8 @@ class BudgetView(BudgetFacts):
         viewing: the first day on which unprotected figures of the account were seen, and by whom; None if never.
         secrecy_ends: the releases of the account that claimed a smaller epsilon while their assignment was secret, and
             no longer do, each with when and why.
+        orders: the account in Rényi orders, if the policy in force limits it.
+        read: the blocks that the releases read, by number.
     """
 
     sharing: tuple[str, ...]
@@ -99,10 +106,21 @@ class BudgetView(BudgetFacts):
     cohorts: tuple[CohortLine, ...] = ()
     viewing: ViewingRecord | None = None
     secrecy_ends: tuple[tuple[int, SecrecyEnd], ...] = ()
+    orders: "OrdersBudget | None" = None
+    read: tuple[int, ...] = ()
 
     def of_cohort(self, line: CohortLine) -> "BudgetView":
         """Return the budget of releases that read only one cohort."""
-        return replace(self, balance=line.balance)
+        return replace(self, balance=line.balance, read=tuple(Reading(self.blocks).of(line.number)))
+
+    def rho_admitted(self, left: Amount) -> int:
+        """Return the most rho that releases of any plan may have together: out of `left`, and within limits in orders.
+
+        In units of 1e-12.
+        """
+        if self.orders is None:
+            return left.rho
+        return min(left.rho, self.orders.room(self.orders.strictest(self.read), self.read))
 
     def left(self, scope: str | None) -> Amount:
         """Return the remaining amount in an open envelope, or for requests without one.
@@ -137,7 +155,7 @@ def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[i
     blocks = (
         None if read is None else Reading(each, cohorts.resolve_cohorts(session, dataset, read), several=True).blocks
     )
-    claims = claims_of(session, dataset)
+    claims, lines, policy = claims_of(session, dataset), _cohort_lines(session, dataset), policy_in_force(session)
     return BudgetView(
         claim=claims[-1],
         balance=ledger.balance(session, root, blocks),
@@ -145,10 +163,12 @@ def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[i
         blocks=each,
         claims=claims,
         envelopes=tuple(envelopes.priced_envelope(scope) for scope in envelopes.open_envelopes(session, root)),
-        window=_pacing_window(session, root),
-        cohorts=_cohort_lines(session, dataset),
+        window=_pacing_window(session, root, policy),
+        cohorts=lines,
         viewing=internal_views.find_viewing(session, root),
         secrecy_ends=ended_figures(session, root),
+        orders=orders_budgets(session, [root], policy).get(root),
+        read=tuple(range(each * max(1, len(lines)))) if blocks is None else blocks,
     )
 
 
@@ -176,9 +196,14 @@ def datasets_on_account(session: Session, dataset: Dataset) -> tuple[str, ...]:
     return lists.datasets_on_account(session, dataset.account_id)
 
 
-def _pacing_window(session: Session, account_id: int) -> PacingWindow | None:
+def policy_in_force(session: Session) -> Policy | None:
+    """Return the policy in force; None before the first."""
     version = policies.policy_in_force(session)
-    pacing = read_policy_version(session, version).pacing if version is not None else None
+    return None if version is None else read_policy_version(session, version)
+
+
+def _pacing_window(session: Session, account_id: int, policy: Policy | None) -> PacingWindow | None:
+    pacing = None if policy is None else policy.pacing
     if pacing is None:
         return None
     window = envelopes.current_window(session, account_id)

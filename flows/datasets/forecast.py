@@ -37,6 +37,9 @@ def forecast_table(
 ) -> Iterator[ForecastRow]:
     """Yield the remaining budget as numbers of releases at `delta`, for each epsilon.
 
+    Where the policy limits the account in Rényi orders, both accounts have to admit a release; one whose plan is not
+    known counts with its rho at every order, which no plan exceeds.
+
     Raises:
         EnvelopeUnknown: there is no such envelope.
         InvalidTarget: no release can have that delta.
@@ -44,10 +47,9 @@ def forecast_table(
     remaining = budget.left(scope)
     for epsilon in epsilons:
         price = release_price(epsilon, delta)
-        now = (
-            min(count_releases(budget.window.left, price), count_releases(remaining, price)) if budget.window else None
-        )
-        ever = 0 if exceeds_window(budget, price) else count_releases(remaining, price)
+        fitting = count_admitted(budget, remaining, price)
+        now = min(count_releases(budget.window.left, price), fitting) if budget.window else None
+        ever = 0 if exceeds_window(budget, price) else fitting
         yield ForecastRow(epsilon, price, ever, now, epsilon_after(budget, price) if ever else None)
 
 
@@ -62,13 +64,22 @@ def count_releases(balance: Amount, price: Amount) -> int:
     return balance.rho // price.rho
 
 
-def largest_epsilon(balance: Amount, releases: int, delta: Decimal) -> str | None:
-    """Return the largest epsilon, rounded down to three places, of which so many releases fit; None if none does."""
-    each = balance.rho // releases
+def count_admitted(budget: BudgetView, remaining: Amount, price: Amount) -> int:
+    """Return how many releases at a price both accounts admit: rho out of `remaining`, and the limits in orders."""
+    return budget.rho_admitted(remaining) // price.rho
+
+
+def largest_epsilon(rho: int, releases: int, delta: Decimal) -> str | None:
+    """Return the largest epsilon, rounded down to three places, of which so many releases fit; None if none does.
+
+    Args:
+        rho: what they may have together, in units of 1e-12.
+    """
+    each = rho // releases
     if not each:
         return None
     epsilon = Decimal(round_down(epsilon_of(each, delta)))
-    while epsilon > 0 and not (release_amount(epsilon, delta) * releases).fits(balance):
+    while epsilon > 0 and release_amount(epsilon, delta).rho * releases > rho:
         epsilon -= Decimal("0.001")
     return figure(epsilon) if epsilon > 0 else None
 

@@ -47,11 +47,16 @@ class RemainingBudget:
 
     @classmethod
     def of(cls, workspace: Workspace, terms: PlanTerms) -> "RemainingBudget":
-        """Read the budget and the policy."""
+        """Read the budget and the policy.
+
+        A limit in Rényi orders counts as if every plan had its rho at each order; with a claim while the assignment is
+        secret, only the price of each plan says what it is charged there.
+        """
         budget, rules = load_budget(workspace, terms.dataset), workspace.policy.rules_for(terms.dataset)
+        left = budget.left(terms.scope)
         limits = [bounds_of(rules).rho_max, budget.window.left.rho if budget.window else None]
         return cls(
-            rho=budget.left(terms.scope).rho,
+            rho=budget.rho_admitted(left) if terms.epsilon_while_secret is None else left.rho,
             most=min((limit for limit in limits if limit is not None), default=None),
             epsilon_max=rules.release.epsilon_max if rules.release else None,
             delta=terms.delta,

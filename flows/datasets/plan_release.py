@@ -18,6 +18,7 @@ from flows.governance.policy import hides_balances, redact_refusals, require_pol
 from flows.releases.pricing import price_request
 from flows.workspace.workspace import Workspace
 from models_db.errors import UsageError
+from models_db.policies.policy import EffectiveRules
 from models_db.services.catalogue import cohorts, datasets
 from models_db.tables import Dataset
 from models_db.values.canonical_json import Json
@@ -55,12 +56,15 @@ class PlanOptions(RequestModel):
     """Options of a plan, all optional.
 
     Attributes:
+        epsilon_while_secret: the most that the release may claim while its assignment is secret; the budget is then
+            calibrated to it, and `epsilon` is the most that the unconditional claim may be.
         population: a public number of units, where the dataset declares none.
         minutes: the longest estimated time on two cores; by default eight hours.
         device: where the release is to be run; for a GPU no time is estimated, because none was measured.
     """
 
     epsilon: Annotated[ExactDecimal, Field(gt=0)] | None = None
+    epsilon_while_secret: Annotated[ExactDecimal, Field(gt=0)] | None = None
     delta: Annotated[ExactDecimal, Field(gt=0, lt=1)] | None = None
     kind: RequestKind = "synthetic_corpus"
     samples: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -111,6 +115,9 @@ class ReleasePlan:
             "dataset": terms.dataset,
             "population": terms.population,
             "epsilon": format_decimal(terms.epsilon),
+            "epsilon_while_secret": (
+                None if terms.epsilon_while_secret is None else format_decimal(terms.epsilon_while_secret)
+            ),
             "delta": format_decimal(terms.delta),
             "model": terms.model,
             "device": self.device,
@@ -184,8 +191,12 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         labels=options.labels,
         seconds=_seconds(options),
         scope=options.scope,
+        epsilon_while_secret=options.epsilon_while_secret or _limit_while_secret(rules),
     )
-    if options.epsilon is None:
+    if options.epsilon is None and options.epsilon_while_secret is not None:
+        terms, reasons["epsilon"] = _within_the_rest(workspace, terms, hidden=hidden)
+        texts = plan_alternatives(terms)
+    elif options.epsilon is None:
         terms, texts, reasons["epsilon"] = _share_of_the_rest(workspace, terms, hidden=hidden)
     else:
         texts = plan_alternatives(terms)
@@ -197,6 +208,11 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
     device = [NO_GPU_MEASURED] if options.device == "cuda" else []
     notes = notes_of(terms, alternatives, declared=declared, groups=len(public.groups))
     return ReleasePlan(terms, alternatives, reasons, [*notes, *device], not hidden, options.device)
+
+
+def _limit_while_secret(rules: EffectiveRules) -> Decimal | None:
+    """Return the policy's limit on what one release claims while its assignment is secret: plans keep within it."""
+    return None if rules.release is None else rules.release.epsilon_while_secret_max
 
 
 def _seconds(options: PlanOptions) -> int | None:
@@ -235,6 +251,17 @@ def _share_of_the_rest(
     if refusal is None or rest.is_used:
         raise BudgetExhausted(terms.dataset, rest.described, refusal)
     raise refusal
+
+
+def _within_the_rest(workspace: Workspace, terms: PlanTerms, *, hidden: bool) -> tuple[PlanTerms, str]:
+    """Return the terms with the most that the unconditional claim may be, by the remaining budget and the policy."""
+    if hidden:
+        raise EpsilonNeeded(terms.dataset)
+    rest = RemainingBudget.of(workspace, terms)
+    most, _ = rest.epsilon(1)
+    if most < LEAST_EPSILON:
+        raise BudgetExhausted(terms.dataset, rest.described)
+    return replace(terms, epsilon=most), "the most that budget and policy allow; each alternative has what it needs"
 
 
 def _allowed_price(workspace: Workspace, request: ReleaseRequest) -> Quote:

@@ -1,7 +1,7 @@
 """Registration of a corpus with its lifetime claim, and ingestion of its versions."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +22,19 @@ from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.names import require_plain_name
 from models_db.values.requests import PublicMetadata, model_to_json, parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
+from tasks.common.number_format import format_small
 from tasks.corpus.identity.keys import create_key, load_key
 from tasks.corpus.identity.labels import LabelFields
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Source
 from tasks.corpus.readers.text_template import TextTemplate
 from tasks.ingest import RecordedVersion, ingest_version
-from tasks.release.promise_strength import lifetime_weaknesses, require_accepted
+from tasks.release.promise_strength import (
+    describe_promise,
+    lifetime_weaknesses,
+    require_accepted,
+    undeclared_population,
+)
 
 RECORDS_CHECKED: Final = 1000
 """Records that are read before a dataset is registered."""
@@ -151,6 +157,24 @@ def require_strong_claim(epsilon: str, delta: str, population: int | None, *, ac
     """
     claim = lifetime_claim(epsilon, delta)
     require_accepted(lifetime_weaknesses(claim.epsilon, claim.delta, population), accepted=accepted)
+
+
+def describe_registration(dataset: Mapping[str, object]) -> tuple[str, list[str]]:
+    """Return what a new dataset's lifetime claim means as a sentence, and warnings on it.
+
+    Args:
+        dataset: the dataset as `flows.datasets.inventory.describe_datasets` gives it.
+    """
+    epsilon, delta, population = str(dataset["epsilon_cap"]), str(dataset["delta_cap"]), dataset["population"]
+    if not dataset["governed"]:
+        return "It is marked public: almoner protects nobody in it.", []
+    sentence = (
+        f"All its releases together may have at most epsilon {epsilon} at delta {format_small(delta)}; with all of"
+        f" them, {describe_promise(epsilon, delta, str(dataset['unit']))}."
+    )
+    people = population if isinstance(population, int) else None
+    unknown = [undeclared_population(delta)] if people is None else []
+    return sentence, [*lifetime_weaknesses(epsilon, delta, people), *unknown]
 
 
 def check_fields(source: Source, registration: Registration) -> None:

@@ -50,7 +50,7 @@ def _yaml(request: dict[str, Json]) -> str:
 
 def _numbers(fields: Mapping[str, Json]) -> Iterator[tuple[str, int | float]]:
     """Yield the decimals of a request as numbers, which is how people write them."""
-    for name in ("epsilon", "delta", "temperature"):
+    for name in ("epsilon", "epsilon_while_secret", "delta", "temperature"):
         value = fields.get(name)
         if isinstance(value, str) and Decimal(repr(float(value))) == Decimal(value):
             yield name, int(value) if "." not in value else float(value)

@@ -3,7 +3,8 @@
 The libraries of the arithmetic are loaded only for an account with a release that states such a figure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -12,15 +13,17 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session
 
 from flows.governance.principals import parse_period
+from flows.observability import tracing
 from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
+from models_db.policies.policy import Policy
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import assignment_exposures, policies, requests
+from models_db.services.catalogue import assignment_exposures, datasets, policies, requests
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, renyi_account
 from models_db.services.lifecycle.gate_status import artifacts_by_request
-from models_db.services.queries import history
+from models_db.services.queries import history, lists
 from models_db.tables import Account, Request
 from models_db.values.amounts import RHO_UNIT
 from models_db.values.arguments import LONGEST_REASON, is_reason
@@ -184,43 +187,47 @@ class LimitInOrders:
         return {"epsilon": self.epsilon, "delta": self.delta, "charged": self.charged}
 
 
-def orders_budget(session: Session, account_id: int, sharing: Iterable[str]) -> "OrdersBudget | None":
+def orders_budget(session: Session, account_id: int) -> "OrdersBudget | None":
     """Return the limits on an account in orders that the policy in force sets, and its charges; None without a limit.
 
-    Args:
-        sharing: names of the datasets of the account.
+    Each dataset of the account has a limit of its own, and all of them hold.
     """
     version = policies.policy_in_force(session)
-    if version is None:
-        return None
-    policy = read_policy_version(session, version)
-    limits = [limit for name in sharing if (limit := policy.rules_for(name).lifetime_while_secret) is not None]
-    if not limits:
-        return None
+    policy = None if version is None else read_policy_version(session, version)
+    return orders_budgets(session, [account_id], policy).get(account_id)
+
+
+def orders_budgets(session: Session, accounts: Iterable[int], policy: Policy | None) -> "dict[int, OrdersBudget]":
+    """Return `orders_budget` of the accounts that have a limit by the policy in force; no statement if it sets none."""
+    if policy is None:
+        return {}
+    own = [rules.lifetime_while_secret for rules in policy.datasets.values()]
+    if not any((policy.lifetime_while_secret, *own)):
+        return {}
     from tasks.accounting.renyi_account import OrdersBudget
 
-    claims = tuple(sorted({(limit.epsilon, limit.delta) for limit in limits}))
-    return OrdersBudget(claims, renyi_account.sums_of_blocks(session, account_id))
+    budgets = {}
+    for account_id in accounts:
+        sharing = lists.datasets_on_account(session, account_id)
+        limits = [limit for name in sharing if (limit := policy.rules_for(name).lifetime_while_secret) is not None]
+        if limits:
+            claims = tuple(sorted({(limit.epsilon, limit.delta) for limit in limits}))
+            budgets[account_id] = OrdersBudget(claims, renyi_account.sums_of_blocks(session, account_id))
+    return budgets
 
 
-def limit_in_orders(
-    session: Session, account_id: int, sharing: Iterable[str], blocks: Iterable[int]
-) -> LimitInOrders | None:
-    """Return what blocks of an account are charged in orders, of what the policy in force allows; None without a limit.
+def limit_in_orders(budget: "OrdersBudget", blocks: Collection[int]) -> LimitInOrders:
+    """Return what blocks of an account are charged in orders, of what the policy in force allows.
 
     Args:
-        sharing: names of the datasets of the account.
         blocks: which of its blocks; the fullest counts.
     """
-    budget = orders_budget(session, account_id, sharing)
-    if budget is None:
-        return None
-    among = tuple(blocks)
-    epsilon, delta = budget.strictest(among)
-    charged = budget.epsilon(delta, among)
+    epsilon, delta = budget.strictest(blocks)
+    charged = budget.epsilon(delta, blocks)
     return LimitInOrders(format_decimal(epsilon), format_decimal(delta), round_up(str(charged)))
 
 
+@tracing.traced("mark-exposed", live=False)
 def record_exposure(workspace: Workspace, request_id: int, since: str | None, reason: str) -> SecrecyEnd:
     """Record that the assignment of units to the texts of a release got out; returns the end of its second figure.
 
@@ -238,7 +245,8 @@ def record_exposure(workspace: Workspace, request_id: int, since: str | None, re
     if not is_reason(reason):
         raise InvalidExposureReason
     beginning = None if since is None else parse_period(since, None)[0]
-    with workspace.database.write() as session:
+    tracing.set_request(request_id)
+    with tracing.stage("record"), workspace.database.write() as session:
         request = requests.find_request(session, request_id)
         artifact = artifacts.artifact_of(session, request_id)
         if artifact is None:
@@ -251,6 +259,62 @@ def record_exposure(workspace: Workspace, request_id: int, since: str | None, re
     if end is None:
         raise ArithmeticError(f"the exposure of release {request_id} was recorded and is not there")
     return end
+
+
+@dataclass(frozen=True)
+class KeyCompromise:
+    """What a leak of keys of splits ended.
+
+    Attributes:
+        recorded: the releases whose figure while the assignment was secret has ended with it, by number.
+        unfinished: the requests that were charged and have produced nothing. Their key may be in a journal that got
+            out; it is in use until their next attempt from nothing.
+    """
+
+    recorded: tuple[int, ...]
+    unfinished: tuple[int, ...]
+
+
+def record_key_compromise(workspace: Workspace, since: str, reason: str, dataset: str | None = None) -> KeyCompromise:
+    """Record that keys of splits got out: of every release whose key can have existed on that day or later.
+
+    A release has a key of its own, from when its attempt begins until it is produced; if the run died just then, until
+    it is published (decision 0131). So all count that were not published before the day, in one transaction.
+
+    Args:
+        since: the first day (UTC) on which others could read journals or memory of runs.
+        dataset: only releases of the account of this dataset; None for all.
+
+    Raises:
+        InvalidExposureReason: the audit log could not carry the reason.
+        InvalidDate, ExposedLater: `since` is not a date, or is to come.
+        DatasetUnknown: there is no such dataset.
+        RoleRequired: only a steward or an admin records it.
+    """
+    if not is_reason(reason):
+        raise InvalidExposureReason
+    beginning = parse_period(since, None)[0]
+    with workspace.database.write() as session:
+        assignment_exposures.require_may_expose(session, workspace.actor, beginning)
+        asked = (
+            requests.list_all(session)
+            if dataset is None
+            else requests.list_of_account(session, datasets.find_dataset(session, dataset).account_id)
+        )
+        produced = artifacts_by_request(session, [request.id for request in asked])
+        published = lists.published_at(session, [artifact.id for artifact in produced.values()])
+        recorded, unfinished = [], []
+        for request in asked:
+            artifact = produced.get(request.id)
+            if stated_figure(request) is None:
+                continue
+            if artifact is None:
+                unfinished += [request.id] if renyi_account.is_charged(session, request.id) else []
+            elif published.get(artifact.id, beginning) >= beginning:
+                with suppress(assignment_exposures.AlreadyExposed):
+                    assignment_exposures.record_exposure(session, workspace.actor, artifact, None, reason)
+                    recorded.append(request.id)
+    return KeyCompromise(tuple(sorted(recorded)), tuple(sorted(unfinished)))
 
 
 class NothingToExpose(Refused):

@@ -1,10 +1,13 @@
-"""Principals as commands handle them: enrolment with a home, periods of grants, signed delegations."""
+"""Principals as commands handle them: enrolment, grants and their periods, signed delegations."""
 
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from flows.observability import tracing
+from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
@@ -12,7 +15,7 @@ from models_db.services.catalogue import principals, requests
 from models_db.services.catalogue.principals import Mandate, PrincipalUnknown
 from models_db.services.lifecycle import gates
 from models_db.sessions.database import Database
-from models_db.tables import Approval, Dataset, Delegation, Principal
+from models_db.tables import Approval, Dataset, Delegation, Principal, RoleGrant
 from models_db.values.canonical_json import Json
 from tasks.release.signatures.ed25519 import fingerprint, verify
 
@@ -30,6 +33,47 @@ def find_member(database: Database, public_key: str) -> Actor | None:
             return principals.acting_principal(session, public_key)
         except PrincipalUnknown:
             return None
+
+
+@tracing.traced("add-user", live=False)
+def add_user(
+    workspace: Workspace, name: str, public_key: str, login: str | None, roles: Iterable[str], reason: str
+) -> Actor:
+    """Enrol a principal and grant the roles to it.
+
+    Raises:
+        RoleRequired: this home's owner is no admin.
+        InvalidPersonName, NameTaken, LoginNotSupported, RoleUnknown: the errors of `principals.enrol` and `grant`.
+    """
+    with tracing.stage("record"), workspace.database.write() as session:
+        principal = principals.enrol(session, workspace.actor, name, public_key, login)
+        for role in roles:
+            principals.grant(session, workspace.actor, principal.name, role, reason)
+    return principal
+
+
+@tracing.traced("grant-role", live=False)
+def grant_role(workspace: Workspace, name: str, role: str, reason: str, start: str, end: str | None) -> RoleGrant:
+    """Grant a role from `start` on, and until `end` if that is given (`parse_period`).
+
+    Raises:
+        RoleRequired: this home's owner is no admin.
+        PrincipalNotFound, RoleUnknown: there is no such principal or role.
+    """
+    with tracing.stage("record"), workspace.database.write() as session:
+        return principals.grant(session, workspace.actor, name, role, reason, valid_from=start, valid_to=end)
+
+
+@tracing.traced("revoke-role", live=False)
+def revoke_role(workspace: Workspace, name: str, role: str, reason: str) -> int:
+    """End all grants of a role; return how many there were.
+
+    Raises:
+        RoleRequired: this home's owner is no admin.
+        PrincipalNotFound, RoleNotHeld: there is no such principal, or it does not hold the role.
+    """
+    with tracing.stage("record"), workspace.database.write() as session:
+        return principals.revoke(session, workspace.actor, name, role, reason)
 
 
 def list_people(session: Session) -> list[dict[str, Json]]:

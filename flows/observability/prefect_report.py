@@ -13,6 +13,7 @@ import base64
 import math
 import os
 import re
+import socket
 import ssl
 import threading
 import time
@@ -40,9 +41,12 @@ API_VARIABLE: Final = "PREFECT_API_URL"
 KEY_VARIABLE: Final = "PREFECT_API_KEY"
 CERTIFICATE_VARIABLE: Final = "PREFECT_API_SSL_CERT_FILE"
 PASSWORD_VARIABLE: Final = "PREFECT_API_AUTH_STRING"  # noqa: S105  # the name of a variable
+SECONDS_TO_CONNECT: Final = 2.0
+"""The longest that a flow waits at its end for a server to which there is no connection yet."""
 SECONDS_TO_ANSWER: Final = 5.0
 SECONDS_AT_THE_END: Final = 10.0
-"""The longest that a flow waits for its last states to be taken."""
+"""The longest that a flow waits for its last states to be taken by a server that it has reached."""
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 BUSY: Final = (429, 503)
 """Statuses of a server that has taken nothing yet and asks to be told again: Prefect's, while its SQLite is locked."""
 SECONDS_BETWEEN_TRIES: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
@@ -122,6 +126,7 @@ class FlowReport:
     _events: "list[Callable[[_Server, str], None]]" = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
+    _connection_tried: threading.Event = field(default_factory=threading.Event)
     _outcome: str = "done"
 
     def __post_init__(self) -> None:
@@ -204,7 +209,8 @@ class FlowReport:
         self._outcome = outcome
         self._end_group(outcome)
         self._ended.set()
-        self._thread.join(SECONDS_AT_THE_END)
+        if self._connection_tried.wait(SECONDS_TO_CONNECT):
+            self._thread.join(SECONDS_AT_THE_END)
         if self.failed or self._thread.is_alive():
             tell("Prefect's server was not told of this: it does not answer, or refuses it. Nothing else is changed.")
 
@@ -213,6 +219,15 @@ class FlowReport:
             self._events.append(event)
 
     def _send(self) -> None:
+        if not self.steps:
+            self._ended.wait()
+        try:
+            _connect_once(self.api.url)
+        except (OSError, ValueError):
+            self.failed = True
+            return
+        finally:
+            self._connection_tried.set()
         import httpx
 
         try:
@@ -232,8 +247,6 @@ class FlowReport:
             self.failed = True
 
     def _report(self, server: "_Server") -> None:
-        if not self.steps:
-            self._ended.wait()
         run, passed = self.around or server.create_run(self.flow), 0.0
         with self._lock:
             self._run = run
@@ -255,6 +268,20 @@ class FlowReport:
             events, self._events = self._events, []
         for event in events:
             event(server, run)
+
+
+def _connect_once(url: str) -> None:
+    """Connect to a server and hang up: one that is gone is found here, before a flow waits for its answers.
+
+    Raises:
+        OSError: nobody accepts the connection.
+        ValueError: the address has no host or no such port.
+    """
+    parts = urlsplit(url)
+    if not parts.hostname:
+        raise ValueError("the address has no host")
+    port = parts.port or DEFAULT_PORTS[parts.scheme]
+    socket.create_connection((parts.hostname, port), SECONDS_TO_CONNECT).close()
 
 
 def _read_ids(path: Path) -> list[str]:

@@ -26,11 +26,11 @@ from flows.releases.next_step import ReleaseStep, next_step
 from flows.schedules.slots import LEDGER_ERRORS
 from flows.workspace.prefect_flow import PRIVATE_FLOW
 from flows.workspace.workspace import open_workspace
-from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
+from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.services.audit import chain
 from models_db.services.lifecycle.attempts import StillRunning
 from tasks.common.progress import tell
-from tasks.common.retry import SECONDS_BEFORE_RETRIES
+from tasks.common.retry import SECONDS_BEFORE_RETRIES, is_temporary
 from tasks.common.task_errors import TaskFailed
 from tasks.generation.decoding.journal import JournalInUse
 
@@ -48,7 +48,7 @@ class StepFailed(Exception):
     """A step of a release failed. Prefect keeps the name of the error; its text is on the worker's error stream.
 
     Attributes:
-        temporary: whether the machine or a store was at fault, so that the same step may succeed later.
+        temporary: whether the error was a fault that may pass (`tasks.common.retry.is_temporary`).
     """
 
     def __init__(self, name: str, *, temporary: bool) -> None:
@@ -82,11 +82,10 @@ def _errors_by_name(step: str) -> Iterator[None]:
 
 def _failure_of(step: str, problem: AlmonerError) -> StepFailed:
     tell(f"{step}: {problem.name}: {problem.message}")
-    temporary = problem.temporary if isinstance(problem, TaskFailed) else isinstance(problem, EnvironmentProblem)
-    return StepFailed(problem.name, temporary=temporary)
+    return StepFailed(problem.name, temporary=is_temporary(problem))
 
 
-def _is_temporary(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
+def _may_pass(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
     return isinstance(state.data, StepFailed) and state.data.temporary
 
 
@@ -94,7 +93,7 @@ REPEATABLE: Final[dict[str, Any]] = {
     **PRIVATE_TASK,
     "retries": len(SECONDS_BEFORE_RETRIES),
     "retry_delay_seconds": list(SECONDS_BEFORE_RETRIES),
-    "retry_condition_fn": _is_temporary,
+    "retry_condition_fn": _may_pass,
 }
 """Settings of a task that costs no budget and may be done twice."""
 

@@ -58,7 +58,7 @@ FEWEST_TEXTS = 5
 """Texts of a rehearsal: the default, and the fewest from which a share of the way means anything."""
 VECTOR = SteeringVector.name
 """The mechanism whose texts are all written with one released vector, of all people: it has no batches."""
-IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts", "selection")
+IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts", "selection", "epsilon_while_secret")
 """Fields of a request that a rehearsal ignores: they decide budget, blocks and selection, not how texts are drawn."""
 
 ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]

@@ -1,18 +1,23 @@
 """Price of a request here and now: public facts of the dataset, the installed model, today's code."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import lifetime_of
 from flows.governance.exposure import orders_budget
 from flows.workspace.endpoints import endpoints_of
 from flows.workspace.workspace import Workspace
-from models_db.services.catalogue import cohorts, datasets
+from models_db.services.audit.stored_text import request_body
+from models_db.services.catalogue import cohorts, datasets, requests
 from models_db.services.lifecycle import envelopes, ledger
 from models_db.services.queries import lists
-from models_db.tables import Account, Dataset, DatasetVersion
+from models_db.tables import Account, Dataset, DatasetVersion, Request
 from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json, encode_canonical
+from models_db.values.request_state import RequestState
 from models_db.values.requests import PublicMetadata, ReleaseRequest
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.code_version import code_digest
@@ -20,6 +25,10 @@ from tasks.common.network import is_external
 from tasks.planning.block_rotation import next_turn
 from tasks.planning.block_selection import Reading
 from tasks.pricing.quote import DatasetFacts, ModelFacts, Quote, model_facts, quote
+
+REQUESTS_COMPARED = 100
+"""Earlier requests of a dataset that a new one is compared with."""
+GIVEN_UP = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.DISCARDED, RequestState.RETRACTED)
 
 
 def price_request(workspace: Workspace, request: ReleaseRequest) -> Quote:
@@ -90,8 +99,30 @@ def dataset_facts(
         public=PublicMetadata.stored(dataset.public_metadata),
         reading=read,
         left_by_cohort=_left_by_cohort(session, dataset, read),
-        orders=orders_budget(session, dataset.account_id, lists.datasets_on_account(session, dataset.account_id)),
+        orders=orders_budget(session, dataset.account_id),
     )
+
+
+def repetitions(
+    session: Session, dataset_id: int, body: Mapping[str, Json], before: int | None = None
+) -> Iterator[str]:
+    """Yield a sentence for each earlier request of the same content that waits, runs or has been run.
+
+    Args:
+        before: the number of the request, if it has one: only earlier ones are compared.
+    """
+    earlier = select(Request).where(Request.dataset_id == dataset_id, Request.standing_id.is_(None))
+    if before is not None:
+        earlier = earlier.where(Request.id < before)
+    content = _content(body)
+    for other in session.scalars(earlier.order_by(Request.id.desc()).limit(REQUESTS_COMPARED)):
+        if _content(request_body(other)) == content and (state := requests.state_of(session, other.id)) not in GIVEN_UP:
+            yield f"Request {other.id} ({state}) asks for exactly this; each of the two is charged."
+
+
+def _content(body: Mapping[str, Json]) -> bytes:
+    """Return a request without the fields that change when the same file is submitted again."""
+    return encode_canonical({name: value for name, value in body.items() if name not in ("nonce", "code")})
 
 
 def _left_by_cohort(session: Session, dataset: Dataset, read: Reading) -> dict[int, Amount]:

@@ -1,9 +1,9 @@
 """Submission of a request file as a priced request. Reads no private text and spends nothing."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from flows.governance.policy import (
     require_policy,
     version_for_request,
 )
-from flows.observability.tracing import stage, traced
+from flows.observability.tracing import set_request, stage, traced
 from flows.releases.extend import load_values
-from flows.releases.pricing import price_request
+from flows.releases.pricing import price_request, repetitions
 from flows.workspace.prefect_flow import private_flow
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import UsageError
@@ -36,9 +36,9 @@ from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import VersionMissing
 from tasks.planning.further_texts import extended_of
 from tasks.planning.labels_and_groups import labelled_corpus, names_of
+from tasks.pricing.influence import setting_warnings
 from tasks.pricing.quote import Quote
-from tasks.release.promise_strength import release_weaknesses, require_accepted
-from tasks.values.plan import WARNING
+from tasks.release.promise_strength import release_weaknesses, require_accepted, undeclared_population
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class PricedRequest:
     Attributes:
         with_balance: whether the policy lets its author see what is left of the budget.
         viewing: since when unprotected figures of the account were seen and by whom, if they were.
+        repetitions: a sentence for each earlier request of the same content.
     """
 
     quote: Quote
@@ -55,17 +56,22 @@ class PricedRequest:
     request_id: int | None = None
     digest: str | None = None
     viewing: ViewingRecord | None = None
+    repetitions: tuple[str, ...] = ()
 
     @property
     def price(self) -> dict[str, Json]:
         """The price as programs read it, and no more of the budget than its author may know."""
         viewing = {"unprotected_figures": self.viewing.to_json()} if self.viewing else {}
-        facts = self.quote.plan.facts
-        too_large = self.quote.memory_warning
-        found: list[Json] = [*weaknesses_of(self.quote), *([facts[WARNING]] if WARNING in facts else [])]
-        found += [] if too_large is None else [too_large]
-        warnings: dict[str, Json] = {"warnings": found} if found else {}
+        found = [*weaknesses_of(self.quote), *self._undeclared(), *setting_warnings(self.quote.body), *self.repetitions]
+        if self.quote.memory_warning is not None:
+            found.append(self.quote.memory_warning)
+        warnings: dict[str, Json] = {"warnings": list[Json](found)} if found else {}
         return self.quote.to_json(with_balance=self.with_balance) | viewing | warnings
+
+    def _undeclared(self) -> Iterator[str]:
+        delta = self.quote.request.delta
+        if delta is not None and self.quote.plan.loss != Amount() and self.quote.dataset.population is None:
+            yield undeclared_population(str(delta))
 
 
 def weaknesses_of(priced: Quote) -> tuple[str, ...]:
@@ -106,17 +112,41 @@ def propose_release(
     workspace = open_workspace(ProjectHome.locate(home))
     with stage("price"):
         priced = price_for_home(workspace, parse_model(ReleaseRequest, written, "The request"), standing)
-    with workspace.database.read() as session:
-        with_balance = not hides_balances(session, workspace.actor)
-        account_id = datasets.find_dataset(session, priced.dataset.name).account_id
-        viewing = internal_views.find_viewing(session, account_id)
+    shown = shown_price(workspace, priced, standing)
     if dry_run:
-        return PricedRequest(priced, with_balance, viewing=viewing)
+        return shown
     with redact_refusals(workspace):
         priced.require_affordable()
     require_accepted(weaknesses_of(priced), accepted=accept_weak_promise)
     with stage("submit"):
-        return PricedRequest(priced, with_balance, *submit_request(workspace, priced, standing), viewing=viewing)
+        number, digest = submit_request(workspace, priced, standing)
+    return replace(shown, request_id=number, digest=digest)
+
+
+def shown_price(workspace: Workspace, priced: Quote, standing: int | None = None) -> PricedRequest:
+    """Return a price with what the ledger adds to it for its reader; under a standing authorisation one may repeat."""
+    with workspace.database.read() as session:
+        dataset = datasets.find_dataset(session, priced.dataset.name)
+        repeated = () if standing is not None else tuple(repetitions(session, dataset.id, priced.body))
+        return PricedRequest(
+            priced,
+            with_balance=not hides_balances(session, workspace.actor),
+            viewing=internal_views.find_viewing(session, dataset.account_id),
+            repetitions=repeated,
+        )
+
+
+@traced("withdraw", live=False)
+def withdraw_request(workspace: Workspace, number: int, reason: str) -> None:
+    """Withdraw a request that has not been run.
+
+    Raises:
+        RequestUnknown: the ledger has no such request.
+        WrongState, RuleViolated: it was run, or is somebody else's.
+    """
+    set_request(number)
+    with stage("record"), workspace.database.write() as session:
+        requests.withdraw(session, workspace.actor, number, reason)
 
 
 def price_for_home(workspace: Workspace, request: ReleaseRequest, standing: int | None = None) -> Quote:

@@ -119,7 +119,17 @@ def create_schedule(
         configuration = configuration_of(proposal)
         runs_left = (proposal.runs or 0) - proposals.count_uses(session, proposal)
     groups, read = configuration.get("rotate_over"), configuration.get("cohorts", [1])
-    runs = affordable_runs(workspace, dataset, cost_of(configuration), groups, configuration.get("scope"), read)
+    from tasks.planning.secret_assignment import curve_of_plan
+
+    runs = affordable_runs(
+        workspace,
+        dataset,
+        cost_of(configuration),
+        groups,
+        configuration.get("scope"),
+        read,
+        curve_of_plan(configuration["plan"]),
+    )
     timetable = Recurrence.of_timing(timing)
     coming = tuple(utc_now(at) for at in timetable.next_slots(now, SLOTS_SHOWN))
     until = timetable.slots_until(now, datetime.fromisoformat(str(proposal.until)), MOST_COUNTED)

@@ -40,6 +40,7 @@ class PolicySubject:
     population: int | None
     evaluation: tuple[str, ...]
     loss: Amount
+    epsilon_while_secret: Decimal | None = None
 
     @classmethod
     def from_request(cls, body: Mapping[str, Any]) -> "PolicySubject":
@@ -50,6 +51,7 @@ class PolicySubject:
             mechanism=body["mechanism"],
             model=body["model"]["name"],
             epsilon=_decimal_or_none(body["epsilon"]),
+            epsilon_while_secret=_decimal_or_none(body.get("epsilon_while_secret")),
             delta=_decimal_or_none(body["delta"]),
             population=body["population"],
             evaluation=tuple(body["evaluation"]),
@@ -111,8 +113,22 @@ def _claim_violations(rules: EffectiveRules, subject: PolicySubject) -> Iterator
             if value is not None and value > most:
                 allowed = format_decimal(most)
                 yield BrokenRule(rule, format_decimal(value), f"at most {allowed}", f"ask for {allowed} or less")
+        yield from _secret_claim_violations(rules.release.epsilon_while_secret_max, subject)
     if rules.delta_below_population and subject.delta is not None:
         yield from _population_violations(subject, subject.delta)
+
+
+def _secret_claim_violations(most: Decimal | None, subject: PolicySubject) -> Iterator[BrokenRule]:
+    """Yield the limit on the claim while the assignment is secret, which counts as the request asks for it.
+
+    A release claims no more than its request asks for (`tasks.pricing.secret_claim`), and never more than its
+    unconditional epsilon.
+    """
+    asked = [epsilon for epsilon in (subject.epsilon, subject.epsilon_while_secret) if epsilon is not None]
+    if most is not None and asked and min(asked) > most:
+        allowed = format_decimal(most)
+        advice = f"write `epsilon_while_secret: {allowed}` or less, or ask for an `epsilon` of at most that"
+        yield BrokenRule("release.epsilon_while_secret_max", format_decimal(min(asked)), f"at most {allowed}", advice)
 
 
 def _population_violations(subject: PolicySubject, delta: Decimal) -> Iterator[BrokenRule]:

@@ -69,6 +69,10 @@ class ReleaseLimits(_RuleModel):
     """Its epsilon."""
     delta_max: Annotated[ExactDecimal, Field(ge=Decimal("1e-18"), lt=1, max_digits=30, decimal_places=18)]
     """Its delta, down to 1e-18, the ledger's unit."""
+    epsilon_while_secret_max: Annotated[ExactDecimal, Field(gt=0, le=1_000_000, max_digits=30, decimal_places=12)] | (
+        None
+    ) = None
+    """Its epsilon while its assignment is secret; a release that claims none then counts with its epsilon."""
 
 
 class LifetimeLimit(_RuleModel):

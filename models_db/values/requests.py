@@ -301,13 +301,19 @@ class Selection(RequestModel):
 
 
 class ReleaseRequest(RequestModel):
-    """One request file."""
+    """One request file.
+
+    `epsilon` is the unconditional claim. `epsilon_while_secret` asks by the other one: the most that the release may
+    claim while the assignment of units to texts is secret. `epsilon` beside it is then the most that the unconditional
+    claim may be, and is left out for as much as follows (`tasks.pricing.secret_claim`).
+    """
 
     dataset: Annotated[str, Field(min_length=1, max_length=100)]
     kind: RequestKind
     mechanism: MechanismName
     epsilon: Annotated[ExactDecimal, Field(gt=0)] | None = None
     delta: Annotated[ExactDecimal, Field(gt=0, lt=1)] | None = None
+    epsilon_while_secret: Annotated[ExactDecimal, Field(gt=0)] | None = None
     model: Annotated[str, Field(min_length=1, max_length=200)]
     parameters: dict[str, Any] = Field(default_factory=dict)
     prompt: Prompt

@@ -1,7 +1,8 @@
 """Random allocation: the loss of each unit if the batch that reads the unit is unknown.
 
-A release states these figures beside its unconditional claim, never in place of it, and no limit or budget refers to
-them (decision 0132). docs/proofs/secret-assignment.md has the proofs, the hypotheses and the conditions.
+A release states these figures beside its unconditional claim, never in place of it (decision 0132). A request may be
+calibrated to them (decision 0154); rho is charged as ever. docs/proofs/secret-assignment.md has the proofs, the
+hypotheses and the conditions.
 
 A unit is in one of N batches, uniformly, by a secret. M of them are read; each makes draws that cost rho (zCDP). Let
 L_1, .., L_N be the batches' likelihood ratios, the unit present against the unit absent (1 for a batch that is not
@@ -124,6 +125,23 @@ def allocation_figures(allocation: RandomAllocation, delta: Exact) -> Allocation
     )
 
 
+@lru_cache(maxsize=4096)
+def claims_at_most(allocation: RandomAllocation, epsilon: Decimal, delta: Exact) -> bool:
+    """Return whether the epsilon of `allocation_figures` is at most this; high orders only where low ones do not say.
+
+    A search asks this of many sizes, and small figures take the highest orders, whose time grows with their square.
+
+    Raises:
+        InvalidTarget: delta is not in (0, 1).
+    """
+    target = exact(delta)
+    if not 0 < target < 1:
+        raise InvalidTarget(f"Delta must be above 0 and below 1, not {delta}.")
+    if epsilon_of(allocation.rho + allocation.other, target) <= epsilon:
+        return True
+    return _add_epsilon(allocation, target) <= epsilon and _remove_epsilon(allocation, target, epsilon) <= epsilon
+
+
 SUMMED_ORDERS = (*range(2, 33), 40, 48, 56, 64)
 """Integer orders at which divergences of several releases are added, in both directions."""
 
@@ -210,8 +228,10 @@ def reverse_divergence(allocation: RandomAllocation, order: Fraction) -> Fractio
     return share * allocation.loss * (1 + (order - 1) / allocation.batches)
 
 
-def _remove_epsilon(allocation: RandomAllocation, delta: Fraction) -> Decimal:
+def _remove_epsilon(allocation: RandomAllocation, delta: Fraction, enough: Decimal | None = None) -> Decimal:
     """Return the least epsilon over orders up to `LARGEST_ORDER`; any order is valid.
+
+    With `enough`, no further orders are tried once the epsilon is at most that.
 
     The logarithm of a moment is convex in the order, and so are n (n-1) rho' and (n-1) ln(n-1) - n ln n: the epsilon of
     an order is a convex function over n - 1, which falls and then rises. So no order beyond one that is worse than its
@@ -224,8 +244,9 @@ def _remove_epsilon(allocation: RandomAllocation, delta: Fraction) -> Decimal:
             for order, bound in enumerate(log_moments(allocation, largest))
         ]
         epsilons = [_epsilon_at(Fraction(order), bounds[order], delta) for order in range(2, largest + 1)]
-        if epsilons[-1] > epsilons[-2] or largest >= LARGEST_ORDER:
-            return decimal_above(max(min(epsilons), Fraction(0)), EPSILON_PLACES)
+        found = decimal_above(max(min(epsilons), Fraction(0)), EPSILON_PLACES)
+        if epsilons[-1] > epsilons[-2] or largest >= LARGEST_ORDER or (enough is not None and found <= enough):
+            return found
         largest = min(2 * largest, LARGEST_ORDER)
 
 

@@ -129,12 +129,35 @@ class OrdersBudget:
         over = [one for one in self.claims if not all((each + curve).fits(curve_limits(*one)) for each in sums)]
         return min(over, key=lambda claim: (self.room(claim, blocks), claim), default=None)
 
+    def count(self, curve: RenyiCurve, blocks: Iterable[int]) -> int | None:
+        """Return how many charges of `curve` on each of these blocks fit all limits; None if any number does."""
+        counts = [
+            _count_one_way(curve_limits(*claim), values, cost)
+            for charged in self.sums(blocks)
+            for claim in self.claims
+            for values, cost in ((charged.remove, curve.remove), (charged.add, curve.add))
+        ]
+        return min((count for count in counts if count is not None), default=None)
+
     def epsilon(self, delta: Exact, blocks: Iterable[int], curve: RenyiCurve | None = None) -> Decimal:
         """Return the epsilon of the fullest of these blocks, with a further charge if there is one; rounded up."""
         return max((curve_epsilon(each + (curve or _NOTHING), delta) for each in self.sums(blocks)), default=Decimal(0))
 
 
 _NOTHING = RenyiCurve.of_rho(0)
+
+
+def _count_one_way(limits: Iterable[int], charged: Iterable[int], costs: Iterable[int]) -> int | None:
+    """Return how many charges fit in one direction: the most that fit at some order; None if a charge costs nothing.
+
+    The account admits a release if some order is within its limit, so the order with most room counts.
+    """
+    most = 0
+    for limit, value, cost in zip(limits, charged, costs, strict=True):
+        if not cost and value <= limit:
+            return None
+        most = max(most, (limit - value) // cost if cost else 0)
+    return most
 
 
 def _conversion(order: int, delta: Fraction) -> Interval:

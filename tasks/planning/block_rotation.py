@@ -6,7 +6,7 @@ budget left. Every block has an account of its own (PRIVACY §3), so by parallel
 of its own group alone, whatever the choice; the choice looks at amounts that were spent, which are public.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models_db.errors import UsageError
@@ -85,11 +85,20 @@ def _room(turn: Rotation, balances: Sequence[Amount]) -> tuple[int, int]:
     return min(balances[block].rho for block in turn.blocks), min(balances[block].delta for block in turn.blocks)
 
 
-def affords(price: Amount, balances: Sequence[Amount], groups: int = 1) -> int | None:
+def affords(
+    price: Amount,
+    balances: Sequence[Amount],
+    groups: int = 1,
+    in_orders: Callable[[Sequence[int]], int | None] | None = None,
+) -> int | None:
     """Return how many releases at a price the blocks can pay for; None if a release costs nothing.
 
     Without rotation (one group) each release charges every block. With it each charges the blocks of one group, and a
     group affords as many as its fullest block.
+
+    Args:
+        in_orders: how many of them the limits in Rényi orders admit on blocks, by their places in `balances`; None for
+            any number. Both accounts have to admit a release.
 
     Raises:
         RotationUnfit: the groups would not be of one size.
@@ -98,7 +107,13 @@ def affords(price: Amount, balances: Sequence[Amount], groups: int = 1) -> int |
         return None
     whole = range(len(balances))
     parts = [whole] if groups == 1 else [Rotation(groups, group, len(balances)).blocks for group in range(groups)]
-    return sum(min(price.count_in(balances[block]) or 0 for block in part) for part in parts)
+
+    def count(part: Sequence[int]) -> int:
+        paid = min(price.count_in(balances[block]) or 0 for block in part)
+        admitted = None if in_orders is None else in_orders(part)
+        return paid if admitted is None else min(paid, admitted)
+
+    return sum(map(count, parts))
 
 
 def most_groups(blocks: int) -> int:

@@ -1,8 +1,8 @@
 """What a release claims while the assignment of units to its batches is secret, beside its unconditional claim.
 
 The second figure is a computational promise of its own kind (docs/privacy-guarantee.md): it ends where the split gets
-out, and the unconditional epsilon holds then as before. No limit, budget or guard refers to it, and no screen, file or
-JSON output has it without the unconditional one (decision 0132).
+out, and the unconditional epsilon holds then as before. No cap refers to it, and no screen, file or JSON output has it
+without the unconditional one (decision 0132).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ from pydantic import Field
 
 from models_db.values.amounts import Amount, RenyiCurve, total_amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting.random_allocation import RandomAllocation, allocation_figures, summed_epsilon
+from tasks.accounting.random_allocation import RandomAllocation, allocation_figures, claims_at_most, summed_epsilon
 from tasks.accounting.renyi_account import allocation_curve
 from tasks.common.number_format import round_up
 from tasks.common.strict_model import Figure, Strict, figure
@@ -63,23 +63,37 @@ def state_secret_assignment(
 
     None without an assignment, without a draw that reads a batch, and where a mechanism may fail with a probability.
     """
-    draws = total_amount([event.loss for event in events if event.mechanism in sampler.MECHANISMS])
-    whole = total_amount([event.loss for event in events])
-    if assignment is None or whole.delta or not draws.rho:
+    allocation = _allocation(events, assignment)
+    if allocation is None:
         return None
-    other = whole - draws
-    allocation = RandomAllocation(draws.rho, assignment.batches, assignment.read, other.rho)
     figures = allocation_figures(allocation, delta)
     return SecretAssignment(
         epsilon=figure(figures.epsilon),
         remove=figure(figures.remove),
         add=figure(figures.add),
-        batches=assignment.batches,
-        read=assignment.read,
-        rho=_rho(draws),
-        rho_other=_rho(other),
+        batches=allocation.batches,
+        read=allocation.read,
+        rho=_rho(Amount(allocation.rho)),
+        rho_other=_rho(Amount(allocation.other)),
         method=METHOD,
     )
+
+
+def costs_at_most(
+    events: Sequence[PrivacyEvent], assignment: BatchAssignment | None, epsilon: Decimal, delta: Fraction
+) -> bool | None:
+    """Return whether the figure of these events is at most `epsilon`; None where nothing is claimed."""
+    allocation = _allocation(events, assignment)
+    return None if allocation is None else claims_at_most(allocation, epsilon, delta)
+
+
+def _allocation(events: Sequence[PrivacyEvent], assignment: BatchAssignment | None) -> RandomAllocation | None:
+    """Return the losses of these events by whether they read the assignment; None where nothing is claimed for it."""
+    draws = total_amount([event.loss for event in events if event.mechanism in sampler.MECHANISMS])
+    whole = total_amount([event.loss for event in events])
+    if assignment is None or whole.delta or not draws.rho:
+        return None
+    return RandomAllocation(draws.rho, assignment.batches, assignment.read, (whole - draws).rho)
 
 
 def assignment_of_plan(plan: Mapping[str, Any]) -> BatchAssignment | None:
@@ -146,6 +160,13 @@ def _epsilon_of_block(block: SpentOnBlock, delta: Fraction) -> Decimal:
 def shown_epsilon(secret: SecretAssignment) -> str:
     """Return the figure as people read it, rounded up."""
     return round_up(secret.epsilon)
+
+
+def asked_while_secret(epsilon: str) -> str:
+    """Return what a request asks for that is calibrated to its claim while the assignment is secret, in words."""
+    return (
+        f"epsilon at most {epsilon} {CONDITION}; the unconditional epsilon follows from it, and is what a leak leaves"
+    )
 
 
 def while_secret(secret: SecretAssignment, ended: str | None = None) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from models_db.errors import AlmonerError, UsageError
@@ -40,6 +41,7 @@ from tasks.pricing.influence import (
     short_norm,
 )
 from tasks.pricing.quote import Quote
+from tasks.pricing.registry import SYSTEMS
 from tasks.pricing.rehearsed_shares import ExpectedShare, expected_shares
 from tasks.prompted_generation.steering.planner import SteeringVector, noise_of
 from tasks.values.insight import margin_of_error
@@ -51,6 +53,8 @@ LEAST_SAMPLES = 5
 """Fewest texts that are proposed where a plan names no number."""
 PROBE_SAMPLES = 1_000_000
 """Texts of the request that prices one reference: enough for any number of blocks and labels."""
+ROUNDS_OF_REFERENCES = 8
+"""Prices at most by which the references are found that reach a level by the claim while the assignment is secret."""
 LEAST_EPSILON = Decimal("0.1")
 """Least epsilon that is proposed."""
 MOST_SAMPLES = 1000
@@ -83,6 +87,8 @@ class PlanTerms:
         model: name of the model.
         kind: one of PLANNED_KINDS.
         epsilon, delta: the claim of every alternative.
+        epsilon_while_secret: the most that alternatives may claim while their assignment is secret, and what their
+            budget is calibrated to then, within `epsilon`; those that make no such claim have it as their epsilon.
         population: number of units, declared or assumed by the caller; public.
         mechanisms: those that the policy allows; None for all.
         metrics: metrics that the policy requires.
@@ -110,6 +116,32 @@ class PlanTerms:
     labels: tuple[str, ...] = ()
     seconds: int | None = None
     scope: str | None = None
+    epsilon_while_secret: Decimal | None = None
+
+    @property
+    def claim(self) -> str:
+        """Return the epsilon that alternatives are calibrated to, in words."""
+        if self.epsilon_while_secret is None:
+            return f"epsilon {self.epsilon:f}"
+        return f"epsilon {self.epsilon_while_secret:f} while the assignment is secret"
+
+    @property
+    def with_half_the_epsilon(self) -> "PlanTerms | None":
+        """Return the terms with half of that epsilon; None if it is too little to be proposed."""
+        asked = self.epsilon_while_secret
+        half = rounded_epsilon((self.epsilon if asked is None else asked) / 2)
+        if half < LEAST_EPSILON:
+            return None
+        return replace(self, epsilon=half) if asked is None else replace(self, epsilon_while_secret=half)
+
+    def claim_of(self, mechanism: str) -> dict[str, Decimal]:
+        """Return the fields of a request by a mechanism that state its claim."""
+        asked = self.epsilon_while_secret
+        if asked is None:
+            return {"epsilon": self.epsilon, "delta": self.delta}
+        if not getattr(SYSTEMS.get(mechanism), "reads_batches_by_draws_alone", False):
+            return {"epsilon": min(self.epsilon, asked), "delta": self.delta}
+        return {"epsilon": self.epsilon, "delta": self.delta, "epsilon_while_secret": asked}
 
 
 @dataclass(frozen=True)
@@ -268,8 +300,7 @@ def _request(terms: PlanTerms, mechanism: str, parameters: Mapping[str, Any], me
         "dataset": terms.dataset,
         "kind": terms.kind,
         "mechanism": mechanism,
-        "epsilon": terms.epsilon,
-        "delta": terms.delta,
+        **terms.claim_of(mechanism),
         "model": terms.model,
         "parameters": dict(parameters),
         "prompt": {"description": terms.description},
@@ -349,10 +380,9 @@ class _Texts:
 
     def _cheaper(self, balanced: Alternative) -> Iterator[Alternative]:
         """Yield the balanced alternative at half the epsilon, if the population has enough units for as many texts."""
-        half = rounded_epsilon(self.terms.epsilon / 2)
-        if half < LEAST_EPSILON:
+        terms = self.terms.with_half_the_epsilon
+        if terms is None:
             return
-        terms = replace(self.terms, epsilon=half)
         probe = terms.price(_text_request(terms, self.mechanism, PROBE_SAMPLES, PROBE_REFERENCES))
         cheaper = _Texts(terms, self.mechanism, probe)
         size = balanced.samples, cheaper.references(cheaper.levels[-2])
@@ -361,7 +391,35 @@ class _Texts:
 
     def references(self, level: InfluenceLevel) -> int:
         """Fewest references that reach a level."""
-        return max(LEAST_REFERENCES, references_for(level.clip_norm, self.slope))
+        return self._references[level]
+
+    @cached_property
+    def _references(self) -> Mapping[InfluenceLevel, int]:
+        return {level: self._references_for(level) for level in self.levels}
+
+    def _references_for(self, level: InfluenceLevel) -> int:
+        """Return the fewest references that reach a level.
+
+        By the claim while the assignment is secret, a reference buys less the more there are: larger batches are fewer,
+        and hide less. Then a price with so many of them says how many more are needed, until none is.
+        """
+        found = max(LEAST_REFERENCES, references_for(level.clip_norm, self.slope))
+        if "epsilon_while_secret" not in self.terms.claim_of(self.mechanism):
+            return found
+        for _ in range(ROUNDS_OF_REFERENCES):
+            norm = clip_norm_of(self._price(self._most_texts(found), found).plan.facts)
+            needed = found if norm is None else references_for(level.clip_norm, Fraction(norm) / found)
+            if needed <= found or self.terms.population < needed * self.least_samples:
+                return max(needed, found)
+            found = needed
+        return found
+
+    def _most_texts(self, references: int) -> int:
+        """Return how many texts of so many references are proposed."""
+        wanted, possible = self.terms.samples, self.terms.population // references
+        if wanted is not None and self.cells <= wanted <= possible:
+            return wanted
+        return fit_samples(possible, MOST_SAMPLES if wanted is None else wanted, self.cells)
 
     def _require_population(self) -> None:
         references, texts = self.references(self.levels[0]), self.least_samples
@@ -371,21 +429,18 @@ class _Texts:
             raise PopulationTooSmall(
                 self.terms.population,
                 texts * references,
-                f"{sought}, at epsilon {self.terms.epsilon:f}, delta {self.terms.delta:f} and {length} tokens a text,",
+                f"{sought}, at {self.terms.claim}, delta {self.terms.delta:f} and {length} tokens a text,",
             )
 
     def _sizes(self) -> Iterator[tuple[int, int]]:
         """Yield texts and references of each alternative, most texts first."""
-        population, wanted = self.terms.population, self.terms.samples
+        population = self.terms.population
         if self._wanted_size is not None:
             yield self._wanted_size
         for level in self.levels:
             references = self.references(level)
-            possible = population // references
-            if possible >= self.least_samples:
-                exact = wanted is not None and self.cells <= wanted <= possible
-                most = MOST_SAMPLES if wanted is None else wanted
-                yield (wanted if exact and wanted else fit_samples(possible, most, self.cells)), references
+            if population // references >= self.least_samples:
+                yield self._most_texts(references), references
 
     @property
     def _wanted_size(self) -> tuple[int, int] | None:
@@ -424,6 +479,12 @@ def _named(quotes: Sequence[Quote], *, wanted: bool) -> tuple[Alternative, ...]:
     return tuple(Alternative(name, quote) for name, quote in named)
 
 
+EXAMPLES_HELP = (
+    "Two public examples in `prompt.examples`, which you write yourself, helped texts more than any other wording"
+    " (docs/requests.md)."
+)
+
+
 def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared: bool, groups: int = 0) -> list[str]:
     """Return notes that a reader needs beside the figures.
 
@@ -437,6 +498,7 @@ def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared:
         notes.append(_rows_note(texts))
         notes.append(NEXT_WORD_ALONE)
         notes.append("Times are those of SmolLM2-135M on two cores; a larger model takes longer.")
+        notes.append(EXAMPLES_HELP)
         if terms.samples is not None and max(one.samples for one in texts) < terms.samples:
             most = max(one.samples for one in texts)
             notes.append(f"{terms.samples} texts were wanted; no more than {most} are of use or fit into the time.")
@@ -485,7 +547,15 @@ def _rows_note(texts: Sequence[Alternative]) -> str:
         for one, norm in zip(texts, norms, strict=True)
         if norm is not None and one.quote.request.epsilon == texts[0].quote.request.epsilon
     )
+    if texts[0].quote.request.epsilon_while_secret is not None:
+        return CLAIM_NOTE
     return f"Texts of one epsilon cost the same. The clip norm grows with the references at no further charge: {pairs}."
+
+
+CLAIM_NOTE = (
+    "The clip norm follows from the claim while the assignment is secret. The more batches a release has, the larger is"
+    " the unconditional epsilon at the same claim, and with it the cost; it is what holds if the assignment gets out."
+)
 
 
 class InvalidPlan(UsageError):

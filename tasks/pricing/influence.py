@@ -9,18 +9,21 @@ larger norm.
 That is nearness of one token to the private texts, not the quality of a whole text, which the model limits as well.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 from tasks.planning.batches import batches_per_cell
+from tasks.values.plan import WARNING
 
 CLIP_NORM_FACTS = ("clip norm C", "clip norm c")
 """Names of the clip norm among the facts of a plan."""
 LEAST_REFERENCES = 4
 """Fewest references of use: below, a word rests on one or two people, and a text says little of the corpus."""
+SMALL_INFLUENCE = ("weakly", "hardly", "noise")
+"""Levels at which a release is hardly worth its cost."""
 MEASURED_CANDIDATES = 100
 """Candidates k of the measurements."""
 
@@ -169,6 +172,18 @@ def filled_part(parameters: Mapping[str, Any], population: int | None, blocks: i
     cells = blocks * max(1, len(parameters.get("labels", ())))
     batches = batches_per_cell(parameters["samples"], cells, parameters.get("batches"))
     return min(Fraction(1), Fraction(population, groups * cells * batches * parameters["references"]))
+
+
+def setting_warnings(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each setting of a canonical request from which little can come."""
+    facts = body["plan"]["facts"]
+    references, influence = facts.get("references B"), influence_of_request(body)
+    if references is not None and Decimal(references) < LEAST_REFERENCES:
+        yield f"References B = {references}: each text learns from about so many units, and says little of the corpus."
+    if influence is not None and influence.level.name in SMALL_INFLUENCE:
+        yield influence.sentence
+    if WARNING in facts:
+        yield facts[WARNING]
 
 
 def short_norm(norm: Decimal) -> str:

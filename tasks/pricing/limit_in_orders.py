@@ -29,6 +29,11 @@ class LimitComparison:
         return self.orders.passed_by(self.curve, self.blocks)
 
     @property
+    def count(self) -> int | None:
+        """How many such attempts the limits admit; None for any number."""
+        return self.orders.count(self.curve, self.blocks)
+
+    @property
     def room(self) -> int:
         """The rho, in units of 1e-12, of which every plan would fit the limit with the least room."""
         return self.orders.room(self._shown, self.blocks)

@@ -3,12 +3,15 @@
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic import BaseModel
+
 from models_db.errors import UsageError
 from models_db.values.requests import Prompt
 from tasks.evaluation.registry import Metric
 from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.catalogue.registry import preset_of
 from tasks.inference.loading.check_model import require_conversation
+from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.values.plan import Generator
 from tasks.values.release_kinds import ReleaseKind
 
@@ -103,3 +106,19 @@ class WordingUnused(UsageError):
             "Leave `preset` and the templates out of `prompt`.",
             {"kind": kind},
         )
+
+
+def require_context(parameters: BaseModel, check: ModelCheck | None, rendered: RenderedPrompt | None = None) -> None:
+    """Check that the model's context holds the texts that `parameters` read and write, beside the prompt.
+
+    Without a rendered prompt the shortest conversation counts.
+
+    Systems that read a text and write in one row say so by `row_tokens`; of others the longer of the two counts.
+
+    Raises:
+        ContextTooLong.
+    """
+    if check is not None:
+        lengths = (getattr(parameters, field, 0) for field in ("max_reference_tokens", "max_new_tokens"))
+        prompt_tokens = None if rendered is None else rendered.tokens
+        check.require_context(getattr(parameters, "row_tokens", max(lengths)), prompt_tokens)

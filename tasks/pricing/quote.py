@@ -7,12 +7,12 @@ is what was approved.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
 
-from models_db.errors import UsageError
 from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.values.amounts import Amount, Envelope, total_amount
 from models_db.values.canonical_json import Json
@@ -53,8 +53,9 @@ from tasks.pricing.external_models import Cost, require_public_prompts, with_ext
 from tasks.pricing.influence import Influence, influence_of_request
 from tasks.pricing.limit_in_orders import LimitComparison
 from tasks.pricing.memory_warning import memory_warning
-from tasks.pricing.prompt_form import require_form, with_default_preset
+from tasks.pricing.prompt_form import require_context, require_form, with_default_preset
 from tasks.pricing.registry import system_for
+from tasks.pricing.secret_claim import ClaimMissing, SecretClaim
 from tasks.values.plan import Generator, Plan, PlanInputs
 from tasks.values.release_kinds import ReleaseKind
 
@@ -269,6 +270,7 @@ class Quote:
             "mechanism": self.request.mechanism,
             "epsilon": model_to_json(self.request.epsilon),
             "delta": model_to_json(self.request.delta),
+            **_asked_while_secret(self.request),
             **({"gaussian": self.gaussian.model_dump()} if self.gaussian else {}),
             **({"secret_assignment": self.secret_assignment.model_dump()} if self.secret_assignment else {}),
             "rho": loss.rho_text,
@@ -392,19 +394,6 @@ def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> M
     raise registry.ModelNotPulled(name)
 
 
-def embedder_json(name: str) -> dict[str, Json]:
-    """Return an installed embedder as it stands in a request, with the SHA-256 of its files.
-
-    Raises:
-        UnknownModel, ModelKindMismatch, NoRevision, ModelNotPulled.
-    """
-    registry.find(name, "embedder")
-    for model in registry.list_models():
-        if model.name == name and model.installed and model.digest:
-            return {"name": model.name, "revision": model.revision, "sha256": model.digest}
-    raise registry.ModelNotPulled(name)
-
-
 def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, policy_digest: str, code: str) -> Quote:
     """Price a request.
 
@@ -418,6 +407,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         SchemaNeeded, SchemaUnexpected: it asks for records without a schema, or for texts with one.
         LengthNeeded, PopulationNeeded, TooFewUnits, BudgetTooSmall: it leaves parameters out that cannot be chosen.
         SelectionUnfit, KeepTooLarge, KeepTooSmall: it publishes a selection of its texts that is impossible.
+        NoSecretClaim: it asks for an epsilon while its assignment is secret, and its release claims none.
         ContextTooLong: texts of the requested lengths and the prompt exceed the model's context.
         ExternalModelRefused: the model is behind an API, and the system shows private text.
         UnknownModel, ModelKindMismatch, NoRevision, ModelNotPulled: a metric needs an embedder that this machine lacks.
@@ -430,8 +420,22 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES and not fields.get("groups"):
         raise GroupsNeeded  # and not that `samples` is missing, which follows from them
     metrics = requested(request.evaluation, governed=dataset.governed)
-    embedder = embedder_json(request.evaluation_embedder) if needs_embedder(metrics) else None
-    choices = choose_parameters(_choice_inputs(request, system, dataset, model, metrics), fields)
+    embedder = registry.embedder_json(request.evaluation_embedder) if needs_embedder(metrics) else None
+    claim = SecretClaim.of(request)
+    if claim is None:
+        choices = choose_parameters(_choice_inputs(request, system, dataset, model, metrics), fields)
+    else:
+
+        def at(epsilon: Decimal) -> ReleaseRequest:
+            return request.model_copy(update={"epsilon": epsilon})
+
+        epsilon, choices = claim.with_choices(
+            system,
+            fields,
+            lambda tried: choose_parameters(_choice_inputs(at(tried), system, dataset, model, metrics), fields),
+            lambda tried, wanted: _plan(at(tried), system, wanted, dataset, metrics),
+        )
+        request = at(epsilon)
     if choices:
         values = {name: choice.value for name, choice in choices.items()}
         request = request.model_copy(update={"parameters": request.parameters | values})
@@ -449,13 +453,11 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     require_form(filled_prompt, system, metrics, model.name, model.check)
     rendered = render_prompt(system, prompt, parameters, model)
     require_context(parameters, model.check, rendered)
-    inputs = PlanInputs(
-        _amount(request, system, parameters), parameters, dataset.blocks, dataset.population, dataset.governed
-    )
     reading = dataset.read
     require_governed(reading, dataset.name, governed=dataset.governed)
-    ask, share = reading.restrict_inputs(inputs), request.evaluation_share
-    plan = plan_with_metrics(system, ask, metrics, share, request.selection)
+    plan = _plan(request, system, parameters, dataset, metrics)
+    if claim is not None:
+        claim.require_kept(plan)
     plan = with_selection_fact(plan, request.selection)
     plan = with_external_fact(reading.renumber_plan(plan), model.name, model.revision)
     public = model_to_json(dataset.public.merged_over(request.public_metadata).without_groups())
@@ -472,6 +474,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "mechanism": request.mechanism,
         "epsilon": model_to_json(request.epsilon),
         "delta": model_to_json(request.delta),
+        **_asked_while_secret(request),
         "model": model.to_json(),
         "parameters": model_to_json(parameters),
         "prompt": written_prompt,
@@ -492,6 +495,25 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     return Quote(
         request, system, parameters, metrics, prompt, plan, body, dataset, model.endpoint, reasons, shape, memory
     )
+
+
+def _plan(
+    request: ReleaseRequest,
+    system: Generator[Any],
+    parameters: BaseModel,
+    dataset: DatasetFacts,
+    metrics: Sequence[Metric],
+) -> Plan:
+    """Return the plan of a request's texts and metrics, its blocks numbered from 0."""
+    amount = _amount(request, system, parameters)
+    inputs = PlanInputs(amount, parameters, dataset.blocks, dataset.population, dataset.governed)
+    ask = dataset.read.restrict_inputs(inputs)
+    return plan_with_metrics(system, ask, metrics, request.evaluation_share, request.selection)
+
+
+def _asked_while_secret(request: ReleaseRequest) -> dict[str, Json]:
+    asked = request.epsilon_while_secret
+    return {} if asked is None else {"epsilon_while_secret": model_to_json(asked)}
 
 
 def _choice_inputs(
@@ -533,22 +555,6 @@ def render_prompt(
     return model.render(prompt, shown_names(parameters))
 
 
-def require_context(parameters: BaseModel, check: ModelCheck | None, rendered: RenderedPrompt | None = None) -> None:
-    """Check that the model's context holds the texts that `parameters` read and write, beside the prompt.
-
-    Without a rendered prompt the shortest conversation counts.
-
-    Systems that read a text and write in one row say so by `row_tokens`; of others the longer of the two counts.
-
-    Raises:
-        ContextTooLong.
-    """
-    if check is not None:
-        lengths = (getattr(parameters, field, 0) for field in ("max_reference_tokens", "max_new_tokens"))
-        prompt_tokens = None if rendered is None else rendered.tokens
-        check.require_context(getattr(parameters, "row_tokens", max(lengths)), prompt_tokens)
-
-
 def written_request(body: Mapping[str, Any]) -> ReleaseRequest:
     """Return the request behind a canonical body: quoted with the same facts, it gives that body again.
 
@@ -585,14 +591,3 @@ def _amount(request: ReleaseRequest, system: Generator[Any], parameters: BaseMod
     if request.epsilon is None or request.delta is None:
         raise ClaimMissing(request.mechanism)
     return zcdp.release_amount(request.epsilon, request.delta, system.failure_delta_share(parameters))
-
-
-class ClaimMissing(UsageError):
-    """Request without epsilon or delta for a mechanism that charges."""
-
-    def __init__(self, mechanism: str) -> None:
-        super().__init__(
-            f"{mechanism!r} needs an epsilon and a delta in the request.",
-            "Add both, for example `epsilon: 4.0` and `delta: 1.0e-7`.",
-            {"mechanism": mechanism},
-        )

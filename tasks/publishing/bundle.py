@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.values.canonical_json import digest
 from tasks.common.files import FileTable, FileUnfit, copy_new, measure, read_document, sync_folder, write_new
+from tasks.common.retry import is_temporary
 from tasks.object_storage.address import Address, Place
 from tasks.publishing.draft import rehash
 from tasks.publishing.open_bundle import OpenedBundle
@@ -264,3 +265,4 @@ class DestinationUnusable(EnvironmentProblem):
             "Make room, or choose another folder; then publish again.",
             {"destination": str(destination)},
         )
+        self.temporary = is_temporary(error)

@@ -149,6 +149,9 @@ class ApprovedRequest(Strict):
     policy: Digest
     code: Digest
     nonce: Name
+    epsilon_while_secret: Figure | None = None
+    """The most that the release may claim while its assignment is secret, where its author asked for that; `epsilon`
+    follows from it. Absent elsewhere."""
     scope: Name | None = None
     """Envelope of the budget that the request draws on; absent where there is none."""
     evaluation_share: Figure | None = None

@@ -96,6 +96,20 @@ def state_claim(
     )
 
 
+def require_within_claim(asked: str | None, secret: SecretAssignment | None) -> None:
+    """Check that a release claims no more while its assignment is secret than its request asks for.
+
+    Args:
+        asked: `epsilon_while_secret` of a stored request; None where it does not ask by that.
+        secret: the figure that follows from its plan; None where there is none.
+
+    Raises:
+        SecretClaimTooSmall: it claims more, or nothing of the kind.
+    """
+    if asked is not None and (secret is None or Decimal(secret.epsilon) > Decimal(asked)):
+        raise SecretClaimTooSmall(asked)
+
+
 def implied_epsilon(spent: Amount, delta: Fraction) -> Decimal:
     """Return the smallest epsilon that `spent` implies at `delta`, rounded up; 0 where nothing is spent.
 
@@ -142,4 +156,16 @@ class ClaimTooSmall(Refused):
             f"The planned mechanisms cost more than epsilon {epsilon} at delta {delta}.",
             "Request a larger epsilon, or less output.",
             {"epsilon": epsilon, "delta": delta},
+        )
+
+
+class SecretClaimTooSmall(ClaimTooSmall):
+    """A release would cost more while its assignment is secret than its request asks for, or states nothing of it."""
+
+    def __init__(self, asked: str) -> None:
+        Refused.__init__(
+            self,
+            f"The planned mechanisms cost more than epsilon {asked} while the assignment is secret.",
+            "The request was not priced by this almoner. Submit it again.",
+            {"epsilon_while_secret": asked},
         )

@@ -6,6 +6,7 @@ should be far below 1/n, because a delta of 1/n allows the release of one whole 
 """
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
 from typing import Final
 
 from models_db.errors import UsageError
@@ -56,6 +57,16 @@ def describe_replace_one(other: ReplaceOne, *, exact: bool = False) -> str:
     return f"epsilon {round_up(other.epsilon)} at delta {format_small(figure(_TWO_DIGITS_UP.plus(delta)))}"
 
 
+def describe_promise(epsilon: str, delta: str, unit: str) -> str:
+    """Return what a claim means for whoever guesses whether a unit is in the data.
+
+    >>> describe_promise("4", "1e-7", "patient_id")
+    'a guess whether a unit (patient_id) is in the data is right in at most 98.21 % of cases; a coin toss in 50 %'
+    """
+    _, right = guessing_bounds(min(Decimal(epsilon), CERTAIN_EPSILON), Decimal(delta))
+    return f"a guess whether a unit ({unit}) is in the data is right {describe_guesses(right)}; a coin toss in 50 %"
+
+
 def lifetime_weaknesses(epsilon: str, delta: str, population: int | None) -> tuple[str, ...]:
     """Return a warning for each weakness of a lifetime claim; empty where there is none."""
     return _weaknesses(Decimal(epsilon), Decimal(delta), population, WEAK_LIFETIME_EPSILON)
@@ -84,6 +95,19 @@ def _weaknesses(epsilon: Decimal, delta: Decimal, population: int | None, limit:
             f" probability; for {people} people take at most {format_small(figure(largest))}."
         )
     return tuple(found)
+
+
+def undeclared_population(delta: str) -> str:
+    """Return the sentence for a claim whose population nobody has declared: for how many people its delta is small.
+
+    >>> undeclared_population("1e-7")
+    'No population is declared: delta 1e-7 is small enough for at most 100,000 people (delta at most 1/(100 n)).'
+    """
+    people = int(1 / (PEOPLE_FACTOR * Fraction(delta)))
+    return (
+        f"No population is declared: delta {format_small(delta)} is small enough for at most {people:,} people"
+        f" (delta at most 1/({PEOPLE_FACTOR} n))."
+    )
 
 
 def require_accepted(weaknesses: tuple[str, ...], *, accepted: bool) -> None:

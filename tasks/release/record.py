@@ -27,7 +27,7 @@ from tasks.planning.label_allocation import BATCHES_PER_LABEL, LABEL_COUNTS
 from tasks.planning.secret_assignment import assignment_of_plan
 from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS, SURPLUS, published_texts
 from tasks.prompted_generation.steering.parameters import CLEAR_VECTORS
-from tasks.release.claim import Claim, state_claim
+from tasks.release.claim import Claim, require_within_claim, state_claim
 from tasks.release.file_names import RECORD
 from tasks.release.format_versions import FORMAT
 from tasks.values.release_kinds import ReleaseKind
@@ -416,10 +416,13 @@ def claim_of_plan(events: Sequence[PrivacyEvent], request: Mapping[str, Any]) ->
 
     Raises:
         ClaimTooSmall: the events cost more than the request claims.
+        SecretClaimTooSmall: they cost more while the assignment is secret than the request asks for.
     """
     if any(event.mechanism in UNPROTECTED for event in events):
         return None
     if loss_paid_by_parent(events) == Amount():
         return state_claim(events, 0, 0)
     assignment = assignment_of_plan(request["plan"])
-    return state_claim(events, request["epsilon"] or 0, request["delta"] or 0, assignment)
+    claim = state_claim(events, request["epsilon"] or 0, request["delta"] or 0, assignment)
+    require_within_claim(request.get("epsilon_while_secret"), claim.secret_assignment)
+    return claim

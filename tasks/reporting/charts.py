@@ -4,7 +4,7 @@ A chart is a mapping of numbers rounded to a tenth and of texts, so the same rep
 Every chart also describes its content in a sentence (`desc`), for readers who cannot see it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -101,8 +101,12 @@ def _tradeoff(points: Sequence[Mapping[str, Any]]) -> Chart:
             "points": points}  # fmt: skip
 
 
-def scatter(text_map: Mapping[str, Any]) -> Chart:
-    """Return the map of texts, as wide as high; its axes have no unit."""
+def scatter(text_map: Mapping[str, Any], in_full: Collection[int] = ()) -> Chart:
+    """Return the map of texts, as wide as high; its axes have no unit.
+
+    Args:
+        in_full: the numbers of the texts that the page shows in full; their points lead to them.
+    """
     size, edge = 420, 14
     xs = [float(x) for x, _ in text_map["points"]]
     ys = [float(y) for _, y in text_map["points"]]
@@ -116,15 +120,17 @@ def scatter(text_map: Mapping[str, Any]) -> Chart:
             "x": tenth(size / 2 + (x - middle[0]) * scale),
             "y": tenth(size / 2 - (y - middle[1]) * scale),
             "kind": kinds.index(label) % 6 if label is not None else 0,
+            "said": f"Text {number}" if label is None else f"Text {number}, {label}",
+            "target": number if number in in_full else None,
         }
-        for x, y, label in zip(xs, ys, labels, strict=True)
+        for number, (x, y, label) in enumerate(zip(xs, ys, labels, strict=True), 1)
     ]
     legend = [{"kind": place % 6, "name": name} for place, name in enumerate(kinds)]
     desc = (
         f"Map of {len(xs)} released texts by meaning ({text_map['embedder']}); the two axes show"
         f" {text_map['explained']} % of the differences. Texts that are close to each other have similar content."
     )
-    return {"size": size, "marks": marks, "legend": legend, "desc": desc}
+    return {"size": size, "marks": marks, "legend": legend, "desc": desc, "linked": bool(in_full)}
 
 
 def forest(attacks: Sequence[Mapping[str, Any]]) -> Chart | None:

@@ -36,9 +36,13 @@ def _charts(report: Mapping[str, Any]) -> dict[str, Any]:
         "guess": charts.guess_scale(report["claim"]) if report["claim"] else None,
         "lengths": charts.histogram(report["lengths"]) if report["lengths"] else None,
         "tradeoffs": charts.tradeoffs(report["tradeoff"]),
-        "map": charts.scatter(report["map"]) if report["map"] else None,
+        "map": charts.scatter(report["map"], _numbers_in_full(report)) if report["map"] else None,
         "attacks": charts.forest(report["attacks"]),
     }
+
+
+def _numbers_in_full(report: Mapping[str, Any]) -> frozenset[int]:
+    return frozenset(text["number"] for page in report["text_pages"] for text in page["texts"])
 
 
 @cache

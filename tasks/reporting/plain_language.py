@@ -97,8 +97,8 @@ def _bounds(claim: claims.Claim) -> tuple[str, str]:
 _UNTOUCHED: Final = "No private text was used for it: without the dataset it would have come out the same way."
 _FINDING: Final = (
     "Take somebody who knows every other record and reads all of this release. Any finding that they can make in it is"
-    " at most {times} times as likely with one unit in the data as without it, and the other way round, give or take a"
-    " probability of {delta}."
+    " at most {times} times as likely with one unit in the data as without it, and the other way round, up to an"
+    " additional probability of {delta}."
 )
 _GUESSING: Final = (
     "Asked to guess at even odds whether a unit is in the data, they are right {guesses}; a coin toss gives 50 %. This"

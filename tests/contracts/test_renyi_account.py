@@ -14,6 +14,7 @@ from models_db.services.verification import verify_rows
 from models_db.values.amounts import RENYI_ORDERS, Amount, RenyiCurve
 from models_db.writes.database_errors import LimitInOrdersExceeded, RuleViolated
 from tests.contracts.meeting import meanwhile
+from tests.integration.test_altered_ledger import alter
 from tests.support import TEN, World, execute, fetch, plan_of, planned, terms
 
 WHOLE = 30
@@ -173,6 +174,45 @@ def test_no_table_has_a_column_for_curves_or_distributions() -> None:
     every = [(table.name, column.name) for table in Base.metadata.sorted_tables for column in table.columns]
     assert [pair for pair in every if any(word in pair[1] for word in words)] == []
     assert {name for name, column in every if column in charged} == {"renyi_charge"}
+
+
+# --- Rows that were changed past the guards ----------------------------------------------------------------------
+
+ROW_CHANGES = {
+    **{f"less at {way} {order}": (f"UPDATE renyi_charge SET {way}_{order} = {way}_{order} - 1 WHERE id = 1",)
+       for way in ("remove", "add") for order in RENYI_ORDERS},
+    "another rho": ("UPDATE renyi_charge SET rho = rho + 1 WHERE id = 1",),
+    "another attempt": ("UPDATE renyi_charge SET attempt = 2 WHERE id = 1",),
+    "another person": ("UPDATE renyi_charge SET actor_id = actor_id - 1 WHERE id = 1",),
+    "another moment": ("UPDATE renyi_charge SET at = '2020-01-01T00:00:00.000000Z' WHERE id = 1",),
+    "of another request": (
+        "UPDATE renyi_charge SET request_id = 3 WHERE id = 1",
+        "UPDATE renyi_charge SET request_id = 1 WHERE id = 2",
+        "UPDATE renyi_charge SET request_id = 2 WHERE id = 1",
+    ),
+    "one taken away": ("DELETE FROM renyi_charge WHERE id = 1",),
+    "all taken away": ("DELETE FROM renyi_charge",),
+    "one that no attempt made": (
+        "INSERT INTO renyi_charge SELECT id + 9, request_id, attempt + 9, rho, "
+        + ", ".join(f"{way}_{order}" for way in ("remove", "add") for order in RENYI_ORDERS)
+        + ", at, actor_id FROM renyi_charge WHERE id = 1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ROW_CHANGES)
+def test_a_charge_that_was_changed_past_the_guards_is_found(charged: World, change: str) -> None:
+    """By the comparison of rows with the chain, which `audit verify`, `doctor` and every run of the account make."""
+    produced(charged)
+    produced(charged)
+    request_id = approved(charged)
+    with charged.database.read() as session:
+        assert verify_rows.compare_rows_with_chain(session) == []
+    alter(charged.database, *ROW_CHANGES[change])
+    with charged.database.read() as session:
+        found = verify_rows.compare_rows_with_chain(session)
+    assert any("renyi_charge" in one for one in found), (change, found)
+    assert request_id == 3, "the request that one of the changes names"
 
 
 # --- Limits ------------------------------------------------------------------------------------------------------

@@ -239,7 +239,11 @@ def told_server(prefect_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     url = PREFECT_API_URL.value()
     assert url is not None
     monkeypatch.setenv("PREFECT_API_URL", url)
-    for patience in ("SECONDS_TO_ANSWER", "SECONDS_AT_THE_END"):  # a busy machine's server answers late
+    for patience in (
+        "SECONDS_TO_CONNECT",
+        "SECONDS_TO_ANSWER",
+        "SECONDS_AT_THE_END",
+    ):  # a busy machine's server answers late
         monkeypatch.setattr(flows.observability.prefect_report, patience, PATIENCE)
     return prefect_home
 

@@ -32,7 +32,7 @@ CONCERNS = ("flows/orchestration", "flows/schedules", "flows/observability", "fl
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "day.md"
 STEPS = (*tracing.FLOWS, "release")
 """With what the names of flow runs begin."""
-DECISION = re.compile(r"approve-|propose-retraction-|delegate$|erase$")
+DECISION = re.compile(r"approve-|propose-retraction-|delegate$|grant-role$|revoke-role$|erase$")
 NIGHT_STEPS = ("propose", "execute", "approve", "publish")
 NIGHT_RELEASES = len(NIGHTLY) - 1 + 1
 """The nightly insights without those of `LOW`, and the weekly corpus."""
@@ -58,7 +58,7 @@ class Seen:
 def platform(team_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Platform:
     """Nobody has joined yet; a model that ends its answers, and a Prefect server that may be slow to answer."""
     monkeypatch.setattr(flows.releases.execute, "load", tiny_model.load_tiny_that_ends)
-    for patience in ("SECONDS_TO_ANSWER", "SECONDS_AT_THE_END"):
+    for patience in ("SECONDS_TO_CONNECT", "SECONDS_TO_ANSWER", "SECONDS_AT_THE_END"):
         monkeypatch.setattr(prefect_report, patience, PATIENCE)
     return Platform(team_almoner, monkeypatch)
 
@@ -235,7 +235,7 @@ def the_erased_unit_is_gone(platform: Platform) -> None:
 
 
 def prefect_shows_it(seen: Seen) -> None:
-    """Releases with each decision on them, the retraction, the delegations, the erasure, the budget that ran out."""
+    """Releases with each decision on them, the retraction, delegations, roles, the erasure, the budget that ran out."""
     done = "Completed"
     retraction = len(NIGHTLY) + 1 + 1
     night = [item["number"] for item in seen.waiting if item["number"] != seen.ad_hoc]
@@ -248,7 +248,7 @@ def prefect_shows_it(seen: Seen) -> None:
         "propose": [done, "Failed"],
         "delegate": [done] * len(day.TEAMS["library"]),
         **{f"{step}-retraction-{retraction}": [done] for step in ("propose", "approve")},
-        "erase": [done],
+        **{step: [done] for step in ("grant-role", "erase", "revoke-role")},
     }
     assert failures() == ["BudgetExceeded"]
 
@@ -294,7 +294,7 @@ def numbers(platform: Platform, seen: Seen) -> dict[str, int]:
         "times that Prefect suspended a run at a gate": seen.suspensions,
         "flow runs on Prefect's page, without those that send notices": len(runs),
         "those that name a request": sum("-request-" in name for name in runs),
-        "those of decisions, delegations and the erasure": sum(bool(DECISION.match(name)) for name in runs),
+        "those of decisions, delegations, roles and the erasure": sum(bool(DECISION.match(name)) for name in runs),
         "releases published": links["release.published"],
         "releases retracted": links["proposal.carried"],
         "erasures": links["dataset.erased"],

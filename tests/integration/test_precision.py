@@ -23,7 +23,7 @@ def test_fewer_bits_are_approved_run_and_told(almoner: Almoner, precision: Preci
     if not is_available(precision):
         _is_refused(almoner, f"release request {request}", precision)
         return
-    assert precision in almoner.type(f"release request {request} --dry-run").out
+    assert precision in almoner.type(f"release request {request} --dry-run --details").out
     almoner.type(f"release request {request}")
     screen = almoner.type('approve 1 --gate spend --reason "a first look"')
     assert precision in screen.err + screen.out

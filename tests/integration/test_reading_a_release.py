@@ -50,9 +50,10 @@ def test_a_weak_request_is_priced_and_needs_a_word(almoner: Almoner) -> None:
     assert "100 % of cases" not in shown
 
 
-def test_a_repetition_is_pointed_out_at_the_gate(almoner: Almoner) -> None:
+def test_a_repetition_is_pointed_out_when_it_is_priced_and_at_the_gate(almoner: Almoner) -> None:
     almoner.submitted()
-    almoner.type(f"release request {almoner.folder / 'request.yaml'}")
+    again = almoner.type(f"release request {almoner.folder / 'request.yaml'}").out
+    assert again.index("Request 1 (submitted) asks for exactly this") < again.index("It costs")
     assert "asks for exactly this" not in almoner.type("release show 1").out
     assert "Request 1 (submitted) asks for exactly this" in almoner.type("release show 2").out
     almoner.type('reject 1 --reason "twice"')

@@ -286,17 +286,37 @@ def test_a_vector_of_fewer_people_is_divided_by_as_many_fewer(home: Almoner, mon
 def test_a_request_by_a_rule_is_rehearsed_on_data_without_labels(
     home: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rule labels the twin's people, and each release has as many texts of each label."""
+    """The rule labels the twin's people, and each release has as many texts of each label.
+
+    The twin has all 30 people who are not held out, so at least 7 of each label, whichever these are.
+    """
+    home.type("dataset register town --unit patient_id --epsilon 8 --delta 1e-6 --population 30")
+    home.type(f"dataset ingest town {home.notes_file('town.jsonl', [{'patient_id': 't1', 'text': 'x'}])}")
     seen = watched_releases(monkeypatch)
     keywords = ["kar", "dis", "ken"]  # in 17 of 40 texts
     rule = {"answers": [{"name": "half", "keywords": keywords}], "default": "rest"}
-    asked = ASKED | {"kind": "demonstrations", "parameters": ASKED["parameters"] | {"label_rule": rule}}
+    parameters = ASKED["parameters"] | {"label_rule": rule}
+    asked = ASKED | {"dataset": "town", "kind": "demonstrations", "parameters": parameters}
     result = home.ask(f"rehearse {home.write('rule.yaml', asked)} --on plain --texts 6")
     assert seen["request"].labels == seen["public_only"].labels == ("half", "rest")
     assert "accuracy" in {one["metric"] for one in result["metrics"]}
+    assert result["left_out"] == []
     vector = asked | {"mechanism": "steering_vector", "parameters": VECTOR | {"label_rule": rule}}
     result = home.ask(f"rehearse {home.write('both.yaml', vector)} --on plain --texts 6")
-    assert result["units_per_text"] == "6.0"
+    assert result["units_per_text"] == "15.0"
+
+
+def test_a_label_with_fewer_people_than_texts_is_named(home: Almoner) -> None:
+    """Without privacy each text is of one document; where a label has too few there is no classifier."""
+    rule = {"answers": [{"name": "rare", "keywords": ["kel"]}], "default": "rest"}
+    assert sum("kel" in one["text"].split() for one in TWIN) == 1
+    parameters = ASKED["parameters"] | {"label_rule": rule}
+    asked = ASKED | {"kind": "demonstrations", "parameters": parameters}
+    result = home.ask(f"rehearse {home.write('rule.yaml', asked)} --on plain --texts 8")
+    assert "accuracy" not in {one["metric"] for one in result["metrics"]}
+    assert result["left_out"] == [
+        "accuracy of a classifier: the twin has fewer people of a label than texts are compared"
+    ]
 
 
 def test_further_texts_are_not_rehearsed(home: Almoner) -> None:

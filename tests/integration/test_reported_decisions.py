@@ -1,4 +1,4 @@
-"""What a Prefect server is told of decisions, delegations and erasures: that they were, and nothing private."""
+"""What a Prefect server is told of decisions, delegations, roles and erasures: that they were, and nothing private."""
 
 import json
 import re
@@ -23,10 +23,11 @@ from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.prefect_rows import Rows, reported
 from tests.integration.story import NOTES, Almoner
 from tests.integration.test_people import SOON
+from tests.integration.test_two_claims import SMALL
 from tests.support import fetch
 
 pytestmark = pytest.mark.slow  # a Prefect server
-CONCERNS = ("flows/approvals", "flows/datasets", "flows/observability")
+CONCERNS = ("flows/approvals", "flows/datasets", "flows/governance", "flows/observability")
 DONE = "COMPLETED"
 PERSON, DELEGATE, REASON = "quartermaine-7391", "zanzibarquux", "a wombat at Birchgrove"
 """Somebody in the corpus, a steward's delegate, and why: none of them is in another test's run."""
@@ -115,6 +116,35 @@ def test_an_approval_that_is_withdrawn_is_a_run_as_well(
     shown = reported(new_rows())
     assert [shown[f"{step}-request-1"] for step in ("approve", "withdraw-approval")] == [(DONE, RECORDED)] * 2
     assert almoner.state() == "submitted"
+
+
+def test_changes_of_roles_a_withdrawal_and_an_exposure_are_runs_without_names(
+    almoner: Almoner, told_server: Path, new_rows: Callable[[], Rows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.delenv("PREFECT_API_URL")
+        almoner.published(**SMALL)
+        almoner.type(f"release request {almoner.request_file(evaluation=['length'])}")
+    join_delegate(almoner)
+    almoner.type(f'user grant {DELEGATE} steward --reason "{REASON}"')
+    almoner.type(f'user revoke {DELEGATE} steward --reason "{REASON}"')
+    almoner.type(f'user revoke {DELEGATE} steward --reason "{REASON}"', expected=1)
+    almoner.type(f'release withdraw 2 --reason "{REASON}"')
+    almoner.type(f'release mark-exposed 1 --reason "{REASON}"')
+    assert almoner.state(2) == "withdrawn"
+    rows = new_rows()
+    ended = [(row["name"], row["state_type"], json.loads(row["tags"])) for row in rows["flow_run"]]
+    assert sorted(ended) == [
+        ("add-user", DONE, ["almoner"]),
+        ("grant-role", DONE, ["almoner"]),
+        ("mark-exposed-request-1", DONE, ["almoner", "request:1"]),
+        ("revoke-role", DONE, ["almoner"]),
+        ("revoke-role", "FAILED", ["almoner"]),
+        ("withdraw-request-2", DONE, ["almoner", "request:2"]),
+    ]
+    assert {row["name"] for row in rows["task_run"]} == {"record"}
+    assert {row["message"] for row in rows["flow_run_state"] if row["type"] == "FAILED"} == {"RoleNotHeld"}
+    assert private_values(almoner, told_server) == []
 
 
 def test_a_dry_run_and_a_refusal_before_the_decision_are_no_runs(

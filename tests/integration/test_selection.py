@@ -45,7 +45,7 @@ def left_out(record: dict[str, Any]) -> int:
 def test_the_story_of_a_selection(almoner: Almoner) -> None:
     almoner.ingested()
     file = almoner.request_file(**SELECTING)
-    priced = almoner.type(f"release request {file}").out
+    priced = almoner.type(f"release request {file} --details").out
     assert "texts published" in priced
     body = almoner.ask("release show 1")["canonical"]
     assert body["selection"]["keep"] == KEEP

@@ -62,9 +62,13 @@ def test_the_story_in_json(any_almoner: Almoner) -> None:
 
 def test_the_story_as_people_read_it(almoner: Almoner) -> None:
     almoner.ingested()
-    asked = almoner.type(f"release request {almoner.request_file()}")
-    for word in ("patient_id", "add_or_remove_one", "clip norm C", "rho_left_after", "expected_seconds", "approve 1"):
-        assert word in asked.out
+    details = ("clip norm C", "rho_left_after", "rho_replace_one")
+    whole = almoner.type(f"release request {almoner.request_file()} --dry-run --details").out
+    assert all(word in whole for word in details)
+    asked = almoner.type(f"release request {almoner.request_file()}").out
+    for word in ("It costs 25.5 % of the lifetime budget of clinic", "patient_id", "expected time", "approve 1"):
+        assert word in asked
+    assert not [word for word in details if word in asked]
     shown = almoner.type('approve 1 --gate spend --reason "[red]a first look[/red]"')
     assert "Request 1, spend gate" in shown.err
     assert "Next: `almoner run 1`." in shown.out

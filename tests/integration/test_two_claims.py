@@ -1,7 +1,7 @@
 """A release states two figures; a leak, or a look at internal figures, ends the smaller one, and all places say so."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -214,6 +214,65 @@ def reviewed(almoner: Almoner, number: int) -> str:
     return plain(told.out + told.err)
 
 
+BOTH = """\
+version: 1
+several_roles: true
+approvals: {spend: 1, publish: 1, proposal: 1}
+release: {epsilon_max: %s, delta_max: 1.0e-6, epsilon_while_secret_max: %s}
+"""
+BY_SECOND = {"epsilon": None, "epsilon_while_secret": 1.0, "evaluation": ["length"]}
+
+
+def asked_by_second(almoner: Almoner, **changes: Any) -> Any:
+    wanted = {name: value for name, value in (REQUEST | BY_SECOND | changes).items() if value is not None}
+    return almoner.write("request.yaml", wanted)
+
+
+def test_a_request_by_the_second_claim_is_priced_gated_run_and_verified(any_almoner: Almoner) -> None:
+    """Its unconditional epsilon follows, is what limits refer to and what a leak leaves; policy and cap still hold."""
+    almoner = any_almoner
+    almoner.ingested()
+    price = almoner.ask(f"release request {asked_by_second(almoner)} --dry-run")["price"]
+    unconditional = price["epsilon"]
+    assert price["epsilon_while_secret"] == "1"
+    assert Decimal("0.98") < Decimal(price["secret_assignment"]["epsilon"]) <= 1 < Decimal(unconditional)
+    for limit, broken in (
+        (BOTH % (1, 1), "release.epsilon_max"),
+        (BOTH % (4, "0.9"), "release.epsilon_while_secret_max"),
+    ):
+        almoner.type(f"policy adopt {almoner.write('limited.yaml', limit)}")
+        refused = almoner.ask(f"release request {asked_by_second(almoner)} --dry-run", 1)
+        assert [one["rule"] for one in refused["facts"]["broken"]] == [broken]
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', BOTH % (4, 1))}")
+    plain_request = almoner.request_file(epsilon=float(unconditional), evaluation=["length"])
+    refused = almoner.ask(f"release request {plain_request} --dry-run", 1)
+    assert [one["rule"] for one in refused["facts"]["broken"]] == ["release.epsilon_while_secret_max"]
+    large = almoner.ask(f"release request {asked_by_second(almoner, epsilon_while_secret=50)}", 1)
+    assert large["error"] in ("PolicyForbids", "BudgetExceeded")
+    assert almoner.ask(f"release request {asked_by_second(almoner, delta=None)}", 2)["error"] == "ClaimMissing"
+
+    number = almoner.ask(f"release request {asked_by_second(almoner)}")["request"]
+    said = reviewed(almoner, number)
+    assert "epsilon at most 1 while the assignment of units to texts is secret" in said
+    assert f"epsilon {unconditional} at delta" in said
+    almoner.type(f'approve {number} --gate spend --reason "seen"')
+    almoner.type(f"run {number}")
+    almoner.type(f'approve {number} --gate publish --reason "names nobody"')
+    almoner.type(f"publish {number} --to {almoner.folder / 'out'}")
+    [(rho, *_)] = charged(almoner)
+    assert fetch(almoner.database, "SELECT max(rho_spent) FROM account") == [(rho,)]
+    record = json.loads((almoner.bundle / "release.json").read_text())
+    assert (record["claim"]["epsilon"], record["request"]["epsilon_while_secret"]) == (unconditional, "1")
+    assert "epsilon at most `1` while" in words((almoner.bundle / "README.md").read_text())
+    told = almoner.ask(f"verify-release {almoner.bundle}")
+    assert (told["holds"], told["epsilon"]) == (True, unconditional)
+    assert told["secret_assignment"] == price["secret_assignment"]
+    expose(almoner, number)
+    shown = almoner.ask(f"release show {number}")
+    assert (shown["epsilon"], shown["secret_assignment"]) == (unconditional, None)
+    assert almoner.type("audit verify").code == almoner.type("doctor", None).code == 0
+
+
 def test_what_would_pass_the_limit_is_refused_when_it_is_priced(any_almoner: Almoner) -> None:
     """As for rho: a price says so, submission and plans refuse with figures, and a review of an older request warns."""
     almoner = any_almoner
@@ -254,6 +313,40 @@ def test_what_would_pass_the_limit_is_refused_when_it_is_priced(any_almoner: Alm
     almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % charged_so_far)}")
     planned = almoner.ask(f"plan clinic --epsilon 1 --delta 1e-7 --population 400 --model {REQUEST['model']}", 1)
     assert planned["error"] == "LimitInOrdersExceeded"
+
+
+def test_forecasts_mind_both_accounts(any_almoner: Almoner) -> None:
+    """What is said to fit is what fits: releases whose plan is unknown count with their rho at every order."""
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    standing = f"standing propose {almoner.request_file(**SMALL)} --runs 50 --until 2099-01-01 --reason r --dry-run"
+
+    def said() -> dict[str, Any]:
+        forecast = {row["epsilon"]: row["releases_left"] for row in almoner.ask("budget forecast clinic --delta 1e-7")}
+        simulated = almoner.ask("budget simulate clinic --epsilon 1 --delta 1e-7 --releases 40")
+        return {
+            "forecast": forecast["1"],
+            "simulate": simulated["affordable"],
+            "sentence": plain(almoner.type("budget show clinic").out),
+            "standing": almoner.ask(standing)["runs_that_fit_now"],
+            "overview": page(almoner, "/"),
+        }
+
+    free = said()
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % 2)}")
+    limited = said()
+    assert 0 < limited["forecast"] < free["forecast"]
+    assert limited["simulate"] == limited["forecast"]
+    assert limited["forecast"] <= limited["standing"] < free["standing"], "of a plan that is known, the curve counts"
+    assert f"{limited['forecast']} more release" in limited["sentence"]
+    assert f"{free['forecast']} more release" in free["sentence"]
+    largest = plain(almoner.type("budget simulate clinic --epsilon 1 --delta 1e-7 --releases 40").out)
+    assert "All 40 fit at epsilon" in largest
+    fits = largest.split("All 40 fit at epsilon ")[1].split()[0]
+    assert almoner.ask(f"budget simulate clinic --epsilon {fits} --delta 1e-7 --releases 40")["affordable"] == 40
+    assert limited["overview"] != free["overview"]
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % '0.55')}")
+    assert "Another release like request 1 does not fit." in page(almoner, "/")
 
 
 def fail_before_holding(run: attempt.RunningAttempt, device: str, rng_kind: str) -> None:
@@ -369,6 +462,36 @@ def test_it_is_recorded_once_with_its_link(any_almoner: Almoner) -> None:
     assert fetch(almoner.database, "SELECT count(*) FROM assignment_exposure") == [(1,)]
 
 
+def test_keys_that_got_out_end_the_figures_of_all_their_releases(any_almoner: Almoner) -> None:
+    """All releases that were not published before the day, once each; a request without a release is named."""
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    number = request(almoner)
+    almoner.type(f'approve {number} --gate spend --reason "again"')
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(attempt.RunningAttempt, "hold", fail_before_holding)
+        assert almoner.ask(f"run {number}", 1)["error"] == "StillRunning"
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
+    for options, code, error in (
+        (f"--since {tomorrow} --reason x", 2, "ExposedLater"),
+        ("--since soon --reason x", 2, "InvalidDate"),
+        (f'--since {TODAY} --reason " "', 2, "InvalidExposureReason"),
+        (f"--since {TODAY} --reason x --dataset nothing", 2, "DatasetUnknown"),
+    ):
+        assert almoner.ask(f"key compromised {options}", code)["error"] == error
+    assert fetch(almoner.database, "SELECT count(*) FROM assignment_exposure") == [(0,)]
+    before = remove_sum(almoner)
+    told = almoner.ask(f'key compromised --since {TODAY} --reason "the disk was copied" --dataset clinic')
+    assert told == {"recorded": [1], "unfinished": [number]}
+    assert remove_sum(almoner) > before
+    assert almoner.ask("release show 1")["secrecy_end"]["reason"] == "the disk was copied"
+    again = almoner.ask(f"key compromised --since {TODAY} --reason again")
+    assert again == {"recorded": [], "unfinished": [number]}
+    alter(almoner.database, "UPDATE publication SET at = '2001-01-01T00:00:00.000000Z'")
+    alter(almoner.database, "DELETE FROM assignment_exposure")
+    assert almoner.ask(f"key compromised --since {TODAY} --reason x")["recorded"] == [], "its key was destroyed before"
+
+
 def test_what_cannot_be_recorded(almoner: Almoner) -> None:
     almoner.published(**SMALL)
     waiting = request(almoner)
@@ -414,6 +537,26 @@ def test_a_record_behind_the_guards_back_is_found(any_almoner: Almoner, change: 
     assert almoner.type("doctor", None).code != 0
     refusal = almoner.ask(f"publish {number} --to {almoner.folder / 'out'}", None)
     assert refusal["error"] == "LedgerAltered", "the list that it would carry rests on the row"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE renyi_charge SET remove_8 = 1, add_8 = 1",
+        "UPDATE renyi_charge SET attempt = 9",
+        "DELETE FROM renyi_charge",
+    ],
+)
+def test_a_charge_behind_the_guards_back_is_found(any_almoner: Almoner, change: str) -> None:
+    """By `audit verify` and `doctor`, and the next run of the account is refused."""
+    almoner = any_almoner
+    number = approved_after_a_release(almoner)
+    assert almoner.type("audit verify").code == 0
+    alter(almoner.database, change)
+    assert almoner.type("audit verify", None).code != 0
+    assert almoner.type("doctor", None).code != 0
+    assert almoner.ask(f"run {number}", 1)["error"] == "LedgerAltered"
+    assert len(charged(almoner)) <= 1
 
 
 def test_a_row_is_never_changed(any_almoner: Almoner) -> None:

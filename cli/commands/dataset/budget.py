@@ -13,7 +13,14 @@ from cli.framework.tables import fact_list, table
 from flows.datasets.affordable_runs import affordable_runs
 from flows.datasets.budget_summary import BudgetSummary, summarise_budget
 from flows.datasets.budget_view import BudgetView, CohortLine, PacingWindow, load_budget
-from flows.datasets.forecast import count_releases, epsilon_after, exceeds_window, forecast_table, largest_epsilon
+from flows.datasets.forecast import (
+    count_admitted,
+    count_releases,
+    epsilon_after,
+    exceeds_window,
+    forecast_table,
+    largest_epsilon,
+)
 from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
@@ -36,7 +43,11 @@ Scope = Annotated[str | None, typer.Option(help="Envelope to draw on. Default: t
 
 
 @command(app, "show")
-def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
+def show_budget(
+    context: CommandContext,
+    name: DatasetName,
+    details: Annotated[bool, typer.Option("--details", help="Show all figures, in rho too.")] = False,
+) -> CommandResult:
     """Show a dataset's lifetime budget: its limits, its changes, and the requests that spent it.
 
     Example: almoner budget show clinic
@@ -60,11 +71,12 @@ def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
         {**summary.facts, **more},
         [
             summary.sentence,
-            fact_list(summary.facts),
+            *([fact_list(summary.facts)] if details else []),
             *summary.second_claim,
             *warned,
             *_narrowing_table(budget),
             _spent_table(summary),
+            *([] if details else ["`--details` lists all figures."]),
         ],
     )
 
@@ -190,10 +202,11 @@ def simulate(
     budget = load_budget(workspace, name, read)
     claimed = {"epsilon": _parse_decimal(epsilon), "delta": _parse_decimal(delta)}
     price, remaining, rows = release_amount(claimed["epsilon"], claimed["delta"]), budget.left(scope), []
+    fitting = count_admitted(budget, remaining, price)
     turns = None if rotate_over is None else affordable_runs(workspace, name, price, rotate_over, scope, read)
     for number in range(1, 0 if exceeds_window(budget, price) else releases_ + 1):
         total = price * number
-        if not total.fits(remaining):
+        if number > fitting:
             break
         window = None if budget.window is None else window_of(budget.window, price, number)
         rows.append((number, (budget.balance.spent + total).rho_text, epsilon_after(budget, total), window))
@@ -206,7 +219,9 @@ def simulate(
         "steps": [dict(zip(("release", "rho_spent", "epsilon_spent", "window"), row, strict=True)) for row in rows],
     }
     sentences = [f"{len(rows)} of {releases_} releases fit into the remaining budget."]
-    if len(rows) < releases_ and (largest := largest_epsilon(remaining, releases_, claimed["delta"])):
+    if len(rows) < releases_ and (
+        largest := largest_epsilon(budget.rho_admitted(remaining), releases_, claimed["delta"])
+    ):
         sentences.append(f"All {releases_} fit at epsilon {largest} each, at the same delta.")
     sentences.extend([str(turns)] if turns else [])
     if budget.window:

@@ -12,7 +12,7 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
 from cli.framework.progress import progress_bar
 from cli.framework.proposal_view import waiting_sentence
-from cli.framework.tables import fact_list, groups_table, table
+from cli.framework.tables import fact_list, groups_table, table, warning_panel
 from flows.datasets.inventory import describe_datasets, list_datasets
 from flows.workspace.workspace import Workspace, open_workspace
 from flows.workspace.yaml_files import read_fields
@@ -98,9 +98,15 @@ def register_dataset(
     registration.register(workspace, registration_terms, terms)
     with workspace.database.read() as session:
         (shown,) = describe_datasets(session, [datasets.find_dataset(session, name)])
+    sentence, warnings = registration.describe_registration(shown)
     return CommandResult(
         shown,
-        [f"Registered dataset {name}.", *_dataset_page(shown), f"Next: `almoner dataset ingest {name} PATH`."],
+        [
+            f"Registered dataset {name}. {sentence}",
+            *([warning_panel(warnings)] if warnings else []),
+            f"Its fields cannot be changed; `almoner dataset show {name}` lists them.",
+            f"Next: `almoner dataset ingest {name} PATH`.",
+        ],
     )
 
 

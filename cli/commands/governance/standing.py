@@ -7,7 +7,6 @@ import typer
 
 from cli.commands.governance.proposal import show_proposal as show_proposal
 from cli.framework.command import CommandContext, CommandResult, command
-from cli.framework.price_table import price_tables
 from cli.framework.proposal_view import as_data, proposal_table, waiting_sentence
 from cli.framework.tables import fact_list
 from flows.approvals import propose_change
@@ -30,11 +29,15 @@ def propose_authorisation(
     until: Annotated[str, typer.Option(metavar="DATE", help="The last day, such as 2027-06-30.")],
     reason: Reason,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be authorised and stop.")] = False,
+    details: Annotated[bool, typer.Option("--details", help="Show all parameters, balances and digests too.")] = False,
 ) -> CommandResult:
     """Propose that requests like this file may run repeatedly without a decision at the spend gate.
 
     Example: almoner standing propose request.yaml --runs 12 --until 2099-12-31 --reason "monthly report" --dry-run
     """
+    from cli.framework.review_screen import render_sections
+    from flows.approvals.price_sections import price_sections
+
     written = read_fields(file, str(file), ReleaseRequest.model_fields)
     workspace = open_workspace(context.home)
     proposal = propose_change.propose_standing(workspace, written, runs, until, reason, dry_run=dry_run)
@@ -51,7 +54,8 @@ def propose_authorisation(
     }
     data = {"proposal": proposal.number, "approvals_needed": proposal.needed, **allowed, "price": price}
     ends = "It ends with the next version of almoner or of the policy: both are part of the approved configuration."
-    shown = [*price_tables(price), fact_list(allowed, title="Proposed authorisation"), ends]
+    shown = render_sections(price_sections(price), details=details)
+    shown += [fact_list(allowed, title="Proposed authorisation"), ends]
     return CommandResult(data, [*shown, *waiting_sentence(proposal.number, proposal.needed)])
 
 

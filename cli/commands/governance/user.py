@@ -52,10 +52,7 @@ def add_user(
     workspace = open_workspace(context.home)
     if login is not None:
         require_valid_login(login)
-    with workspace.database.write() as session:
-        principal = principals.enrol(session, workspace.actor, name, public_key, login)
-        for each in roles:
-            principals.grant(session, workspace.actor, principal.name, each, reason)
+    principal = flow.add_user(workspace, name, public_key, login, roles, reason)
     rights = _grant_database_access(workspace, login, roles)
     data = {"name": principal.name, "public_key": public_key, "fingerprint": fingerprint(public_key), "login": login,
             "roles": roles}  # fmt: skip
@@ -95,8 +92,8 @@ def grant_role(
     _require_reason(reason)
     start, end = flow.parse_period(since, until)
     workspace = open_workspace(context.home)
-    with workspace.database.write() as session:
-        grant = principals.grant(session, workspace.actor, name, role, reason, valid_from=start, valid_to=end)
+    grant = flow.grant_role(workspace, name, role, reason, start, end)
+    with workspace.database.read() as session:
         login = principals.find_principal(session, name).login
     rights = _grant_database_access(workspace, login, [role])
     data = {"name": name, "role": role, "from": grant.valid_from, "until": end}
@@ -115,14 +112,11 @@ def revoke_role(context: CommandContext, name: Name, role: Role, reason: Reason)
     """
     _require_reason(reason)
     workspace = open_workspace(context.home)
-    with workspace.database.write() as session:
-        ended = principals.revoke(session, workspace.actor, name, role, reason)
-        login = principals.find_principal(session, name).login
-        remaining = {
-            g.role
-            for g in principals.unexpired_grants(session)
-            if g.principal_id == principals.find_principal(session, name).id
-        }
+    ended = flow.revoke_role(workspace, name, role, reason)
+    with workspace.database.read() as session:
+        principal = principals.find_principal(session, name)
+        login = principal.login
+        remaining = {g.role for g in principals.unexpired_grants(session) if g.principal_id == principal.id}
     rights = (
         revoke_login(workspace.database, login, including_read=not remaining)
         if login and remaining <= READ_ONLY_ROLES

@@ -217,7 +217,7 @@ def _release(runner: "DemoRunner") -> list[str]:
     )
     runner.run_command(
         "release request request.yaml",
-        shown=("epsilon ", "rho_left_after", "clip norm", "epsilon_spent_after", "Submitted"),
+        shown=("It costs", "Epsilon", "The private texts", "Submitted"),
     )
     runner.print_text("No request runs before a steward has approved it.")
     runner.run_command("run 1", expected=1, shown=("GateClosed",))

@@ -28,6 +28,10 @@ def plan(
     epsilon: Annotated[
         str | None, typer.Option(help="Epsilon of the release. Default: a quarter of the remaining budget.")
     ] = None,
+    epsilon_while_secret: Annotated[
+        str | None,
+        typer.Option(help="Calibrate to this epsilon while the assignment is secret; --epsilon is then the most."),
+    ] = None,
     delta: Annotated[
         str | None, typer.Option(help="Delta of the release. Default: a power of ten below 1/(100 x population).")
     ] = None,
@@ -66,7 +70,8 @@ def plan(
     from flows.datasets.request_file import write_request
 
     given: dict[str, Any] = {
-        "epsilon": epsilon, "delta": delta, "kind": kind, "samples": samples, "tokens": tokens,
+        "epsilon": epsilon, "epsilon_while_secret": epsilon_while_secret, "delta": delta, "kind": kind,
+        "samples": samples, "tokens": tokens,
         "labels": label, "population": population, "model": model, "description": description, "scope": scope,
         "device": device,
     }  # fmt: skip

@@ -9,7 +9,6 @@ from rich.panel import Panel
 from sqlalchemy.orm import Session
 
 from cli.framework.command import CommandContext, CommandResult, command
-from cli.framework.price_table import price_tables
 from cli.framework.proposal_view import as_data, waiting_sentence
 from cli.framework.tables import plain_text, table
 from flows.workspace.workspace import open_workspace
@@ -33,6 +32,7 @@ app = typer.Typer(
 )
 
 RequestId = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
+Details = Annotated[bool, typer.Option("--details", help="Show all parameters, balances and digests too.")]
 
 
 @command(app, "request")
@@ -46,6 +46,7 @@ def request_release(
     accept_weak_promise: Annotated[
         bool, typer.Option("--accept-weak-promise", help="Submit although almoner calls epsilon or delta weak.")
     ] = False,
+    details: Details = False,
 ) -> CommandResult:
     """Price a release and submit it to the spend gate. Reads no private text and spends nothing.
 
@@ -54,7 +55,7 @@ def request_release(
     Example: almoner release request request.yaml --dry-run
     """
     written = read_fields(file, str(file), ReleaseRequest.model_fields)
-    return _propose_result(context, written, dry_run, standing, accept_weak_promise)
+    return _propose_result(context, written, dry_run, standing, accept_weak_promise, details=details)
 
 
 @command(app, "extend")
@@ -63,6 +64,7 @@ def extend_release(
     request: RequestId,
     samples: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of further texts.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
+    details: Details = False,
 ) -> CommandResult:
     """Request further texts from the phrases or the steering vector that a release has released, at no charge.
 
@@ -72,7 +74,8 @@ def extend_release(
     """
     from flows.releases.extend import further_texts_request
 
-    return _propose_result(context, further_texts_request(open_workspace(context.home), request, samples), dry_run)
+    written = further_texts_request(open_workspace(context.home), request, samples)
+    return _propose_result(context, written, dry_run, details=details)
 
 
 def _propose_result(
@@ -81,21 +84,26 @@ def _propose_result(
     dry_run: bool,
     standing: int | None = None,
     accept_weak_promise: bool = True,
+    *,
+    details: bool = False,
 ) -> CommandResult:
+    from cli.framework.review_screen import render_sections
+    from flows.approvals.price_sections import price_sections
     from flows.releases.propose import propose_release
 
     proposal = propose_release(context.home.root, written, dry_run, standing, accept_weak_promise)
     price = proposal.price
     data = {"request": proposal.request_id, "digest": proposal.digest, "standing": standing, "price": price}
+    screen = render_sections(price_sections(price), details=details)
     if proposal.request_id is None:
-        return CommandResult(data, [*price_tables(price), "Dry run: nothing was submitted."])
+        return CommandResult(data, [*screen, "Dry run: nothing was submitted."])
     if standing is not None:
         sentence = f"Submitted as request {proposal.request_id}, and approved under standing authorisation {standing}."
-        return CommandResult(data, [*price_tables(price), sentence, f"Next: `almoner run {proposal.request_id}`."])
+        return CommandResult(data, [*screen, sentence, f"Next: `almoner run {proposal.request_id}`."])
     done = f"Submitted as request {proposal.request_id}; nothing is spent until a steward approves and it is run."
     return CommandResult(
         data,
-        [*price_tables(price), done, f'Next: `almoner approve {proposal.request_id} --gate spend --reason "..."`.'],
+        [*screen, done, f'Next: `almoner approve {proposal.request_id} --gate spend --reason "..."`.'],
     )
 
 
@@ -282,9 +290,9 @@ def withdraw_release(
 
     Example: almoner release withdraw 2 --reason "superseded by request 3"
     """
-    workspace = open_workspace(context.home)
-    with workspace.database.write() as session:
-        requests.withdraw(session, workspace.actor, request, reason)
+    from flows.releases.propose import withdraw_request
+
+    withdraw_request(open_workspace(context.home), request, reason)
     return CommandResult({"request": request, "state": "withdrawn"}, [f"Request {request} is withdrawn."])
 
 

@@ -21,6 +21,18 @@ EXPOSING_ROLES: Final = ("steward", "admin")
 """Roles that may record that an assignment got out."""
 
 
+def require_may_expose(session: Session, actor: Actor, since: str) -> None:
+    """Check that the actor may record an exposure since that moment.
+
+    Raises:
+        RoleRequired: the actor is neither steward nor admin.
+        ExposedLater: the moment is to come.
+    """
+    principals.require_role(session, actor, *EXPOSING_ROLES)
+    if since > utc_now():
+        raise ExposedLater(since)
+
+
 def record_exposure(session: Session, actor: Actor, artifact: Artifact, since: str | None, reason: str) -> str:
     """Record that the assignment of units to the texts of an artifact got out; returns since when.
 

@@ -11,7 +11,7 @@ from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import database_access
-from models_db.tables import Dataset, Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
+from models_db.tables import AuditLink, Dataset, Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
 from models_db.tables.principals import ROLES
 from models_db.values.canonical_json import encode_canonical
 from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
@@ -30,6 +30,16 @@ class PrincipalUnknown(EnvironmentProblem):
             "Use the home whose key is registered, or let an admin add this one:"
             " `almoner user add NAME --key PUBLIC_KEY`; `almoner init` shows the public key.",
             {"principal": name},
+        )
+
+
+class LedgerEmpty(EnvironmentProblem):
+    """The ledger has its tables and nothing in them: `almoner init` was broken off."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The ledger knows nobody yet: `almoner init` ended before it had recorded the first person.",
+            "Nothing is lost: type `almoner init` again. It keeps what exists.",
         )
 
 
@@ -150,6 +160,11 @@ def is_founded(session: Session) -> bool:
     return session.scalars(select(Principal.id).limit(1)).one_or_none() is not None
 
 
+def _is_new(session: Session) -> bool:
+    """Return whether nothing was ever recorded; a ledger with links and without people was altered."""
+    return not is_founded(session) and session.scalars(select(AuditLink.seq).limit(1)).first() is None
+
+
 def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str | None = None) -> Actor:
     """Record a further principal, who has no role yet. `login` is the PostgreSQL role that principal works under.
 
@@ -205,10 +220,11 @@ def identify(session: Session, public_key: str) -> Actor:
 
     Raises:
         PrincipalUnknown: no principal has it.
+        LedgerEmpty: the ledger holds nothing at all.
     """
     principal = _by_key(session, public_key)
     if principal is None:
-        raise PrincipalUnknown("anybody")
+        raise LedgerEmpty if _is_new(session) else PrincipalUnknown("anybody")
     return Actor(principal.id, principal.name)
 
 
@@ -217,11 +233,12 @@ def acting_principal(session: Session, public_key: str) -> Actor:
 
     Raises:
         PrincipalUnknown: no principal has the key.
+        LedgerEmpty: the ledger holds nothing at all.
         LoginMismatch: the login is not that person's.
     """
     principal = _by_key(session, public_key)
     if principal is None:
-        raise PrincipalUnknown("anybody")
+        raise LedgerEmpty if _is_new(session) else PrincipalUnknown("anybody")
     database_access.require_own_login(session, principal)
     return Actor(principal.id, principal.name)
 

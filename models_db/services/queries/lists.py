@@ -273,6 +273,12 @@ def use_counts(session: Session, proposal_ids: Collection[int]) -> dict[int, int
     return {row[0]: row[1] for row in session.execute(query.group_by(StandingUse.proposal_id))}
 
 
+def published_at(session: Session, artifact_ids: Collection[int]) -> dict[int, str]:
+    """Return when artifacts were published, for those that were."""
+    query = select(Publication.artifact_id, Publication.at).where(Publication.artifact_id.in_(artifact_ids))
+    return {row.artifact_id: row.at for row in session.execute(query)}
+
+
 def requests_of_publications(session: Session, publication_ids: Collection[int]) -> dict[int, int]:
     """Return the request behind each publication; see `proposals.retracted_request`."""
     query = select(Publication.id, Artifact.request_id).join(Artifact, Artifact.id == Publication.artifact_id)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from models_db.errors import EnvironmentProblem, UsageError
+from models_db.values.canonical_json import Json
 from models_db.values.requests import Preset
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.local_models import LocalModel, MergedParts, find_local, local_models
@@ -331,3 +332,16 @@ def _pulled_from_hub() -> Iterator[ListedModel]:
         repo, _, revision = record.stem.replace("--", "/", 1).partition("@")
         model, digest = HubModel(repo, revision), model_store.recorded_digest(record)
         yield ListedModel(model.name, revision, "Hugging Face", "see its page", "", True, digest)
+
+
+def embedder_json(name: str) -> dict[str, Json]:
+    """Return an installed embedder as it stands in a request, with the SHA-256 of its files.
+
+    Raises:
+        UnknownModel, ModelKindMismatch, NoRevision, ModelNotPulled.
+    """
+    find(name, "embedder")
+    for model in list_models():
+        if model.name == name and model.installed and model.digest:
+            return {"name": model.name, "revision": model.revision, "sha256": model.digest}
+    raise ModelNotPulled(name)

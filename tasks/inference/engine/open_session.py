@@ -75,11 +75,20 @@ class SessionOpening:
         refusal: RowsNotIsolated | None = None
         for some in _tries(self.model, rows):
             try:
-                self._ask(some)
+                self._ask_all(some)
                 return some
             except RowsNotIsolated as error:
                 refusal = refusal or error
         raise refusal or ValueError(f"a pass has rows, not {rows}")
+
+    def _ask_all(self, rows: int) -> None:
+        """Ask the device about all passes; once more about all of them if it has given up replays meanwhile."""
+        recorder = self.isolation.recorder
+        records = recorder.records
+        self._ask(rows)
+        if records and not recorder.records:
+            self.isolation.forget()
+            self._ask(rows)
 
     def _ask(self, rows: int) -> None:
         height, width = prefill_shape(self.model.device)

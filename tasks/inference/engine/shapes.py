@@ -8,8 +8,13 @@ import torch
 
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.row_batch import prefill_shape
+from tasks.inference.engine.working_memory import working_bytes
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import PromptPieces
+
+WITH_ALL_ELSE = 1.2
+"""An accelerator's memory for a session over that for its keys and values: nine tenths and three quarters of the free
+memory (`memory.memory_budget`)."""
 
 # Beyond this many rows a pass is bound by arithmetic and larger ones gain nothing (two cores; one accelerator).
 _ROWS_WORTH = {"cpu": 64, "cuda": 1024}
@@ -142,22 +147,27 @@ def smaller_chunk(rows: int, device: torch.device) -> int:
 def generations_at_once(model: LanguageModel, sizes: Sizes, memory: int) -> int:
     """Return how many generations' keys and values fit into `memory` bytes, with the scratch of a prompt; at least 1.
 
-    One more would not fit; because passes are of whole chunks, a larger number still might.
+    Keys and values together with all else that a session takes (`working_bytes`) are at most `WITH_ALL_ELSE` times
+    `memory`, on each of the model's devices. One more would not fit; because passes are of whole chunks, a larger
+    number still might.
     """
     column = 2 * model.cache_dtype.itemsize * model.layers * model.key_value_heads * model.head_size  # key and value
     scratch = prefill_shape(model.device)[0] * sizes.private_columns
 
-    def needed(generations: int) -> int:
-        private = 0
+    def fit(generations: int) -> bool:
+        chunk, private = 0, 0
         if sizes.references:
             chunk = rows_per_chunk(generations, sizes.references, model.device)
             private = math.ceil(likely_rows(generations, sizes.references) / chunk) * chunk
-        return column * (private * sizes.private_columns + generations * sizes.public_columns + scratch)
+        needed = column * (private * sizes.private_columns + generations * sizes.public_columns + scratch)
+        largest = max(chunk, public_rows_per_chunk(generations, model.device))
+        beside = working_bytes(model, generations, private, largest, sizes.public_columns, sizes.private_columns)
+        return needed <= memory and needed + len(model.devices) * beside <= WITH_ALL_ELSE * memory
 
     fits, exceeds = 1, 2
-    while needed(exceeds) <= memory:
+    while fit(exceeds):
         fits, exceeds = exceeds, 2 * exceeds
     while exceeds - fits > 1:
         middle = (fits + exceeds) // 2
-        fits, exceeds = (middle, exceeds) if needed(middle) <= memory else (fits, middle)
+        fits, exceeds = (middle, exceeds) if fit(middle) else (fits, middle)
     return fits

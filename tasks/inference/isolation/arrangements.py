@@ -15,6 +15,7 @@ several arrangements, and every content must have one result, in any slot and be
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ FEWEST = 8
 
 SHORT, LONG = 0, 1
 """The contents that stand alone in all slots: an ordinary one, and the longest that there is."""
+
+EVERY: Final = 2
+"""Index of the arrangement with as many contents as there are slots, `SHORT` and `LONG` among them."""
 
 _FEW, _ROUNDS_OF_FEW = 2, 6
 _ROUNDS = 1

@@ -6,10 +6,12 @@ product at 5, 6, 7 and 9 to 11 rows; torch's CPU attention, see `attention`; wor
 So the device itself is asked, once for every shape and with public numbers, before a session begins (`open_session`):
 `arrangements` has the arrangements. The computation of a pass is checked in parts, whose shapes are few:
 
-* all layers, each row at a position and with a past of its own, the longest that the model has among them; where passes
-  are recorded (`recorded_passes`), all but the first are replays, which must have the bits of the plain pass;
+* all layers, each row at a position and with a past of its own, the longest that the model has among them;
 * attention alone, over every number of columns that a step may read, on each device that has layers;
 * the head, over all tokens and over each number of candidates that a product has, common ones and each row's own.
+
+Where passes are recorded (`recorded_passes`), all arrangements of layers and of attention but the first are replays,
+and the one with every content is computed as it stands once more: each replay must have the bits of the plain pass.
 
 The device is the second line only: a network with a module that is known to couple rows is never loaded
 (`row_wise_modules`).
@@ -17,13 +19,14 @@ The device is the second line only: a network with a module that is known to cou
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache as cache_by_device
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from models_db.errors import EnvironmentProblem
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
-from tasks.inference.isolation.arrangements import LONG, SHORT, FirstResults, arrangements, contents_of
+from tasks.inference.isolation.arrangements import EVERY, LONG, SHORT, FirstResults, arrangements, contents_of
 from tasks.inference.network.attention import ALIGNMENT, aligned
 from tasks.inference.network.candidate_head import logits_by_row
 from tasks.inference.network.kv_cache import KeyValueCache
@@ -83,28 +86,41 @@ class IsolationCheck:
     def layers(self, rows: int, queries: int) -> None:
         """All layers, `queries` new tokens for each of `rows` rows."""
         if self._is_new("layers", rows, queries):
-            holds = self._layers_hold(rows, queries)
-            if not holds and self.recorder.records:
-                self.recorder.give_up()
-                holds = self._layers_hold(rows, queries)
-            self._learn(holds, "layers", rows, queries)
+            holds = self._without_replays_if_need_be(lambda: [self._layers_hold(rows, queries)])
+            self._learn(holds[0], "layers", rows, queries)
         self._require("layers", rows, queries)
 
     def attention(self, rows: int, queries: int, column_counts: Sequence[int], columns: int) -> None:
         """Attention of `queries` tokens per row to the first so many of `columns` columns of a cache."""
         new = [some for some in column_counts if self._is_new("attention", rows, queries, some, columns)]
         if new:
-            holds = dict.fromkeys(new, True)
-            for layer in self._layer_of_each_device():
-                witnesses = {some: FirstResults(contents_of(rows)) for some in new}
-                for some, contents, mixed in self._attended(rows, queries, new, columns, layer):
-                    witnesses[some].compare(contents, mixed)
-                for some, witness in witnesses.items():
-                    holds[some] &= witness.holds
-            for some, verdict in holds.items():
+            holds = self._without_replays_if_need_be(lambda: self._attention_holds(rows, queries, new, columns))
+            for some, verdict in zip(new, holds, strict=True):
                 self._learn(verdict, "attention", rows, queries, some, columns)
         for some in column_counts:
             self._require("attention", rows, queries, some, columns)
+
+    def forget(self) -> None:
+        """Forget all verdicts: passes are computed in another way from now on."""
+        self._verdicts.clear()
+
+    def _without_replays_if_need_be(self, ask: Callable[[], Sequence[bool]]) -> Sequence[bool]:
+        """Return the verdicts of `ask`; where replays may be what fails it, those without."""
+        holds = ask()
+        if not all(holds) and self.recorder.records:
+            self.recorder.give_up()
+            holds = ask()
+        return holds
+
+    def _attention_holds(self, rows: int, queries: int, column_counts: Sequence[int], columns: int) -> list[bool]:
+        holds = dict.fromkeys(column_counts, True)
+        for layer in self._layer_of_each_device():
+            witnesses = {some: FirstResults(contents_of(rows)) for some in column_counts}
+            for some, contents, mixed in self._attended(rows, queries, column_counts, columns, layer):
+                witnesses[some].compare(contents, mixed)
+            for some, witness in witnesses.items():
+                holds[some] &= witness.holds
+        return [holds[some] for some in column_counts]
 
     def _layer_of_each_device(self) -> list[int]:
         """Return the first layer of every device that has one; attention of a layer is computed where the layer is."""
@@ -155,14 +171,17 @@ class IsolationCheck:
 
     def _layers_hold(self, rows: int, queries: int) -> bool:
         """The first arrangement is a plain pass, the others replay it where passes are recorded."""
-        witness, hidden = FirstResults(contents_of(rows)), self._passes(rows, queries)
+        witness, hidden = FirstResults(contents_of(rows)), self._passes(rows, queries, self.recorder)
         for contents in arrangements(rows):
             witness.compare(contents, hidden(contents))
+        if self.recorder.records:
+            every = arrangements(rows)[EVERY]
+            witness.compare(every, self._passes(rows, queries)(every))
         return witness.holds
 
-    def _passes(self, rows: int, queries: int) -> Callable[[Tensor], Tensor]:
+    def _passes(self, rows: int, queries: int, recorder: PassRecorder | None = None) -> Callable[[Tensor], Tensor]:
         """Return what computes the hidden states of all layers over one cache: contents -> float32 [R, queries, D]."""
-        model, columns, passes = self._model, aligned(_PAST + queries), RecordedPasses(self.recorder)
+        model, columns, passes = self._model, aligned(_PAST + queries), RecordedPasses(recorder)
         cache = KeyValueCache.allocate(model, rows, columns)
         shape = (contents_of(rows), model.key_value_heads, _PAST, model.head_size)
         deck = self._numbers(shape).to(model.cache_dtype)
@@ -199,7 +218,7 @@ class IsolationCheck:
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Yield the number of columns, the contents and the attention output, for each arrangement and number.
 
-        On the device of `layer`.
+        On the device of `layer`; an output is valid until the next of its number of columns.
         """
         model, number, device = self._model, contents_of(rows), self._model.device_of_layer(layer)
         kind = torch.bfloat16 if model.precision == "bfloat16" else torch.float32
@@ -208,15 +227,22 @@ class IsolationCheck:
         cache = KeyValueCache.allocate(model, rows, columns, layers=[layer])
         keys, values = cache.keys[0], cache.values[0]
         sinks = torch.linspace(-2, 2, model.heads, device=device) if model.sinks else None
-        for contents in arrangements(rows):
+        recorded, plain = RecordedPasses(self.recorder), RecordedPasses(None)
+
+        def attend(some: int, query: Tensor, bias: Tensor) -> Tensor:
+            mixed, _ = model.attention(None, query, keys[:, :, :some], values[:, :, :some], bias, s_aux=sinks)
+            return mixed
+
+        asked = [(contents, recorded) for contents in arrangements(rows)]
+        if self.recorder.records:
+            asked.append((arrangements(rows)[EVERY], plain))
+        for contents, passes in asked:
             where = contents.to(device)
             keys[:, :, :columns] = held[where]
             values[:, :, :columns] = held[where].flip(2)
             for some in column_counts:
                 bias = self._masks(number, queries, some).to(device)[where]
-                seen_keys, seen_values = keys[:, :, :some], values[:, :, :some]
-                mixed, _ = model.attention(None, asking[where], seen_keys, seen_values, bias, s_aux=sinks)
-                yield some, contents, mixed
+                yield some, contents, passes.run(some, partial(attend, some), asking[where], bias)
 
     def _masks(self, number: int, queries: int, visible: int) -> Tensor:
         """Return float32 masks of the columns that each content sees, the last ones: [number, 1, queries, visible]."""

@@ -85,7 +85,8 @@ def _attention_kernel(
         key = tl.load(keys_at + column[None, :] * key_column, mask=inside[:, None] & has_column[None, :], other=0.0)
         scores = tl.dot(query, key, input_precision="ieee")
         if HAS_CAP:
-            twice = tl.minimum(2.0 * scores / softcap, 80.0)  # beyond it the quotient is 0 as well
+            twice = 2.0 * scores / softcap
+            twice = tl.where(twice > 80.0, 80.0, twice)  # beyond it the quotient is 0 as well; NaN stays NaN
             scores = softcap * (1.0 - 2.0 / (tl.exp(twice) + 1.0))  # c tanh(s / c)
         seen = has_query[:, None] & has_column[None, :]
         scores += tl.load(masks_at + column[None, :] * mask_column, mask=seen, other=float("-inf"))

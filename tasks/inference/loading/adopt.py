@@ -30,7 +30,7 @@ from tasks.inference.network.capabilities import can_pack, check_available
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.mapped_weights import file_of, is_protected
 from tasks.inference.network.packed_linear import PackedLinear, frozen_linear
-from tasks.inference.network.replace_layers import quantise_layers
+from tasks.inference.network.replace_layers import quantise_layers, widen_parameters
 from tasks.inference.network.rotary_tables import fix_tables, long_tables, original_length
 from tasks.inference.network.row_wise_experts import replace_experts
 from tasks.inference.network.weight_segment import SMALLEST, Share, keep_private
@@ -81,13 +81,13 @@ def wrap_network(
 
     Raises:
         UnsupportedModel: a module that is not known to act on each row by itself (`row_wise_modules`), neither float32
-            nor bfloat16 for another precision, no plain linear head, or an architecture for which the engine's logits
-            are not the network's own.
+            nor bfloat16, no plain linear head, or an architecture for which the engine's logits are not the network's
+            own.
         PrecisionMissing: this device has no exact arithmetic of that precision.
         PrecisionTooCoarse: the model needs more bits.
         LayersNotSpread: its layers cannot be put on several devices.
     """
-    _check_supported(name, network, precision)
+    _check_supported(name, network)
     use_full_precision()
     for each in {device, *layer_devices}:
         check_available(precision, each)
@@ -100,6 +100,8 @@ def wrap_network(
     replace_experts(network)
     require_rowwise(name, network)
     with _describe_failures(name), float32_arithmetic(network):
+        if precision != "bfloat16":
+            widen_parameters(network.get_output_embeddings())  # where the embeddings are its numbers, they stay them
         model = _take_over(network, tokenizer, name=name, revision=revision, digest=digest)
         own = [logits[:, : model.vocabulary] for logits in own]
         if precision != "float32":
@@ -187,12 +189,17 @@ def _lowered(
     packed = PackedLinear(frozen_linear(model.head_weight, model.head_bias)) if can_pack(device) else None
     if packed is not None:
         packed.share(share)
+    embeddings = model.decoder.get_input_embeddings()
+    tied = precision != "bfloat16" and embeddings.weight.data_ptr() == model.head_weight.data_ptr()
     quantise_layers(model.decoder, precision, device, ranges, share)
     place_decoder(model.decoder, device, layer_devices)
+    if precision != "bfloat16":
+        widen_parameters(model.decoder)  # on its device: what moves there is what is stored
+    head_weight = embeddings.weight.detach()[: model.vocabulary] if tied else model.head_weight.to(device)
     fixed = device.type == "cuda" and all(fixed_order_works(one, model.head_size) for one in {device, *layer_devices})
     lowered = replace(
         model,
-        head_weight=_settle_dense(model.decoder, model.head_weight.to(device), share),
+        head_weight=_settle_dense(model.decoder, head_weight, share),
         head_bias=None if model.head_bias is None else model.head_bias.to(device),
         packed_head=packed,
         kernel_order=kernel_order(device, precision, packed=packed is not None, fixed=fixed),
@@ -231,13 +238,14 @@ def _settle_dense(decoder: nn.Module, head_weight: Tensor, share: Share) -> Tens
     return settle(head_weight)
 
 
-def _check_supported(name: str, network: Any, precision: Precision) -> None:
+def _check_supported(name: str, network: Any) -> None:
     require_sizes(name, network.config)
     head = network.get_output_embeddings()
     if type(head) is not nn.Linear:
         raise UnsupportedModel(name, "its head is not one linear layer")
-    if head.weight.dtype != torch.float32 and (precision == "float32" or head.weight.dtype != torch.bfloat16):
-        raise UnsupportedModel(name, f"its weights are not float32 but {str(head.weight.dtype).removeprefix('torch.')}")
+    if head.weight.dtype not in (torch.float32, torch.bfloat16):
+        kind = str(head.weight.dtype).removeprefix("torch.")
+        raise UnsupportedModel(name, f"its weights are neither float32 nor bfloat16 but {kind}")
     require_rowwise(name, network, experts_replaced=False)
 
 

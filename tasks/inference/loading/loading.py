@@ -88,7 +88,7 @@ def load(
         described = require_supported(name, folder)
         shape = shape_of(described)
         with require_memory(name, shape, devices, precision):
-            dtype = type_to_read(described.config, folder, precision)
+            dtype = type_to_read(described.config, folder)
             network, tokenizer = read_network(name, folder, AutoModelForCausalLM, dtype)
             restore_constants(network)
             loaded = wrap_network(

@@ -15,21 +15,18 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from tasks.inference.catalogue.precision import Precision
 from tasks.inference.loading.row_wise_modules import is_mxfp4
 from tasks.inference.network.mapped_weights import release_pages
 
 
-def type_to_read(config: Any, folder: Path, precision: Precision) -> torch.dtype:
-    """Return the type in which the weights in `folder` are read.
+def type_to_read(config: Any, folder: Path) -> torch.dtype:
+    """Return the type in which the weights in `folder` are read, for every precision of the layers.
 
-    bfloat16 where every number is stored in it (or in MXFP4, whose numbers are numbers of bfloat16 as well) and the
-    layers are lowered anyway. Constants that a network makes for itself would be rounded, too: where they cannot be
-    made again (`restore_constants`), the network is read in float32.
+    bfloat16 where every number is stored in it (or in MXFP4, whose numbers are numbers of bfloat16 as well): a layer is
+    then given its precision by itself, float32 too. Constants that a network makes for itself would be rounded: where
+    they cannot be made again (`restore_constants`), the network is read in float32.
     """
-    stored = precision != "float32" and all(
-        _is_bfloat16(file, is_mxfp4(config)) for file in folder.glob("*.safetensors")
-    )
+    stored = all(_is_bfloat16(file, is_mxfp4(config)) for file in folder.glob("*.safetensors"))
     return torch.bfloat16 if stored and _keeps_constants(config) else torch.float32
 
 

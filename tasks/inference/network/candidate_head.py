@@ -21,9 +21,11 @@ from tasks.inference.network.language_model import LanguageModel
 STEP = 256
 """Candidate sets are filled up to a multiple of this."""
 
-# Candidates of a generation up to which rows are scored by themselves, and numbers of the head to gather at once.
+GATHERED = 2**26
+"""Numbers of the head that are gathered at once, where rows are scored by themselves."""
+
+# Candidates of a generation up to which they are.
 _MOST_BY_ROW = {"cuda": 4 * STEP}
-_GATHERED = 2**26
 
 
 Scoring = Literal["whole", "by row", "together"]
@@ -91,7 +93,7 @@ def _gathered(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tensor:
     A few rows at a time, and as many each time: fewer rows may be another kernel. Their number follows from the number
     of rows and the width, which are public.
     """
-    rows, most = len(hidden), max(1, _GATHERED // (tokens.shape[1] * model.width))
+    rows, most = len(hidden), max(1, GATHERED // (tokens.shape[1] * model.width))
     height = next(some for some in range(min(most, rows), 0, -1) if rows % some == 0)
     few = (slice(start, start + height) for start in range(0, rows, height))
     return torch.cat([model.logits_of_each(hidden[some], tokens[some]) for some in few])

@@ -10,7 +10,7 @@ from tasks.inference.kernels.dense_linear import DenseLinear
 from tasks.inference.network.capabilities import can_pack, check_available
 from tasks.inference.network.int8_linear import Int8Linear
 from tasks.inference.network.mapped_weights import release_pages
-from tasks.inference.network.packed_linear import PackedLinear, WidenedLinear
+from tasks.inference.network.packed_linear import PackedLinear, WidenedLinear, widened
 from tasks.inference.network.weight_segment import Share, keep_private
 
 # Layers that transformers feeds one and the same tensor: quantised once, and multiplied in one product.
@@ -65,7 +65,7 @@ def quantise_layers(
     The network stays where it is.
 
     Args:
-        network: in float32, or in bfloat16 where `precision` is another than float32.
+        network: in float32 or in bfloat16, which it keeps where no layer is replaced (`widen_parameters`).
         ranges: the largest magnitude of each input channel of a layer on public texts, float32 [in features].
         share: decides where each packed weight lies, as soon as it is made.
 
@@ -79,13 +79,26 @@ def quantise_layers(
             parameter.data = parameter.data.to(torch.bfloat16)
     if precision == "int8":
         _quantise(network, ranges or {}, share)
-        for parameter in network.parameters():
-            parameter.data = parameter.data.float()
     elif can_pack(device):
-        widen = precision == "bfloat16" and not can_pack(device, torch.bfloat16)
-        _replace(network, _then_shared(WidenedLinear if widen else PackedLinear, share))
+        _replace(network, _then_shared(_packed_kind(precision, device), share))
     else:
         _replace(network, DenseLinear)
+
+
+def widen_parameters(network: nn.Module) -> None:
+    """Give every parameter of a network float32 numbers, one after the other and where it is, in place."""
+    for parameter in network.parameters():
+        stored = parameter.data
+        if stored.dtype == torch.bfloat16:
+            parameter.data = stored.float()
+            release_pages(stored)
+
+
+def _packed_kind(precision: Precision, device: torch.device) -> Callable[[nn.Linear], PackedLinear | WidenedLinear]:
+    """Return what makes a packed layer of `precision`, float32 or bfloat16, of one in float32 or bfloat16."""
+    if precision == "float32":
+        return lambda linear: PackedLinear(widened(linear))
+    return PackedLinear if can_pack(device, torch.bfloat16) else WidenedLinear
 
 
 def _replace(network: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> None:
@@ -95,8 +108,10 @@ def _replace(network: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> None
                 setattr(parent, name, kind(child))
 
 
-def _then_shared(kind: type[PackedLinear | WidenedLinear], share: Share) -> Callable[[nn.Linear], nn.Module]:
-    """Return a function that makes a layer of `kind`, lets `share` place its weight, and gives back the old one's."""
+def _then_shared(
+    kind: Callable[[nn.Linear], PackedLinear | WidenedLinear], share: Share
+) -> Callable[[nn.Linear], nn.Module]:
+    """Return a function that makes a layer by `kind`, lets `share` place its weight, and gives back the old one's."""
 
     def replacement(linear: nn.Linear) -> nn.Module:
         layer = kind(linear)

@@ -16,7 +16,7 @@ from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.inference.prompts.render import CHARACTERS_PER_TOKEN
 from tasks.planning.block_selection import describe_cohorts
 from tasks.planning.gaussian_claim import BASIS
-from tasks.planning.secret_assignment import CONDITION
+from tasks.planning.secret_assignment import CONDITION, asked_while_secret
 from tasks.publishing.documents.hugging_face_card import front_matter
 from tasks.publishing.documents.markdown import block, code, table
 from tasks.release.approved_request import groups_asked
@@ -94,7 +94,7 @@ def _claim_sections(record: ReleaseRecord) -> list[str]:
     return [
         _CLAIM,
         f"This release is (epsilon, delta)-differentially private. It protects **{unit}**.",
-        table(("figure", "value"), _figures(record.claim, unit)),
+        table(("figure", "value"), _figures(record, record.claim, unit)),
         *([card_text.EXTENDS.format(release=record.parent)] if record.parent else []),
         card_text.describe_blocks(record.claim, record.population),
         *([card_text.gaussian_noise(record.claim)] if record.claim.gaussian else []),
@@ -113,12 +113,13 @@ def _unit(record: ReleaseRecord) -> str:
     return f"all records of the dataset with one value of {code(record.dataset.unit)}, however many they are"
 
 
-def _figures(claim: Claim, unit: str) -> list[tuple[str, str]]:
-    other = claim.replace_one
+def _figures(record: ReleaseRecord, claim: Claim, unit: str) -> list[tuple[str, str]]:
+    other, asked = claim.replace_one, record.request.get("epsilon_while_secret")
     return [
         ("epsilon", code(claim.epsilon)),
         *((f"epsilon {BASIS}", code(one.epsilon)) for one in (claim.gaussian,) if one is not None),
         *((f"epsilon {CONDITION}", code(one.epsilon)) for one in (claim.secret_assignment,) if one is not None),
+        *((("asked for", asked_while_secret(code(str(asked)))),) if asked is not None else ()),
         ("delta", code(claim.delta)),
         ("privacy unit", unit),
         ("relation", "add or remove one unit"),
@@ -156,7 +157,7 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
         "## How it was made",
         f"{insight_text.ABOUT if record.kind == ReleaseKind.INSIGHTS else _ASKED}\n\n{block(record.prompt)}",
         *_wording(record),
-        table(("mechanism", "times in a row", "rho in all", "parameters"), events),
+        table(("mechanism", "invocations", "rho in all", "parameters"), events),
         "Public parameters, approved with the request before private text was read:",
         table(("parameter", "value"), _rows(record.facts)),
         *_choices(record),

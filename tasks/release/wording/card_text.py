@@ -289,9 +289,9 @@ def describe_blocks(claim: Claim, population: int | None) -> str:
     return (
         f"{weak}**What an attacker cannot do.** Take somebody who knows every other record, this software and all its"
         " parameters, and reads all of this release. Any finding that they can make in it is at most"
-        f" {times} as likely with a unit in the data as without it, and the other way round, give or take a probability"
-        f" of {claim.delta}. If they must guess at even odds whether the unit was in the data, they are right"
-        f" {right}. This is a ceiling for the worst case, not an estimate; it rises fast with"
+        f" {times} as likely with a unit in the data as without it, and the other way round, up to an additional"
+        f" probability of {claim.delta}. If they must guess at even odds whether the unit was in the data, they are"
+        f" right {right}. This is a ceiling for the worst case, not an estimate; it rises fast with"
         " epsilon.\n\n"
         "**What an attacker can learn.** What many records have in common: how such texts are written, and what usually"
         " goes with what."

@@ -139,8 +139,8 @@ def impact(record: ReleaseRecord) -> str:
     times, right = describe_bounds(record.claim)
     return (
         f"Any finding in the release is at most {times} as likely with a unit in the data as without it, and the other"
-        f" way round, give or take a probability of {record.claim.delta}. A guess at even odds whether a unit was in"
-        f" the data is right {right}. General knowledge that the texts carry can still say"
+        f" way round, up to an additional probability of {record.claim.delta}. A guess at even odds whether a unit"
+        f" was in the data is right {right}. General knowledge that the texts carry can still say"
         " something about a person, also about one who was never in the data."
     )
 
@@ -170,8 +170,7 @@ def mechanisms(record: ReleaseRecord) -> list[str]:
     for event in record.events:
         parameters = ", ".join(f"{name} {value}" for name, value in sorted(event.parameters.items())) or "none"
         lines.append(
-            f"{event.mechanism}: {event.count} times in a row, rho {event.loss.rho_text} in all; parameters:"
-            f" {parameters}"
+            f"{event.mechanism}: {event.count} invocations, rho {event.loss.rho_text} in all; parameters: {parameters}"
         )
     return lines
 

@@ -16,9 +16,11 @@ from flows.approvals.review import FieldList, Samples, Summary, Table, Warnings
 
 EVIL = "<script>alert(1)</script>\u202e\x1b[31m\"'&<img src=//x onerror=y>"
 PRICE: dict[str, Any] = {
-    "dataset": "shop", "mechanism": EVIL, "rho": "0.5", "epsilon": "4", "delta": "0.1", "expected_seconds": 75,
-    "facts": {"clip norm C": "16"}, "prompt": {"description": EVIL}, "public_metadata": {"language": ["en", EVIL]},
-    "budget": {"affordable": False}, "warnings": [EVIL], "choices": {"samples": {"value": 3, "reason": EVIL}},
+    "dataset": "shop", "mechanism": EVIL, "rho": "0.5", "epsilon": "4", "delta": "0.1", "unit": EVIL,
+    "expected_seconds": 75, "facts": {"clip norm C": "16"}, "prompt": {"description": EVIL},
+    "public_metadata": {"language": ["en", EVIL]},
+    "budget": {"rho_cap": "2", "affordable": False}, "warnings": [EVIL],
+    "choices": {"samples": {"value": 3, "reason": EVIL}},
     "groups": {EVIL: EVIL},
 }  # fmt: skip
 SECTIONS = (
@@ -78,7 +80,9 @@ def test_a_price_is_shown_with_its_warnings_first() -> None:
     price = Price(PRICE)
     assert_harmless(price._repr_html_())
     said = repr(price)
-    assert said.index("does not afford") < said.index("Look twice") < said.index("clip norm C")
+    assert said.index("Look twice") < said.index("does not afford") < said.index("Price\n")
+    assert "clip norm C" not in said
+    assert "Left out: Public parameters;" in said
     assert (price.rho, price.affordable, price["facts"]) == ("0.5", False, {"clip norm C": "16"})
     with pytest.raises(TypeError):
         price.facts["rho"] = "0"  # type: ignore[index]

@@ -1,18 +1,27 @@
 """The benchmark of facts: worlds, the string rule, what the systems may say, and the page's table."""
 
-import json
 from collections import Counter
 
 import pytest
 
 from tasks.text.keyword_normalisation import roots
 
-SCRIPTS = ("facts",)
+SCRIPTS = ("invented_facts.worlds", "invented_facts.released_values", "invented_facts.released_texts")
 
 
 @pytest.fixture(scope="module")
 def facts(bench):
-    return bench["facts"]
+    return bench["invented_facts.worlds"]
+
+
+@pytest.fixture(scope="module")
+def values(bench):
+    return bench["invented_facts.released_values"]
+
+
+@pytest.fixture(scope="module")
+def texts(bench):
+    return bench["invented_facts.released_texts"]
 
 
 def test_a_world_follows_from_its_number_and_tells_each_fact_as_often_as_it_says(facts):
@@ -53,22 +62,49 @@ def test_the_rule_wants_the_name_and_exactly_one_value(facts):
     assert said() is None
 
 
-def test_questions_without_noise_find_all_shared_facts_and_none_of_another_world(facts):
-    lines = {line["facts"]: line for line in facts.asked(0, facts.NO_NOISE, facts.World.of(0))}
+def test_questions_without_noise_find_all_shared_facts_and_none_of_another_world(facts, values):
+    lines = {line["facts"]: line for line in values.asked(0, facts.NO_NOISE, facts.World.of(0))}
     assert lines["shared"]["right"] == lines["shared"]["questions"] == facts.SHARED
     assert 0 < lines["private"]["right"] < facts.PRIVATE, "without noise a fact of one unit is told"
     assert lines["other world"]["answered"] == 0
 
 
-def test_selected_phrases_are_those_of_many_units(facts):
+def test_selected_phrases_are_those_of_many_units(facts, values):
     phrases = [("velmara eats berries", "aunt")] * 400 + [("zinlei eats moss",)]
-    assert set(facts.selected(phrases, "4")) == {roots("velmara eats berries"), roots("aunt")}
-    assert roots("zinlei eats moss") in set(facts.selected(phrases, facts.NO_NOISE))
+    assert set(values.selected(phrases, "4")) == {roots("velmara eats berries"), roots("aunt")}
+    assert roots("zinlei eats moss") in set(values.selected(phrases, facts.NO_NOISE))
 
 
-def test_the_page_has_the_committed_figures(facts):
-    lines = [json.loads(line) for line in facts.OUT.read_text(encoding="utf-8").splitlines()]
+def test_the_committed_figures_are_of_all_worlds(facts, values):
+    lines = facts.json_lines(values.OUT)
     assert {line["trial"] for line in lines} == set(range(facts.TRIALS))
-    page = (facts.OUT.parents[1] / "utility.md").read_text(encoding="utf-8")
-    for row in facts.table(lines):
-        assert row in page, row
+
+
+def test_a_sentence_of_a_text_is_a_piece(texts):
+    assert texts.sentences("A velmara eats moss. It is\nred! And") == ["A velmara eats moss.", "It is", "red!", "And"]
+
+
+def test_texts_are_asked_about_what_they_could_say(facts, texts):
+    world = facts.World.of(0)
+    mixed = texts.Cell(0, "invisible_ink", texts.ANY, "shared", "10", "1")
+    lines = {line["facts"]: line for line in texts.scored(mixed, [fact.told(0) for fact in world.shared])}
+    assert {name: line["right"] for name, line in lines.items()} == {"shared": 20, "private": 0, "other world": 0}
+    assert len(lines["shared"]["texts"]) == 20
+    private = texts.Cell(0, "invisible_ink", texts.EACH, "private", "10", "1")
+    (line,) = texts.scored(private, [world.private[0].told(1), "nothing"])
+    assert (line["facts"], line["release"], line["answered"], line["right"]) == ("private", "private", 1, 1)
+
+
+def test_a_unit_has_the_label_of_a_creature_that_it_tells_about(facts, texts, tmp_path):
+    world = facts.World.of(0)
+    corpus = texts.store(world, tuple(fact.creature for fact in world.private), tmp_path)
+    told = {label: text for text, label in corpus.labelled() if label != "none"}
+    assert told.keys() == {fact.creature for fact in world.private}
+    assert all(label in text.lower() for label, text in told.items())
+
+
+def test_the_table_leaves_out_what_was_not_asked(facts, texts):
+    lines = [facts.line_of(trial, "s", epsilon, "shared", [(facts.World.of(0).shared[0], "no")], 4)
+             for trial in range(2) for epsilon in ("10", "-", "4")]  # fmt: skip
+    rows = list(facts.table(lines))[2:]
+    assert rows == [f"| s | {epsilon} | 0.00 (0.00 to 0.66) | 1.00 |  |  | 4 |" for epsilon in ("-", "4", "10")]

@@ -1,11 +1,13 @@
 """What a Prefect server is told of a flow, when, and that nothing depends on it."""
 
 import json
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -179,16 +181,79 @@ def test_a_server_that_is_busy_is_told_again(server: Heard, monkeypatch: pytest.
     assert len(sentences) == 1
 
 
-def test_a_server_that_hangs_keeps_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefect_report, "SECONDS_AT_THE_END", 0.05)
-    monkeypatch.setattr(FlowReport, "_send", lambda self: threading.Event().wait(1))
-    sentences: list[str] = []
-    monkeypatch.setattr(prefect_report, "tell", sentences.append)
+@pytest.fixture
+def sentences(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a report says on the terminal."""
+    found: list[str] = []
+    monkeypatch.setattr(prefect_report, "tell", found.append)
+    return found
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_flow_ends_although_its_server_hangs(
+    monkeypatch: pytest.MonkeyPatch, sentences: list[str], connected: bool
+) -> None:
+    let_go = threading.Event()
+
+    def hang(report: FlowReport) -> None:
+        if connected:
+            report._connection_tried.set()
+        let_go.wait(PATIENCE)
+
+    monkeypatch.setattr(prefect_report, "SECONDS_AT_THE_END", 0.05 if connected else PATIENCE)
+    monkeypatch.setattr(prefect_report, "SECONDS_TO_CONNECT", PATIENCE if connected else 0.05)
+    monkeypatch.setattr(FlowReport, "_send", hang)
     report = FlowReport(PrefectApi("http://127.0.0.1:9/api"), "execute")
-    began = time.monotonic()
     report.end("done")
-    assert time.monotonic() - began < 1
+    assert report._thread.is_alive(), "the flow waited for its server"
     assert len(sentences) == 1
+    let_go.set()
+
+
+@pytest.mark.parametrize("steps", [(), (PATIENCE,)], ids=["at the end", "live"])
+def test_a_server_that_accepts_no_connection_is_given_up_at_the_limit_for_connections(
+    monkeypatch: pytest.MonkeyPatch, sentences: list[str], steps: tuple[float, ...]
+) -> None:
+    """As a machine that is gone: a connection is neither refused nor accepted. All other limits are longer."""
+    monkeypatch.setattr(prefect_report, "SECONDS_TO_CONNECT", 0.05)
+    for longer in ("SECONDS_TO_ANSWER", "SECONDS_AT_THE_END"):
+        monkeypatch.setattr(prefect_report, longer, PATIENCE)
+    with socket.socket() as full, ExitStack() as waiting:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(8):  # its queue is full of these, and it takes none
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        report = FlowReport(PrefectApi(f"http://127.0.0.1:{full.getsockname()[1]}/api"), "approve", steps)
+        report.end("done")
+        report._thread.join(PATIENCE)
+    assert report.failed
+    assert len(sentences) == 1
+
+
+@pytest.mark.parametrize("url", ["http:///api", "http://127.0.0.1:99999/api"])
+def test_an_address_without_a_host_or_port_is_a_server_that_is_not_told(sentences: list[str], url: str) -> None:
+    report = FlowReport(PrefectApi(url), "approve")
+    report.end("done")
+    assert report.failed
+    assert len(sentences) == 1
+
+
+def test_a_flow_that_is_not_live_opens_no_connection_before_its_end(
+    server: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time between two connections would tell the server how long the flow took."""
+    connected = Failing(prefect_report._connect_once)
+    monkeypatch.setattr(prefect_report, "_connect_once", connected)
+    report = FlowReport(PrefectApi(server.url), "ingest")
+    live = FlowReport(PrefectApi(server.url), "execute", (PATIENCE,))
+    until(lambda: connected.calls == 1)  # that of the live one
+    live.end("done")
+    time.sleep(0.2)
+    assert connected.calls == 1
+    report.end("done")
+    assert connected.calls == 2
 
 
 def test_an_error_is_told_by_its_name_alone(server: Heard, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from models_db.services.catalogue import database_access, datasets, principals
 from models_db.services.catalogue.database_access import MOST_ROLE_BYTES, LoginMismatch, LoginNotSupported
 from models_db.services.catalogue.principals import (
     InvalidPersonName,
+    LedgerEmpty,
     Mandate,
     NameTaken,
     PrincipalUnknown,
@@ -64,6 +65,13 @@ def test_a_name_that_could_mislead_is_none(world: World, unfit: str) -> None:
 def test_a_stranger_is_nobody(world: World) -> None:
     with world.database.read() as session, pytest.raises(PrincipalUnknown):
         principals.acting_principal(session, "a key nobody has")
+
+
+def test_a_ledger_that_holds_nothing_asks_for_init(database: Database) -> None:
+    for find in (principals.identify, principals.acting_principal):
+        with database.read() as session, pytest.raises(LedgerEmpty, match="knows nobody yet") as refused:
+            find(session, "a key nobody has")
+        assert "`almoner init` again" in refused.value.advice
 
 
 @pytest.mark.parametrize("name", ["analyst", "steward", "runner"])

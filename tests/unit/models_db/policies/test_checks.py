@@ -33,11 +33,20 @@ def limits(epsilon: str, delta: str) -> dict[str, Any]:
     return {"release": {"epsilon_max": epsilon, "delta_max": delta}}
 
 
+def secret(epsilon: str) -> dict[str, Any]:
+    return {"release": {"epsilon_max": "4", "delta_max": "1e-7", "epsilon_while_secret_max": epsilon}}
+
+
 Case = tuple[dict[str, Any], PolicyBounds | None, dict[str, Any], dict[str, Any], str]
 
 CASES: list[Case] = [
     (limits("4", "1e-7"), None, {}, {"epsilon": Decimal("4.000000000001")}, "release.epsilon_max"),
     (limits("4", "1e-7"), None, {}, {"delta": Decimal("1.00000000001e-7")}, "release.delta_max"),
+    (secret("2"), None, {"epsilon_while_secret": Decimal(2)}, {"epsilon_while_secret": Decimal("2.000000000001")},
+     "release.epsilon_while_secret_max"),
+    (secret("2"), None, {"epsilon": Decimal(2)}, {}, "release.epsilon_while_secret_max"),
+    (secret("2"), None, {"epsilon": Decimal(1), "epsilon_while_secret": Decimal(3)},
+     {"epsilon": Decimal(3), "epsilon_while_secret": Decimal(3)}, "release.epsilon_while_secret_max"),
     ({"delta_below_population": True}, None, {"delta": Decimal("9.99e-7")}, {"delta": Decimal("1e-6")},
      "delta_below_population"),
     ({"delta_below_population": True}, None, {"population": 9_999_999}, {"population": 10**7},

@@ -363,3 +363,28 @@ def test_the_claim_with_least_room_is_not_always_the_smaller_epsilon() -> None:
     small_delta = (Decimal("1.2"), Decimal("1e-15"))
     budget = OrdersBudget((TIGHT, small_delta), {})
     assert budget.strictest((0,)) == small_delta
+
+
+def curves(source: np.random.Generator, largest: int) -> RenyiCurve:
+    return RenyiCurve.of_values([int(value) for value in source.integers(0, largest, 2 * len(RENYI_ORDERS))])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_so_many_charges_fit_as_are_counted(seed: int) -> None:
+    """One more after the other until a limit is passed: random curves on two blocks, under two limits."""
+    source = np.random.default_rng(seed)
+    largest = max(max(curve_limits(*claim)) for claim in (TIGHT, WIDE))
+    cost, charged = curves(source, largest // 5), {0: curves(source, largest // 9), 1: curves(source, largest // 9)}
+    counted, taken = OrdersBudget((TIGHT, WIDE), charged).count(cost, (0, 1, 2)), 0
+    charged[2] = RenyiCurve.of_rho(0)
+    while OrdersBudget((TIGHT, WIDE), charged).passed_by(cost, (0, 1, 2)) is None:
+        charged, taken = {block: curve + cost for block, curve in charged.items()}, taken + 1
+    assert counted == taken
+
+
+def test_what_costs_nothing_at_an_order_within_its_limit_fits_any_number_of_times() -> None:
+    budget = OrdersBudget((TIGHT,), {0: RenyiCurve.of_rho(1)})
+    assert budget.count(RenyiCurve.of_rho(0), (0,)) is None
+    assert budget.count(RenyiCurve((1,) * 7 + (0,), (0,) * 8), (0,)) is None
+    past = OrdersBudget((TIGHT,), {0: RenyiCurve.of_rho(max(curve_limits(*TIGHT)) + 1)})
+    assert past.count(RenyiCurve.of_rho(0), (0,)) == 0

@@ -51,6 +51,16 @@ def test_what_costs_nothing_has_no_end() -> None:
     assert affords(Amount(0, 2), [Amount(5, 7)] * 2) == 3
 
 
+def test_both_accounts_have_to_admit_a_turn() -> None:
+    """The limit in orders is asked group by group, with places of the group's own blocks."""
+    admitted = {(0, 2): 1, (1, 3): 7, (0, 1, 2, 3): 0}
+    left = [Amount(9), Amount(5), Amount(6), Amount(5)]
+    assert affords(Amount(2), left, 2) == 3 + 2
+    assert affords(Amount(2), left, 2, lambda places: admitted[tuple(places)]) == 1 + 2
+    assert affords(Amount(2), left, 1, lambda places: admitted[tuple(places)]) == 0
+    assert affords(Amount(2), left, 2, lambda places: None) == 3 + 2
+
+
 def test_a_plan_may_depend_on_the_group_alone() -> None:
     ask = PlanInputs(Amount(5), object(), 4, 103, True)  # type: ignore[arg-type]
     assert (

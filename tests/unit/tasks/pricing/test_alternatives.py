@@ -16,6 +16,7 @@ from models_db.errors import AlmonerError
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.planning.labels_and_groups import LabelsNeeded
 from tasks.pricing.alternatives import (
+    CLAIM_NOTE,
     LEAST_REFERENCES,
     VECTOR_MEASURED,
     Alternative,
@@ -329,3 +330,32 @@ def test_every_proposal_is_a_request_that_is_priced_alike(
     for more, better in pairwise(alike):
         assert more.samples >= better.samples
         assert norm(more) < norm(better)
+
+
+def test_a_plan_by_the_claim_while_secret_reaches_its_levels_with_fewer_units() -> None:
+    """Larger batches are fewer and hide less, so the references of each level follow from prices with so many."""
+    by_second = plan_alternatives(terms(300, "50", epsilon_while_secret=Decimal(1)))
+    before = plan_alternatives(terms(300, "1"))
+    assert max(one.samples for one in by_second) > 2 * max(one.samples for one in before)
+    aims = {"more texts": "clearly", "balanced": "strongly", "better texts": "almost fully"}
+    for one in by_second:
+        secret = one.quote.secret_assignment
+        assert secret is not None
+        assert one.quote.request.epsilon is not None
+        assert Decimal(secret.epsilon) <= 1 < one.quote.request.epsilon <= 50
+        assert one.request["epsilon_while_secret"] == "1"
+        if one.name in aims:
+            assert level(one) == aims[one.name]
+    notes = notes_of(terms(300, "50", epsilon_while_secret=Decimal(1)), by_second, declared=True)
+    assert CLAIM_NOTE in notes
+
+
+def test_what_makes_no_claim_while_secret_is_offered_at_that_epsilon() -> None:
+    asked = terms(300, "50", epsilon_while_secret=Decimal(1))
+    assert asked.claim_of("urania") == {"epsilon": Decimal(1), "delta": Decimal("1e-6")}
+    assert asked.claim_of("private_prediction")["epsilon"] == 1
+    assert asked.claim_of("private_icl")["epsilon_while_secret"] == 1
+    half = asked.with_half_the_epsilon
+    assert half is not None
+    assert (half.epsilon, half.epsilon_while_secret) == (50, Decimal("0.5"))
+    assert terms(300, "50", epsilon_while_secret=Decimal("0.1")).with_half_the_epsilon is None

@@ -17,7 +17,8 @@ from tasks.planning.block_selection import Reading
 from tasks.planning.labels_and_groups import GroupsUnexpected, LabelsNeeded
 from tasks.pricing.choices import CHOSEN_PARAMETERS, LengthNeeded, PopulationNeeded, TooFewUnits
 from tasks.pricing.influence import clip_norm_of
-from tasks.pricing.quote import ClaimMissing, quote, written_request
+from tasks.pricing.quote import quote, written_request
+from tasks.pricing.secret_claim import ClaimMissing
 from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced
 

@@ -31,7 +31,6 @@ from tasks.planning.labels_and_groups import GroupsNeeded
 from tasks.pricing.choices import PopulationNeeded
 from tasks.pricing.quote import (
     START_SECONDS,
-    ClaimMissing,
     DatasetFacts,
     Envelope,
     ModelFacts,
@@ -41,6 +40,7 @@ from tasks.pricing.quote import (
     quote,
     written_request,
 )
+from tasks.pricing.secret_claim import ClaimMissing
 from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tasks.values.plan import NotForGovernedData, UnknownSystem
 

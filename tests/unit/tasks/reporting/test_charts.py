@@ -1,6 +1,7 @@
 """Where marks go: inside the picture, in proportion, and the same every time."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from tasks.common.svg_axes import WIDTH, Axis
 from tasks.reporting import charts
 from tasks.reporting.embedding_map import text_map
+from tasks.reporting.html_report import report_html
 from tasks.reporting.release_sections import Text
-from tests.unit.tasks.reporting.a_report import BUDGET, TWIN, the_map, the_points
+from tests.unit.tasks.reporting.a_report import BUDGET, TWIN, the_facts, the_map, the_points
 
 
 def budget(**percents):
@@ -74,6 +76,17 @@ def test_the_map_fills_its_square():
     found = charts.scatter(the_map().to_json())
     assert all(13 <= mark[axis] <= found["size"] - 13 for mark in found["marks"] for axis in ("x", "y"))
     assert [one["name"] for one in found["legend"]] == ["follow-up", "general"]
+
+
+def test_a_point_of_the_map_names_its_text_and_leads_to_it_where_it_is_shown():
+    marks = charts.scatter(the_map().to_json(), in_full={2})["marks"]
+    assert [mark["target"] for mark in marks[:3]] == [None, 2, None]
+    assert marks[0]["said"].startswith("Text 1, ")
+    page = report_html(the_facts(), "steward")
+    targets = set(re.findall(r'href="#(text-\d+)"', page))
+    assert targets
+    assert targets <= set(re.findall(r'id="(text-\d+)"', page))
+    assert "#text-" not in report_html(the_facts(), "public")  # it shows samples alone
 
 
 class Embedder:

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,11 +12,13 @@ import torch
 from torch import Tensor
 
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.open_session import SessionOpening
 from tasks.inference.engine.ring_buffer import Ring, visible_counts
 from tasks.inference.engine.row_batch import RowBatch
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.kernels.kernel_order import PACKED, PLAIN, KernelOrder
+from tasks.inference.network.attention import aligned
 from tasks.inference.network.capabilities import CPU
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.recorded_passes import PassRecorder, RecordedPasses
@@ -132,6 +135,75 @@ def test_a_device_whose_replays_have_other_bits_is_found_out_before_a_session(
     check = IsolationCheck(tiny.model, recorder)
     check.layers(8, 1)  # and the plain passes keep rows apart
     assert not recorder.records
+
+
+class RoundingAttention(OperationRecording):
+    """The broken twin of a recording: replays of attention over so many columns have other last bits."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self._columns = columns
+
+    @torch.inference_mode()
+    def _replay(self, calls: Sequence[tuple[Any, Any, Any, Any]]) -> None:
+        super()._replay(calls)
+        weights = [results for operation, _, _, results in calls if "softmax" in str(operation)]
+        if any(each.shape[-1] == self._columns for each in weights):
+            calls[-1][1][0].mul_(1 + 2**-20)
+
+
+class RoundingOneContent(OperationRecording):
+    """The broken twin: replays have other last bits for the content that the first of them has in every row."""
+
+    @torch.inference_mode()
+    def _replay(self, calls: Sequence[tuple[Any, Any, Any, Any]]) -> None:
+        super()._replay(calls)
+        output = calls[-1][1][0]
+        if self.replays == 1:
+            self._content = output[0].clone()
+        output[(output == self._content).flatten(1).all(1)] *= 1 + 2**-20
+
+
+def test_replays_of_attention_are_compared_at_every_number_of_columns(tiny: Twins) -> None:
+    recorder = PassRecorder(CPU, RoundingAttention(64))
+    check = IsolationCheck(tiny.model, recorder)
+    check.layers(8, 1)
+    check.attention(8, 1, [32, 48, 80], 80)
+    assert recorder.records
+    check.attention(8, 1, [64], 80)  # and the plain passes keep rows apart
+    assert not recorder.records
+
+
+@pytest.mark.parametrize("part", ["layers", "attention"])
+def test_a_replay_with_other_bits_for_one_content_is_found(tiny: Twins, part: str) -> None:
+    recorder = PassRecorder(CPU, RoundingOneContent())
+    check = IsolationCheck(tiny.model, recorder)
+    if part == "layers":
+        check.layers(8, 1)
+    else:
+        check.attention(8, 1, [48], 64)
+    assert not recorder.records
+
+
+def test_all_passes_are_asked_about_again_where_replays_are_given_up(
+    tiny: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, bool]] = []
+    ask = SessionOpening._ask
+
+    def noted(opening: SessionOpening, rows: int) -> None:
+        asked.append((len(opening.isolation.tested_shapes), opening.isolation.recorder.records))
+        ask(opening, rows)
+
+    monkeypatch.setattr(SessionOpening, "_ask", noted)
+    sizes = Sizes.of([PUBLIC], [PRIVATE], 24, 20, 2)
+    for recording, expected in (
+        (OperationRecording(), [(0, True)]),
+        (RoundingAttention(aligned(sizes.private_columns)), [(0, True), (0, False)]),
+    ):
+        asked.clear()
+        Engine(tiny.model, 4, recorder=PassRecorder(CPU, recording)).session(sizes, 2)
+        assert asked == expected
 
 
 def test_a_recording_reads_what_its_inputs_hold_at_each_call() -> None:

@@ -1,7 +1,8 @@
-"""A product of tiles for Triton's interpreter that adds in a stated order, as a device's matrix instructions do.
+"""Arithmetic for Triton's interpreter as a device has it: sums of products in a stated order, and NaN in a minimum.
 
 The interpreter's own calls numpy's BLAS, whose order of sums depends on the processor, and multiplies the bit patterns
-of bfloat16. This one adds a tile's products in the order of k, from zero, and the sum to the sums so far.
+of bfloat16. This one adds a tile's products in the order of k, from zero, and the sum to the sums so far. numpy's
+minimum of a number and NaN is NaN; a device's is the number (min.f32 of PTX, IEEE 754-2008 minNum).
 """
 
 from typing import Any
@@ -18,6 +19,16 @@ def ordered_dot(builder: Any, left: Any, right: Any, sums: Any, precision: Any, 
     for k in range(a.shape[1]):
         tile += a[:, k, None] * b[None, k]
     return TensorHandle(sums.data + tile, sums.dtype.scalar)
+
+
+def device_minimum(builder: Any, left: Any, right: Any) -> Any:
+    """In the place of `InterpreterBuilder.create_minnumf`."""
+    return builder.binary_op(left, right, np.fmin)
+
+
+def device_maximum(builder: Any, left: Any, right: Any) -> Any:
+    """In the place of `InterpreterBuilder.create_maxnumf`."""
+    return builder.binary_op(left, right, np.fmax)
 
 
 def _float32(part: Any, *, rounded: bool) -> Any:

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -64,13 +65,15 @@ Spoil = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 @pytest.fixture(autouse=True)
 def triton_interprets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton interprets (tests/conftest.py), and adds in a stated order."""
+    """Triton interprets (tests/conftest.py), adds in a stated order, and treats NaN as a device does."""
     require(importlib.util.find_spec("triton") is not None, "Triton is missing: it has wheels for Linux alone")
     from triton.runtime.interpreter import InterpreterBuilder
 
-    from tests.unit.tasks.inference.kernels.interpreted import ordered_dot
+    from tests.unit.tasks.inference.kernels.interpreted import device_maximum, device_minimum, ordered_dot
 
     monkeypatch.setattr(InterpreterBuilder, "create_dot", ordered_dot)
+    monkeypatch.setattr(InterpreterBuilder, "create_minnumf", device_minimum)
+    monkeypatch.setattr(InterpreterBuilder, "create_maxnumf", device_maximum)
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -110,6 +113,31 @@ def test_attention_without_a_column_is_what_the_reference_has() -> None:
     assert torch.equal(mixed.isnan(), grouped_attention(None, query, key, value, mask)[0].isnan())
     with pytest.raises(ValueError, match="position_bias"):
         fixed_order_attention(None, query, key, value, mask, position_bias=mask)
+
+
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("has_sinks", [False, True])
+@pytest.mark.parametrize("what", ["a query", "a key that is seen", "a key that is masked", "infinite scores"])
+def test_numbers_that_are_not_finite_are_what_the_reference_has(
+    softcap: float | None, has_sinks: bool, what: str
+) -> None:
+    """A row that is not finite contributes nothing: no cap may turn it into a finite one, nor touch its neighbours."""
+    shape = AttentionShape(heads=4, groups=2, queries=3, columns=40)
+    query, key, value, mask = shape.numbers(3, torch.float32, "cpu")
+    mask[1, :, :, -1], mask[1, :, :, 0] = 0.0, -torch.inf
+    if what == "a query":
+        query[1, 2, 1, 0] = torch.nan
+    elif what == "infinite scores":
+        query[1, 2, 1], key[1, 1, -1] = 1e20, 1e20
+    else:
+        key[1, 1, -1 if what == "a key that is seen" else 0] = torch.nan
+    sinks = torch.linspace(-1, 1, 4) if has_sinks else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        ours, _ = fixed_order_attention(None, query, key, value, mask, softcap=softcap, s_aux=sinks)
+    theirs, _ = grouped_attention(None, query, key, value, mask, softcap=softcap, s_aux=sinks)
+    assert theirs[1].isnan().any() == (what != "infinite scores" or softcap is None)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 def split_at_44_and_45(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

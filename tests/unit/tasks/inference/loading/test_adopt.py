@@ -43,8 +43,8 @@ def test_public_facts_of_a_model() -> None:
 
 
 def test_half_precision_is_refused() -> None:
-    with pytest.raises(UnsupportedModel, match="float32"):
-        adopted(tiny_network().to(torch.bfloat16))
+    with pytest.raises(UnsupportedModel, match="neither float32 nor bfloat16 but float16"):
+        adopted(tiny_network().to(torch.float16))
 
 
 def test_a_head_that_is_no_linear_layer_is_refused() -> None:

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
-from tasks.inference.catalogue.precision import Precision
+from tasks.inference.catalogue.precision import PRECISIONS, Precision
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.memory import ModelTooLarge, free_memory, memory_budget
 from tasks.inference.loading import loading, resource_requirements, stored_precision
@@ -19,7 +19,8 @@ from tasks.inference.loading.loading import load
 from tasks.inference.loading.network_shape import shape_of
 from tasks.inference.loading.resource_requirements import require_memory, weight_bytes_on
 from tasks.inference.loading.stored_precision import float32_arithmetic, restore_constants, type_to_read
-from tasks.inference.network.capabilities import CPU
+from tasks.inference.network import replace_layers
+from tasks.inference.network.capabilities import CPU, can_pack
 from tasks.inference.network.mapped_weights import release_pages
 from tests.unit.tasks.inference.families import READ, network_of
 from tests.unit.tasks.inference.fixtures import NAME, tiny_network
@@ -43,7 +44,7 @@ def stored(snapshot: Path) -> Path:
     return snapshot
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_model_is_the_same_to_the_bit(stored: Path, precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
     if expect_refusal(precision):
         return
@@ -81,11 +82,43 @@ def test_arithmetic_is_that_of_float32_inside_and_only_there() -> None:
     assert torch.equal(widened, stored.float()(TOKENS).logits)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_what_is_read_in_bfloat16(stored: Path, precision: Precision) -> None:
-    config = tiny_network().config
-    assert type_to_read(config, stored, precision) == torch.bfloat16
-    assert type_to_read(config, stored, "float32") == torch.float32
+def test_float32_layers_are_made_one_by_one(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run in float32 holds no float32 copy of the whole beside its layers: the others are still as stored."""
+    networks: list[Any] = []
+    read_network, widen, others = loading.read_network, replace_layers.widened, []
+
+    def noted(*arguments: Any) -> Any:
+        networks.append(read_network(*arguments)[0])
+        return networks[0], loading.read_tokenizer(stored)
+
+    def widened(linear: torch.nn.Linear) -> torch.nn.Linear:
+        layers = [layer for layer in networks[0].base_model.modules() if type(layer) is torch.nn.Linear]
+        others.append({layer.weight.dtype for layer in layers} | {linear.weight.dtype})
+        return widen(linear)
+
+    monkeypatch.setattr(loading, "read_network", noted)
+    monkeypatch.setattr(replace_layers, "widened", widened)
+    model = load(NAME, "cpu", "float32")
+    assert {parameter.dtype for parameter in model.decoder.parameters()} == {torch.float32}
+    if can_pack(CPU):
+        assert others == [{torch.bfloat16}] * 7 * model.layers
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_tied_embeddings_are_the_numbers_of_the_head(
+    snapshot: Path, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if expect_refusal(precision):
+        return
+    tiny_network(tie_word_embeddings=True).to(torch.bfloat16).save_pretrained(snapshot)
+    model = load(NAME, "cpu", precision)
+    embeddings = model.decoder.get_input_embeddings().weight
+    assert embeddings.dtype == model.head_weight.dtype == torch.float32
+    assert embeddings.data_ptr() == model.head_weight.data_ptr()
+
+
+def test_what_is_read_in_bfloat16(stored: Path) -> None:
+    assert type_to_read(tiny_network().config, stored) == torch.bfloat16
 
 
 def test_a_number_in_float32_is_not_rounded(stored: Path) -> None:
@@ -93,7 +126,7 @@ def test_a_number_in_float32_is_not_rounded(stored: Path) -> None:
     weights = load_file(file)
     first = next(iter(weights))
     save_file(weights | {first: weights[first].float()}, file, metadata={"format": "pt"})
-    assert type_to_read(tiny_network().config, stored, "bfloat16") == torch.float32
+    assert type_to_read(tiny_network().config, stored) == torch.float32
 
 
 CONSTANTS = ("Gemma", "Gemma 2", "Gemma 3", "VaultGemma", "Apertus")
@@ -121,7 +154,7 @@ def test_constants_of_a_network_are_not_rounded(family: str, snapshot: Path) -> 
     """Gemma multiplies embeddings by the root of their width: a network read in bfloat16 has it in float32."""
     folder = stored_in_bfloat16(family, snapshot)
     ours, expected = (read(folder, dtype) for dtype in (torch.bfloat16, torch.float32))
-    assert type_to_read(expected.config, folder, "bfloat16") == torch.bfloat16
+    assert type_to_read(expected.config, folder) == torch.bfloat16
     assert {parameter.dtype for parameter in ours.parameters()} == {torch.bfloat16}
     buffers = dict(expected.named_buffers())
     assert buffers.keys() == dict(ours.named_buffers()).keys()
@@ -145,7 +178,7 @@ def test_a_rounded_constant_is_seen_in_the_logits(snapshot: Path) -> None:
     assert not torch.equal(logits, expected(TOKENS).logits)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("family", CONSTANTS)
 def test_a_model_with_constants_is_the_same_to_the_bit(
     family: str, precision: Precision, snapshot: Path, monkeypatch: pytest.MonkeyPatch
@@ -171,9 +204,9 @@ def test_constants_that_nobody_can_make_again_are_read_in_float32(
             self.register_buffer("table", torch.ones(3, dtype=torch.bfloat16), persistent=False)
 
     config = tiny_network().config
-    assert type_to_read(config, stored, "bfloat16") == torch.bfloat16
+    assert type_to_read(config, stored) == torch.bfloat16
     monkeypatch.setattr(stored_precision.AutoModelForCausalLM, "from_config", lambda config, **_: WithTable(config))
-    assert type_to_read(config, stored, "bfloat16") == torch.float32
+    assert type_to_read(config, stored) == torch.float32
 
 
 def resident(file: Path) -> int:

@@ -20,7 +20,7 @@ CUDA = torch.device("cuda")
 def by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU that scores rows as an accelerator does, a few at a time."""
     monkeypatch.setitem(candidate_head._MOST_BY_ROW, "cpu", 4 * STEP)
-    monkeypatch.setattr(candidate_head, "_GATHERED", 3 * STEP * 64)
+    monkeypatch.setattr(candidate_head, "GATHERED", 3 * STEP * 64)
 
 
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 700])

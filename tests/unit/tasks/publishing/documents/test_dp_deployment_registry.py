@@ -81,7 +81,7 @@ def test_mechanisms_and_budget_are_stated() -> None:
     change = CapChange(old_epsilon="2", old_delta="0", new_epsilon="8", new_delta="0.000001")
     lifetime = Lifetime(epsilon="8", delta="0.000001", shared=True)
     found = part("implementation", cap_changes=[change], lifetime=lifetime)
-    assert "integer_draw: 48 times in a row, rho 0.266311880304 in all" in found["mechanisms"]
+    assert "integer_draw: 48 invocations, rho 0.266311880304 in all" in found["mechanisms"]
     for stated in ("epsilon 8 at delta 0.000001", "Several datasets share", "Stewards have changed it"):
         assert stated in found["composition"]
 

@@ -50,7 +50,7 @@ def test_every_level_of_the_pyramid_has_questions_and_every_answer_a_ground() ->
         ("What are neighbouring", "epsilon 8.705414862406 at delta 0.0000001"),
         ("How do losses", "any release that would exceed epsilon 8 at delta 0.000001"),
         ("Is the budget ever", "Changes that stewards approved: none"),
-        ("Which mechanisms", "48 times in a row, rho 0.266311880304"),
+        ("Which mechanisms", "48 invocations, rho 0.266311880304"),
         ("Does an independent accountant", "computes epsilon 4.000068"),
         ("Where do random", "the operating system's"),
         (

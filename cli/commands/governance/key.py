@@ -1,0 +1,43 @@
+"""`almoner key`: keys of the splits of releases into batches, which got out."""
+
+from typing import Annotated
+
+import typer
+
+from cli.framework.command import CommandContext, CommandResult, command
+from flows.workspace.workspace import open_workspace
+
+app = typer.Typer(no_args_is_help=True, help="Record that keys of splits into batches got out: compromised.")
+
+
+@command(app, "compromised")
+def compromised(
+    context: CommandContext,
+    since: Annotated[
+        str, typer.Option(metavar="DAY", help="First day (UTC) others could read journals or the memory of runs.")
+    ],
+    reason: Annotated[str, typer.Option(help="How they got out, recorded in the audit log.")],
+    dataset: Annotated[str | None, typer.Option(help="Only releases on the budget of this dataset.")] = None,
+) -> CommandResult:
+    """Record that the keys of all splits since a day got out: the smaller epsilon of every affected release ends.
+
+    Each release has a key of its own, which is destroyed after its draws, so releases that were published before are
+    not affected. `almoner release mark-exposed` records it for one release. It cannot be taken back.
+
+    Example: almoner key compromised --since 2026-11-20 --reason "a copy of the disk was stolen"
+    """
+    from flows.governance.exposure import record_key_compromise
+
+    found = record_key_compromise(open_workspace(context.home), since, reason, dataset)
+    numbers = ", ".join(map(str, found.recorded)) or "none"
+    lines = [
+        f"Releases whose epsilon while their assignment was secret has ended with it: {numbers}.",
+        "Their unconditional epsilon holds. Bundles that are published from now on name them in `revocations.json`.",
+    ]
+    if found.unfinished:
+        waiting = ", ".join(map(str, found.unfinished))
+        lines.append(
+            f"Not produced yet: {waiting}. Draw them anew (`almoner run ID --anew`), which takes another key and costs"
+            " them once more, or record them with `almoner release mark-exposed` as soon as they are produced."
+        )
+    return CommandResult({"recorded": list(found.recorded), "unfinished": list(found.unfinished)}, lines)
