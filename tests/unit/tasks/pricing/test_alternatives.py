@@ -25,13 +25,13 @@ from tasks.pricing.alternatives import (
     PlanTerms,
     PopulationTooSmall,
     TimeTooShort,
-    notes_of,
     plan_alternatives,
     rounded_epsilon,
     topics_alternative,
     vector_alternative,
 )
 from tasks.pricing.influence import clip_norm_of
+from tasks.pricing.plan_notes import notes_of
 from tasks.pricing.quote import Quote, quote
 from tests.unit.tasks.pricing.test_quote import MODEL, facts
 
