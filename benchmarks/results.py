@@ -158,6 +158,8 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),
         "sentences": lambda: ablation.table(lines("ablation")),
+        "drawn-wordings": lambda: ablation.wordings_table(lines("drawn_wordings")),
+        "coherence": lambda: ablation.coherence_table(lines("coherence")),
         "secret-claim": lambda: secret_claim.table(lines("secret_claim")),
         "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
         "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),

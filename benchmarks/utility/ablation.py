@@ -2,6 +2,7 @@
 
     python -m benchmarks.utility.ablation --texts texts.jsonl --out docs/figures/ablation.jsonl
     python -m benchmarks.utility.ablation --out docs/figures/ablation.jsonl --table
+    python -m benchmarks.utility.ablation --draw-only --model gemma3-270m --texts texts.jsonl --settings completion ...
 
 Releases of InvisibleInk from public data, at a bench in memory as in `free_tokens`. All are drawn with
 `complete_sentence`; a text without the tokens that finish its sentence is the text that the same request would have
@@ -16,9 +17,10 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.intervals import written
@@ -31,27 +33,74 @@ from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus
+from tasks.evaluation.core.intervals import wilson
 from tasks.generation.decoding.journal import RunJournal
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.log_likelihood import log_likelihoods
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.presets import SEPARATOR
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import reference_tokens
+from tasks.inference.prompts.separator import text_before
 from tasks.pricing.registry import SYSTEMS
 from tasks.text.doubts import find_doubts
 from tasks.text.output_cleaning import ends_sentence
+from tasks.values.generated import GeneratedText
 from tasks.values.plan import PlanInputs
 
+if TYPE_CHECKING:
+    from benchmarks.utility.mauve import Estimate
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
 COMPLETE = 32
+MINILM, MPNET = "all-minilm-l6-v2", "all-mpnet-base-v2"
+EMBEDDERS = (MINILM, MPNET)
 TODAY = "as it was"
-SETTINGS: Mapping[str, tuple[dict[str, str], bool, str | None]] = {
-    TODAY: ({}, False, None),
-    "two public examples": ({}, True, None),
-    "preset `brief`": ({"preset": "brief"}, False, None),
-    "presence penalty 0.5": ({}, False, "0.5"),
+
+
+Cell: TypeAlias = tuple[str, str, str | None, str]
+"""Data set, setting, epsilon (None where nothing private is read) and model of a release."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a release changes.
+
+    Attributes:
+        wording: fields of the prompt.
+        examples: whether the prompt has the two examples.
+        own: further parameters of the request.
+        system: the mechanism.
+    """
+
+    wording: Mapping[str, str] = field(default_factory=dict)
+    examples: bool = False
+    own: Mapping[str, str] = field(default_factory=dict)
+    system: str = "invisible_ink"
+
+    @property
+    def charges(self) -> bool:
+        """Whether it reads private texts."""
+        return SYSTEMS[self.system].charges
+
+
+_BRIEF, _COMPLETION, _COOLER = {"preset": "brief"}, {"form": "completion"}, {"temperature": "0.7"}
+SETTINGS: Mapping[str, Setting] = {
+    TODAY: Setting(),
+    "two public examples": Setting(examples=True),
+    "preset `brief`": Setting(_BRIEF),
+    "presence penalty 0.5": Setting(own={"presence_penalty": "0.5"}),
+    "preset `brief`, temperature 0.7": Setting(_BRIEF, own=_COOLER),
+    "public only": Setting(system="public_only"),
+    "public only, `brief`, temperature 0.7": Setting(_BRIEF, own=_COOLER, system="public_only"),
+    "public only, `brief`": Setting(_BRIEF, system="public_only"),
+    "public only, two public examples": Setting(examples=True, system="public_only"),
+    "completion": Setting(_COMPLETION),
+    "completion, two public examples": Setting(_COMPLETION, examples=True),
+    "public only, completion": Setting(_COMPLETION, system="public_only"),
+    "public only, completion, two public examples": Setting(_COMPLETION, examples=True, system="public_only"),
 }
-"""Fields of the prompt, whether it has examples, and the penalty."""
 
 
 @dataclass
@@ -72,11 +121,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=Path, help="JSON lines, the texts of each release; not for publication")
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, figures of each release")
-    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))
     parser.add_argument("--samples", type=int, default=48)
-    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--settings", nargs="+", default=list(SETTINGS)[:4], choices=list(SETTINGS))
+    parser.add_argument("--epsilon", type=Decimal, default=EPSILON)
+    parser.add_argument("--draw-only", action="store_true", help="measure nothing yet: further models are to follow")
     parser.add_argument("--table", action="store_true", help="only print the figures of what is there")
     arguments = parser.parse_args()
     if not arguments.table:
@@ -84,20 +135,26 @@ def main() -> None:
             parser.error("--texts is needed to draw texts")
         model = load(arguments.model, arguments.device, arguments.precision)
         draw(model, arguments)
-        measure(model, arguments.texts, arguments.out)
+        if arguments.draw_only:
+            return
+        scorer = (
+            model if arguments.model == DEFAULT_MODEL else load(DEFAULT_MODEL, arguments.device, arguments.precision)
+        )
+        measure(scorer, arguments.texts, arguments.out)
     print("\n".join(table(_rows(arguments.out))))
 
 
 def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
     """Append every release that is missing."""
     out: Path = arguments.texts
-    there = [(row["data"], row["setting"]) for row in _rows(out)] if out.exists() else []
+    there = [cell_of(row) for row in _rows(out)] if out.exists() else []
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
         stores = {data: store(data, Path(folder) / data) for data in DESCRIPTIONS}
         for setting in arguments.settings:
             for data, (corpus, units) in stores.items():
-                if (data, setting) not in there:
+                epsilon = str(arguments.epsilon) if SETTINGS[setting].charges else None
+                if (data, setting, epsilon, arguments.model) not in there:
                     row = release(engine, corpus, units, data, setting, arguments)
                     with out.open("a", encoding="utf-8") as lines:
                         lines.write(json.dumps(row) + "\n")
@@ -108,79 +165,122 @@ def release(
     engine: Engine, corpus: Corpus, units: int, data: str, setting: str, arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """One release's texts, each with and without the tokens that finish its last sentence."""
-    words, examples, penalty = SETTINGS[setting]
-    system = SYSTEMS["invisible_ink"]
+    changed = SETTINGS[setting]
+    system = SYSTEMS[changed.system]
     wanted = {
         "samples": arguments.samples,
         "references": REFERENCES,
         "max_new_tokens": DRAWS,
         "max_reference_tokens": REFERENCE_TOKENS,
         "temperature": "1",
-        "sampler": "table",
         "precision": arguments.precision,
         "complete_sentence": COMPLETE,
-        **({} if penalty is None else {"presence_penalty": penalty}),
+        **({"sampler": "table"} if changed.charges else {}),
+        **changed.own,
     }
     parameters = system.parameters.model_validate(wanted)
     started, tokens = time.process_time(), Tokens()
-    plan = system.plan(PlanInputs(release_amount(EPSILON, DELTA), parameters, 1, units, governed=True))
+    amount = release_amount(arguments.epsilon, DELTA) if changed.charges else None
+    plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=changed.charges))
     asked = Prompt.model_validate({
         "description": DESCRIPTIONS[data],
-        **words,
-        **({"examples": EXAMPLES[data]} if examples else {}),
+        **changed.wording,
+        **({"examples": EXAMPLES[data]} if changed.examples else {}),
     })  # fmt: skip
     bench = open_bench(engine, corpus, PromptSpec.of(asked))
     made = system.generate(plan, parameters, replace(bench, split=BatchSplit(KEY, setting), journal=tokens))
-    numbers = sorted(tokens.drawn)
-    if len(numbers) != len(made.texts):
+    if changed.charges:
+        numbers = sorted(tokens.drawn)
+        drawn = [tokens.drawn[number] for number in numbers]
+        own = [len(tokens.drawn[number]) - tokens.completing[number] for number in numbers]
+    else:  # drawn free of charge, so the journal has nothing
+        drawn = [_tokens_again(engine.model, text) for text in made.texts]
+        own = [min(DRAWS, len(each)) for each in drawn]
+    if len(drawn) != len(made.texts):
         raise AssertionError("a text has no token")
-    own = {number: len(tokens.drawn[number]) - tokens.completing[number] for number in numbers}
+    separator = SEPARATOR if asked.form == "completion" else None
     return {
         "data": data,
         "setting": setting,
-        "clip_norm": float(plan.facts["clip norm C"]),
-        "completed": [text_of(engine.model, tokens.drawn[number]) for number in numbers],
-        "cut": [text_of(engine.model, tokens.drawn[number][: own[number]]) for number in numbers],
+        "epsilon": str(arguments.epsilon) if changed.charges else None,
+        "model": arguments.model,
+        "clip_norm": float(plan.facts["clip norm C"]) if changed.charges else None,
+        "completed": [text_of(engine.model, each, separator) for each in drawn],
+        "cut": [text_of(engine.model, each[:kept], separator) for each, kept in zip(drawn, own, strict=True)],
         "seconds": round(time.process_time() - started, 1),
     }
 
 
-def text_of(model: LanguageModel, tokens: Sequence[int]) -> dict[str, Any]:
+def cell_of(row: Mapping[str, Any]) -> Cell:
+    """What tells a release from others."""
+    return row["data"], row["setting"], row["epsilon"], row["model"]
+
+
+def _tokens_again(model: LanguageModel, text: GeneratedText) -> list[int]:
+    encoded: list[int] = model.tokenizer(text.text, add_special_tokens=False)["input_ids"]
+    return [*encoded, model.stop_tokens[0]] if text.complete else encoded
+
+
+def text_of(model: LanguageModel, tokens: Sequence[int], separator: str | None = None) -> dict[str, Any]:
     """A text as it is released, and whether its last sentence has ended."""
     decoded, complete = model.tokenizer.decode(tokens, skip_special_tokens=True), tokens[-1] in model.stop_tokens
+    if separator is not None and (before := text_before(separator, decoded)) is not None:
+        decoded, complete = before, True
     return {"text": decoded.strip(), "tokens": len(tokens), "ended": complete or ends_sentence(decoded)}
 
 
 def measure(model: LanguageModel, texts: Path, out: Path) -> None:
-    """Write the figures of all releases that are there."""
+    """Write the figures of all releases that are there; those of a data set are compared whichever model drew them.
+
+    Args:
+        model: it scores every text, and its tokens are those that texts are cut by.
+    """
     from benchmarks.utility.mauve import embedder, measured_together  # only figures need it
 
-    embed, rows, lines = embedder(), _rows(texts), []
-    for data in dict.fromkeys(row["data"] for row in rows):
-        own = {row["setting"]: row for row in rows if row["data"] == data}
-        _, real = real_texts(model.tokenizer, data, max(len(row["cut"]) for row in own.values()), DRAWS)
-        sides = {name: [_beginning(model, text["text"]) for text in row["completed"]] for name, row in own.items()}
-        similar = measured_together(embed, sides, real)
-        for name, row in own.items():
-            prompt = " ".join([DESCRIPTIONS[data], *(EXAMPLES[data] if SETTINGS[name][1] else ())])
-            for end in ("cut", "completed"):
-                found = [text["text"] for text in row[end]]
-                doubts = [find_doubts(text, prompt) for text in found]
-                lines.append({
-                    "data": data,
-                    "setting": name,
-                    "completed": end == "completed",
-                    "clip_norm": row["clip_norm"],
-                    "tokens": [text["tokens"] for text in row[end]],
-                    "ended": [text["ended"] for text in row[end]],
-                    "log_likelihood": [[round(total, 3), count] for total, count in log_likelihoods(model, found)],
-                    "copies": sum("copies the prompt" in each for each in doubts),
-                    "repeats": sum("repeats itself" in each for each in doubts),
-                    "mauve": [round(value, 4) for value in similar[name].shown],
-                    "mauve_difference": [round(value, 4) for value in similar[name].less(similar[TODAY]).shown],
-                    "real_texts": len(real),
-                })  # fmt: skip
+    embedders = {name: embedder(name) for name in EMBEDDERS}
+    rows, lines = _rows(texts), []
+    for data in DESCRIPTIONS:
+        own = [row for row in rows if row["data"] == data]
+        count = min(len(row["cut"]) for row in own)
+        _, real = real_texts(model.tokenizer, data, count, DRAWS)
+        sides = {cell_of(row): [_beginning(model, text["text"]) for text in row["completed"][:count]] for row in own}
+        similar = {by: measured_together(embed, sides, real) for by, embed in embedders.items()}
+        for row in own:
+            usual = base_of(cell_of(row))
+            mauve, difference = {}, {}
+            for by, found in similar.items():
+                mauve[by] = _shown(found[cell_of(row)])
+                if usual in found and usual != cell_of(row):
+                    difference[by] = _shown(found[cell_of(row)].less(found[usual]))
+            together = {"mauve": mauve, "mauve_difference": difference, "real_texts": len(real)}
+            lines += [_figures_of(model, row, end) | together for end in ("cut", "completed")]
     out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def base_of(cell: Cell) -> Cell:
+    """The release that another is compared with: of the default model and wording, at the same epsilon."""
+    data, setting, epsilon, _ = cell
+    return data, TODAY if SETTINGS[setting].charges else "public only", epsilon, DEFAULT_MODEL
+
+
+def _shown(estimate: "Estimate") -> list[float]:
+    return [round(value, 4) for value in estimate.shown]
+
+
+def _figures_of(model: LanguageModel, row: Mapping[str, Any], end: str) -> dict[str, Any]:
+    """Figures of each text of a release, with its sentences cut or completed; none of its words."""
+    examples = EXAMPLES[row["data"]] if SETTINGS[row["setting"]].examples else ()
+    found = [text["text"] for text in row[end]]
+    doubts = [find_doubts(text, " ".join([DESCRIPTIONS[row["data"]], *examples])) for text in found]
+    return {
+        **{name: row[name] for name in ("data", "setting", "epsilon", "model", "clip_norm")},
+        "completed": end == "completed",
+        "tokens": [text["tokens"] for text in row[end]],
+        "ended": [text["ended"] for text in row[end]],
+        "log_likelihood": [[round(total, 3), count] for total, count in log_likelihoods(model, found)],
+        "copies": sum("copies the prompt" in each for each in doubts),
+        "repeats": sum("repeats itself" in each for each in doubts),
+    }
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -216,10 +316,45 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             written([100 * value for value in found["ended"]], 0, " %"),
             written(found["perplexity"], 1),
             str(line["copies"]),
-            "" if line["completed"] else written(line["mauve"], 2),
-            "" if line["completed"] or line["setting"] == TODAY else written(line["mauve_difference"], 2),
+            "" if line["completed"] else _mauve(line["mauve"], MINILM),
+            "" if line["completed"] else _mauve(line["mauve_difference"], MINILM),
         ]
         yield f"| {' | '.join(shown)} |"
+
+
+def wordings_table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown, one line a release: MAUVE by both embedders, and how texts with completed sentences read."""
+    named = ("model", "data", "release", "epsilon", "texts", "perplexity", "repeat")
+    scored = (f"MAUVE, {by} | difference" for by in ("MiniLM", "mpnet"))
+    yield f"| {' | '.join((*named, *scored))} |"
+    yield "|" + 11 * " --- |"
+    for line in lines:
+        if not line["completed"]:
+            continue
+        shown = [
+            *(line[name] or "-" for name in ("model", "data", "setting", "epsilon")),
+            str(len(line["tokens"])),
+            written(figures(line)["perplexity"], 1),
+            str(line["repeats"]),
+            *(_mauve(line[name], by) for by in EMBEDDERS for name in ("mauve", "mauve_difference")),
+        ]
+        yield f"| {' | '.join(shown)} |"
+
+
+def coherence_table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown: the texts of a release that each of two blind readers called coherent, and that both did."""
+    yield "| model | data | release | epsilon | texts | reader 1 | reader 2 | both |"
+    yield "|" + 8 * " --- |"
+    for line in lines:
+        first, second = zip(*line["coherent"], strict=True)
+        both, count = sum(map(all, line["coherent"])), len(first)
+        share = written([100 * value for value in (both / count, *wilson(both, count))], 0, " %")
+        named = (line[name] or "-" for name in ("model", "data", "setting", "epsilon"))
+        yield f"| {' | '.join([*named, str(count), str(sum(first)), str(sum(second)), share])} |"
+
+
+def _mauve(found: Mapping[str, list[float]], by: str) -> str:
+    return written(found[by], 2) if by in found else ""
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from tasks.analysis.clustering.kmeans import k_means, nearest_centre, principal
 from tasks.evaluation.algorithms.divergence import frontier_area, plain
 from tasks.evaluation.core.embedded_texts import points
 from tasks.inference.embeddings.cached_encoder import CachedEmbedder
-from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 Embed: TypeAlias = Callable[[Sequence[str]], Floats]
@@ -57,9 +57,9 @@ def mean(estimates: Sequence[Estimate]) -> Estimate:
     return Estimate(float(np.mean(values)), np.mean(drawn, axis=0))
 
 
-def embedder() -> Embed:
-    """The registry's embedder; each text is embedded once."""
-    remembering = CachedEmbedder(load_embedder())
+def embedder(name: str = EMBEDDER) -> Embed:
+    """A pulled embedder, the registry's if none is named; each text is embedded once."""
+    remembering = CachedEmbedder(load_embedder(name))
     return lambda texts: points(remembering, texts)
 
 

@@ -38,11 +38,11 @@ from tasks.pricing.alternatives import (
     InvalidPlan,
     PlanTerms,
     PopulationTooSmall,
-    notes_of,
     plan_alternatives,
     topics_alternative,
     vector_alternative,
 )
+from tasks.pricing.plan_notes import notes_of
 from tasks.pricing.quote import Quote
 from tasks.release.claim import guessing_bounds
 from tasks.values.release_kinds import TEXT_KINDS

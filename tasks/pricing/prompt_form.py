@@ -9,23 +9,33 @@ from models_db.errors import UsageError
 from models_db.values.requests import Prompt
 from tasks.evaluation.registry import Metric
 from tasks.inference.catalogue.model_check import ModelCheck
+from tasks.inference.catalogue.registry import preset_of
 from tasks.inference.loading.check_model import require_conversation
 from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.values.plan import Generator
 from tasks.values.release_kinds import ReleaseKind
 
 
-def prompt_for_kind(kind: str, prompt: Prompt) -> Prompt:
-    """Return the prompt with the default wording of its kind of release where the request names none.
+def with_default_preset(
+    prompt: Prompt, kind: str, system: Generator[Any], model: str, *, labelled: bool = False
+) -> Prompt:
+    """Return the prompt with the preset of its kind of release or of its model, where the request names no wording.
+
+    A model's preset was measured for texts of one kind (docs/utility.md), so texts with labels keep the default.
 
     Raises:
         WordingUnused: the prompt has a wording, and the kind of release uses none.
     """
+    unworded = Prompt(description=prompt.description, examples=prompt.examples, date=prompt.date)
     if kind == ReleaseKind.INSIGHTS and prompt != Prompt(description=prompt.description):
         raise WordingUnused(kind)
     if kind == ReleaseKind.SUMMARIES and prompt.preset is None and prompt.form is None:
         return prompt.model_copy(update={"preset": "summary"})
-    return prompt
+    preset = preset_of(model)
+    measured = kind == ReleaseKind.SYNTHETIC_CORPUS and system.renders_prompt and not labelled
+    if preset is None or not measured or prompt != unworded:
+        return prompt
+    return prompt.model_copy(update={"preset": preset})
 
 
 def require_form(

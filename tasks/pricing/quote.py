@@ -53,7 +53,7 @@ from tasks.pricing.external_models import Cost, require_public_prompts, with_ext
 from tasks.pricing.influence import Influence, influence_of_request
 from tasks.pricing.limit_in_orders import LimitComparison
 from tasks.pricing.memory_warning import memory_warning
-from tasks.pricing.prompt_form import prompt_for_kind, require_context, require_form
+from tasks.pricing.prompt_form import require_context, require_form, with_default_preset
 from tasks.pricing.registry import system_for
 from tasks.pricing.secret_claim import ClaimMissing, SecretClaim
 from tasks.values.plan import Generator, Plan, PlanInputs
@@ -448,7 +448,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     require_selection(
         request.selection, request.kind, request.mechanism, parameters, external=model.endpoint is not None
     )
-    filled_prompt = prompt_for_kind(request.kind, request.prompt)
+    filled_prompt = with_default_preset(request.prompt, request.kind, system, model.name, labelled=bool(names))
     prompt, written_prompt = PromptSpec.of(filled_prompt, names), prompt_json(filled_prompt, names)
     require_form(filled_prompt, system, metrics, model.name, model.check)
     rendered = render_prompt(system, prompt, parameters, model)

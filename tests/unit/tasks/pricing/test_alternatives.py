@@ -16,7 +16,6 @@ from models_db.errors import AlmonerError
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.planning.labels_and_groups import LabelsNeeded
 from tasks.pricing.alternatives import (
-    CLAIM_NOTE,
     LEAST_REFERENCES,
     VECTOR_MEASURED,
     Alternative,
@@ -25,13 +24,13 @@ from tasks.pricing.alternatives import (
     PlanTerms,
     PopulationTooSmall,
     TimeTooShort,
-    notes_of,
     plan_alternatives,
     rounded_epsilon,
     topics_alternative,
     vector_alternative,
 )
 from tasks.pricing.influence import clip_norm_of
+from tasks.pricing.plan_notes import CLAIM_NOTE, notes_of
 from tasks.pricing.quote import Quote, quote
 from tests.unit.tasks.pricing.test_quote import MODEL, facts
 

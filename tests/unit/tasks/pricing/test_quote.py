@@ -23,6 +23,7 @@ from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount, s
 from tasks.evaluation.registry import InternalMetric, UnknownMetric
 from tasks.inference.catalogue.model_check import NetworkShape
 from tasks.inference.catalogue.registry import ModelNotPulled, NoRevision, UnknownModel
+from tasks.inference.prompts.presets import DEFAULT, PRESETS
 from tasks.mechanisms.counts.partition_selection import calibrate_selection
 from tasks.planning.batches import BlockWithoutSample
 from tasks.planning.block_selection import Reading
@@ -79,10 +80,12 @@ def facts(spent: Amount | None = None, held: Amount | None = None, *, governed: 
     return DatasetFacts(**given | changes)
 
 
-def priced(dataset: DatasetFacts | None = None, **changes: Any) -> Quote:
+def priced(dataset: DatasetFacts | None = None, by: ModelFacts | None = None, **changes: Any) -> Quote:
     """WRITTEN with some fields changed, or left out if None."""
     written = {name: value for name, value in (WRITTEN | changes).items() if value is not None}
-    return quote(parse_model(ReleaseRequest, written, "The request"), dataset or facts(), MODEL, "p" * 64, "c" * 64)
+    return quote(
+        parse_model(ReleaseRequest, written, "The request"), dataset or facts(), by or MODEL, "p" * 64, "c" * 64
+    )
 
 
 def parameters(**changes: Any) -> dict[str, Any]:
@@ -391,6 +394,33 @@ def test_what_is_declared_about_a_dataset_is_part_of_what_is_approved():
     assert "public_metadata" not in priced().body
     assert "public_metadata" not in priced(public_metadata={}).body
     assert priced().to_json()["public_metadata"] == {}
+
+
+SMOLLM2 = ModelFacts("smollm2-135m-instruct", "1", "d" * 64, "Apache-2.0")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, PRESETS["brief"].system),
+        ({"mechanism": "public_only", "epsilon": None, "delta": None}, PRESETS["brief"].system),
+        ({"prompt": {"description": "Short notes.", "examples": ["Cough."]}}, PRESETS["brief"].system),
+        ({"prompt": {"description": "Short notes.", "preset": "clinical"}}, PRESETS["clinical"].system),
+        ({"prompt": {"description": "Short notes.", "public": "{description} Go on."}}, DEFAULT.system),
+        ({"parameters": WRITTEN["parameters"] | {"labels": ["hand", "foot"]}}, DEFAULT.system),
+        (
+            {"kind": "demonstrations", "parameters": WRITTEN["parameters"] | {"labels": ["hand", "foot"]}},
+            DEFAULT.system,
+        ),
+    ],
+)
+def test_a_model_has_the_wording_that_was_measured_to_suit_it(changes: dict[str, Any], words: str) -> None:
+    """Only where the request names none, and for texts without labels; the request stores it in full."""
+    made = priced(by=SMOLLM2, **changes)
+    assert made.prompt.system == words
+    again = quote(written_request(dict(made.body)), facts(), SMOLLM2, "p" * 64, "c" * 64)
+    assert encode_canonical(again.body) == encode_canonical(made.body)
+    assert priced(**changes).prompt.system == (words if "preset" in changes.get("prompt", {}) else DEFAULT.system)
 
 
 def test_a_canonical_request_leads_back_to_what_was_written() -> None:
