@@ -86,7 +86,7 @@ class IsolationCheck:
     def layers(self, rows: int, queries: int) -> None:
         """All layers, `queries` new tokens for each of `rows` rows."""
         if self._is_new("layers", rows, queries):
-            holds = self._without_replays_if_need_be(lambda: [self._layers_hold(rows, queries)])
+            holds = self._verdicts_of(lambda recorder: [self._layers_hold(rows, queries, recorder)])
             self._learn(holds[0], "layers", rows, queries)
         self._require("layers", rows, queries)
 
@@ -94,7 +94,7 @@ class IsolationCheck:
         """Attention of `queries` tokens per row to the first so many of `columns` columns of a cache."""
         new = [some for some in column_counts if self._is_new("attention", rows, queries, some, columns)]
         if new:
-            holds = self._without_replays_if_need_be(lambda: self._attention_holds(rows, queries, new, columns))
+            holds = self._verdicts_of(lambda recorder: self._attention_holds(rows, queries, new, columns, recorder))
             for some, verdict in zip(new, holds, strict=True):
                 self._learn(verdict, "attention", rows, queries, some, columns)
         for some in column_counts:
@@ -104,19 +104,23 @@ class IsolationCheck:
         """Forget all verdicts: passes are computed in another way from now on."""
         self._verdicts.clear()
 
-    def _without_replays_if_need_be(self, ask: Callable[[], Sequence[bool]]) -> Sequence[bool]:
-        """Return the verdicts of `ask`; where replays may be what fails it, those without."""
-        holds = ask()
-        if not all(holds) and self.recorder.records:
+    def _verdicts_of(self, ask: Callable[[PassRecorder | None], Sequence[bool]]) -> Sequence[bool]:
+        """Return the verdicts on passes; where plain ones keep rows apart and replays do not, give replays up."""
+        holds = ask(self.recorder)
+        if all(holds) or not self.recorder.records:
+            return holds
+        plain = ask(None)
+        if plain != holds:
             self.recorder.give_up()
-            holds = ask()
-        return holds
+        return plain
 
-    def _attention_holds(self, rows: int, queries: int, column_counts: Sequence[int], columns: int) -> list[bool]:
+    def _attention_holds(
+        self, rows: int, queries: int, column_counts: Sequence[int], columns: int, recorder: PassRecorder | None
+    ) -> list[bool]:
         holds = dict.fromkeys(column_counts, True)
         for layer in self._layer_of_each_device():
             witnesses = {some: FirstResults(contents_of(rows)) for some in column_counts}
-            for some, contents, mixed in self._attended(rows, queries, column_counts, columns, layer):
+            for some, contents, mixed in self._attended(rows, queries, column_counts, columns, layer, recorder):
                 witnesses[some].compare(contents, mixed)
             for some, witness in witnesses.items():
                 holds[some] &= witness.holds
@@ -169,12 +173,12 @@ class IsolationCheck:
             sizes = f"{rows} rows, {' x '.join(map(str, more))} {what}".replace(",  ", ", ")
             raise RowsNotIsolated(self._model.device_name, sizes, self._model.precision)
 
-    def _layers_hold(self, rows: int, queries: int) -> bool:
+    def _layers_hold(self, rows: int, queries: int, recorder: PassRecorder | None) -> bool:
         """The first arrangement is a plain pass, the others replay it where passes are recorded."""
-        witness, hidden = FirstResults(contents_of(rows)), self._passes(rows, queries, self.recorder)
+        witness, hidden = FirstResults(contents_of(rows)), self._passes(rows, queries, recorder)
         for contents in arrangements(rows):
             witness.compare(contents, hidden(contents))
-        if self.recorder.records:
+        if recorder is not None and recorder.records:
             every = arrangements(rows)[EVERY]
             witness.compare(every, self._passes(rows, queries)(every))
         return witness.holds
@@ -214,7 +218,13 @@ class IsolationCheck:
 
     @torch.inference_mode()
     def _attended(
-        self, rows: int, queries: int, column_counts: Sequence[int], columns: int, layer: int = 0
+        self,
+        rows: int,
+        queries: int,
+        column_counts: Sequence[int],
+        columns: int,
+        layer: int = 0,
+        recorder: PassRecorder | None = None,
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Yield the number of columns, the contents and the attention output, for each arrangement and number.
 
@@ -227,14 +237,14 @@ class IsolationCheck:
         cache = KeyValueCache.allocate(model, rows, columns, layers=[layer])
         keys, values = cache.keys[0], cache.values[0]
         sinks = torch.linspace(-2, 2, model.heads, device=device) if model.sinks else None
-        recorded, plain = RecordedPasses(self.recorder), RecordedPasses(None)
+        recorded, plain = RecordedPasses(recorder), RecordedPasses(None)
 
         def attend(some: int, query: Tensor, bias: Tensor) -> Tensor:
             mixed, _ = model.attention(None, query, keys[:, :, :some], values[:, :, :some], bias, s_aux=sinks)
             return mixed
 
         asked = [(contents, recorded) for contents in arrangements(rows)]
-        if self.recorder.records:
+        if recorder is not None and recorder.records:
             asked.append((arrangements(rows)[EVERY], plain))
         for contents, passes in asked:
             where = contents.to(device)

@@ -88,7 +88,7 @@ def load(
         described = require_supported(name, folder)
         shape = shape_of(described)
         with require_memory(name, shape, devices, precision):
-            dtype = type_to_read(described.config, folder)
+            dtype = _type_to_read(name, described.config, folder)
             network, tokenizer = read_network(name, folder, AutoModelForCausalLM, dtype)
             restore_constants(network)
             loaded = wrap_network(
@@ -106,6 +106,13 @@ def load(
         if segment is not None:
             segment.seal()
     return loaded
+
+
+def _type_to_read(name: str, config: Any, folder: Path) -> torch.dtype:
+    try:
+        return type_to_read(config, folder)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise UnreadableModel(name, _first_line(error)) from error
 
 
 def require_pulled(name: str, kind: Kind) -> None:

@@ -16,7 +16,7 @@ from tasks.inference.engine.open_session import SessionOpening
 from tasks.inference.engine.ring_buffer import Ring, visible_counts
 from tasks.inference.engine.row_batch import RowBatch
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.isolation.check import IsolationCheck
+from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
 from tasks.inference.kernels.kernel_order import PACKED, PLAIN, KernelOrder
 from tasks.inference.network.attention import aligned
 from tasks.inference.network.capabilities import CPU
@@ -172,6 +172,20 @@ def test_replays_of_attention_are_compared_at_every_number_of_columns(tiny: Twin
     assert recorder.records
     check.attention(8, 1, [64], 80)  # and the plain passes keep rows apart
     assert not recorder.records
+
+
+def test_replays_are_kept_where_plain_passes_couple_rows_as_well(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = IsolationCheck._attended
+
+    def coupled(check: IsolationCheck, rows: int, *rest: Any) -> Any:
+        for some, contents, mixed in honest(check, rows, *rest):
+            yield some, contents, mixed + torch.arange(rows)[:, None, None, None]
+
+    monkeypatch.setattr(IsolationCheck, "_attended", coupled)
+    recorder = PassRecorder(CPU, OperationRecording())
+    with pytest.raises(RowsNotIsolated):
+        IsolationCheck(tiny.model, recorder).attention(8, 1, [48], 64)
+    assert recorder.records
 
 
 @pytest.mark.parametrize("part", ["layers", "attention"])

@@ -387,7 +387,7 @@ def test_every_device_with_layers_is_asked_about_attention(
     """A device whose attention couples rows is found out, wherever it is in the group."""
     model, asked, honest = mixed("Llama", CPU), [], IsolationCheck._attended
 
-    def attended(self: IsolationCheck, rows: int, queries: int, counts: Any, columns: int, layer: int) -> Any:
+    def attended(self: IsolationCheck, rows: int, queries: int, counts: Any, columns: int, layer: int, _: Any) -> Any:
         asked.append(layer)
         here = IsolationCheck(replace(model, layer_devices=()))  # a meta device has no bits to compare
         for some, contents, result in honest(here, rows, queries, counts, columns, layer):
