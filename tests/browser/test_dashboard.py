@@ -27,6 +27,8 @@ from tests.unit.tasks.reporting.a_report import the_facts
 from tests.unit.tasks.reporting.test_html_report import contrast
 
 pytestmark = pytest.mark.browser
+
+CONCERNS = ("cli/web", "flows/dashboard")
 LONG = dataset_path(HOSTILE_NAMES[5])
 FULL = ("/", "/datasets/clinic", LONG, "/approvals", "/releases", "/releases/1", "/releases/8", "/releases/1/texts",
         "/releases/2/texts?find=write&doubtful=1", "/audit", "/nowhere")  # fmt: skip
@@ -96,8 +98,15 @@ def looked_at(tab: Tab, base: str, paths: Sequence[str], width: int, dark: bool)
         assert path == "/nowhere" or said == [], path
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        (PHONE, True),
+        (DESK, False),
+        pytest.param(PHONE, False, marks=pytest.mark.slow),
+        pytest.param(DESK, True, marks=pytest.mark.slow),
+    ],
+)
 def test_everybody_can_read_every_page(tab: Tab, full: str, width: int, dark: bool) -> None:
     looked_at(tab, full, FULL, width, dark)
 

@@ -12,6 +12,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.slow
+
+CONCERNS = (
+    "flows/releases",
+    "tasks/common",
+    "tasks/corpus/readers",
+    "tasks/mechanisms",
+    "tasks/pricing",
+    "tests/extension_example",
+)
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "tests" / "extension_example"
 PEOPLE = 40

@@ -82,6 +82,7 @@ def test_the_packages_of_the_extra_are_those_of_the_project() -> None:
     assert extras["steward"] == []
 
 
+@pytest.mark.slow
 def test_a_home_is_made_and_kept_without_them(tmp_path: Path) -> None:
     home = tmp_path / "home"
     notes = tmp_path / "notes.jsonl"
@@ -109,6 +110,7 @@ def test_a_home_is_made_and_kept_without_them(tmp_path: Path) -> None:
     assert INSTALL in found["packages for generation"]["detail"]
 
 
+@pytest.mark.slow
 def test_doctor_calls_half_of_them_a_fault(tmp_path: Path) -> None:
     typed(tmp_path / "home", "init")
     some = {name: PACKAGES[name] for name in ("torch", "yake")}
@@ -117,6 +119,7 @@ def test_doctor_calls_half_of_them_a_fault(tmp_path: Path) -> None:
     assert found["packages for generation"]["detail"].startswith("torch, yake not installed")
 
 
+@pytest.mark.slow
 def test_a_request_is_decided_without_them_and_run_where_they_are(almoner: Almoner) -> None:
     almoner.submitted()
     home = almoner.home.root
@@ -141,6 +144,7 @@ def test_one_that_a_run_would_meet_in_its_middle_is_asked_for_first(almoner: Alm
     assert snapshot(almoner.database) == before
 
 
+@pytest.mark.slow
 def test_a_release_is_read_published_and_verified_without_them(almoner: Almoner, tmp_path: Path) -> None:
     almoner.produced()
     home = almoner.home.root
