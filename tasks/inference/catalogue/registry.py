@@ -233,7 +233,7 @@ class NoRevision(UsageError):
         super().__init__(
             f"The model {name!r} names no commit.",
             "Pin it: org/name@<40 hexadecimal digits>. `almoner models pull` takes a branch, as in org/name@main, and "
-            "says its commit.",
+            "says its commit. A folder on this machine needs a name: `almoner models add NAME FOLDER`.",
             {"model": name},
         )
 
