@@ -243,7 +243,7 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
         own = [row for row in rows if row["data"] == data]
         count = min(len(row["cut"]) for row in own)
         _, real = real_texts(model.tokenizer, data, count, DRAWS)
-        sides = {cell_of(row): [_beginning(model, text["text"]) for text in row["completed"][:count]] for row in own}
+        sides = {cell_of(row): [beginning(model, text["text"]) for text in row["completed"][:count]] for row in own}
         similar = {by: measured_together(embed, sides, real) for by, embed in embedders.items()}
         for row in own:
             usual = base_of(cell_of(row))
@@ -287,9 +287,10 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _beginning(model: LanguageModel, text: str) -> str:
-    beginning: str = model.tokenizer.decode(reference_tokens(model.tokenizer, text, DRAWS), skip_special_tokens=True)
-    return beginning
+def beginning(model: LanguageModel, text: str) -> str:
+    """Return the first `DRAWS` tokens of a text, which are what MAUVE compares."""
+    cut: str = model.tokenizer.decode(reference_tokens(model.tokenizer, text, DRAWS), skip_special_tokens=True)
+    return cut
 
 
 def figures(line: Mapping[str, Any]) -> dict[str, list[float]]:

@@ -4,7 +4,6 @@ The libraries of the arithmetic are loaded only for an account with a release th
 """
 
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -275,7 +274,9 @@ class KeyCompromise:
     unfinished: tuple[int, ...]
 
 
-def record_key_compromise(workspace: Workspace, since: str, reason: str, dataset: str | None = None) -> KeyCompromise:
+def record_key_compromise(
+    workspace: Workspace, since: str, reason: str, dataset: str | None = None, *, dry_run: bool = False
+) -> KeyCompromise:
     """Record that keys of splits got out: of every release whose key can have existed on that day or later.
 
     A release has a key of its own, from when its attempt begins until it is produced; if the run died just then, until
@@ -284,6 +285,7 @@ def record_key_compromise(workspace: Workspace, since: str, reason: str, dataset
     Args:
         since: the first day (UTC) on which others could read journals or memory of runs.
         dataset: only releases of the account of this dataset; None for all.
+        dry_run: find them and record nothing.
 
     Raises:
         InvalidExposureReason: the audit log could not carry the reason.
@@ -294,7 +296,7 @@ def record_key_compromise(workspace: Workspace, since: str, reason: str, dataset
     if not is_reason(reason):
         raise InvalidExposureReason
     beginning = parse_period(since, None)[0]
-    with workspace.database.write() as session:
+    with workspace.database.read() if dry_run else workspace.database.write() as session:
         assignment_exposures.require_may_expose(session, workspace.actor, beginning)
         asked = (
             requests.list_all(session)
@@ -310,10 +312,12 @@ def record_key_compromise(workspace: Workspace, since: str, reason: str, dataset
                 continue
             if artifact is None:
                 unfinished += [request.id] if renyi_account.is_charged(session, request.id) else []
-            elif published.get(artifact.id, beginning) >= beginning:
-                with suppress(assignment_exposures.AlreadyExposed):
+            elif published.get(artifact.id, beginning) >= beginning and not assignment_exposures.is_recorded(
+                session, artifact
+            ):
+                if not dry_run:
                     assignment_exposures.record_exposure(session, workspace.actor, artifact, None, reason)
-                    recorded.append(request.id)
+                recorded.append(request.id)
     return KeyCompromise(tuple(sorted(recorded)), tuple(sorted(unfinished)))
 
 

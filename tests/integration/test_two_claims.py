@@ -481,6 +481,10 @@ def test_keys_that_got_out_end_the_figures_of_all_their_releases(any_almoner: Al
         assert almoner.ask(f"key compromised {options}", code)["error"] == error
     assert fetch(almoner.database, "SELECT count(*) FROM assignment_exposure") == [(0,)]
     before = remove_sum(almoner)
+    listed = almoner.ask(f'key compromised --since {TODAY} --reason "the disk was copied" --dry-run')
+    assert listed == {"recorded": [1], "unfinished": [number]}
+    assert remove_sum(almoner) == before
+    assert fetch(almoner.database, "SELECT count(*) FROM assignment_exposure") == [(0,)]
     told = almoner.ask(f'key compromised --since {TODAY} --reason "the disk was copied" --dataset clinic')
     assert told == {"recorded": [1], "unfinished": [number]}
     assert remove_sum(almoner) > before

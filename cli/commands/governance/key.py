@@ -18,6 +18,7 @@ def compromised(
     ],
     reason: Annotated[str, typer.Option(help="How they got out, recorded in the audit log.")],
     dataset: Annotated[str | None, typer.Option(help="Only releases on the budget of this dataset.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the releases and record nothing.")] = False,
 ) -> CommandResult:
     """Record that the keys of all splits since a day got out: the smaller epsilon of every affected release ends.
 
@@ -28,12 +29,15 @@ def compromised(
     """
     from flows.governance.exposure import record_key_compromise
 
-    found = record_key_compromise(open_workspace(context.home), since, reason, dataset)
+    found = record_key_compromise(open_workspace(context.home), since, reason, dataset, dry_run=dry_run)
     numbers = ", ".join(map(str, found.recorded)) or "none"
-    lines = [
-        f"Releases whose epsilon while their assignment was secret has ended with it: {numbers}.",
-        "Their unconditional epsilon holds. Bundles that are published from now on name them in `revocations.json`.",
-    ]
+    if dry_run:
+        lines = [f"Releases whose epsilon while their assignment is secret would end: {numbers}. Nothing was recorded."]
+    else:
+        lines = [
+            f"Releases whose epsilon while their assignment was secret has ended with it: {numbers}.",
+            "Their unconditional epsilon holds. Bundles published from now on name them in `revocations.json`.",
+        ]
     if found.unfinished:
         waiting = ", ".join(map(str, found.unfinished))
         lines.append(

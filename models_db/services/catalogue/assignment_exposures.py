@@ -45,8 +45,7 @@ def record_exposure(session: Session, actor: Actor, artifact: Artifact, since: s
         ExposedLater: the moment is to come.
     """
     principals.require_role(session, actor, *EXPOSING_ROLES)
-    recorded = select(AssignmentExposure).where(AssignmentExposure.artifact_id == artifact.id)
-    if (earlier := session.scalar(recorded)) is not None:
+    if (earlier := _recorded(session, artifact)) is not None:
         raise AlreadyExposed(artifact.request_id, earlier.since)
     now = utc_now()
     beginning = artifact.created_at if since is None else since
@@ -55,6 +54,15 @@ def record_exposure(session: Session, actor: Actor, artifact: Artifact, since: s
     row = AssignmentExposure(artifact_id=artifact.id, since=beginning, reason=reason, actor_id=actor.id, at=now)
     insert_row(session, row)
     return beginning
+
+
+def is_recorded(session: Session, artifact: Artifact) -> bool:
+    """Return whether an exposure of an artifact is recorded."""
+    return _recorded(session, artifact) is not None
+
+
+def _recorded(session: Session, artifact: Artifact) -> AssignmentExposure | None:
+    return session.scalar(select(AssignmentExposure).where(AssignmentExposure.artifact_id == artifact.id))
 
 
 def find_secrecy_end(session: Session, request_id: int) -> SecrecyEnd | None:
