@@ -45,6 +45,7 @@ from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import tables as keyphrase_tables
 from benchmarks.keywords import selection as keyword_selection
 from benchmarks.reproductions import court, email_extraction
+from benchmarks.secret_assignment import drawn_texts as secret_claim_texts
 from benchmarks.secret_assignment import utility as secret_claim
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
@@ -161,6 +162,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "drawn-wordings": lambda: ablation.wordings_table(lines("drawn_wordings")),
         "coherence": lambda: ablation.coherence_table(lines("coherence")),
         "secret-claim": lambda: secret_claim.table(lines("secret_claim")),
+        "secret-claim-texts": lambda: secret_claim_texts.table(lines("secret_claim_texts")),
         "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
         "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),
         "label-rule": lambda: label_rule.agreement_table(lines("label_rule")),
