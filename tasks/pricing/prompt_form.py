@@ -32,10 +32,9 @@ def with_default_preset(
     if kind == ReleaseKind.SUMMARIES and prompt.preset is None and prompt.form is None:
         return prompt.model_copy(update={"preset": "summary"})
     preset = preset_of(model)
-    measured = kind == ReleaseKind.SYNTHETIC_CORPUS and system.renders_prompt and not labelled
-    if preset is None or not measured or prompt != unworded:
+    if preset is None or kind != ReleaseKind.SYNTHETIC_CORPUS or labelled or prompt != unworded:
         return prompt
-    return prompt.model_copy(update={"preset": preset})
+    return prompt.model_copy(update={"preset": preset}) if system.renders_prompt else prompt
 
 
 def require_form(
