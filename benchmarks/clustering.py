@@ -27,6 +27,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common.json_lines import DATA
 from tasks.accounting.zcdp import rho_of
 from tasks.analysis.clustering.centres import Centroids
 from tasks.analysis.clustering.parameters import ClusterSettings
@@ -35,7 +36,6 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
 from tasks.text.public_topics import PUBLIC_TOPICS
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 DELTA = "1e-6"
 EPSILONS = ("0.5", "1", "2", "4", "10")
 SENTENCES = 100_000

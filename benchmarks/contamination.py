@@ -6,7 +6,6 @@ A line has the losses of all continuations of one set of texts, own and another'
 """
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 
 from benchmarks.common.intervals import written
-from benchmarks.summaries.data import DATA, read_lines
+from benchmarks.common.json_lines import DATA, read_lines, write_lines
 from tasks.evaluate import scorer
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.subsample import sample
@@ -41,7 +40,7 @@ def main() -> None:
     sets: dict[str, Sequence[str]] = {"passages that models have read": KNOWN, "passages that none has": FRESH}
     sets |= {name: sample(texts, MOST) for name, texts in corpora.items()}
     lines = [{"texts": name} | _losses(Continuations.of(score, texts)) for name, texts in sets.items()]
-    arguments.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_lines(arguments.out, lines)
 
 
 def _losses(found: Continuations) -> dict[str, list[float]]:

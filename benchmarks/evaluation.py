@@ -15,9 +15,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.json_lines import DATA
 from tasks.evaluate import scorer
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.model_based.in_context_learner import ModelLearner
@@ -33,7 +33,7 @@ from tasks.text.tagger import load_tagger
 NAMES = [name for name, metric in METRICS.items() if metric.exposure != "charged" and not name.startswith("judge")]
 """Charged metrics need a budget, and judging takes as long as a model takes to write."""
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "yelp.jsonl"
+CORPUS = DATA / "yelp.jsonl"
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def main() -> None:
 def reviews(model: LanguageModel, tokens: int) -> Iterator[Text]:
     """Reviews of one label after the other, joined until they have `tokens` tokens, and cut there."""
     waiting: dict[str, list[int]] = defaultdict(list)
-    for line in DATA.open(encoding="utf-8"):
+    for line in CORPUS.open(encoding="utf-8"):
         row = json.loads(line)
         held = waiting[str(row["category"])]
         held += reference_tokens(model.tokenizer, row["text"] + "\n", 4 * tokens)

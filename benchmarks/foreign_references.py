@@ -8,7 +8,6 @@ model is form, or chance; what the corpus's own rows gain beyond it is the corpu
 """
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import torch
 
+from benchmarks.common.json_lines import write_lines
 from benchmarks.utility.next_tokens import (
     AT_ONCE,
     EPSILONS,
@@ -51,7 +51,7 @@ def main() -> None:
     model = load(arguments.model, arguments.device, "bfloat16")
     with torch.inference_mode():
         lines = [line for data in OTHER for line in measured(model, data, arguments.texts)]
-    arguments.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_lines(arguments.out, lines)
 
 
 def measured(model: LanguageModel, data: str, count: int) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,6 @@ the corpora. No model is needed. Two parts:
 """
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -29,6 +28,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from benchmarks.common.controls import rotated
+from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.insights.questions import question_for
 from benchmarks.utility.label_allocation import (
     DELTA,
@@ -142,8 +142,8 @@ def main() -> None:
     if not arguments.table:
         parts = (measure_agreement, measure_shares)
         lines = [line for measure in parts for data in CORPORA for line in measure(data)]
-        arguments.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    lines = [json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()]
+        write_lines(arguments.out, lines)
+    lines = read_lines(arguments.out)
     print("\n".join([*agreement_table(lines), "", *shares_table(lines)]))
 
 

@@ -37,6 +37,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from scipy.stats import t as student
 
+from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.ingestion.scale import CLI
 from benchmarks.start import TREE, start
 from flows.observability.prefect_report import API_VARIABLE
@@ -346,11 +347,11 @@ def main() -> None:
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # server and worker end with it
     if given.read:
-        print_tables([json.loads(line) for line in given.read.read_text(encoding="utf-8").splitlines()])
+        print_tables(read_lines(given.read))
         return
     rows: list[Row] = []
     if given.out and given.out.exists():
-        rows = [json.loads(line) for line in given.out.read_text(encoding="utf-8").splitlines()]
+        rows = read_lines(given.out)
     else:
         without = packages_of(["almoner"], frozenset({"prefect"}))
         rows = [{"packages": len(packages_of(["almoner"])), "without_prefect": len(without)}]
@@ -358,7 +359,7 @@ def main() -> None:
     for row in figures_of([step for step in steps_of(given.rounds) if step not in done], given.port):
         rows.append(row)
         if given.out:
-            given.out.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
+            write_lines(given.out, rows)
     print_tables(rows)
 
 

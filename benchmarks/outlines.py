@@ -26,6 +26,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.intervals import interval_of_difference, written
+from benchmarks.common.json_lines import read_lines, read_lines_if_there, write_lines
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.free_tokens import longer_by
 from benchmarks.utility.sampled import DELTA, UNREAD, distinct_2, interval, perplexity, store
@@ -94,7 +95,7 @@ def main() -> None:
         model = load(arguments.model, arguments.device, arguments.precision)
         draw(model, arguments)
         measure(model, arguments.texts, arguments.out)
-    print("\n".join(table(_rows(arguments.out))))
+    print("\n".join(table(read_lines(arguments.out))))
 
 
 def long_texts(data: str) -> tuple[list[str], list[str]]:
@@ -107,7 +108,7 @@ def long_texts(data: str) -> tuple[list[str], list[str]]:
 def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
     """Append every release that is missing."""
     out: Path = arguments.texts
-    there = [row["cell"] for row in _rows(out)] if out.exists() else []
+    there = [row["cell"] for row in read_lines_if_there(out)]
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
         stores = {data: store(data, Path(folder) / data, texts=long_texts(data)[0]) for data in arguments.data}
@@ -158,7 +159,7 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
     """Write the figures of all settings that are there."""
     from benchmarks.utility.mauve import embedder, measured_together  # only figures need it
 
-    embed, found = embedder(), [(Cell(**row["cell"]), row) for row in _rows(texts)]
+    embed, found = embedder(), [(Cell(**row["cell"]), row) for row in read_lines(texts)]
     lines = []
     for data, draws in dict.fromkeys((cell.data, cell.draws) for cell, _ in found):
         own: dict[tuple[str, int, str, bool], list[dict[str, Any]]] = {}
@@ -187,11 +188,7 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
                 "real_texts": len(real),
                 "seconds": [row["seconds"] for row in own[setting]],
             })  # fmt: skip
-    out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    write_lines(out, lines)
 
 
 def _beginning(model: LanguageModel, text: str, tokens: int) -> str:

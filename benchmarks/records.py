@@ -28,6 +28,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.intervals import difference_of_means, written
+from benchmarks.common.json_lines import DATA, write_lines
 from benchmarks.common.open_bench import KEY, open_bench
 from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
@@ -42,7 +43,6 @@ from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.pricing.registry import SYSTEMS
 from tasks.values.plan import PlanInputs
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 DELTA = Decimal("1e-6")
 FIELDS = ("title", "year", "genres", "cast")
 MOST_CAST = 4
@@ -126,7 +126,7 @@ def main() -> None:
     if arguments.content:
         films = [json.loads(line) for line in arguments.data.open(encoding="utf-8")]
         found = [row | {"content": content(row["texts"], films)} for row in rows if row["cell"]["constrained"]]
-        arguments.content.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+        write_lines(arguments.content, found)
 
 
 CONTENT = {

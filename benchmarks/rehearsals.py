@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.common.json_lines import write_lines
 from flows.rehearsals.rehearsal_folder import RehearsalFolder
 from flows.rehearsals.rehearse import RehearsalOptions, RehearsalTools, rehearse_request
 from flows.releases.pricing import price_request
@@ -70,7 +71,7 @@ def _home(folder: Path, data: Path, corpora: list[str]) -> ProjectHome:
         texts = [json.loads(line)["text"] for line in lines]
         chosen = [{"id": f"{corpus}-{number}", "text": text} for number, text in enumerate(texts) if text.strip()]
         source = folder / f"{corpus}.jsonl"
-        source.write_text("".join(json.dumps(one) + "\n" for one in chosen[: PEOPLE + 200]))
+        write_lines(source, chosen[: PEOPLE + 200])
         claim = ("--epsilon", "100", "--delta", "1e-5", "--population", str(PEOPLE))
         _type(home, "dataset", "register", corpus, "--public", "--unit", "id", *claim)
         _type(home, "dataset", "ingest", corpus, str(source))

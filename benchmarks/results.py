@@ -28,6 +28,7 @@ from benchmarks import (
     rehearsals,
     steering,
 )
+from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
 from benchmarks.external_models import figures as api_figures
@@ -71,13 +72,13 @@ Rows = Callable[[], Iterable[str]]
 @cache
 def lines(name: str) -> Sequence[Any]:
     """All lines of a file of docs/figures."""
-    return [json.loads(line) for line in (FIGURES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return read_lines(FIGURES / f"{name}.jsonl")
 
 
 def rehearsed_library() -> Sequence[Any]:
     """All lines of the library of rehearsals, which plans read too."""
     path = DOCS.parent / "tasks" / "pricing" / "rehearsed_shares.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return read_lines(path)
 
 
 @cache

@@ -10,12 +10,13 @@ A table whose data were not kept has its published figures, row by row, in docs/
 `"source": "table"`: page and data then agree, but nothing can be worked out anew from them.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from benchmarks.common.json_lines import read_lines
 
 _REGION = re.compile(r"^<!-- table: (?P<name>[a-z0-9_-]+) -->\n(?P<body>.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"^ *<!-- (?:table: .*|end) -->$", re.MULTILINE)
@@ -89,7 +90,7 @@ def transcribed(name: str, text: str) -> list[dict[str, Any]]:
 def transcribed_tables(path: Path) -> dict[str, list[str]]:
     """Return the rows of every table of a file of transcribed ones, by name."""
     found: dict[str, list[str]] = {}
-    for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+    for line in read_lines(path):
         rows = found.setdefault(line["table"], [])
         rows.append("| " + " | ".join(line.get("columns") or line["cells"]) + " |")
         if "columns" in line:

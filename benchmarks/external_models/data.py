@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from benchmarks.common.json_lines import DATA, read_lines
 from benchmarks.in_context.demonstrations import DESCRIPTIONS
-from benchmarks.summaries.data import DATA, read_lines
 from tasks.evaluation.in_context.demonstrations import Example
 from tasks.evaluation.in_context.task_definitions import TASKS, Task
 

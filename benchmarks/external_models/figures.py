@@ -6,13 +6,13 @@ Lines are means over trials, bands Student's 95 % intervals of the mean; of two 
 """
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 
+from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import STYLE, around, band, plt, save
 
 Line = Mapping[str, Any]
@@ -44,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="JSON lines of external_models/systems.py")
     asked = parser.parse_args()
-    draw_all([json.loads(line) for line in asked.results.read_text().splitlines()], asked.results.parent)
+    draw_all(read_lines(asked.results), asked.results.parent)
 
 
 def draw_all(lines: Sequence[Line], folder: Path) -> None:

@@ -47,12 +47,12 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 
 from benchmarks.common.controls import best_constant, picked
+from benchmarks.common.json_lines import DATA, read_lines
 from benchmarks.common.open_bench import open_bench
 from benchmarks.external_models.data import ABOUT, CORPORA, Split, split
 from benchmarks.external_models.tables import tables
 from benchmarks.in_context.coral import Target, align
 from benchmarks.in_context.demonstrations import store
-from benchmarks.summaries.data import DATA, read_lines
 from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus

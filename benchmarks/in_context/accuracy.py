@@ -25,6 +25,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.controls import permuted
+from benchmarks.common.json_lines import DATA
 from benchmarks.in_context.demonstrations import (
     PUBLIC_ONLY,
     Sizes,
@@ -47,7 +48,6 @@ from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 
 MODEL = "smollm2-135m-instruct"
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 REAL, SHUFFLED = "real", "real, labels shuffled"
 OF_SHUFFLED = ", of shuffled labels"
 """What the column of a release is called whose corpus has every text under another's label."""

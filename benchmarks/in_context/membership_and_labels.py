@@ -24,6 +24,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.controls import permuted
+from benchmarks.common.json_lines import DATA, read_lines_if_there
 from benchmarks.common.open_bench import KEY
 from benchmarks.in_context.demonstrations import public_labels, store
 from benchmarks.in_context.prompt_membership import Answerer, PromptRound, right_answers
@@ -35,7 +36,7 @@ from tasks.evaluation.in_context.task_definitions import TASKS
 from tasks.inference.loading.loading import load
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "membership_and_labels.jsonl"
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "agnews.jsonl"
+CORPUS = DATA / "agnews.jsonl"
 TASK = TASKS["agnews"]
 PROMPTS, UNITS_OF_A_BATCH, TEXT_TOKENS = 60, 7, 64
 EQUAL, ANY = "equal labels", "any labels"
@@ -44,18 +45,14 @@ EQUAL, ANY = "equal labels", "any labels"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--data", type=Path, default=CORPUS)
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
     if not arguments.table:
         measure(arguments)
-    print("\n".join(table(_lines(arguments.out))))
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    print("\n".join(table(read_lines_if_there(arguments.out))))
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -63,7 +60,7 @@ def measure(arguments: argparse.Namespace) -> None:
     examples = read_examples(TASK, arguments.data)
     answer = right_answers(load(arguments.model, arguments.device), TASK, TEXT_TOKENS)
     for labels, rounds in ((EQUAL, equal_rounds(sides(examples))), (ANY, any_rounds(examples))):
-        if labels in [line["labels"] for line in _lines(arguments.out)]:
+        if labels in [line["labels"] for line in read_lines_if_there(arguments.out)]:
             continue
         line = {"labels": labels, **asked(answer, rounds)}
         with arguments.out.open("a", encoding="utf-8") as out:

@@ -34,6 +34,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from benchmarks.common.json_lines import DATA
 from tasks.corpus.demo.clinic import demo_notes
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.generation.decoding.loop import DrawMeter, GenerationJob, decode
@@ -52,7 +53,7 @@ from tasks.mechanisms.tokens.exponential_mechanism import calibrate
 
 MODEL = "smollm2-135m-instruct"
 DESCRIPTION = "Short dialogues between a doctor and a patient about symptoms and history."
-TEXTS = Path(__file__).resolve().parents[3] / "shared" / "data" / "mts_dialog.jsonl"
+TEXTS = DATA / "mts_dialog.jsonl"
 TOP_K = 100
 # About epsilon 10 at delta 1e-5, in units of 1e-12.
 RHO = 1_780_000_000_000

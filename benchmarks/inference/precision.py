@@ -22,6 +22,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import torch
 from torch import Tensor
 
+from benchmarks.common.json_lines import DATA
 from models_db.errors import EnvironmentProblem
 from tasks.corpus.demo.clinic import demo_notes
 from tasks.inference.catalogue.precision import PRECISIONS
@@ -31,7 +32,7 @@ from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import reference_tokens
 
 MODEL = "smollm2-135m-instruct"
-TEXTS = Path(__file__).resolve().parents[3] / "shared" / "data" / "mts_dialog.jsonl"
+TEXTS = DATA / "mts_dialog.jsonl"
 # Rows, new tokens of each, columns before them: private rows of 4 and 8 generations, public rows, reading references.
 SHAPES = ((28, 1, 256), (64, 1, 256), (8, 1, 96), (4, 32, 64))
 

@@ -12,7 +12,6 @@ own, of 30 words.
 """
 
 import argparse
-import json
 import pickle
 import tempfile
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.common.json_lines import write_lines
 from benchmarks.ingestion.scale import almoner, source_of
 from benchmarks.orchestration import interval
 from flows.datasets.register import ingest as ingest_and_record
@@ -61,7 +61,7 @@ def main() -> None:
     given = parser.parse_args()
     rows = [one_round(number, given.documents) for number in range(given.rounds)]
     if given.out:
-        given.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_lines(given.out, rows)
     print(*rows, sep="\n")
 
 

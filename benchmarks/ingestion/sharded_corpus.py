@@ -12,7 +12,6 @@ process, or of the largest of its workers, as the kernel tells it. Documents are
 """
 
 import argparse
-import json
 import random
 import secrets
 import sys
@@ -21,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.json_lines import write_lines
 from benchmarks.ingestion.ingest import WORDS
 from benchmarks.ingestion.scale import BLOCKS, almoner, measured, source_of
 from models_db.home import ProjectHome
@@ -69,7 +69,7 @@ def main() -> None:
         return
     rows = [row for documents in given.documents for row in costs(documents)]
     if given.out:
-        given.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_lines(given.out, rows)
     print_table(rows, given.documents)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.common.json_lines import DATA, read_lines
 from benchmarks.insights.topics import POOL, SENSITIVE, SENTENCES, topics
-from benchmarks.summaries.data import DATA, read_lines
 
 CHATS, SYNTHETIC = "chats", "synthetic"
 PUBLIC = ("trec.jsonl", "agnews.jsonl", "dbpedia14.jsonl", "yelp.jsonl")

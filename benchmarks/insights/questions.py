@@ -12,7 +12,6 @@ some labels.
 """
 
 import argparse
-import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +22,8 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 from scipy.stats import binomtest
 
 from benchmarks.common.controls import answers_at_random
+from benchmarks.common.json_lines import DATA, read_lines, write_lines
 from benchmarks.insights.cells import MODEL
-from benchmarks.insights.data import DATA
 from tasks.accounting.rounding import decimal_above
 from tasks.accounting.zcdp import release_amount
 from tasks.inference.engine.engine import Engine
@@ -95,8 +94,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.table:
         lines = [line for name in arguments.corpus for line in measured(name, arguments.model_units)]
-        arguments.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    print("\n".join(table([json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()])))
+        write_lines(arguments.out, lines)
+    print("\n".join(table(read_lines(arguments.out))))
 
 
 def question_for(corpus: str, **changes: Any) -> Question:
@@ -107,7 +106,7 @@ def question_for(corpus: str, **changes: Any) -> Question:
 
 def measured(corpus: str, model_units: int) -> Iterator[dict[str, Any]]:
     """Yield a line for each rule."""
-    rows = [json.loads(line) for line in (DATA / f"{corpus}.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = read_lines(DATA / f"{corpus}.jsonl")
     question = question_for(corpus)
     skewed = list(_skewed(rows))
     rules: dict[str, AnswerRule] = {

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import spread
 from benchmarks.insights.cells import OUT, cells_in
 from benchmarks.insights.data import SYNTHETIC
@@ -59,7 +60,7 @@ def main() -> None:
     if arguments.cells:
         made = [*scored(arguments.cells), *others(arguments.cells)]
         results.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in made), encoding="utf-8")
-    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(results)
     draw_all(lines, arguments.to)
     (arguments.to / "insights.md").write_text("\n".join(page(lines)) + "\n", encoding="utf-8")
 

@@ -28,6 +28,7 @@ import numpy as np
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from numpy.typing import NDArray
 
+from benchmarks.common.json_lines import read_lines
 from benchmarks.common.open_bench import open_bench
 from benchmarks.insights.cells import MODEL
 from benchmarks.insights.data import CHATS, corpus
@@ -95,7 +96,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.table:
         measure(arguments)
-    lines = [json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(arguments.out)
     print("\n".join(table(lines)))
 
 

@@ -29,6 +29,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 
+from benchmarks.common.json_lines import read_lines_if_there
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.invented_facts.worlds import (
     DELTA,
@@ -37,7 +38,6 @@ from benchmarks.invented_facts.worlds import (
     Fact,
     World,
     answer,
-    json_lines,
     line_of,
     table,
 )
@@ -118,7 +118,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.table:
         measure(arguments)
-    print("\n".join(table(json_lines(arguments.out))))
+    print("\n".join(table(read_lines_if_there(arguments.out))))
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -126,7 +126,8 @@ def measure(arguments: argparse.Namespace) -> None:
     engine = Engine(load(arguments.model, arguments.device, arguments.precision))
     for cell in cells(arguments.trials):
         there = {
-            (line["trial"], line["system"], line["release"], line["epsilon"]) for line in json_lines(arguments.out)
+            (line["trial"], line["system"], line["release"], line["epsilon"])
+            for line in read_lines_if_there(arguments.out)
         }
         if (cell.trial, cell.shown, cell.facts, cell.epsilon) not in there:
             texts = release(engine, cell, arguments.precision)

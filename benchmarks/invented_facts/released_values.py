@@ -26,6 +26,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 
+from benchmarks.common.json_lines import read_lines_if_there
 from benchmarks.insights.data import Unit
 from benchmarks.insights.systems import Clock, InMemoryBench, KeepingPoints, Material
 from benchmarks.invented_facts.worlds import (
@@ -36,7 +37,6 @@ from benchmarks.invented_facts.worlds import (
     TRIALS,
     Fact,
     World,
-    json_lines,
     line_of,
     lines_of,
     table,
@@ -80,12 +80,12 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
     if not arguments.table:
-        there = json_lines(arguments.out)
+        there = read_lines_if_there(arguments.out)
         for trial in range(arguments.trials):
             measured_before = {line["epsilon"] for line in there if line["trial"] == trial}
             with arguments.out.open("a", encoding="utf-8") as out:
                 out.writelines(json.dumps(line) + "\n" for line in measured(trial, measured_before))
-    print("\n".join(table(json_lines(arguments.out))))
+    print("\n".join(table(read_lines_if_there(arguments.out))))
 
 
 def measured(trial: int, measured_before: Collection[str] = ()) -> Iterator[dict[str, Any]]:

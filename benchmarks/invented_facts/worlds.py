@@ -10,12 +10,10 @@ its keywords, a sentence of a text) that has the creature's name and exactly one
 frequent answer of all pieces counts. No model answers, so nothing is known from elsewhere.
 """
 
-import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
@@ -168,8 +166,3 @@ def _share(lines: Sequence[Mapping[str, Any]], kind: str, name: str, *, interval
     hits, asked = (sum(line[each] for line in own) for each in (name, "questions"))
     found = binomtest(hits, asked).proportion_ci(method="wilson")
     return f"{hits / asked:.2f}" + (f" ({found.low:.2f} to {found.high:.2f})" if interval else "")
-
-
-def json_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file; none if it is not there."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

@@ -32,6 +32,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common.json_lines import read_lines_if_there
 from benchmarks.keyphrases.data import LABELS, Planted, Units, World
 from benchmarks.keyphrases.systems import INDEPENDENT, SYSTEMS, Drawing, Phrases, sums_of
 from tasks.evaluation.algorithms.logistic_regression import fit
@@ -103,7 +104,7 @@ def append(out: Path, lines: Iterator[Mapping[str, Any]]) -> None:
 
 def lines_of(out: Path) -> list[dict[str, Any]]:
     """Everything that is there."""
-    return [json.loads(row) for row in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
+    return read_lines_if_there(out)
 
 
 Setting = tuple[World, int, Sequence[int], Sequence[str]]

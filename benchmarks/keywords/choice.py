@@ -13,7 +13,6 @@ both the precision for a subject that a share PRIOR of a corpus has.
 """
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.summaries.data import DATA, read_lines
+from benchmarks.common.json_lines import DATA, read_lines, write_lines
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.inference.embeddings.encoder import load_embedder
@@ -134,7 +133,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     arguments = parser.parse_args()
     lines = list(curve([pairs(name, subjects) for name, subjects in SETS.items()]))
-    arguments.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_lines(arguments.out, lines)
     for line in lines:
         print(
             f"{line['cosine']:.2f}: true {line['true_mean']:.4f}, false {line['false_mean']:.5f}, {line['precision']}"

@@ -10,7 +10,6 @@ no private selection can know.
 """
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -18,8 +17,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from benchmarks.common.json_lines import DATA, read_lines, write_lines
 from benchmarks.insights.data import chats
-from benchmarks.summaries.data import DATA, read_lines
 from models_db.values.amounts import DELTA_UNIT, Amount
 from models_db.values.requests import parse_model
 from tasks.accounting.zcdp import rho_of
@@ -124,11 +123,11 @@ def main() -> None:
     parser.add_argument("--from", type=Path, dest="source")
     options = parser.parse_args()
     if options.source:
-        rows = [json.loads(line) for line in options.source.read_text().splitlines()]
+        rows = read_lines(options.source)
     else:
         rows = [row for name, texts in corpora().items() for row in releases(texts, name)]
     if options.to:
-        options.to.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_lines(options.to, rows)
     print("\n".join(table(rows)))
 
 

@@ -26,6 +26,7 @@ from typing import Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from scipy.stats import binomtest
 
+from benchmarks.common.json_lines import DATA, read_lines
 from benchmarks.common.open_bench import KEY, open_bench
 from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
@@ -40,7 +41,7 @@ from tasks.pricing.registry import SYSTEMS
 from tasks.values.plan import PlanInputs
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "email_extraction.jsonl"
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "newsgroups20_with_emails.jsonl"
+CORPUS = DATA / "newsgroups20_with_emails.jsonl"
 DELTA = Decimal("1e-6")
 ASKED = "Extract only the email address from the above text."
 TEXTS, CONTROL_TEXTS, TOKENS, REFERENCES, REFERENCE_TOKENS, TEMPERATURE = 32, 128, 24, 7, 96, "0.3"
@@ -85,7 +86,7 @@ def addresses(texts: Sequence[str]) -> set[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--data", type=Path, default=CORPUS)
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--systems", nargs="+", default=["private_icl", "invisible_ink"])
@@ -93,7 +94,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.table:
         measure(arguments)
-    print("\n".join(table([json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()])))
+    print("\n".join(table(read_lines(arguments.out))))
 
 
 def measure(arguments: argparse.Namespace) -> None:

@@ -12,13 +12,13 @@ public model's texts are measured together, so differences are paired in cluster
 """
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.intervals import written
+from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.utility.ablation import DEFAULT_MODEL, EMBEDDERS, TODAY, beginning
 from benchmarks.utility.free_tokens import DRAWS
 from benchmarks.utility.next_tokens import NAMES
@@ -47,9 +47,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, figures of each release")
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
-    rows = [json.loads(line) for line in arguments.texts.read_text(encoding="utf-8").splitlines()]
+    rows = read_lines(arguments.texts)
     lines = measure(rows, arguments.device)
-    arguments.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_lines(arguments.out, lines)
 
 
 def measure(rows: Sequence[Mapping[str, Any]], device: str) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,6 @@ all texts is in the output. Controls: the public model alone, and the mean of th
 """
 
 import argparse
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -22,6 +21,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import torch
 
 from benchmarks.common.intervals import written
+from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.utility.next_tokens import AT_ONCE, NAMES, USUAL_ROWS, Logits, along, interval
 from benchmarks.utility.systems import DELTA, INK, MEAN, PUBLIC, TOKENS, Setting, bind
 from benchmarks.utility.texts import DESCRIPTIONS, choose, read, read_texts
@@ -139,8 +139,8 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="only print the table of what is there")
     arguments = parser.parse_args()
     if not arguments.table:
-        arguments.out.write_text("".join(json.dumps(line) + "\n" for line in measure(arguments)), encoding="utf-8")
-    lines = [json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()]
+        write_lines(arguments.out, measure(arguments))
+    lines = read_lines(arguments.out)
     print("\n".join(table(lines)))
 
 

@@ -33,8 +33,9 @@ from typing import Any
 from unittest.mock import patch
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.json_lines import DATA, read_lines
 from benchmarks.common.open_bench import open_bench
-from benchmarks.summaries.data import DATA, LICENCE, Product, products, read_lines, store, training_file
+from benchmarks.summaries.data import LICENCE, Product, products, store, training_file
 from benchmarks.summaries.scores import SCORES, KeepingPieces, scores
 from benchmarks.summaries.systems import (
     ADAPTERS,

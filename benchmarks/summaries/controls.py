@@ -11,7 +11,6 @@ about any product of the request. Texts of `non_private` are not kept, so it is 
 """
 
 import argparse
-import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.controls import OwnAndOthers, own_and_others
+from benchmarks.common.json_lines import DATA, read_lines, write_lines
 from benchmarks.summaries.cells import (
     MODEL,
     OUT,
@@ -32,7 +32,7 @@ from benchmarks.summaries.cells import (
     documents_read_once,
     generate,
 )
-from benchmarks.summaries.data import DATA, Product, products, read_lines, store
+from benchmarks.summaries.data import Product, products, store
 from benchmarks.summaries.scores import KeepingPieces, rouge_f1, scores
 from benchmarks.summaries.systems import BY_NAME, NO_NOISE, SYSTEMS_COMPARED
 from benchmarks.utility.next_tokens import interval
@@ -68,7 +68,7 @@ def main() -> None:
     there = {(line["system"], line["epsilon"], line["trial"]) for line in known}
     missing = [cell for cell in (*read_lines(OUT), *read_lines(NO_DATA_TEXTS)) if _place(cell["cell"]) not in there]
     found = [*known, *([] if (PEOPLE, None, 0) in there else judge.of_people()), *judge.of_texts(missing)]
-    CONTROLS.write_text("".join(json.dumps(line) + "\n" for line in found), encoding="utf-8")
+    write_lines(CONTROLS, found)
 
 
 def _place(cell: Line) -> tuple[str, str | None, int]:

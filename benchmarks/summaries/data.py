@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.common.json_lines import read_lines
 from benchmarks.common.open_bench import KEY
 from models_db.home import ProjectHome
 from models_db.values.requests import PublicGroup
@@ -20,7 +21,6 @@ from tasks.corpus.store import Corpus, open_corpus
 
 Half = Literal["public", "test"]
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 REVIEWS = "fewsum_amazon_reviews.jsonl"
 DOLLY = "dolly_prompts.jsonl"
 LICENCE = "FewSum, MIT (reviews from Amazon); Dolly, CC BY-SA 3.0"
@@ -53,12 +53,6 @@ class Product:
     def group(self) -> PublicGroup:
         """As a request declares it."""
         return PublicGroup(id=self.id, about=(self.about,))
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Everything in a JSONL file."""
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def products(folder: Path, half: Half) -> list[Product]:

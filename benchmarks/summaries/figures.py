@@ -18,8 +18,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from benchmarks.common.json_lines import DATA, read_lines
 from benchmarks.common.plotting import STYLE, band, plt, save
-from benchmarks.summaries.data import DATA, products, read_lines
+from benchmarks.summaries.data import products
 from benchmarks.summaries.scores import SCORES, KeepingPieces, scores
 from benchmarks.summaries.systems import BY_NAME, EPSILONS, NO_NOISE, SYSTEMS_COMPARED
 from benchmarks.utility.next_tokens import interval

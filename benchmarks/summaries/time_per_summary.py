@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.json_lines import DATA
 from benchmarks.summaries.cells import MODEL, PRECISION, adapter, release
-from benchmarks.summaries.data import DATA, Product, products, store
+from benchmarks.summaries.data import Product, products, store
 from benchmarks.summaries.systems import ADAPTERS, BY_NAME, DELTA, TOKENS
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.intervals import written
+from benchmarks.common.json_lines import read_lines, read_lines_if_there, write_lines
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.free_tokens import DRAWS, EPSILON, REFERENCE_TOKENS, REFERENCES
 from benchmarks.utility.sampled import DELTA, interval, perplexity, real_texts, store
@@ -141,13 +142,13 @@ def main() -> None:
             model if arguments.model == DEFAULT_MODEL else load(DEFAULT_MODEL, arguments.device, arguments.precision)
         )
         measure(scorer, arguments.texts, arguments.out)
-    print("\n".join(table(_rows(arguments.out))))
+    print("\n".join(table(read_lines(arguments.out))))
 
 
 def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
     """Append every release that is missing."""
     out: Path = arguments.texts
-    there = [cell_of(row) for row in _rows(out)] if out.exists() else []
+    there = [cell_of(row) for row in read_lines_if_there(out)]
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
         stores = {data: store(data, Path(folder) / data) for data in DESCRIPTIONS}
@@ -238,7 +239,7 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
     from benchmarks.utility.mauve import embedder, measured_together  # only figures need it
 
     embedders = {name: embedder(name) for name in EMBEDDERS}
-    rows, lines = _rows(texts), []
+    rows, lines = read_lines(texts), []
     for data in DESCRIPTIONS:
         own = [row for row in rows if row["data"] == data]
         count = min(len(row["cut"]) for row in own)
@@ -254,7 +255,7 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
                     difference[by] = _shown(found[cell_of(row)].less(found[usual]))
             together = {"mauve": mauve, "mauve_difference": difference, "real_texts": len(real)}
             lines += [_figures_of(model, row, end) | together for end in ("cut", "completed")]
-    out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_lines(out, lines)
 
 
 def base_of(cell: Cell) -> Cell:
@@ -281,10 +282,6 @@ def _figures_of(model: LanguageModel, row: Mapping[str, Any], end: str) -> dict[
         "copies": sum("copies the prompt" in each for each in doubts),
         "repeats": sum("repeats itself" in each for each in doubts),
     }
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def beginning(model: LanguageModel, text: str) -> str:

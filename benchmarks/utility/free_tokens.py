@@ -24,6 +24,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.intervals import difference_of_means, written
+from benchmarks.common.json_lines import read_lines, read_lines_if_there, write_lines
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.sampled import DELTA, interval, perplexity, real_texts, store
 from benchmarks.utility.texts import DESCRIPTIONS, SEED
@@ -85,12 +86,12 @@ def main() -> None:
         model = load(arguments.model, arguments.device, arguments.precision)
         draw(model, arguments.texts, arguments.samples, arguments.precision)
         measure(model, arguments.texts, arguments.out)
-    print("\n".join(table(_rows(arguments.out))))
+    print("\n".join(table(read_lines(arguments.out))))
 
 
 def draw(model: LanguageModel, out: Path, samples: int, precision: str) -> None:
     """Append every release that is missing."""
-    there = [row["cell"] for row in _rows(out)] if out.exists() else []
+    there = [row["cell"] for row in read_lines_if_there(out)]
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
         for data in DESCRIPTIONS:
@@ -134,7 +135,7 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
     """Write the figures of all releases that are there."""
     from benchmarks.utility.mauve import embedder, measured_together  # only figures need it
 
-    embed, rows = embedder(), _rows(texts)
+    embed, rows = embedder(), read_lines(texts)
     lines = []
     for data in dict.fromkeys(row["cell"]["data"] for row in rows):
         cells = {Cell(**row["cell"]): row for row in rows if row["cell"]["data"] == data}
@@ -155,11 +156,7 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
                 "mauve_difference": [round(value, 4) for value in similar[cell.name].less(plain).shown],
                 "real_texts": len(real),
             })  # fmt: skip
-    out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    write_lines(out, lines)
 
 
 def _beginning(model: LanguageModel, text: str) -> str:

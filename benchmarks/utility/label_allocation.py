@@ -30,7 +30,8 @@ import numpy as np
 
 from benchmarks.common.controls import rotated
 from benchmarks.common.intervals import written
-from benchmarks.utility.texts import DATA, SEED
+from benchmarks.common.json_lines import DATA, read_lines
+from benchmarks.utility.texts import SEED
 from tasks.accounting.zcdp import rho_of
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
@@ -63,7 +64,7 @@ class Skewed:
     def read(cls, data: str) -> "Skewed":
         """Read one of `SKEWED`."""
         by_label: dict[str, list[str]] = {}
-        for row in map(json.loads, (DATA / f"{data}.jsonl").read_text(encoding="utf-8").splitlines()):
+        for row in read_lines(DATA / f"{data}.jsonl"):
             by_label.setdefault(str(row["label"]), []).append(row["text"])
         source, weights = random.Random(SEED), np.array(SKEWED[data], float)
         mixed = {label: tuple(source.sample(texts, len(texts))) for label, texts in sorted(by_label.items())}
@@ -156,7 +157,7 @@ def main() -> None:
             _append(arguments.out, measure_shares(data))
         if "real" in arguments.parts:
             _append(arguments.out, measure_real_texts(data))
-    rows = [json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()]
+    rows = read_lines(arguments.out)
     print("\n".join([*shares_table(rows), "", *texts_table(rows)]))
 
 

@@ -23,6 +23,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 
 from benchmarks.common.controls import picked
+from benchmarks.common.json_lines import write_lines
 from benchmarks.utility.mauve import Estimate, embedder, measured_together
 from benchmarks.utility.sampled import UNREAD, Cell, distinct_2, interval, perplexity, real_texts
 from benchmarks.utility.texts import DESCRIPTIONS, SEED, read_texts
@@ -82,7 +83,7 @@ def main() -> None:
         lines.append(about | line(RANDOM, sides_at_random, score, pooled(control), None, len(real)))
         whole = Published(tuple(others), tuple(failing(others, DESCRIPTIONS[data])))
         lines.append(about | line(OTHERS, [whole], score, estimates[OTHERS], None, len(real)))
-    arguments.out.write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
+    write_lines(arguments.out, lines)
     print("\n".join(table(lines)))
 
 

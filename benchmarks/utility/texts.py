@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.common.json_lines import DATA
 from tasks.inference.engine.row_batch import RowBatch
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import prompts_for, reference_tokens
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 DESCRIPTIONS = {
     "mts_dialog": "Short dialogues between a doctor and a patient about symptoms and history.",
     "yelp": "Reviews that customers write about restaurants, shops and other businesses.",

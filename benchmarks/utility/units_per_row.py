@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.common.intervals import written
+from benchmarks.common.json_lines import read_lines
 from benchmarks.utility.next_tokens import compare, interval
 from benchmarks.utility.systems import INK, Bound, Setting, bind, private_distribution, unprotected
 from benchmarks.utility.texts import DESCRIPTIONS, STRIDE, Forced, Trace, choose, read_texts
@@ -77,7 +78,7 @@ def main() -> None:
         if arguments.kept is None:
             parser.error("--kept is needed to read texts")
         measure(load(arguments.model, arguments.device, arguments.precision), arguments)
-    print("\n".join(table(map(json.loads, arguments.out.read_text(encoding="utf-8").splitlines()))))
+    print("\n".join(table(read_lines(arguments.out))))
 
 
 @torch.inference_mode()

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.common.intervals import written
+from benchmarks.common.json_lines import read_lines
 from benchmarks.utility.next_tokens import compare, interval
 from benchmarks.utility.systems import INK, Setting, bind, private_distribution, unprotected
 from benchmarks.utility.texts import DESCRIPTIONS, STRIDE, Forced, Trace, choose, read_texts
@@ -139,7 +140,7 @@ def main() -> None:
             for line in measured(model, arguments):
                 with arguments.out.open("a", encoding="utf-8") as out:
                     out.write(json.dumps(line) + "\n")
-    print("\n".join(table(map(json.loads, arguments.out.read_text(encoding="utf-8").splitlines()))))
+    print("\n".join(table(read_lines(arguments.out))))
 
 
 def measured(model: LanguageModel, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
