@@ -59,8 +59,9 @@ def measure(rows: Sequence[Mapping[str, Any]], device: str) -> Iterator[dict[str
     model, embedders = load(DEFAULT_MODEL, device, "bfloat16"), {name: embedder(name) for name in EMBEDDERS}
     for data in NAMES:
         own = {row["epsilon"]: row for row in rows if row["data"] == data and row["setting"] in (TODAY, PUBLIC)}
-        texts = {epsilon: [beginning(model, text["text"]) for text in row["completed"]] for epsilon, row in own.items()}
-        sides = {str(epsilon): each for epsilon, each in texts.items()}
+        sides = {
+            str(epsilon): [beginning(model, text["text"]) for text in row["completed"]] for epsilon, row in own.items()
+        }
         _, real = real_texts(model.tokenizer, data, min(map(len, sides.values())), DRAWS)
         found = {by: measured_together(embed, sides, real) for by, embed in embedders.items()}
         names = {(None, PUBLIC): None, **RELEASES}
@@ -72,7 +73,7 @@ def measure(rows: Sequence[Mapping[str, Any]], device: str) -> Iterator[dict[str
                 "meaning": meaning,
                 "epsilon": epsilon,
                 "clip_norm": own[epsilon]["clip_norm"],
-                "texts": len(texts[epsilon]),
+                "texts": len(sides[str(epsilon)]),
                 "real_texts": len(real),
                 "mauve": {by: _shown(each[str(epsilon)]) for by, each in found.items()},
                 "more": {

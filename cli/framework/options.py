@@ -11,3 +11,5 @@ HomeOption = Annotated[
 ]
 DatasetName = Annotated[str, typer.Argument(help="The dataset's name.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+PriceDetails = Annotated[bool, typer.Option("--details", help="Show all parameters, balances and digests too.")]
+ReviewDetails = Annotated[bool, typer.Option("--details", help="Show mechanisms, digests and all parameters too.")]

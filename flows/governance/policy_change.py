@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.governance.policy import adopt_policy, require_satisfiable
-from flows.workspace.policy_file import read_policy, read_policy_version
+from flows.workspace.policy_file import read_policy, read_policy_in_force
 from flows.workspace.workspace import Workspace
 from models_db.policies.policy import Policy
 from models_db.services.catalogue import datasets, policies, principals
@@ -74,8 +74,7 @@ def policy_in_force(workspace: Workspace) -> Policy | None:
         PolicyAltered: the ledger's text differs from the adopted one.
     """
     with workspace.database.read() as session:
-        version = policies.policy_in_force(session)
-        return None if version is None else read_policy_version(session, version)
+        return read_policy_in_force(session)
 
 
 def compare_policy(workspace: Workspace, path: Path) -> PolicyChange:

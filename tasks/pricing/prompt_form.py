@@ -16,9 +16,7 @@ from tasks.values.plan import Generator
 from tasks.values.release_kinds import ReleaseKind
 
 
-def with_default_preset(
-    prompt: Prompt, kind: str, system: Generator[Any], model: str, *, labelled: bool = False
-) -> Prompt:
+def with_default_preset(prompt: Prompt, kind: str, system: Generator[Any], model: str, *, labelled: bool) -> Prompt:
     """Return the prompt with the preset of its kind of release or of its model, where the request names no wording.
 
     A model's preset was measured for texts of one kind (docs/utility.md), so texts with labels keep the default.

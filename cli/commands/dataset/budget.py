@@ -204,10 +204,8 @@ def simulate(
     price, remaining, rows = release_amount(claimed["epsilon"], claimed["delta"]), budget.left(scope), []
     fitting = count_admitted(budget, remaining, price)
     turns = None if rotate_over is None else affordable_runs(workspace, name, price, rotate_over, scope, read)
-    for number in range(1, 0 if exceeds_window(budget, price) else releases_ + 1):
+    for number in range(1, 1 if exceeds_window(budget, price) else min(releases_, fitting) + 1):
         total = price * number
-        if number > fitting:
-            break
         window = None if budget.window is None else window_of(budget.window, price, number)
         rows.append((number, (budget.balance.spent + total).rho_text, epsilon_after(budget, total), window))
     data = {

@@ -7,6 +7,7 @@ import typer
 
 from cli.commands.governance.proposal import show_proposal as show_proposal
 from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.options import PriceDetails
 from cli.framework.proposal_view import as_data, proposal_table, waiting_sentence
 from cli.framework.tables import fact_list
 from flows.approvals import propose_change
@@ -29,7 +30,7 @@ def propose_authorisation(
     until: Annotated[str, typer.Option(metavar="DATE", help="The last day, such as 2027-06-30.")],
     reason: Reason,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be authorised and stop.")] = False,
-    details: Annotated[bool, typer.Option("--details", help="Show all parameters, balances and digests too.")] = False,
+    details: PriceDetails = False,
 ) -> CommandResult:
     """Propose that requests like this file may run repeatedly without a decision at the spend gate.
 

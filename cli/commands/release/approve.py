@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cli.framework.command import CommandContext, CommandResult, command, print_renderables
+from cli.framework.options import ReviewDetails
 from cli.framework.prompts import confirm
 from cli.framework.review_screen import render_review
 from cli.framework.tables import plain_text
@@ -59,7 +60,6 @@ Ask = Annotated[
 Signed = Annotated[
     Path | None, typer.Option("--import", metavar="FILE", help="Import an approval that was signed on another machine.")
 ]
-Details = Annotated[bool, typer.Option("--details", help="Show mechanisms, digests and all parameters too.")]
 Confirm = Annotated[
     str | None,
     typer.Option("--confirm", metavar="NAME", help="The dataset's name, for scripts; it is compared in every case."),
@@ -117,7 +117,7 @@ def approve(
     signed: Signed = None,
     confirm_name: Confirm = None,
     override: Override = None,
-    details: Details = False,
+    details: ReviewDetails = False,
 ) -> CommandResult:
     """Approve a request or proposal at a gate. Shows the review, then asks for the dataset's name.
 
@@ -149,7 +149,7 @@ def reject(
     reason: Reason,
     gate: GateToReject = None,
     on_behalf_of: OnBehalfOf = None,
-    details: Details = False,
+    details: ReviewDetails = False,
 ) -> CommandResult:
     """Reject a request or proposal at a gate; one rejection is enough. Spent budget stays spent.
 

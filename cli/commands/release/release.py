@@ -9,6 +9,7 @@ from rich.panel import Panel
 from sqlalchemy.orm import Session
 
 from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.options import PriceDetails, ReviewDetails
 from cli.framework.proposal_view import as_data, waiting_sentence
 from cli.framework.tables import plain_text, table
 from flows.workspace.workspace import open_workspace
@@ -32,7 +33,6 @@ app = typer.Typer(
 )
 
 RequestId = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
-Details = Annotated[bool, typer.Option("--details", help="Show all parameters, balances and digests too.")]
 
 
 @command(app, "request")
@@ -46,7 +46,7 @@ def request_release(
     accept_weak_promise: Annotated[
         bool, typer.Option("--accept-weak-promise", help="Submit although almoner calls epsilon or delta weak.")
     ] = False,
-    details: Details = False,
+    details: PriceDetails = False,
 ) -> CommandResult:
     """Price a release and submit it to the spend gate. Reads no private text and spends nothing.
 
@@ -64,7 +64,7 @@ def extend_release(
     request: RequestId,
     samples: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of further texts.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
-    details: Details = False,
+    details: PriceDetails = False,
 ) -> CommandResult:
     """Request further texts from the phrases or the steering vector that a release has released, at no charge.
 
@@ -129,9 +129,7 @@ def list_all(
 def show_release(
     context: CommandContext,
     request: RequestId,
-    details: Annotated[
-        bool, typer.Option("--details", help="Show mechanisms, digests and all parameters too.")
-    ] = False,
+    details: ReviewDetails = False,
 ) -> CommandResult:
     """Show a request: its state and next step, content, decisions and spending.
 

@@ -160,6 +160,13 @@ def is_founded(session: Session) -> bool:
     return session.scalars(select(Principal.id).limit(1)).one_or_none() is not None
 
 
+def _known_by_key(session: Session, public_key: str) -> Principal:
+    principal = _by_key(session, public_key)
+    if principal is None:
+        raise LedgerEmpty if _is_new(session) else PrincipalUnknown("anybody")
+    return principal
+
+
 def _is_new(session: Session) -> bool:
     """Return whether nothing was ever recorded; a ledger with links and without people was altered."""
     return not is_founded(session) and session.scalars(select(AuditLink.seq).limit(1)).first() is None
@@ -222,9 +229,7 @@ def identify(session: Session, public_key: str) -> Actor:
         PrincipalUnknown: no principal has it.
         LedgerEmpty: the ledger holds nothing at all.
     """
-    principal = _by_key(session, public_key)
-    if principal is None:
-        raise LedgerEmpty if _is_new(session) else PrincipalUnknown("anybody")
+    principal = _known_by_key(session, public_key)
     return Actor(principal.id, principal.name)
 
 
@@ -236,9 +241,7 @@ def acting_principal(session: Session, public_key: str) -> Actor:
         LedgerEmpty: the ledger holds nothing at all.
         LoginMismatch: the login is not that person's.
     """
-    principal = _by_key(session, public_key)
-    if principal is None:
-        raise LedgerEmpty if _is_new(session) else PrincipalUnknown("anybody")
+    principal = _known_by_key(session, public_key)
     database_access.require_own_login(session, principal)
     return Actor(principal.id, principal.name)
 
