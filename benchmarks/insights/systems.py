@@ -210,7 +210,7 @@ def urania(asked: Asked, material: Material, embed: Embedder, write: Write | Non
     """
     clock = Clock()
     bench = InMemoryBench(clock)
-    tools = Tools(embed, write or _nobody, material)  # type: ignore[arg-type]  # they have what is asked of them
+    tools = Tools(embed, write or nobody, material)  # type: ignore[arg-type]  # they have what is asked of them
     stages = clock.time("planned", lambda: asked.stages)
     run = UraniaRun(asked.parameters, stages, None, bench, tools, IndexKeywordAssigner())  # type: ignore[arg-type]
     _ = run.keywords, run.centres, run.sizes, run.chosen
@@ -243,7 +243,7 @@ def simple_clio(count: int, material: Material, embed: Embedder, write: Write | 
     """The reference without privacy; without a model its clusters are described by their most frequent keywords."""
     clock = Clock()
     wanted = ClioParameters(count=count, hierarchy=_ONE_LEVEL)
-    tools = Tools(embed, write or _nobody, material)  # type: ignore[arg-type]  # they have what is asked of them
+    tools = Tools(embed, write or nobody, material)  # type: ignore[arg-type]  # they have what is asked of them
     run = ClioRun(wanted, InMemoryBench(clock), tools)  # type: ignore[arg-type]
     members = clock.time("clusters", lambda: run.clusters)
     if write is None:
@@ -269,7 +269,7 @@ def simple_clio(count: int, material: Material, embed: Embedder, write: Write | 
     }
 
 
-def _nobody(prompts: Sequence[str], schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+def nobody(prompts: Sequence[str], schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A model that never says anything: every description has its plain form."""
     return [{} for _ in prompts]
 

@@ -28,7 +28,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 
 from benchmarks.common.json_lines import read_lines_if_there
 from benchmarks.insights.data import Unit
-from benchmarks.insights.systems import Clock, InMemoryBench, KeepingPoints, Material
+from benchmarks.insights.systems import Clock, InMemoryBench, KeepingPoints, Material, nobody
 from benchmarks.invented_facts.worlds import (
     DELTA,
     EPSILONS,
@@ -167,8 +167,8 @@ def insights(material: Material, embed: KeepingPoints, epsilon: str) -> Iterator
     delta = int(Fraction(DELTA) * 10**17)
     amount = Amount(_PLENTY, delta) if epsilon == NO_NOISE else release_amount(epsilon, DELTA, "0.1")
     stages = Stages.of(parameters, amount)
-    tools = Tools(embed, lambda prompts, schema: [{} for _ in prompts], material)  # type: ignore[arg-type]  # as in systems.py
-    run = UraniaRun(parameters, stages, None, InMemoryBench(Clock()), tools, IndexKeywordAssigner())  # type: ignore[arg-type]
+    tools = Tools(embed, nobody, material)  # type: ignore[arg-type]  # they have what is asked of them
+    run = UraniaRun(parameters, stages, None, InMemoryBench(Clock()), tools, IndexKeywordAssigner())  # type: ignore[arg-type]  # as `systems.urania`
     _ = run.keywords, run.centres, run.sizes, run.chosen
     for insight in run._insights():
         yield roots(" ".join((insight.topic.name, *insight.keywords)))

@@ -133,7 +133,8 @@ def test_a_stored_request_that_says_less_than_its_plan_costs_is_refused(stated: 
     body["epsilon_while_secret"] = stated
     with pytest.raises(SecretClaimTooSmall):
         claim_of_plan(planned_events(body), body)
-    without = {**body, "plan": {name: value for name, value in dict(body["plan"]).items() if name != "assignment"}}  # type: ignore[arg-type, call-overload]
+    plan: Any = body["plan"]
+    without = {**body, "plan": {name: value for name, value in plan.items() if name != "assignment"}}
     with pytest.raises(SecretClaimTooSmall):
         claim_of_plan(planned_events(without), without)
 
