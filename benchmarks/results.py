@@ -37,8 +37,7 @@ from benchmarks.gpu.reports import roofline
 from benchmarks.gpu.reports import tables as gpu_tables
 from benchmarks.in_context import accuracy as in_context
 from benchmarks.in_context import membership_and_labels
-from benchmarks.ingestion import parts as ingest_parts
-from benchmarks.ingestion import sharded_corpus
+from benchmarks.ingestion import sharded_corpus, time_by_stage
 from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, truthfulness
 from benchmarks.insights import tables as insights_tables
@@ -132,7 +131,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     "metrics": {"contamination": lambda: contamination.table(lines("contamination"))},
     "distributed": {
         "sharded": lambda: sharded_corpus.table(lines("sharded_corpus")),
-        "ingest": lambda: ingest_parts.table(lines("ingest_parts")),
+        "ingest": lambda: time_by_stage.table(lines("ingest_parts")),
     },
     "orchestration": {"costs": lambda: orchestration.table(lines("orchestration"))},
     "planning": {

@@ -1,7 +1,7 @@
 """What an ingest spends its processor time on, and how much of it workers could take over.
 
-    python -m benchmarks.ingestion.parts --documents 10000                                         # a small run
-    python -m benchmarks.ingestion.parts --documents 30000 --rounds 4 --out docs/figures/ingest_parts.jsonl
+    python -m benchmarks.ingestion.time_by_stage --documents 10000                                         # a small run
+    python -m benchmarks.ingestion.time_by_stage --documents 30000 --rounds 4 --out docs/figures/ingest_parts.jsonl
 
 The parts are the differences of real calls, which take turns within a round: `read` parses, checks and normalises every
 record; `marks` makes the mark of each unit and that of the content; `store` writes both into the version's file, with
