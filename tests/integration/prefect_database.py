@@ -1,6 +1,6 @@
 """PostgreSQL for a Prefect server, of a test's own: it can be killed and started again.
 
-Prefect needs the extension pg_trgm, which the wheel that ledgers are tested with does not have. The system's own PostgreSQL
+Prefect needs the extension pg_trgm, which the wheel that ledgers are tested with does not have. Debian's PostgreSQL
 has it.
 """
 
@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
