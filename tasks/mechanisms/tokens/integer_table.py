@@ -26,7 +26,7 @@ can overflow 64 bits with fewer than 2^31 candidates. Nothing that is summed or 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -265,10 +265,11 @@ def _gather(entries: "Tensor", index: "Tensor") -> "Tensor":
     return entries.index_select(0, index.flatten()).view_as(index)
 
 
-def _parts(scores: "Tensor", allowed: "Tensor") -> Iterable[tuple["Tensor", "Tensor"]]:
+def _parts(scores: "Tensor", allowed: "Tensor") -> Iterator[tuple["Tensor", "Tensor"]]:
     """A few generations at a time, so that memory does not grow with their number."""
     at_once = max(1, _SCORES_AT_ONCE.get(scores.device.type, 2**18) // max(1, scores.shape[1]))
-    return zip(scores.split(at_once), allowed.split(at_once), strict=True)
+    for start in range(0, max(1, len(scores)), at_once):
+        yield scores[start : start + at_once], allowed[start : start + at_once]
 
 
 def _places(weights: "Tensor", rng: RandomSource) -> "Tensor":
@@ -287,4 +288,5 @@ def _places(weights: "Tensor", rng: RandomSource) -> "Tensor":
     targets = weights.new_tensor([(number >> _HALF, number & _LOW_HALF) for number in drawn]).reshape(-1, 2)
     high, low = targets[:, :1], targets[:, 1:]
     # The first place whose running sum exceeds the number: as many places as do not come before it.
-    return ((upper < high) | ((upper == high) & (lower <= low))).sum(1)
+    before: Tensor = ((upper < high) | ((upper == high) & (lower <= low))).sum(1)
+    return before
