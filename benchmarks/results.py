@@ -114,6 +114,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "speed": lambda: gpu_tables.speed_table(lines("gpu")),
         "kernels": lambda: gpu_tables.kernels_table(lines("gpu")),
         "calculated": roofline.calculated_table,
+        "clusters": roofline.cluster_table,
     },
     "insights-results": {
         "levels": lambda: insights_tables.levels_table(lines("insights")),

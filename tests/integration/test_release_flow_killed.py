@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
@@ -22,6 +23,7 @@ from sqlalchemy import text
 from models_db.values.amounts import Amount, total_amount
 from tests.integration.killing import balance, instalments
 from tests.integration.postgresql_cluster import Cluster
+from tests.integration.prefect_database import PrefectDatabase
 from tests.integration.release_process import BUNDLE, DELIVERY, HOLD_VARIABLE, draws_file, held_file, publishing_hold
 from tests.integration.story import Almoner
 from tests.support import PATIENCE, fetch, free_port, wait_until
@@ -38,6 +40,8 @@ class Machines:
         self.almoner, self.folder, self.port = almoner, folder, free_port()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.url = f"http://127.0.0.1:{self.port}/api"
+        self.database: PrefectDatabase | None = None
+        """What Prefect's server keeps its rows in; none is a file in its folder."""
         self.hold = folder / "hold"
         """While this file is there, runs stop drawing, so that what is done to them is done in their middle."""
 
@@ -47,14 +51,16 @@ class Machines:
         wait_until(held_file(self.hold).exists)
 
     def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
+        settings = {
             "PREFECT_HOME": str(self.folder),
             "PREFECT_API_URL": self.url,
             "PREFECT_WORKER_QUERY_SECONDS": "1",
             "PREFECT_WORKER_HEARTBEAT_SECONDS": "1",
             HOLD_VARIABLE: str(self.hold),
         }
+        if self.database is not None:
+            settings["PREFECT_API_DATABASE_CONNECTION_URL"] = self.database.url
+        return {**os.environ, **settings}
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{len(self.processes)}.log").open("wb") as log:
@@ -123,6 +129,17 @@ def machines(any_almoner: Almoner, tmp_path_factory: pytest.TempPathFactory) -> 
         process.wait(PATIENCE)
     gc.collect()  # here, where the warnings about them are expected
     shutil.rmtree(made.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def prefect_database(machines: Machines) -> Iterator[PrefectDatabase]:
+    """A PostgreSQL of Prefect's own, which the server of the test uses."""
+    folder = Path(tempfile.mkdtemp(prefix="almoner-test-prefect-"))
+    folder.chmod(0o755)  # PostgreSQL's user passes through it
+    machines.database = PrefectDatabase(folder / "rows")
+    yield machines.database
+    machines.database.remove()
+    folder.rmdir()
 
 
 def armed(almoner: Almoner) -> int:
@@ -282,6 +299,29 @@ def test_prefects_database_is_lost_while_a_release_is_generated(any_almoner: Alm
     with pytest.raises(ObjectNotFound):
         machines.read(lost)
     assert draws_file(machines.hold).read_text()
+    as_after_a_quiet_run(almoner, machines)
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_prefects_postgresql_is_killed_while_a_release_is_generated(
+    any_almoner: Almoner, machines: Machines, prefect_database: PrefectDatabase
+) -> None:
+    almoner = any_almoner
+    almoner.approved()
+    machines.start_server()
+    almoner.type("deploy --pool pool")
+    run = UUID(almoner.ask("release start 1")["flow_run"])
+    machines.hold.touch()
+    machines.start_worker()
+    machines.wait_until_held()
+    assert 0 < armed(almoner) < len(instalments(almoner))
+
+    prefect_database.kill()
+    machines.hold.unlink()
+    wait_until(lambda: almoner.state() == "produced")  # the run goes on while nothing can be told
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    prefect_database.start()
+    wait_until(lambda: machines.state_of(run) == "Completed")
     as_after_a_quiet_run(almoner, machines)
 
 

@@ -217,9 +217,31 @@ def capacity_row(shape: Shape, device: Accelerator, work: Work) -> str:
         weights = f"weights take {shape.weight_bytes / 1e9:.0f} of {device.memory / 1e9:.0f} GB"
         return f"{begin} 0 | {weights} | | |"
     rate = tokens_a_second(shape, device, work, count)
-    releases = SECONDS_A_DAY * rate / (work.texts * work.new_tokens)
     step = step_seconds(shape, device, work, count) * 1000
-    return f"{begin} {count} | {step:.0f} | {rate:,.0f} | {releases:,.0f} |"
+    return f"{begin} {count} | {step:.0f} | {rate:,.0f} | {releases_a_day(shape, device, work):,.0f} |"
+
+
+def releases_a_day(shape: Shape, device: Accelerator, work: Work) -> float:
+    """Return how many releases a device, or a group of them, writes in a day."""
+    rate = tokens_a_second(shape, device, work, generations_that_fit(shape, device, work))
+    return SECONDS_A_DAY * rate / (work.texts * work.new_tokens)
+
+
+CLUSTERS: Final = (8, 1000)
+LEDGER_SHARE: Final = 0.95
+"""Of the time of 1,000 devices, what docs/capacity.md's simulation leaves for drawing."""
+
+
+def cluster_table() -> Iterator[str]:
+    """Yield the lines of docs/gpu.md's table of clusters: releases a day, each of 1,000 texts of 256 tokens."""
+    yield "| model | devices of a group | references |" + "".join(f" {count:,} H100 |" for count in CLUSTERS)
+    yield "| --- |" + " --- |" * (2 + len(CLUSTERS))
+    for shape, group in ((LLAMA_1B, 1), (LLAMA_8B, 1), (LLAMA_70B, 4)):
+        device = H100 if group == 1 else spread(shape, group)
+        for references in (7, 31):
+            each = LEDGER_SHARE * releases_a_day(shape, device, Work(references))
+            shown = "".join(f" {count // group * each:,.0f} |" for count in CLUSTERS)
+            yield f"| {shape.name} | {group} | {references} |{shown}"
 
 
 HEAD: Final = "| model | device | references | generations at once | ms of a step | tokens/s | releases a day |"

@@ -90,17 +90,17 @@ class InvisibleInkRule:
         return utility_scores.clip_rows(draw, logits, choice.public, generation, self.variant)
 
     def _count(self, step: Step, choice: CandidateSet, tokens: list[int]) -> None:
-        widths = choice.candidates.allowed.sum(1).tolist()
-        outside = self._outside(step.public, choice.public, tokens)
-        for number, width, beyond in zip(step.numbers, widths, outside, strict=True):
+        widths = choice.candidates.allowed.sum(1)
+        figures = torch.stack((widths, self._outside(step.public, choice.public, tokens)), 1)
+        for number, (width, beyond) in zip(step.numbers, figures.tolist(), strict=True):
             tally = self._tallies[number]
             tally.draws, tally.candidates = tally.draws + 1, tally.candidates + width
             tally.from_expansion += beyond
 
-    def _outside(self, public: Tensor, chosen: Tensor, tokens: list[int]) -> list[bool]:
-        """Return whether each token is below the k-th largest public logit."""
+    def _outside(self, public: Tensor, chosen: Tensor, tokens: list[int]) -> Tensor:
+        """Return 1 for each token that is below the k-th largest public logit: int64 [L]."""
+        drawn = torch.tensor(tokens, device=public.device)
         if not self.top_k or self.top_k > chosen.shape[1] or self.top_k >= public.shape[1]:
-            return [False] * len(tokens)  # the whole vocabulary, or a constraint that leaves fewer than k
-        drawn = public.gather(1, torch.tensor(tokens, device=public.device)[:, None])[:, 0]
-        outside: list[bool] = (drawn < chosen[:, self.top_k - 1]).tolist()  # candidates stand in descending order
-        return outside
+            return torch.zeros_like(drawn)  # the whole vocabulary, or a constraint that leaves fewer than k
+        # Candidates stand in descending order.
+        return (public.gather(1, drawn[:, None])[:, 0] < chosen[:, self.top_k - 1]).long()

@@ -145,7 +145,7 @@ class ExponentialMechanism:
             return int(_noisy_max(self)(list(scores)))
         return _inverse_cdf(scores, self.scale, rng)
 
-    def draw_each(self, scores: "Tensor", allowed: "Tensor", rng: RandomSource) -> list[int]:
+    def draw_each(self, scores: "Tensor", allowed: "Tensor", rng: RandomSource) -> "Tensor":
         """Draw one place for each generation, one after the other on the CPU.
 
         Args:
@@ -159,7 +159,7 @@ class ExponentialMechanism:
         for row, usable in zip(scores.cpu(), allowed.cpu(), strict=True):
             candidates = usable.nonzero()[:, 0]
             places.append(int(candidates[self.draw(row[candidates].tolist(), rng)]))
-        return places
+        return scores.new_tensor(places)
 
 
 def calibrate(rho: int, draws: int, references: int, temperature: Exact) -> ExponentialMechanism:

@@ -169,8 +169,8 @@ class IntegerTableMechanism:
             temperature=exact(event.parameters["temperature"]), **{name: int(event.parameters[name]) for name in whole}
         )
 
-    def draw_each(self, scores: "Tensor", allowed: "Tensor", rng: RandomSource) -> list[int]:
-        """Draw one place for each generation, on the scores' device.
+    def draw_each(self, scores: "Tensor", allowed: "Tensor", rng: RandomSource) -> "Tensor":
+        """Draw one place for each generation, on the scores' device; the host is asked for numbers once a part.
 
         Args:
             scores: int64 [G, K] in units of u, relative to the largest public score; any value.
@@ -178,7 +178,7 @@ class IntegerTableMechanism:
             rng: any source; only the operating system's protects.
 
         Returns:
-            G places, 0 to K - 1.
+            Places, 0 to K - 1: int64 [G] on that device.
 
         Raises:
             TypeError: scores that are not int64.
@@ -186,10 +186,9 @@ class IntegerTableMechanism:
         """
         if str(scores.dtype) != "torch.int64":
             raise TypeError(f"an integer draw needs int64 scores, not {scores.dtype}")
-        places: list[int] = []
-        for part, usable in _parts(scores, allowed):
-            places += _places(self._weights(part, usable), rng)
-        return places
+        import torch
+
+        return torch.cat([_places(self._weights(*part), rng) for part in _parts(scores, allowed)])
 
     def _weights(self, scores: "Tensor", allowed: "Tensor") -> "Tensor":
         """w(max(0, U - k) >> t), and 0 if there is no candidate: int64 [G, K]."""
@@ -269,28 +268,25 @@ def _gather(entries: "Tensor", index: "Tensor") -> "Tensor":
 def _parts(scores: "Tensor", allowed: "Tensor") -> Iterator[tuple["Tensor", "Tensor"]]:
     """A few generations at a time, so that memory does not grow with their number."""
     at_once = max(1, _SCORES_AT_ONCE.get(scores.device.type, 2**18) // max(1, scores.shape[1]))
-    for start in range(0, len(scores), at_once):
+    for start in range(0, max(1, len(scores)), at_once):
         yield scores[start : start + at_once], allowed[start : start + at_once]
 
 
-def _places(weights: "Tensor", rng: RandomSource) -> list[int]:
-    """Draw one place for each row of weights with probability weight / sum: int64 [G, K], below 2^62 + 1 -> G."""
+def _places(weights: "Tensor", rng: RandomSource) -> "Tensor":
+    """Draw one place for each row with probability weight / sum: int64 [G, K], below 2^62 + 1 -> int64 [G]."""
+    import torch
+
     upper, lower = (weights >> _HALF).cumsum(1), (weights & _LOW_HALF).cumsum(1)
     upper += lower >> _HALF
     lower &= _LOW_HALF
-    totals = [(high << _HALF) + low for high, low in zip(_last_column(upper), _last_column(lower), strict=True)]
+    # The last column is the sum; there is none where there is no candidate at all.
+    last = torch.stack([sums[:, -1:].sum(1) for sums in (upper, lower)], 1)
+    totals = [(high << _HALF) + low for high, low in last.tolist()]
     if not all(totals):
         raise ValueError("a draw needs at least one candidate")
     drawn = uniform_below_each(totals, rng)
-    targets = weights.new_tensor([(number >> _HALF, number & _LOW_HALF) for number in drawn])
+    targets = weights.new_tensor([(number >> _HALF, number & _LOW_HALF) for number in drawn]).reshape(-1, 2)
     high, low = targets[:, :1], targets[:, 1:]
     # The first place whose running sum exceeds the number: as many places as do not come before it.
-    before = (upper < high) | ((upper == high) & (lower <= low))
-    places: list[int] = before.sum(1).tolist()
-    return places
-
-
-def _last_column(sums: "Tensor") -> list[int]:
-    """Return the totals, 0 for no candidate at all."""
-    last: list[int] = sums[:, -1].tolist() if sums.shape[1] else [0] * len(sums)
-    return last
+    before: Tensor = ((upper < high) | ((upper == high) & (lower <= low))).sum(1)
+    return before

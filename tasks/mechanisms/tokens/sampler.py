@@ -62,8 +62,8 @@ class TokenMechanism(Protocol):
     def event(self, draws: int) -> PrivacyEvent:
         """`draws` draws in a row on the same rows."""
 
-    def draw_each(self, scores: "Tensor", allowed: "Tensor", rng: RandomSource) -> list[int]:
-        """Draw one place for each generation: int64 [G, K] scores and bool [G, K] -> G places in 0 to K - 1.
+    def draw_each(self, scores: "Tensor", allowed: "Tensor", rng: RandomSource) -> "Tensor":
+        """Draw one place for each generation: int64 [G, K] scores and bool [G, K] -> int64 [G], 0 to K - 1.
 
         Raises:
             ValueError: a generation without candidates.

@@ -137,8 +137,7 @@ def draw_tokens(draw: TokenMechanism, candidates: Candidates, summed: Tensor, rn
     Scores are in units of u = g/B, relative to the generation's largest public score; a system whose scores have no
     public part passes the sums alone. Work stays on the scores' device as far as the sampler can.
     """
-    drawn_places = draw.draw_each(summed, candidates.allowed, rng)
-    places = torch.tensor(drawn_places, dtype=torch.int64, device=candidates.tokens.device)
+    places = draw.draw_each(summed, candidates.allowed, rng)
     drawn: list[int] = candidates.tokens.gather(1, places[:, None])[:, 0].tolist()
     return drawn
 

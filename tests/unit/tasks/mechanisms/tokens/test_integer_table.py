@@ -71,7 +71,7 @@ def drawn_as_written(draw, rows, allowed, rng):
 
 def draw_each(draw, rows, rng=OS_RANDOM):
     scores = torch.tensor(rows, dtype=torch.int64)
-    return draw.draw_each(scores, EVERY.expand_as(scores), rng)
+    return draw.draw_each(scores, EVERY.expand_as(scores), rng).tolist()
 
 
 def test_the_loss_is_close_to_the_formula():
@@ -125,7 +125,7 @@ def test_the_draw_is_the_definition_to_the_last_unit(draw, data):
     rows = data.draw(st.lists(row, min_size=generations, max_size=generations))
     usable = st.lists(st.booleans(), min_size=size, max_size=size).filter(any)
     allowed = data.draw(st.lists(usable, min_size=generations, max_size=generations))
-    drawn = draw.draw_each(torch.tensor(rows), torch.tensor(allowed), DeterministicRandom("a"))
+    drawn = draw.draw_each(torch.tensor(rows), torch.tensor(allowed), DeterministicRandom("a")).tolist()
     assert drawn == drawn_as_written(draw, rows, allowed, DeterministicRandom("a"))
     assert all(usable[place] for usable, place in zip(allowed, drawn, strict=True))
 
@@ -148,7 +148,7 @@ def test_every_boundary_of_the_running_sums_is_where_it_should_be(weights):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(integer_table, "uniform_below_each", given_numbers)
-        places = integer_table._places(torch.tensor([weights] * len(numbers)), OS_RANDOM)
+        places = integer_table._places(torch.tensor([weights] * len(numbers)), OS_RANDOM).tolist()
     assert places == [bisect_right(sums, number) for number in numbers]
     assert asked == [sums[-1]] * len(numbers)
 
@@ -168,7 +168,7 @@ def test_64_generations_of_a_whole_vocabulary():
     torch.manual_seed(5)
     scores = (torch.randn(64, 49152) * 3 * 7 * 2**20).to(torch.int64)
     allowed = torch.rand(64, 49152) > 0.1
-    drawn = DRAW.draw_each(scores, allowed, DeterministicRandom("b"))
+    drawn = DRAW.draw_each(scores, allowed, DeterministicRandom("b")).tolist()
     assert len(drawn) == 64
     assert bool(allowed[torch.arange(64), torch.tensor(drawn)].all())
     # The parts in which the work is done draw from one stream, in order.
@@ -187,7 +187,7 @@ def test_a_device_draws_what_the_cpu_draws(monkeypatch):
     scores = (torch.randn(64, 49152) * 3 * 7 * 2**20).to(torch.int64)
     allowed = torch.rand(64, 49152) > 0.1
     here = DRAW.draw_each(scores, allowed, DeterministicRandom("c"))
-    assert DRAW.draw_each(scores.cuda(), allowed.cuda(), DeterministicRandom("c")) == here
+    assert torch.equal(DRAW.draw_each(scores.cuda(), allowed.cuda(), DeterministicRandom("c")).cpu(), here)
 
 
 def test_scores_above_the_head_room_saturate():
@@ -211,7 +211,8 @@ def test_a_far_better_candidate_always_wins():
 
 def test_a_single_candidate_is_drawn_and_none_is_refused():
     assert draw_each(DRAW, [[-5], [-(2**63)]]) == [0, 0]
-    assert DRAW.draw_each(torch.zeros(0, 5, dtype=torch.int64), torch.ones(0, 5, dtype=torch.bool), OS_RANDOM) == []
+    none = torch.zeros(0, 5, dtype=torch.int64)
+    assert DRAW.draw_each(none, none.bool(), OS_RANDOM).tolist() == []
     for shape, allowed in (((2, 3), [[True] * 3, [False] * 3]), ((1, 0), [[]])):
         with pytest.raises(ValueError, match="at least one candidate"):
             DRAW.draw_each(torch.zeros(shape, dtype=torch.int64), torch.tensor(allowed, dtype=torch.bool), OS_RANDOM)

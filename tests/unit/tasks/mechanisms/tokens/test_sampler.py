@@ -75,8 +75,8 @@ def test_a_place_for_each_generation(kind, rng):
     draw = sampler.calibrate(kind, RHO, 48, 7, "1")
     rows = torch.tensor([[0, -(2**40), -(2**40)], [-(2**40), 0, 0], [0, 0, 0]])
     allowed = torch.tensor([[True, True, True], [True, False, True], [False, False, True]])
-    assert [draw.draw_each(rows, allowed, rng) for _ in range(20)] == [[0, 2, 2]] * 20
-    assert draw.draw_each(rows[:0], allowed[:0], rng) == []
+    assert [draw.draw_each(rows, allowed, rng).tolist() for _ in range(20)] == [[0, 2, 2]] * 20
+    assert draw.draw_each(rows[:0], allowed[:0], rng).tolist() == []
     with pytest.raises(ValueError, match="at least one candidate"):
         draw.draw_each(rows, torch.zeros_like(allowed), rng)
 
