@@ -208,7 +208,7 @@ def _process(section: Section, path: Path, options: Options, seconds: float) -> 
 
 def _command(section: Section, path: Path, options: Options, seconds: float) -> list[str]:
     """Return the command line of a section's process."""
-    command = [sys.executable, "-m", "benchmarks.gpu.section", section.name, "--record", str(path)]
+    command = [sys.executable, "-m", "benchmarks.gpu.section_process", section.name, "--record", str(path)]
     return [*command, "--device", options.device, "--seconds", f"{seconds:.0f}", *["--small"] * options.small]
 
 

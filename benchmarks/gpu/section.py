@@ -1,11 +1,10 @@
 """A section of the kit: what it is called, how long it may take, and the record of what it measures. Imports no torch.
 
-A section runs in a process of its own (`python -m benchmarks.gpu.section`), so that a crash, a hang or an error that
+A section runs in a process of its own (`section_process`), so that a crash, a hang or an error that
 stays with a CUDA context ends that section alone. Its record is written after every row: a section that is ended by
 its limit keeps what it has measured, and goes on behind it when the kit is called again.
 """
 
-import argparse
 import importlib
 import json
 import time
@@ -172,29 +171,3 @@ def run(section: Section, bench: Bench) -> None:
         traceback.print_exc()
     bench.record.seconds += round(time.monotonic() - began, 3)
     bench.record.write(bench.path)
-
-
-def main() -> None:
-    """Entry of the process; `benchmarks.gpu.run` writes the arguments."""
-    from benchmarks.gpu.sections import find  # the table names this module's class
-
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("name")
-    parser.add_argument("--record", type=Path, required=True)
-    parser.add_argument("--device", required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--small", action="store_true")
-    arguments = parser.parse_args()
-    record = Record.read(arguments.record)
-    assert record is not None, "the record is begun before the process"
-    deadline = time.monotonic() + arguments.seconds
-    folder = arguments.record.parent / "files"
-    folder.mkdir(parents=True, exist_ok=True)
-    run(
-        find(arguments.name),
-        Bench(arguments.device, arguments.small, deadline, folder, record, arguments.record),
-    )
-
-
-if __name__ == "__main__":
-    main()

@@ -16,70 +16,31 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 from unittest import mock
 
 import torch
 
 from benchmarks.gpu import networks, vllm_baseline
+from benchmarks.gpu.decoding_plan import Plan
 from benchmarks.gpu.networks import LLAMA_1B, LLAMA_8B, SMOLLM2, memory_returned, synchronise
 from benchmarks.gpu.reports import roofline
 from benchmarks.gpu.section import Bench
 from benchmarks.inference.decoding import RHO, TOP_K, Stopwatch, Work, decode_one_by_one, decode_together
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
-from tasks.generation.decoding.loop import DrawMeter, GenerationJob, decode
-from tasks.inference.catalogue.precision import Precision
+from tasks.generation.decoding.loop import DrawMeter, decode
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.memory import is_out_of_memory
-from tasks.inference.engine.shapes import Sizes, generations_at_once
+from tasks.inference.engine.shapes import generations_at_once
 from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.recorded_passes import PassRecorder
-from tasks.inference.prompts.render import PromptPieces
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens import sampler
 
 DRAWS: Final = 256
 """Draws of a text that the noise is calibrated to."""
 WAYS: Final = ("layers", "attention", "head", "candidates", "before_pass")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a section decodes.
-
-    Attributes:
-        references: their numbers, the most telling first.
-        reference_tokens, prompt: tokens of a reference and around it.
-        tokens: new tokens of a text at most; a measurement ends after `seconds`, but not before a few steps.
-        most: generations at once at most.
-    """
-
-    model: str
-    references: tuple[int, ...]
-    precision: Precision = "bfloat16"
-    reference_tokens: int = 256
-    prompt: int = 80
-    tokens: int = 48
-    seconds: float = 10.0
-    most: int = 512
-
-    def work(self, references: int, generations: int, vocabulary: int, tokens: int | None = None) -> Work:
-        """Jobs of so many generations; references are of the full length down to three quarters of it."""
-        numbers = token_ids(vocabulary)
-        taken = partial(islice, numbers)
-        public = PromptPieces(tuple(taken(self.prompt)), ())
-        private = PromptPieces(tuple(taken(self.prompt // 2)), tuple(taken(self.prompt // 2)))
-        jobs = tuple(
-            GenerationJob(public, private, tuple(tuple(taken(self._length(row))) for row in range(references)))
-            for _ in range(generations)
-        )
-        sizes = Sizes.of([public], [private], self.reference_tokens, tokens or self.tokens, references)
-        return Work(jobs, sizes)
-
-    def _length(self, row: int) -> int:
-        return self.reference_tokens - row * 7 % max(1, self.reference_tokens // 4)
 
 
 SMALL: Final = Plan(
@@ -308,14 +269,6 @@ def _between(bench: Bench, runs: list[Callable[[], int]], generations: int) -> M
         return {"too noisy": f"{tokens[1]} tokens took {seconds[1]:.3f} s and {tokens[0]} took {seconds[0]:.3f} s"}
     prompts = max(0.0, seconds[0] - tokens[0] * step)
     return {"prompts s": prompts, "step ms": step * 1000, "tokens/s": generations / step}
-
-
-def token_ids(vocabulary: int) -> Iterator[int]:
-    """Token ids, the same every time."""
-    number = 12345
-    while True:
-        number = (number * 1103515245 + 12345) % 2**31
-        yield number // 8 % (vocabulary - 10) + 8
 
 
 def _dtype(plan: Plan) -> torch.dtype:

@@ -11,9 +11,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu import networks
+from benchmarks.gpu.decoding_plan import Plan
 from benchmarks.gpu.networks import LLAMA_1B, LLAMA_8B, memory_returned
 from benchmarks.gpu.section import Bench
-from benchmarks.gpu.speed import SMALL, EnoughSteps, Plan, Steps, rule_for
+from benchmarks.gpu.speed import SMALL, EnoughSteps, Steps, rule_for
 from benchmarks.inference.decoding import Stopwatch, Watched, Work
 from tasks.generation.decoding.loop import decode
 from tasks.inference.engine.engine import Engine

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from benchmarks.gpu import networks
+from benchmarks.gpu.decoding_plan import token_ids
 from benchmarks.gpu.networks import LLAMA_1B, SMOLLM2, memory_returned, synchronise
 from benchmarks.gpu.section import Bench
-from benchmarks.gpu.speed import token_ids
 from tasks.inference.prompts.render import PromptPieces
 from tasks.summarization.adapter_training.examples import Lesson, Lessons
 from tasks.summarization.adapter_training.frozen_model import FrozenNetwork, Line, freeze

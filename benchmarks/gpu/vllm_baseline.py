@@ -20,7 +20,7 @@ from benchmarks.gpu.section import Bench
 from benchmarks.inference.model_families import KNOWN
 
 if TYPE_CHECKING:
-    from benchmarks.gpu.speed import Plan
+    from benchmarks.gpu.decoding_plan import Plan
 
 FEW, MORE = 2, 34
 """New tokens of a short and of a long run; their difference has no prompts in it."""

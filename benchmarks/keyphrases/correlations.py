@@ -1,9 +1,5 @@
 """When iterative sequences win: phrases drawn from sketches of units whose phrases are correlated as was planted.
 
-    python -m benchmarks.keyphrases.correlations --out docs/figures/phrase_correlations.jsonl
-    python -m benchmarks.keyphrases.correlations --out docs/figures/phrase_correlations.jsonl --corpora agnews dbpedia14
-    python -m benchmarks.keyphrases.correlations --out docs/figures/phrase_correlations.jsonl --table  # and figure
-
 A cell is a planted population, a number of units of each label, an epsilon (or none: no noise) and a trial; every
 system draws from the same units, so that differences within a cell are paired. No language model and no embedder is
 asked. A trial has units, points and noise of its own. With `--corpora` units are texts of a public corpus, their
@@ -20,7 +16,6 @@ phrases RAKE's, their topics clusters of the phrases' points. Of what is drawn i
 `true` are as many true units in place of drawn texts.
 """
 
-import argparse
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,24 +60,6 @@ class Cell:
     @property
     def key(self) -> str:
         return json.dumps(asdict(self))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each cell")
-    parser.add_argument("--trials", type=int, nargs=2, default=(0, 5), help="the first, and the one behind the last")
-    parser.add_argument("--corpora", nargs="+", default=[], help="measure these in place of what is planted")
-    parser.add_argument("--table", action="store_true", help="print the tables and draw the figure of what is there")
-    asked = parser.parse_args()
-    if asked.table:
-        from benchmarks.keyphrases.tables import told  # matplotlib takes its time
-
-        return told(asked.out)
-    if asked.corpora:
-        from benchmarks.keyphrases.corpora import measure_corpora  # an embedder too
-
-        return measure_corpora(asked.corpora, asked.out, range(*asked.trials))
-    return measure(asked.out, range(*asked.trials))
 
 
 def measure(out: Path, trials: Sequence[int]) -> None:
@@ -248,7 +225,3 @@ class Judge:
         counts = (topics[:, :, None] == np.arange(self.pairs.shape[1])).sum(axis=1).astype(np.float64)
         first, second = np.triu_indices(counts.shape[1], 1)
         return np.concatenate([counts, np.minimum(counts[:, first] * counts[:, second], 1)], axis=1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Tables and the map of `benchmarks.keyphrases.correlations`: means over trials, differences paired within a trial."""
+"""Tables and the map of `benchmarks.keyphrases`: means over trials, differences paired within a trial."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

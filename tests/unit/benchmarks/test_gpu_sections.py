@@ -21,7 +21,7 @@ CONCERNS = ("benchmarks/gpu",)
 
 SCRIPTS = (
     "gpu.environment", "gpu.isolation", "gpu.networks", "gpu.training_and_embedding", "gpu.reports.roofline",
-    "gpu.section", "gpu.speed", "gpu.step_profile", "gpu.conformance_tests", "gpu.vllm_baseline",
+    "gpu.decoding_plan", "gpu.section", "gpu.speed", "gpu.step_profile", "gpu.conformance_tests", "gpu.vllm_baseline",
 )  # fmt: skip
 
 pytestmark = pytest.mark.dear
@@ -299,8 +299,8 @@ def test_vllm_is_asked_for_the_same_rows(
     tmp_path: Path,
 ) -> None:
     """vLLM is played: its class takes what its documentation names, and a token of all rows takes 0.02 s."""
-    vllm_baseline, speed = bench["gpu.vllm_baseline"], bench["gpu.speed"]
-    plan = speed.Plan(bench["gpu.networks"].LLAMA_1B, (7,))
+    vllm_baseline = bench["gpu.vllm_baseline"]
+    plan = bench["gpu.decoding_plan"].Plan(bench["gpu.networks"].LLAMA_1B, (7,))
     made: dict[str, Any] = {}
 
     class LLM:
@@ -378,6 +378,6 @@ def test_the_measured_device_is_read_from_its_record(bench: dict[str, ModuleType
     here.record.write(here.folder / "environment.json")
     found = roofline.measured(here.folder)
     assert min(found.bandwidth, found.bfloat16, found.float32) > 0
-    plan = replace(bench["gpu.speed"].Plan("SmolLM2-135M", (7,)))
+    plan = replace(bench["gpu.decoding_plan"].Plan("SmolLM2-135M", (7,)))
     told = bench["gpu.speed"]._roofline(replace(here, small=False), plan, 7, 4, step=1.0)
     assert told["share of the roofline"] == pytest.approx(told["roofline ms"] / 1000)
