@@ -18,7 +18,7 @@ from models_db.services.lifecycle import ledger
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset
 from models_db.values.arguments import LONGEST_REASON, is_reason
-from models_db.values.canonical_json import Json, encode_canonical
+from models_db.values.canonical_json import encode_canonical
 from models_db.values.names import require_plain_name
 from models_db.values.requests import PublicMetadata, model_to_json, parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
@@ -265,11 +265,6 @@ class IngestPreview:
     blocks: int
     rho: str
     delta_fail: str
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the preview as JSON for programs."""
-        opened: dict[str, Json] = {"blocks": self.blocks, "rho_each": self.rho, "delta_fail_each": self.delta_fail}
-        return {"version": self.number, "cohort_of_new_units": self.cohort, "opens": opened if self.opens else None}
 
 
 @tracing.traced("ingest", live=False)
