@@ -17,11 +17,7 @@ ERROR = "ProblemData"
 INTRODUCTION = """# Results as JSON
 
 With `--json` a command prints one JSON document to stdout, and nothing else goes there. `--json-schema` prints its
-JSON schema, and needs no argument and no project home:
-
-```
-almoner release list --json-schema
-```
+JSON schema, and needs no argument and no project home: `almoner release list --json-schema`.
 
 Each schema says what stdout may hold: the command's result, or [ProblemData](#problemdata). Objects have the listed
 fields and no others; a field without "may be absent" is always there. Amounts of epsilon, delta and rho are decimal

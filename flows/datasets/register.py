@@ -20,11 +20,13 @@ from models_db.tables import Dataset
 from models_db.values.arguments import LONGEST_REASON, is_reason
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.names import require_plain_name
+from models_db.values.printable_text import escape_controls
 from models_db.values.requests import PublicMetadata, model_to_json, parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.number_format import format_small
 from tasks.corpus.identity.keys import create_key, load_key
 from tasks.corpus.identity.labels import LabelFields
+from tasks.corpus.readers.field_names import read_field_names
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Source
 from tasks.corpus.readers.text_template import TextTemplate
@@ -175,6 +177,24 @@ def describe_registration(dataset: Mapping[str, object]) -> tuple[str, list[str]
     people = population if isinstance(population, int) else None
     unknown = [undeclared_population(delta)] if people is None else []
     return sentence, [*lifetime_weaknesses(epsilon, delta, people), *unknown]
+
+
+def fields_sentence(source: Source, registration: Registration) -> str | None:
+    """Return the names of a source's fields in a sentence, for the terminal of a person who may read the source.
+
+    It belongs on no log and in no error (docs/decisions/0167). None where there are no names to show.
+    """
+    asked = [*TextTemplate.parse(registration.text_field).fields, *filter(None, [registration.unit_field])]
+    names = read_field_names(source, asked)
+    if names is None:
+        return None
+    if names.header_doubtful:
+        return (
+            "The first line of this CSV file has none of the fields that you name. It may be somebody's record, so it"
+            " is not shown here; `head -n 1` shows it."
+        )
+    rest = f"; {names.withheld} more are long or in few records, and not shown" if names.withheld else ""
+    return f"Fields of the source: {', '.join(map(escape_controls, names.shown)) or 'none'}{rest}."
 
 
 def check_fields(source: Source, registration: Registration) -> None:

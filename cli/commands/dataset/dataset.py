@@ -122,12 +122,13 @@ class IngestPreviewData(TypedDict):
 
 
 class IngestedVersion(TypedDict):
-    """An ingested version; `opened_cohort` is null where it opened none."""
+    """An ingested version; `opened_cohort` is null where it opened none, `repeats` where no earlier one is the same."""
 
     dataset: str
     version: int
     labels: str | None
     opened_cohort: int | None
+    repeats: int | None
 
 
 class MockFile(TypedDict):
@@ -214,15 +215,17 @@ def register_dataset(
 
 
 def _check_fields(context: CommandContext, terms: Registration, path: str) -> None:
-    """Read the first records of a source with the fields of a registration.
+    """List the fields of a source on the terminal, then read its first records with the fields of a registration.
 
     Raises:
         UsageError: the source cannot be read, or a record lacks a field (`tasks.corpus.readers`).
     """
-    from flows.datasets.register import check_fields
+    from flows.datasets.register import check_fields, fields_sentence
     from flows.workspace.object_stores import open_source
 
     with open_source(context.home, parse_source(path)) as source:
+        if context.console.is_terminal and (listed := fields_sentence(source, terms)):
+            context.print_progress(listed)
         check_fields(source, terms)
 
 
@@ -273,11 +276,13 @@ def ingest_dataset(
         version=version.number,
         labels=_shown_fields(label_field or ()),
         opened_cohort=coming.cohort if coming.opens else None,
+        repeats=version.repeats,
     )
     return CommandResult(
         shown,
         [
             f"Ingested version {version.number} of {name}: {version.documents:,} documents read.",
+            *([] if version.repeats is None else [warning_panel([_repeated_sentence(version.repeats)])]),
             *([f"{version.left_out:,} records of erased units were left out."] if version.left_out else []),
             "That number is private: it is on no card and in no log. Choose no parameter by it.",
             *([f"Opened: {_cohort_sentence(coming)}. See `almoner budget show {name}`."] if coming.opens else []),
@@ -306,6 +311,13 @@ def _preview_result(name: str, coming: "IngestPreview") -> list[str]:
         if coming.opens
         else f"New units would be of cohort {coming.cohort}.",
     ]
+
+
+def _repeated_sentence(version: int) -> str:
+    return (
+        f"This is version {version} again: the same file, or the same units and texts; only labels can differ. If that"
+        " was a slip, nothing is lost: new requests read the newest version, and all versions share one budget."
+    )
 
 
 def _cohort_sentence(coming: "IngestPreview") -> str:
