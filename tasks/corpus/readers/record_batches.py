@@ -193,6 +193,6 @@ class ColumnMissing(UsageError):
         super().__init__(
             f"{name_of(source)!r} does not have exactly one column {column!r}.",
             "Name the right field: `--text`, `--unit` or `--label-field`. `head -n 1` shows the header of a CSV file,"
-            " whose cells commas separate. almoner lists none: without a header the first line is somebody's record.",
+            " whose cells commas separate. Errors list none: without a header the first line is somebody's record.",
             {"file": name_of(source), "column": column},
         )
