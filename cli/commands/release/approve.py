@@ -16,8 +16,10 @@ from flows.approvals import decide
 from flows.approvals.confirmation import require_reason
 from flows.approvals.offline_approval import import_review, read_approval, write_approval
 from flows.approvals.review import Review
-from flows.workspace.workspace import open_workspace, signing_key_path
+from flows.workspace.workspace import Workspace, open_workspace, signing_key_path
 from models_db.errors import UsageError
+from models_db.services.lifecycle import artifacts
+from models_db.services.lifecycle.gates import GateClosed
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
 from tasks.release.signatures.ed25519 import SigningKey
@@ -239,7 +241,9 @@ def _decide_or_transfer(context: CommandContext, options: ApproveOptions, verdic
         context.print_progress(*render_review(review, details=options.details))
     state = decide.decide(workspace, review, verdict, reason, options.on_behalf_of)
     word = {"approve": "Approved", "reject": "Rejected"}[verdict]
-    return _decision_result(review, verdict, state, workspace.actor.name, f"{word} by {workspace.actor.name}")
+    return _decision_result(
+        workspace, review, verdict, state, workspace.actor.name, f"{word} by {workspace.actor.name}"
+    )
 
 
 def _export_review(context: CommandContext, options: ApproveOptions) -> CommandResult[QuestionExported]:
@@ -291,7 +295,9 @@ def _decide_here(context: CommandContext, options: ApproveOptions) -> CommandRes
     decide.rehearse_decision(workspace, review, "approve", reason, options.on_behalf_of)
     _show_and_confirm(context, review, reason, options, elsewhere=True)
     state = decide.decide(workspace, review, "approve", reason, options.on_behalf_of)
-    return _decision_result(review, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")
+    return _decision_result(
+        workspace, review, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}"
+    )
 
 
 def _import_approval(context: CommandContext, options: ApproveOptions) -> CommandResult[Decision]:
@@ -303,7 +309,7 @@ def _import_approval(context: CommandContext, options: ApproveOptions) -> Comman
     _show_and_confirm(context, review, signed.reason, options)
     state = decide.import_approval(workspace, review, signed)
     sentence = f"Approved by {signed.approver}, brought by {workspace.actor.name},"
-    return _decision_result(review, "approve", state, signed.approver, sentence)
+    return _decision_result(workspace, review, "approve", state, signed.approver, sentence)
 
 
 def _show_and_confirm(
@@ -316,22 +322,35 @@ def _show_and_confirm(
     confirm(review.dataset, f"Type the name of the dataset to approve at the {review.gate} gate", options.confirm)
 
 
-def _decision_result(review: Review, verdict: str, state: str, by: str, sentence: str) -> CommandResult[Decision]:
+def _decision_result(
+    workspace: Workspace, review: Review, verdict: str, state: str, by: str, sentence: str
+) -> CommandResult[Decision]:
     what: Literal["request", "proposal"] = "proposal" if review.gate is Gate.PROPOSAL else "request"
     data = Decision(gate=review.gate, decision=verdict, state=state, by=by, subject_sha256=review.subject_digest)
     data[what] = review.number
     lines = [f"{sentence} at the {review.gate} gate; the {what} is {state}."]
-    return CommandResult(
-        data, lines + [text.format(review.number) for text in _NEXT_STEPS.get((review.gate, state), ())]
-    )
+    step = _NEXT_STEPS.get((review.gate, state))
+    if state == RequestState.PRODUCED and not _is_publishable(workspace, review.number):
+        step = _ANOTHER_APPROVAL
+    return CommandResult(data, lines if step is None else [*lines, step.format(review.number)])
 
 
-_NEXT_STEPS: dict[tuple[Gate, str], tuple[str, ...]] = {
-    (Gate.SPEND, RequestState.SUBMITTED): ("It waits for another approval: `almoner release show {}`.",),
-    (Gate.SPEND, RequestState.APPROVED): ("Next: `almoner run {}`.",),
-    (Gate.PUBLISH, RequestState.PRODUCED): ("Next, when it has its approvals: `almoner publish {} --to DIR`.",),
-    (Gate.PROPOSAL, "open"): ("It waits for another approval.",),
-    (Gate.PROPOSAL, "carried"): ("It has taken effect.",),
+def _is_publishable(workspace: Workspace, number: int) -> bool:
+    with workspace.database.read() as session:
+        try:
+            artifacts.require_publishable(session, number)
+        except GateClosed:
+            return False
+    return True
+
+
+_ANOTHER_APPROVAL = "It waits for another approval: `almoner release show {}`."
+_NEXT_STEPS: dict[tuple[Gate, str], str] = {
+    (Gate.SPEND, RequestState.SUBMITTED): _ANOTHER_APPROVAL,
+    (Gate.SPEND, RequestState.APPROVED): "Next: `almoner run {}`.",
+    (Gate.PUBLISH, RequestState.PRODUCED): "Next: `almoner publish {} --to DIR`.",
+    (Gate.PROPOSAL, "open"): "It waits for another approval.",
+    (Gate.PROPOSAL, "carried"): "It has taken effect.",
 }
 
 
