@@ -117,13 +117,17 @@ docs: setup-dev
 pictures: setup-dev weights
 	$(BIN)/python -m tests.pictures
 
-# The base has hashes: all of it is on one index. torch is on two, so the others have none (docs/decisions/0145).
+# With hashes: the base, and the whole program with PyPI's torch. The index of torch for CPUs has another file of the same
+# version, which requirements.lock takes without a hash (docs/decisions/0145).
 lock: setup-dev
 	$(BIN)/python .ci/lock.py
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip --disable-pip-version-check install --quiet uv==0.13.9
 	.venv-lock/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-strip-extras --custom-compile-command "make lock" \
 	  --python-version 3.11 --constraint requirements.lock pyproject.toml --output-file requirements-base.lock
+	.venv-lock/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-strip-extras --custom-compile-command "make lock" \
+	  --python-version 3.11 --extra generation --extra s3 --extra telemetry --constraint requirements.lock pyproject.toml \
+	  --output-file requirements-generation.lock
 
 clean:
 	rm -rf $(VENV) .venv-audit .venv-lock site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -26,11 +26,13 @@ class RecordedVersion:
 
     Attributes:
         left_out: how many documents were skipped because they belong to erased units.
+        repeats: the newest earlier version of the same file or of the same units and texts; None if there is none.
     """
 
     number: int
     documents: int = field(repr=False)
     left_out: int = field(default=0, repr=False)
+    repeats: int | None = None
 
 
 def _is_kept(database: Database, uid: str, unconfirmed: OutcomeUnknown) -> bool:
@@ -69,7 +71,7 @@ def ingest_version(
         As `tasks.corpus.ingest.ingest` and `datasets.add_version`.
         OutcomeUnknown: the ledger stays unreachable; the version stays in the home until `almoner run sweep` checks it.
     """
-    version_numbers: list[int] = []
+    recorded: list[tuple[int, int | None]] = []
 
     def cohorts_of_marks(marks: Sequence[bytes]) -> Mapping[bytes, int]:
         with database.read() as session:
@@ -78,12 +80,14 @@ def ingest_version(
     def record(version: IngestedVersion) -> None:
         try:
             with database.write() as session:
+                found = datasets.find_dataset(session, dataset.name)
+                repeats = datasets.find_repeated_version(session, found, version.source_mark, version.manifest_mark)
                 row = datasets.add_version(
-                    session, actor, datasets.find_dataset(session, dataset.name),
+                    session, actor, found,
                     uid=version.uid, source_mark=version.source_mark, manifest_mark=version.manifest_mark,
                     units=iter_marks(home, version.uid), cohort_plan=growth, erased=erased,
                 )  # fmt: skip
-                version_numbers.append(row.number)
+                recorded.append((row.number, repeats))
         except OutcomeUnknown as unconfirmed:
             if not _is_kept(database, version.uid, unconfirmed):
                 raise LedgerUnreachable(str(unconfirmed.facts["database"])) from None
@@ -94,4 +98,5 @@ def ingest_version(
         progress=lambda done, total: progress.report("ingesting", done, total), record=record,
         erased=erased, stage=stage,
     )  # fmt: skip
-    return RecordedVersion(version_numbers[0], ingested.documents, ingested.left_out)
+    number, repeats = recorded[0]
+    return RecordedVersion(number, ingested.documents, ingested.left_out, repeats)

@@ -26,6 +26,7 @@ from migrations.schema_inventory import SchemaItem
 from migrations.upgrade import upgrade
 from models_db.sessions.database import Database
 from tests.object_store import ENVIRONMENT, ObjectStore
+from tests.result_schemas import compare_results
 from tests.support import World, require
 
 _numbers = count(1)
@@ -62,6 +63,8 @@ def _create_engine(*arguments: Any, **options: Any) -> Engine:
 
 for _module in (models_db.sessions.database, models_db.sessions.read_only):
     _module.create_engine = _create_engine  # type: ignore[attr-defined]
+
+compare_results()
 
 
 def in_memory() -> Path | None:

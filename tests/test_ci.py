@@ -127,18 +127,30 @@ def test_without_git_all_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "all 3 files" in capsys.readouterr().err
 
 
-def test_the_lock_of_the_base_has_hashes_and_the_same_versions() -> None:
+@pytest.mark.parametrize(
+    ("name", "extras"), [("requirements-base.lock", ()), ("requirements-generation.lock", lock.EXTRAS)]
+)
+def test_a_lock_with_hashes_has_the_versions_of_the_program(name: str, extras: tuple[str, ...]) -> None:
     """Each entry has a hash, as pip's hash mode demands; what only other platforms need stands in this lock alone."""
-    text = (ROOT / "requirements-base.lock").read_text()
+    text = (ROOT / name).read_text()
     entries = re.split(r"\n(?=\S)", "\n".join(line for line in text.splitlines() if not line.startswith("#")))
     assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
     wanted = [Requirement(entry.partition(" \\")[0]) for entry in entries]
     here = {canonicalize_name(one.name): one for one in wanted if one.marker is None or one.marker.evaluate()}
     program = pins(ROOT / "requirements.lock")
-    assert {name: str(one.specifier) for name, one in here.items()} == {name: f"=={program[name]}" for name in here}
+    cuda = {each for each in here if each not in program}  # what torch of PyPI needs, and torch for CPUs does not
+    assert all(each.startswith(("nvidia-", "cuda-", "triton", "setuptools")) for each in cuda), cuda
+    assert {each: str(one.specifier) for each, one in here.items() if each not in cuda} == {
+        each: f"=={program[each]}" for each in here if each not in cuda
+    }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert lock.needed(project["dependencies"]) <= here.keys()
-    assert "torch" not in here
+    wanted_by_us = [
+        *project["dependencies"],
+        *(one for each in extras for one in project["optional-dependencies"][each]),
+    ]
+    assert lock.needed(wanted_by_us) <= here.keys()
+    assert ("torch" in here) == bool(extras)
+    assert bool(cuda) == bool(extras)
 
 
 def test_every_dependency_is_locked_once_and_where_it_belongs() -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
-from typer.core import TyperCommand, TyperGroup
 
 from cli.app import app
-from cli.command_table import ListedCommand
 from flows.workspace.policy_file import DEFAULT_POLICY
 from models_db.policies.policy import Policy
 from models_db.values.requests import ReleaseRequest, model_to_json, parse_model
@@ -25,6 +23,7 @@ from tasks.generation.private_decoding.invisible_ink import InvisibleInkParamete
 from tasks.pricing.choices import CHOSEN_PARAMETERS
 from tasks.pricing.influence import LEVELS
 from tasks.pricing.registry import SYSTEMS
+from tests import json_page
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -34,18 +33,8 @@ README = (ROOT / "README.md").read_text()
 REQUESTS = (ROOT / "docs" / "requests.md").read_text()
 
 
-def commands(group: TyperGroup, path: tuple[str, ...] = ()) -> Iterator[tuple[str, TyperCommand]]:
-    """Every command with its full name."""
-    for name, listed in group.commands.items():
-        command = listed.load() if isinstance(listed, ListedCommand) else listed
-        if isinstance(command, TyperGroup):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
-
-
 ROOT_COMMAND = typer.main.get_command(app)
-COMMANDS = dict(commands(ROOT_COMMAND))
+COMMANDS = dict(json_page.commands(ROOT_COMMAND))
 CONTRACT = (
     "init", "doctor", "dataset register", "dataset ingest", "dataset list", "dataset show",
     "dataset cap", "budget show", "budget forecast", "budget simulate",
@@ -102,7 +91,12 @@ def test_the_page_of_commands_says_what_their_help_says() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_a_home_and_answers_in_json(name: str) -> None:
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
-    assert {"--home", "--json"} <= options
+    assert {"--home", "--json", "--json-schema"} <= options
+
+
+def test_the_page_of_results_is_made_from_their_schemas() -> None:
+    """`python -m tests.json_page` writes it."""
+    assert json_page.PAGE.read_text() == json_page.page_text()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -14,12 +14,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
 from typer._click.globals import get_current_context
 
+from cli.framework.json_schema import ProblemData, answer_schema, to_plain
 from cli.framework.options import HomeOption, JsonOption
 from models_db.errors import AlmonerError, UsageError
 from models_db.home import ProjectHome
@@ -27,14 +28,18 @@ from models_db.values.arguments import require_storable
 from models_db.values.printable_text import json_text
 
 WIDTH_WITHOUT_TERMINAL = 150
-JsonData = Mapping[str, object] | Sequence[object]
+Data = TypeVar("Data", covariant=True)
 
 
 @dataclass(frozen=True)
-class CommandResult:
-    """The result of a command: data for programs (`--json`), tables and sentences for people."""
+class CommandResult(Generic[Data]):
+    """The result of a command: data for programs (`--json`), tables and sentences for people.
 
-    data: JsonData
+    A command names the type of its data in its return type, such as `CommandResult[PolicyShown]`. The types are in
+    `cli/outputs`; mypy checks that a command fills its own, and `--json-schema` prints the schema that follows from it.
+    """
+
+    data: Data
     renderables: Sequence[RenderableType] = ()
     exit_code: int = 0
     paged: bool = False
@@ -55,21 +60,35 @@ class CommandContext:
             print_renderables(self.console, what)
 
 
-def command(
-    app: typer.Typer, name: str, **settings: Any
-) -> Callable[[Callable[..., CommandResult]], Callable[..., CommandResult]]:
+Command = Callable[..., CommandResult[object]]
+AnyCommand = TypeVar("AnyCommand", bound=Command)
+
+
+def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[AnyCommand], AnyCommand]:
     """Register a function as the command `name` of `app`; its first parameter must be the `CommandContext` home."""
 
-    def register(function: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
+    def register(function: AnyCommand) -> AnyCommand:
         @functools.wraps(function)
-        def run(*, almoner_home: Path | None, almoner_json: bool, **parameters: Any) -> None:
+        def run(*, almoner_home: Path | None, almoner_json: bool, almoner_schema: bool, **parameters: Any) -> None:
             before = get_current_context().obj
             raise typer.Exit(execute(function, before, almoner_home, almoner_json, parameters))
 
+        def print_schema(requested: bool) -> None:
+            if requested:
+                sys.stdout.write(json_text(answer_schema(function), indent=2) + "\n")
+                raise typer.Exit
+
+        schema_option = typer.Option(
+            "--json-schema", callback=print_schema, is_eager=True, help="Print the schema of --json and exit."
+        )
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
         shared = [
-            inspect.Parameter("almoner_home", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=HomeOption),
-            inspect.Parameter("almoner_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption),
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for name, default, annotation in (
+                ("almoner_home", None, HomeOption),
+                ("almoner_json", False, JsonOption),
+                ("almoner_schema", False, Annotated[bool, schema_option]),
+            )
         ]
         keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         run.__signature__ = inspect.Signature([*keyword_only, *shared])  # type: ignore[attr-defined]
@@ -80,7 +99,7 @@ def command(
 
 
 def execute(
-    function: Callable[..., CommandResult],
+    function: Command,
     before: Path | None,
     after: Path | None,
     as_json: bool,
@@ -136,7 +155,7 @@ class CommandInvalid(UsageError):
         super().__init__(message, "`almoner COMMAND --help` lists the arguments and options of a command.")
 
 
-def _answered(function: Callable[..., CommandResult], context: CommandContext, parameters: Mapping[str, Any]) -> int:
+def _answered(function: Command, context: CommandContext, parameters: Mapping[str, Any]) -> int:
     """Run a command and print its result; an unexpected exception is reported as the named error that explains it.
 
     Raises:
@@ -147,7 +166,7 @@ def _answered(function: Callable[..., CommandResult], context: CommandContext, p
     """
     try:
         answer = function(context, **parameters)
-        _print_result(answer, context.as_json)
+        print_result(function, answer, context.as_json)
         return answer.exit_code
     except AlmonerError:
         raise
@@ -174,9 +193,14 @@ def print_renderables(console: Console, what: Sequence[RenderableType]) -> None:
             console.print(each)
 
 
-def _print_result(answer: CommandResult, as_json: bool) -> None:
+def print_result(function: Command, answer: CommandResult[object], as_json: bool) -> None:
+    """Print the result of a command: its data to stdout as JSON for programs, or its tables and sentences for people.
+
+    Args:
+        function: the command; tests compare the data with the schema that it declares.
+    """
     if as_json:
-        sys.stdout.write(json_text(answer.data, indent=2) + "\n")
+        sys.stdout.write(json_text(answer.data, indent=2, default=to_plain) + "\n")
         return
     console = make_console()
     if answer.paged and console.is_terminal:
@@ -193,7 +217,9 @@ _PAGE = re.compile(r"\bdocs/([a-z0-9/-]+)\.md\b")
 def print_problem(problem: AlmonerError, *, as_json: bool) -> None:
     """Print an error: to stderr for people, to stdout as JSON for programs."""
     if as_json:
-        body = {"error": problem.name, "message": problem.message, "advice": problem.advice, "facts": problem.facts}
+        body = ProblemData(
+            error=problem.name, message=problem.message, advice=problem.advice, facts=dict(problem.facts)
+        )
         sys.stdout.write(json_text(body, indent=2, default=str) + "\n")
         return
     said = f"{problem.name}: {problem.diagnostics()}"

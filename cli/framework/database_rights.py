@@ -2,7 +2,16 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import TypedDict
+
 from migrations.database_roles import RoleChanges
+
+
+class DatabaseRights(TypedDict):
+    """Changes of database roles: statements that were executed, and those that an administrator has to execute."""
+
+    done: list[str]
+    todo: list[str]
 
 
 def describe_grants(rights: RoleChanges) -> Sequence[str]:
@@ -17,9 +26,9 @@ def describe_grants(rights: RoleChanges) -> Sequence[str]:
     return sentences
 
 
-def grants_to_json(rights: RoleChanges) -> dict[str, object]:
+def grants_to_json(rights: RoleChanges) -> DatabaseRights:
     """Return the grants as JSON for programs."""
-    return {"done": list(rights.applied), "todo": list(rights.pending)}
+    return DatabaseRights(done=list(rights.applied), todo=list(rights.pending))
 
 
 def _indented(statements: Sequence[str]) -> str:

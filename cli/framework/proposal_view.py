@@ -1,18 +1,40 @@
 """Views of proposals in commands, and the next step of each."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.framework.tables import table
 from models_db.database.base import utc_now
-from models_db.values.amounts import Amount
-from models_db.values.canonical_json import Json
 
 if TYPE_CHECKING:
     from flows.approvals.propose_change import ProposalRow
+
+
+class ProposalData(TypedDict):
+    """A proposal; fields that its kind lacks are null."""
+
+    proposal: int
+    kind: str
+    dataset: str
+    state: str
+    proposer: str
+    reason: str
+    proposed_at: str
+    expires_at: str
+    given: int
+    needed: int
+    epsilon: str | None
+    delta: str | None
+    rho: str | None
+    delta_fail: str | None
+    runs: int | None
+    used: int | None
+    until: str | None
+    request_id: int | None
+    problem: str | None
 
 
 def approve_hint(number: int) -> str:
@@ -49,11 +71,27 @@ def _row(proposal: "ProposalRow") -> tuple[object, ...]:
     )
 
 
-def as_data(proposal: "ProposalRow") -> dict[str, Json]:
-    """Return a proposal as JSON for programs, without the fields that its kind lacks."""
-    plain = {
-        name: value for name, value in asdict(proposal).items() if value is not None and name not in ("rho", "number")
-    }
-    amount = proposal.rho if isinstance(proposal.rho, Amount) else None
-    figures = {} if amount is None else {"rho": amount.rho_text, "delta_fail": amount.delta_text}
-    return {"proposal": proposal.number, **plain, **figures}
+def as_data(proposal: "ProposalRow") -> ProposalData:
+    """Return a proposal for programs."""
+    amount = proposal.rho
+    return ProposalData(
+        proposal=proposal.number,
+        kind=proposal.kind,
+        dataset=proposal.dataset,
+        state=proposal.state,
+        proposer=proposal.proposer,
+        reason=proposal.reason,
+        proposed_at=proposal.proposed_at,
+        expires_at=proposal.expires_at,
+        given=proposal.given,
+        needed=proposal.needed,
+        epsilon=proposal.epsilon,
+        delta=proposal.delta,
+        rho=None if amount is None else amount.rho_text,
+        delta_fail=None if amount is None else amount.delta_text,
+        runs=proposal.runs,
+        used=proposal.used,
+        until=proposal.until,
+        request_id=proposal.request_id,
+        problem=proposal.problem,
+    )

@@ -39,6 +39,7 @@ def application(home: ProjectHome, access: AccessPolicy, tell: FaultReporter | N
         "/datasets/{name:path}": views.dataset,
         "/approvals": views.approvals,
         "/approvals.json": views.approvals,
+        "/approvals/{gate}/{number}/ask.json": views.question,
         "/releases": views.releases,
         "/releases.json": views.releases,
         "/releases/{number}": views.release,

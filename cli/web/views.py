@@ -16,7 +16,7 @@ from cli.web.charts import budget_bar, burn_chart, burn_rows, visible_series
 from cli.web.responses import dataset_path, error_response, html_response, json_response, load_templates, wants_json
 from flows.dashboard.audit_page import audit_page
 from flows.dashboard.dataset_page import dataset_page
-from flows.dashboard.documents import load_card, load_report
+from flows.dashboard.documents import load_card, load_question, load_report
 from flows.dashboard.overview_page import overview_page
 from flows.dashboard.queue_page import queue_page
 from flows.dashboard.release_page import release_page
@@ -29,6 +29,7 @@ from models_db.services.audit.chain import read_chain_head
 from models_db.services.catalogue import datasets, requests
 from models_db.tables import Dataset
 from models_db.values.digits import parse_digits
+from models_db.values.gates import Gate
 from tasks.reporting.audience_filter import Version
 from tasks.reporting.html_report import page
 
@@ -146,6 +147,18 @@ class DashboardViews:
         if wants_json(request):
             return json_response({"request": number, "card": card})
         return PlainTextResponse(card, headers={"content-security-policy": "sandbox; default-src 'none'"})
+
+    def question(self, request: Request) -> Response:
+        """Send the question on what waits at a gate as a file, as `almoner approve --export` writes it."""
+        written, number = request.path_params["gate"], _release_number(request)
+        if written not in tuple(Gate):
+            raise InvalidParameter("gate")
+        data = load_question(self._viewer(), number, Gate(written))
+        return Response(
+            data,
+            media_type="application/json",
+            headers={"content-disposition": f'attachment; filename="ask-{written}-{number}.json"'},
+        )
 
     def audit(self, request: Request) -> Response:
         """Show a page of the audit log, filtered by the search parameters."""

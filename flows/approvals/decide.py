@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from flows.approvals.build_review import Draft, build_review
 from flows.approvals.load_review import load_review_input
-from flows.approvals.offline_approval import SignedApproval, export_review
+from flows.approvals.offline_approval import SignedApproval, encode_review, export_review
 from flows.approvals.proposal_review import ProposalReviewInput
 from flows.approvals.request_review import RequestReviewInput, ReviewInput
 from flows.approvals.review import Review
@@ -75,6 +75,17 @@ def export_for_signing(workspace: Workspace, number: int, gate: Gate, path: Path
     require_waiting(review)
     export_review(path, gate, inputs, draft[0] if draft else None)
     return review
+
+
+def question_for_signing(workspace: Workspace, number: int, gate: Gate) -> bytes:
+    """Return what `export_for_signing` writes.
+
+    Raises:
+        RequestUnknown, ProposalUnknown, WrongState, ProposalDecided, ReviewTooLarge: as `export_for_signing`.
+    """
+    review, inputs, draft = _load_with_inputs(workspace, number, Gate(gate))
+    require_waiting(review)
+    return encode_review(gate, inputs, draft[0] if draft else None)
 
 
 def _load_with_inputs(

@@ -109,7 +109,16 @@ def export_review(path: Path, gate: Gate, inputs: RequestReviewInput | ProposalR
 
     Raises:
         FileUnwritable: the file exists, or cannot be written.
-        ReviewTooLarge: the file would exceed the size that almoner reads back.
+        ReviewTooLarge: as `encode_review`.
+    """
+    _write_model(path, encode_review(gate, inputs, draft))
+
+
+def encode_review(gate: Gate, inputs: RequestReviewInput | ProposalReviewInput, draft: Path | None) -> bytes:
+    """Return the content of an `ask.json`: a review input and the files of its draft.
+
+    Raises:
+        ReviewTooLarge: it would exceed the size that almoner reads back.
     """
     files, packed = (None, None) if draft is None else _pack_draft(draft)
     ask = OfflineReview.model_validate(
@@ -118,7 +127,7 @@ def export_review(path: Path, gate: Gate, inputs: RequestReviewInput | ProposalR
     data = encode_json(ask.model_dump(mode="json"))
     if len(data) > MOST_REVIEW_BYTES:
         raise ReviewTooLarge(len(data))
-    _write_model(path, data)
+    return data
 
 
 def import_review(path: Path, viewer: str, scratch: Path) -> Review:

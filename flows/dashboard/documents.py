@@ -16,6 +16,7 @@ from models_db.services.audit.stored_text import files_of
 from models_db.services.catalogue import internal_views, requests
 from models_db.services.lifecycle import artifacts
 from models_db.tables import Artifact, Dataset
+from models_db.values.gates import Gate
 from models_db.values.request_state import DECIDED, RequestState
 from tasks.common.files import FileUnfit, measure, open_regular_file
 from tasks.release.file_names import CARD
@@ -100,6 +101,21 @@ def documents_of_request(view: View, number: int) -> ReleaseDocuments:
     request = requests.find_request(view.session, number)
     artifact, state = artifacts.artifact_of(view.session, number), requests.state_of(view.session, number)
     return readable_documents(view, state, artifact, view.session.get_one(Dataset, request.dataset_id))
+
+
+def load_question(viewer: Viewer, number: int, gate: Gate) -> bytes:
+    """Return the question on a request or proposal that waits at a gate, for a steward to sign on another machine.
+
+    Raises:
+        DocumentWithheld: the viewer is no steward.
+        The errors of `flows.approvals.decide.question_for_signing`.
+    """
+    from flows.approvals.decide import question_for_signing  # it loads the libraries of reviews
+
+    with viewer.open_view() as view:
+        if "steward" not in view.roles:
+            raise DocumentWithheld(number, "the question")
+    return question_for_signing(viewer.workspace(), number, gate)
 
 
 class DocumentWithheld(Refused):

@@ -24,7 +24,6 @@ from models_db.services.catalogue.erasures import ErasureRequest, ErasureScope, 
 from models_db.services.catalogue.requests import state_of
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
 from models_db.values.arguments import LONGEST_REASON, is_reason
-from models_db.values.canonical_json import Json
 from models_db.values.request_state import RequestState
 from tasks.corpus.erase_unit import documents_of, erase_unit, remove_beside, strangers
 from tasks.corpus.identity.fingerprints import mark_of
@@ -82,18 +81,6 @@ class ErasureListing:
     sharing: tuple[str, ...]
     documents: int | None = None
     number: int | None = None
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the listing as JSON for programs."""
-        return {
-            "dataset": self.dataset,
-            "erasure": self.number,
-            "scope": self.scope,
-            "versions": list(self.versions),
-            "documents": self.documents,
-            "places": dict(self.places),
-            "not_erased_in": list(self.sharing),
-        }
 
 
 def list_erasure(workspace: Workspace, name: str, target: ErasureTarget, reason: str | None = None) -> ErasureListing:

@@ -18,13 +18,15 @@ from models_db.services.lifecycle import ledger
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset
 from models_db.values.arguments import LONGEST_REASON, is_reason
-from models_db.values.canonical_json import Json, encode_canonical
+from models_db.values.canonical_json import encode_canonical
 from models_db.values.names import require_plain_name
+from models_db.values.printable_text import escape_controls
 from models_db.values.requests import PublicMetadata, model_to_json, parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.number_format import format_small
 from tasks.corpus.identity.keys import create_key, load_key
 from tasks.corpus.identity.labels import LabelFields
+from tasks.corpus.readers.field_names import read_field_names
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Source
 from tasks.corpus.readers.text_template import TextTemplate
@@ -177,6 +179,24 @@ def describe_registration(dataset: Mapping[str, object]) -> tuple[str, list[str]
     return sentence, [*lifetime_weaknesses(epsilon, delta, people), *unknown]
 
 
+def fields_sentence(source: Source, registration: Registration) -> str | None:
+    """Return the names of a source's fields in a sentence, for the terminal of a person who may read the source.
+
+    It belongs on no log and in no error (docs/decisions/0167). None where there are no names to show.
+    """
+    asked = [*TextTemplate.parse(registration.text_field).fields, *filter(None, [registration.unit_field])]
+    names = read_field_names(source, asked)
+    if names is None:
+        return None
+    if names.header_doubtful:
+        return (
+            "The first line of this CSV file has none of the fields that you name. It may be somebody's record, so it"
+            " is not shown here; `head -n 1` shows it."
+        )
+    rest = f"; {names.withheld} more are long or in few records, and not shown" if names.withheld else ""
+    return f"Fields of the source: {', '.join(map(escape_controls, names.shown)) or 'none'}{rest}."
+
+
 def check_fields(source: Source, registration: Registration) -> None:
     """Read the first records of a source with the fields of a registration; nothing of them is kept.
 
@@ -265,11 +285,6 @@ class IngestPreview:
     blocks: int
     rho: str
     delta_fail: str
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the preview as JSON for programs."""
-        opened: dict[str, Json] = {"blocks": self.blocks, "rho_each": self.rho, "delta_fail_each": self.delta_fail}
-        return {"version": self.number, "cohort_of_new_units": self.cohort, "opens": opened if self.opens else None}
 
 
 @tracing.traced("ingest", live=False)

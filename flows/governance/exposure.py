@@ -305,16 +305,16 @@ def record_key_compromise(
         )
         produced = artifacts_by_request(session, [request.id for request in asked])
         published = lists.published_at(session, [artifact.id for artifact in produced.values()])
+        charged = renyi_account.charged_requests(session)
+        exposed = assignment_exposures.artifacts_recorded_exposed(session)
         recorded, unfinished = [], []
         for request in asked:
             artifact = produced.get(request.id)
             if stated_figure(request) is None:
                 continue
             if artifact is None:
-                unfinished += [request.id] if renyi_account.is_charged(session, request.id) else []
-            elif published.get(artifact.id, beginning) >= beginning and not assignment_exposures.is_recorded(
-                session, artifact
-            ):
+                unfinished += [request.id] if request.id in charged else []
+            elif published.get(artifact.id, beginning) >= beginning and artifact.id not in exposed:
                 if not dry_run:
                     assignment_exposures.record_exposure(session, workspace.actor, artifact, None, reason)
                 recorded.append(request.id)

@@ -57,15 +57,6 @@ class PolicyChange:
             if before.get(field) != after.get(field)
         ]
 
-    def to_json(self) -> dict[str, Json]:
-        """Return the change as JSON for programs."""
-        return {
-            "digest": self.digest,
-            "in_force": self.digest_before,
-            "differences": [{"field": d.field, "in_force": d.before, "file": d.after} for d in self.differences],
-            "unknown_datasets": list(self.unknown_datasets),
-        }
-
 
 def policy_in_force(workspace: Workspace) -> Policy | None:
     """Return the last adopted policy.

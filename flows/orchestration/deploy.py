@@ -28,7 +28,6 @@ from flows.orchestration.worker import WORKER_TYPE
 from flows.schedules.prefect_deployments import UNREACHABLE_ERRORS, PrefectUnreachable
 from flows.workspace.yaml_files import FileUnwritable
 from models_db.errors import EnvironmentProblem, UsageError
-from models_db.values.canonical_json import Json
 from tasks.common.files import write_new
 
 QUEUES: Final = {"urgent": 1, "default": 2, "background": 3}
@@ -55,15 +54,6 @@ class Deployed:
     deployments: tuple[str, ...]
     queues: tuple[str, ...]
     automations: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the deployment for programs."""
-        return {
-            "pool": self.pool,
-            "deployments": [*self.deployments],
-            "queues": [*self.queues],
-            "automations": [*self.automations],
-        }
 
 
 def deploy(pool: str, limit: int | None) -> Deployed:

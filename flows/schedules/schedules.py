@@ -1,6 +1,6 @@
 """Schedules: creation and views of their recurrence, authorisation and slots."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
@@ -16,7 +16,6 @@ from models_db.services.catalogue import requests, schedules
 from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import proposals
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleSlot
-from models_db.values.canonical_json import Json
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.standing_terms import cost_of
 
@@ -62,10 +61,6 @@ class ScheduleRow:
     reason: str
     coming: tuple[str, ...]
     last: SlotRow | None
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the result as JSON for programs."""
-        return {**asdict(self), "coming": list(self.coming), "last": asdict(self.last) if self.last else None}
 
 
 @dataclass(frozen=True)

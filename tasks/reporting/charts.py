@@ -6,7 +6,7 @@ Every chart also describes its content in a sentence (`desc`), for readers who c
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 from tasks.common.number_format import number
 from tasks.common.svg_axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Axis, tenth
@@ -101,6 +101,10 @@ def _tradeoff(points: Sequence[Mapping[str, Any]]) -> Chart:
             "points": points}  # fmt: skip
 
 
+LINE_HEIGHT: Final = 24
+"""Distance of the names of clusters, in units of the picture."""
+
+
 def scatter(text_map: Mapping[str, Any], in_full: Collection[int] = ()) -> Chart:
     """Return the map of texts, as wide as high; its axes have no unit.
 
@@ -125,12 +129,49 @@ def scatter(text_map: Mapping[str, Any], in_full: Collection[int] = ()) -> Chart
         }
         for number, (x, y, label) in enumerate(zip(xs, ys, labels, strict=True), 1)
     ]
+    clusters: list[dict[str, Any]] = [
+        {
+            "x": tenth(size / 2 + (float(one["x"]) - middle[0]) * scale),
+            "y": size / 2 - (float(one["y"]) - middle[1]) * scale,
+            "words": " · ".join(one["words"]),
+            "texts": one["texts"],
+        }
+        for one in text_map["clusters"]
+    ]
+    downwards = sorted(clusters, key=lambda one: float(one["y"]))
+    heights = _apart([float(one["y"]) for one in downwards], LINE_HEIGHT, size - edge)
+    for one, height in zip(downwards, heights, strict=True):
+        one["y"], one["anchor"] = tenth(height), _anchor(float(one["x"]) / size)
     legend = [{"kind": place % 6, "name": name} for place, name in enumerate(kinds)]
     desc = (
         f"Map of {len(xs)} released texts by meaning ({text_map['embedder']}); the two axes show"
         f" {text_map['explained']} % of the differences. Texts that are close to each other have similar content."
     )
-    return {"size": size, "marks": marks, "legend": legend, "desc": desc, "linked": bool(in_full)}
+    return {
+        "size": size,
+        "marks": marks,
+        "clusters": clusters,
+        "legend": legend,
+        "desc": desc,
+        "linked": bool(in_full),
+    }
+
+
+def _apart(heights: Sequence[float], least: float, lowest: float) -> list[float]:
+    """Return increasing heights with at least that distance between neighbours, none below `lowest`."""
+    apart = list(heights)
+    for place in range(1, len(apart)):
+        apart[place] = max(apart[place], apart[place - 1] + least)
+    limit = lowest
+    for place in reversed(range(len(apart))):
+        apart[place] = min(apart[place], limit)
+        limit = apart[place] - least
+    return apart
+
+
+def _anchor(share: float) -> str:
+    """Return which end of a name stands at its point, so that it stays inside the picture."""
+    return "start" if share < 1 / 3 else "end" if share > 2 / 3 else "middle"
 
 
 def forest(attacks: Sequence[Mapping[str, Any]]) -> Chart | None:

@@ -1,18 +1,28 @@
 """Map of texts on a plane: the two directions in which their embeddings differ most."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
+from tasks.analysis.clustering.kmeans import k_means, nearest_centre
 from tasks.reporting.release_sections import Text
-from tasks.reporting.sections import Map
-from tasks.text.interfaces import Embedder
+from tasks.reporting.sections import Map, TextCluster
+from tasks.text.interfaces import Embedder, Points
+from tasks.text.stop_words import STOP_WORDS
+from tasks.text.words import plain_words
 
 LEAST: Final = 3
 """Least number of texts for a map."""
 MOST: Final = 500
 """Most texts that are embedded: the first ones."""
+_TEXTS_OF_CLUSTER: Final = 4
+"""Texts for each cluster, on average, at least."""
+_MOST_CLUSTERS: Final = 5
+_WORDS: Final = 3
+_LEAST_WITH_WORD: Final = 2
+"""Texts of a cluster that have its word, at least."""
 
 
 def text_map(texts: Sequence[Text], embed: Embedder) -> Map | None:
@@ -31,7 +41,36 @@ def text_map(texts: Sequence[Text], embed: Embedder) -> Map | None:
     points = tuple((f"{x:.4f}", f"{y:.4f}") for x, y in plane.tolist())
     explained = f"{100 * float((scales[:2] ** 2).sum()) / variance:.0f}"
     labels = tuple(text.label for text in embedded_texts if text.label is not None)
-    return Map(embed.name, explained, len(embedded_texts), points, labels if len(labels) == len(embedded_texts) else ())
+    labels = labels if len(labels) == len(embedded_texts) else ()
+    clusters = tuple(_clusters([text.text for text in embedded_texts], plane))
+    return Map(embed.name, explained, len(embedded_texts), points, labels, clusters)
+
+
+def _clusters(texts: Sequence[str], plane: Points) -> Iterator[TextCluster]:
+    """Yield clusters of points of the plane, the largest first, each with words that set its texts apart.
+
+    A word's weight is the share of the cluster's texts that have it, less the share of the others.
+
+    Args:
+        plane: float64 [n, 2].
+    """
+    count = min(_MOST_CLUSTERS, len(texts) // _TEXTS_OF_CLUSTER)
+    if count < 2:
+        return
+    centres = k_means(plane, count, seed=0)
+    nearest = nearest_centre(plane, centres)
+    words = [{w for w in plain_words(text) if w not in STOP_WORDS and len(w) > 2 and w.isalpha()} for text in texts]
+    everywhere = Counter(word for of_text in words for word in of_text)
+    sizes = np.bincount(nearest, minlength=count)
+    for cluster in np.argsort(-sizes, kind="stable").tolist():
+        size = int(sizes[cluster])
+        here = Counter(word for number in np.flatnonzero(nearest == cluster) for word in words[number])
+        others = max(1, len(texts) - size)
+        weights = {word: found / size - (everywhere[word] - found) / others for word, found in here.items()}
+        fit = [word for word, weight in weights.items() if weight > 0 and here[word] >= _LEAST_WITH_WORD]
+        best = tuple(sorted(fit, key=lambda word: (-weights[word], word))[:_WORDS])
+        if best:
+            yield TextCluster(best, size, f"{centres[cluster, 0]:.4f}", f"{centres[cluster, 1]:.4f}")
 
 
 def _signs(

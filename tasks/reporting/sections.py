@@ -242,6 +242,22 @@ class Point(Section):
 
 
 @dataclass(frozen=True)
+class TextCluster:
+    """Texts that are close to each other on a map.
+
+    Attributes:
+        words: what their texts have more often than the others, at most three, the first most of all.
+        texts: how many they are.
+        x, y: their mean on the plane, decimals.
+    """
+
+    words: tuple[str, ...]
+    texts: int
+    x: str
+    y: str
+
+
+@dataclass(frozen=True)
 class Map(Section):
     """The released texts as points of a plane: the two directions in which their embeddings differ most (PCA).
 
@@ -249,6 +265,7 @@ class Map(Section):
         points: (x, y), decimals.
         explained: percent of the variance in the two directions.
         labels: one per text where the release has labels.
+        clusters: those that have words of their own.
     """
 
     place: ClassVar[str] = "map"
@@ -257,6 +274,7 @@ class Map(Section):
     texts: int
     points: tuple[tuple[str, str], ...]
     labels: tuple[str, ...]
+    clusters: tuple[TextCluster, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -148,3 +148,26 @@ def test_on_postgresql_nothing_can_be_written(any_almoner: Almoner, backend: str
     assert any_almoner.everything() == before
     with pytest.raises(InternalError, match="read-only transaction"), open_viewer(any_almoner.home).open_view() as look:
         look.session.execute(delete(AuditHead))
+
+
+def test_a_steward_downloads_the_question_that_the_command_line_exports(almoner: Almoner) -> None:
+    almoner.produced()
+    client = client_of(almoner)
+    for page in ("/approvals", "/releases/1"):
+        assert 'href="/approvals/publish/1/ask.json" download' in client.get(page).text
+    file = almoner.folder / "ask.json"
+    almoner.type(f"approve 1 --gate publish --export {file}")
+    sent = client.get("/approvals/publish/1/ask.json")
+    assert sent.content == file.read_bytes()
+    assert sent.headers["content-disposition"] == 'attachment; filename="ask-publish-1.json"'
+    in_json = {"accept": "application/json"}
+    for path, code, error in (
+        ("publish/99", 404, "RequestUnknown"), ("spend/1", 403, "WrongState"), ("other/1", 400, "InvalidParameter"),
+    ):  # fmt: skip
+        refused = client.get(f"/approvals/{path}/ask.json", headers=in_json)
+        assert (refused.status_code, refused.json()["error"]) == (code, error), path
+    owner = almoner.ask("user list")["people"][0]["name"]
+    almoner.type(f'user revoke {owner} steward --reason "for the test"')
+    withheld = client.get("/approvals/publish/1/ask.json", headers=in_json)
+    assert (withheld.status_code, withheld.json()["error"]) == (403, "DocumentWithheld")
+    assert "ask.json" not in client.get("/approvals").text

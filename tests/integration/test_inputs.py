@@ -4,10 +4,12 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
 
 from models_db.services.catalogue import datasets
 from tasks.corpus.store import Corpus, open_corpus
-from tests.integration.story import Almoner
+from tests.integration.story import NOTES, Almoner
 
 REGISTER = "--epsilon 8 --delta 1e-6 --population 200"
 
@@ -88,3 +90,31 @@ def test_a_mock_that_does_not_fit_writes_nothing(almoner: Almoner) -> None:
     almoner.write("mock.jsonl", "kept")
     almoner.type(f"dataset mock clinic {almoner.folder / 'mock.jsonl'} --json", 2)
     assert (almoner.folder / "mock.jsonl").read_text() == "kept"
+
+
+def test_the_same_file_again_is_a_version_with_a_warning(almoner: Almoner) -> None:
+    """Also its content in another file; not where a note is missing."""
+    almoner.ingested()
+    again = almoner.type(f"dataset ingest clinic {almoner.notes_file()}").out
+    assert "This is version 1 again" in " ".join(again.replace("│", " ").split())
+    moved = almoner.notes_file("moved.jsonl", [dict(reversed(note.items())) for note in NOTES])
+    assert almoner.ask(f"dataset ingest clinic {moved}")["repeats"] == 2
+    assert almoner.ask(f"dataset ingest clinic {almoner.notes_file('fewer.jsonl', NOTES[1:])}")["repeats"] is None
+    almoner.type("dataset register each --epsilon 8 --delta 1e-6")  # each record is a unit with a random id
+    texts = almoner.notes_file("texts.jsonl", [{"text": "One."}])
+    assert [almoner.ask(f"dataset ingest each {texts}")["repeats"] for _ in range(2)] == [None, 1]
+
+
+def test_fields_are_listed_on_a_terminal_and_nowhere_else(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    almoner.type("init")
+    line = f"dataset register clinic --unit patient --epsilon 8 --delta 1e-6 --check {almoner.notes_file()}"
+    for told in (almoner.type(line, 2), almoner.type(f"{line} --json", 2)):
+        assert "NoUnit" in told.out + told.err
+        assert "patient_id" not in told.out + told.err
+    monkeypatch.setattr(Console, "is_terminal", True)
+    told = almoner.type(line, 2)
+    assert told.err.index("Fields of the source: ") < told.err.index("NoUnit")
+    assert "patient_id" in told.err.partition("NoUnit")[0]
+    assert "patient_id" not in told.err.partition("NoUnit")[2]
+    as_json = almoner.type(f"{line} --json", 2)
+    assert "patient_id" not in as_json.out + as_json.err

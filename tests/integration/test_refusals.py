@@ -417,6 +417,18 @@ def test_a_changed_policy_does_not_touch_requests_made_before_it(almoner: Almone
     refused(almoner, "run 2", 1, "GateClosed")
 
 
+def test_one_of_two_approvals_names_no_next_step_that_is_refused(almoner: Almoner) -> None:
+    almoner.ingested()
+    set_policy(almoner, "spend: 1, publish: 1", "spend: 1, publish: 2")
+    almoner.type(f"release request {almoner.request_file()}")
+    almoner.type('approve 1 --gate spend --reason "agreed"')
+    almoner.type("run 1")
+    told = almoner.type('approve 1 --gate publish --reason "names nobody"').out
+    assert "It waits for another approval: `almoner release show 1`." in told
+    assert "almoner publish" not in told
+    refused(almoner, f"publish 1 --to {almoner.folder / 'out'}", 1, "GateClosed")
+
+
 def test_with_separate_roles_nobody_approves_their_own_request(almoner: Almoner) -> None:
     almoner.registered()
     set_policy(almoner, "several_roles: true", "several_roles: false")

@@ -75,6 +75,7 @@ def test_the_story_as_people_read_it(almoner: Almoner) -> None:
     assert "3 texts wait in quarantine" in almoner.type("run 1").out
     gate = almoner.type('approve 1 --gate publish --reason "names nobody"')
     assert "1 of 3 shown" in gate.err
+    assert "Next: `almoner publish 1 --to DIR`." in gate.out
     assert "perplexity" in gate.err
     assert "[red]a first look[/red]" in almoner.type("release show 1").out  # nothing in a reason is markup
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")

@@ -1,16 +1,19 @@
 """`almoner budget`: the lifetime budget of a dataset, spent and remaining, and its forecast."""
 
 from decimal import Decimal, InvalidOperation
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.commands.dataset import envelope
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
+from cli.framework.price_data import ViewingData
+from cli.framework.shared_data import SecrecyEndData, secrecy_end_data
 from cli.framework.tables import fact_list, table
-from flows.datasets.affordable_runs import affordable_runs
+from flows.datasets.affordable_runs import AffordableRuns, affordable_runs
 from flows.datasets.budget_summary import BudgetSummary, summarise_budget
 from flows.datasets.budget_view import BudgetView, CohortLine, PacingWindow, load_budget
 from flows.datasets.forecast import (
@@ -21,17 +24,155 @@ from flows.datasets.forecast import (
     forecast_table,
     largest_epsilon,
 )
+from flows.governance.exposure import AccountFigure, LimitInOrders
 from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import Json
 from models_db.values.digits import parse_digits
+from models_db.values.internal_view import CONDITIONAL_CLAIM, ViewingRecord
 from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import InexactNumber
 from tasks.accounting.zcdp import release_amount
 
 app = typer.Typer(no_args_is_help=True, help="Inspect budgets: show, forecast, simulate; manage envelopes.")
 app.add_typer(envelope.app, name="scope")
+
+
+class CohortData(TypedDict):
+    """A cohort of units with a budget of its own; `requests` and `newest_request` are those that read it."""
+
+    cohort: int
+    opened: str
+    blocks: str
+    rho_spent: str
+    rho_left: str
+    epsilon_spent: str
+    requests: int
+    newest_request: int | None
+
+
+class WindowData(TypedDict):
+    """The limit of one pacing window."""
+
+    period: str
+    opens: str
+    closes: str | None
+    rho_cap: str
+    rho_used: str
+    rho_left: str
+
+
+class CapChange(TypedDict):
+    """A change of the lifetime claim."""
+
+    old_epsilon: str
+    old_delta: str
+    new_epsilon: str
+    new_delta: str
+
+
+class SpentBy(TypedDict):
+    """A request that spent budget."""
+
+    request: int
+    dataset: str
+    state: str
+    rho_spent: str
+
+
+class EpsilonWhileSecret(TypedDict):
+    """What is spent while the assignments of that many releases are secret."""
+
+    epsilon: str
+    releases: int
+
+
+class LimitWhileSecret(TypedDict):
+    """The policy's limit in orders while assignments are secret, and the epsilon charged under it."""
+
+    epsilon: str
+    delta: str
+    charged: str
+
+
+class EndedSecrecy(SecrecyEndData):
+    """The end of a release's smaller epsilon."""
+
+    request: int
+
+
+class BudgetFigures(TypedDict):
+    """The figures of a budget."""
+
+    dataset: str
+    sharing: list[str]
+    blocks: int
+    epsilon_cap: str
+    delta_cap: str
+    epsilon_spent: str
+    rho_cap: str
+    rho_spent: str
+    rho_held: str
+    rho_in_envelopes: str
+    rho_left: str
+    delta_fail_cap: str
+    delta_fail_spent: str
+    share_spent: str
+
+
+class BudgetData(BudgetFigures):
+    """A dataset's lifetime budget."""
+
+    cohorts: list[CohortData]
+    envelopes: list[envelope.EnvelopeData]
+    window: WindowData | None
+    cap_changes: list[CapChange]
+    spent_by: list[SpentBy]
+    unprotected_figures: ViewingData | None
+    epsilon_spent_while_secret: EpsilonWhileSecret | None
+    limit_while_secret: LimitWhileSecret | None
+    secrecy_ends: list[EndedSecrecy]
+
+
+class ForecastData(TypedDict):
+    """How many equal releases the budget affords; `in_this_window` is null without pacing."""
+
+    epsilon: str
+    delta: str
+    rho: str
+    releases_left: int
+    in_this_window: int | None
+    epsilon_after_one: str
+
+
+class SimulatedRelease(TypedDict):
+    """A budget after a number of equal releases; `window` is null without pacing."""
+
+    release: int
+    rho_spent: str
+    epsilon_spent: str
+    window: int | None
+
+
+class RotationData(TypedDict):
+    """Numbers of equal runs that the budget affords, by what each reads; null if they cost nothing."""
+
+    runs_if_each_reads_every_block: int | None
+    runs_in_turns: int | None
+    groups: int
+
+
+class SimulationData(TypedDict):
+    """Equal releases, one after the other; `rotation` is null without --rotate-over."""
+
+    dataset: str
+    scope: str | None
+    epsilon: str
+    delta: str
+    affordable: int
+    rotation: RotationData | None
+    steps: list[SimulatedRelease]
+
 
 Cohorts = Annotated[
     str | None,
@@ -47,28 +188,29 @@ def show_budget(
     context: CommandContext,
     name: DatasetName,
     details: Annotated[bool, typer.Option("--details", help="Show all figures, in rho too.")] = False,
-) -> CommandResult:
+) -> CommandResult[BudgetData]:
     """Show a dataset's lifetime budget: its limits, its changes, and the requests that spent it.
 
     Example: almoner budget show clinic
     """
     summary = summarise_budget(open_workspace(context.home), name)
     budget = summary.view
-    more: dict[str, Json] = {
-        "cohorts": [_cohort_row(budget, line) for line in budget.cohorts],
-        "envelopes": list(map(envelope.envelope_to_json, budget.envelopes)),
-        "window": None if budget.window is None else _window_to_json(budget.window),
-        "cap_changes": _claim_changes(budget),
-        "spent_by": list(summary.spent_by),
-        "unprotected_figures": None if budget.viewing is None else budget.viewing.to_json(),
-        "epsilon_spent_while_secret": None if summary.while_secret is None else summary.while_secret.to_json(),
-        "limit_while_secret": None if summary.limit is None else summary.limit.to_json(),
-        "secrecy_ends": [{"request": number, **end.to_json()} for number, end in budget.secrecy_ends],
-    }
+    data = BudgetData(
+        **cast(BudgetFigures, summary.facts),
+        cohorts=[_cohort_row(budget, line) for line in budget.cohorts],
+        envelopes=list(map(envelope.envelope_to_json, budget.envelopes)),
+        window=None if budget.window is None else _window_to_json(budget.window),
+        cap_changes=_claim_changes(budget),
+        spent_by=cast(list[SpentBy], list(summary.spent_by)),
+        unprotected_figures=None if budget.viewing is None else _viewing_data(budget.viewing),
+        epsilon_spent_while_secret=None if summary.while_secret is None else _secret_figure(summary.while_secret),
+        limit_while_secret=None if summary.limit is None else _limit_data(summary.limit),
+        secrecy_ends=[EndedSecrecy(request=number, **secrecy_end_data(end)) for number, end in budget.secrecy_ends],
+    )
     warned = [] if budget.viewing is None else [budget.viewing.sentence]
     warned += [f"Release {number}: {end.sentence}" for number, end in budget.secrecy_ends]
     return CommandResult(
-        {**summary.facts, **more},
+        data,
         [
             summary.sentence,
             *([fact_list(summary.facts)] if details else []),
@@ -86,24 +228,36 @@ def _spent_table(summary: BudgetSummary) -> RenderableType:
     return table(("request", "dataset", "state", "rho spent"), rows, "Spent by")
 
 
-def _claim_changes(budget: BudgetView) -> list[Json]:
+def _viewing_data(viewing: ViewingRecord) -> ViewingData:
+    return ViewingData(since=viewing.since, people=list(viewing.people), meaning=CONDITIONAL_CLAIM)
+
+
+def _secret_figure(figure: AccountFigure) -> EpsilonWhileSecret:
+    return EpsilonWhileSecret(epsilon=figure.epsilon, releases=figure.releases)
+
+
+def _limit_data(limit: LimitInOrders) -> LimitWhileSecret:
+    return LimitWhileSecret(epsilon=limit.epsilon, delta=limit.delta, charged=limit.charged)
+
+
+def _claim_changes(budget: BudgetView) -> list[CapChange]:
     return [
-        {"old_epsilon": old.epsilon, "old_delta": old.delta, "new_epsilon": new.epsilon, "new_delta": new.delta}
+        CapChange(old_epsilon=old.epsilon, old_delta=old.delta, new_epsilon=new.epsilon, new_delta=new.delta)
         for old, new in zip(budget.claims, budget.claims[1:], strict=False)
     ]
 
 
-def _cohort_row(budget: BudgetView, line: CohortLine) -> dict[str, Json]:
-    return {
-        "cohort": line.number,
-        "opened": line.opened_on or "from the beginning",
-        "blocks": line.blocks,
-        "rho_spent": line.balance.spent.rho_text,
-        "rho_left": line.balance.remaining.rho_text,
-        "epsilon_spent": budget.of_cohort(line).epsilon_spent,
-        "requests": line.readers.count,
-        "newest_request": line.readers.newest,
-    }
+def _cohort_row(budget: BudgetView, line: CohortLine) -> CohortData:
+    return CohortData(
+        cohort=line.number,
+        opened=line.opened_on or "from the beginning",
+        blocks=line.blocks,
+        rho_spent=line.balance.spent.rho_text,
+        rho_left=line.balance.remaining.rho_text,
+        epsilon_spent=budget.of_cohort(line).epsilon_spent,
+        requests=line.readers.count,
+        newest_request=line.readers.newest,
+    )
 
 
 def _readers_text(line: CohortLine) -> str:
@@ -125,21 +279,21 @@ def _narrowing_table(budget: BudgetView) -> list[RenderableType]:
     if budget.window:
         shown.append(fact_list(_window_to_json(budget.window), title="Limit of one pacing window"))
     if changes := _claim_changes(budget):
-        rows = [list(change.values()) for change in changes if isinstance(change, dict)]
+        rows = [list(change.values()) for change in changes]
         columns = ("epsilon before", "delta before", "epsilon after", "delta after")
         shown.append(table(columns, rows, "Changes of the lifetime claim, on every later card"))
     return shown
 
 
-def _window_to_json(window: PacingWindow) -> dict[str, Json]:
-    return {
-        "period": window.period,
-        "opens": window.opens_on or "with the next release",
-        "closes": window.closes_on,
-        "rho_cap": window.cap.rho_text,
-        "rho_used": window.used.rho_text,
-        "rho_left": window.left.rho_text,
-    }
+def _window_to_json(window: PacingWindow) -> WindowData:
+    return WindowData(
+        period=window.period,
+        opens=window.opens_on or "with the next release",
+        closes=window.closes_on,
+        rho_cap=window.cap.rho_text,
+        rho_used=window.used.rho_text,
+        rho_left=window.left.rho_text,
+    )
 
 
 @command(app, "forecast")
@@ -149,14 +303,21 @@ def show_forecast(
     delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
     scope: Scope = None,
     cohorts: Cohorts = None,
-) -> CommandResult:
+) -> CommandResult[list[ForecastData]]:
     """Forecast how many releases the remaining budget affords, by epsilon; with pacing, also how many now.
 
     Example: almoner budget forecast clinic --delta 1e-7
     """
     budget = load_budget(open_workspace(context.home), name, _parse_cohorts(cohorts))
-    rows = [
-        (rung.epsilon, delta, rung.price.rho_text, rung.ever, rung.now, rung.after or "not affordable")
+    data = [
+        ForecastData(
+            epsilon=rung.epsilon,
+            delta=delta,
+            rho=rung.price.rho_text,
+            releases_left=rung.ever,
+            in_this_window=rung.now,
+            epsilon_after_one=rung.after or "not affordable",
+        )
         for rung in forecast_table(budget, delta, scope)
     ]
     heads = {
@@ -167,14 +328,14 @@ def show_forecast(
         "in_this_window": "in this window",
         "epsilon_after_one": "lifetime epsilon after one",
     }
-    data = [dict(zip(heads, row, strict=True)) for row in rows]
     if budget.window is None:
         del heads["in_this_window"]
     where = f"in the envelope {scope}" if scope else "for requests without an envelope"
     sentence = (
         f"rho {budget.left(scope).rho_text} is left {where}; the lifetime budget is rho {budget.balance.cap.rho_text}"
     )
-    shown = table(tuple(heads.values()), [[row[field] for field in heads] for row in data])
+    rows = [[value for field, value in row.items() if field in heads] for row in data]
+    shown = table(tuple(heads.values()), rows)
     return CommandResult(data, [f"{sentence} (epsilon {budget.claim.epsilon}).", shown])
 
 
@@ -192,7 +353,7 @@ def simulate(
         int | None, typer.Option(metavar="K", help="Also count releases that rotate over K groups of blocks.")
     ] = None,
     cohorts: Cohorts = None,
-) -> CommandResult:
+) -> CommandResult[SimulationData]:
     """Simulate equal releases: the lifetime epsilon after each, until the budget is used up.
 
     Example: almoner budget simulate clinic --epsilon 1 --releases 12
@@ -200,31 +361,41 @@ def simulate(
     workspace = open_workspace(context.home)
     read = _parse_cohorts(cohorts)
     budget = load_budget(workspace, name, read)
-    claimed = {"epsilon": _parse_decimal(epsilon), "delta": _parse_decimal(delta)}
-    price, remaining, rows = release_amount(claimed["epsilon"], claimed["delta"]), budget.left(scope), []
+    each_epsilon, each_delta = _parse_decimal(epsilon), _parse_decimal(delta)
+    price, remaining = release_amount(each_epsilon, each_delta), budget.left(scope)
+    steps: list[SimulatedRelease] = []
     fitting = count_admitted(budget, remaining, price)
     turns = None if rotate_over is None else affordable_runs(workspace, name, price, rotate_over, scope, read)
     for number in range(1, 1 if exceeds_window(budget, price) else min(releases_, fitting) + 1):
         total = price * number
         window = None if budget.window is None else window_of(budget.window, price, number)
-        rows.append((number, (budget.balance.spent + total).rho_text, epsilon_after(budget, total), window))
-    data = {
-        "dataset": name,
-        "scope": scope,
-        **{name: format_decimal(value) for name, value in claimed.items()},
-        "affordable": len(rows),
-        **({"rotation": turns.to_json()} if turns else {}),
-        "steps": [dict(zip(("release", "rho_spent", "epsilon_spent", "window"), row, strict=True)) for row in rows],
-    }
-    sentences = [f"{len(rows)} of {releases_} releases fit into the remaining budget."]
-    if len(rows) < releases_ and (
-        largest := largest_epsilon(budget.rho_admitted(remaining), releases_, claimed["delta"])
-    ):
+        spent = (budget.balance.spent + total).rho_text
+        after = epsilon_after(budget, total)
+        steps.append(SimulatedRelease(release=number, rho_spent=spent, epsilon_spent=after, window=window))
+    data = SimulationData(
+        dataset=name,
+        scope=scope,
+        epsilon=format_decimal(each_epsilon),
+        delta=format_decimal(each_delta),
+        affordable=len(steps),
+        rotation=None if turns is None else rotation_data(turns),
+        steps=steps,
+    )
+    sentences = [f"{len(steps)} of {releases_} releases fit into the remaining budget."]
+    if len(steps) < releases_ and (largest := largest_epsilon(budget.rho_admitted(remaining), releases_, each_delta)):
         sentences.append(f"All {releases_} fit at epsilon {largest} each, at the same delta.")
     sentences.extend([str(turns)] if turns else [])
     if budget.window:
         sentences.append(f"Window 1 is the {budget.window.period} that is open or opens next.")
+    rows = [list(step.values()) for step in steps]
     return CommandResult(data, [table(("release", "rho spent", "lifetime epsilon", "window"), rows), *sentences])
+
+
+def rotation_data(runs: AffordableRuns) -> RotationData:
+    """Return numbers of runs for programs."""
+    return RotationData(
+        runs_if_each_reads_every_block=runs.every_block, runs_in_turns=runs.in_turns, groups=runs.groups
+    )
 
 
 def window_of(window: PacingWindow, price: Amount, number: int) -> int:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.commands.dataset import erase
 from cli.framework.command import CommandContext, CommandResult, command
@@ -66,6 +67,109 @@ AcceptWeak = Annotated[
 Shared = Annotated[str | None, typer.Option(help="Share the budget of this dataset of the same people.")]
 
 
+class DatasetData(TypedDict):
+    """A dataset with its claim and its budget."""
+
+    name: str
+    unit: str
+    relation: str
+    governed: bool
+    epsilon_cap: str
+    delta_cap: str
+    rho_cap: str
+    epsilon_spent: str
+    rho_left: str
+    blocks: int
+    cohorts: int
+    population: int | None
+    public_metadata: dict[str, object]
+    versions: int
+    account: int
+
+
+class VersionData(TypedDict):
+    """A version of a dataset; `labels` names the fields of its labels."""
+
+    version: int
+    ingested_at: str
+    uid: str
+    labels: str | None
+    erased: bool
+
+
+class DatasetShown(DatasetData):
+    """A dataset with its versions."""
+
+    history: list[VersionData]
+
+
+class OpenedCohort(TypedDict):
+    """The budget of a cohort that an ingest would open."""
+
+    blocks: int
+    rho_each: str
+    delta_fail_each: str
+
+
+class IngestPreviewData(TypedDict):
+    """What an ingest would do (--dry-run)."""
+
+    dataset: str
+    version: int
+    cohort_of_new_units: int
+    opens: OpenedCohort | None
+    labels: str | None
+
+
+class IngestedVersion(TypedDict):
+    """An ingested version; `opened_cohort` is null where it opened none, `repeats` where no earlier one is the same."""
+
+    dataset: str
+    version: int
+    labels: str | None
+    opened_cohort: int | None
+    repeats: int | None
+
+
+class MockFile(TypedDict):
+    """A file of fictional records."""
+
+    dataset: str
+    path: str
+    rows: int
+    units: int
+    labels: list[str]
+
+
+class DatasetForgotten(TypedDict):
+    """A forgotten dataset."""
+
+    dataset: str
+    forgotten: bool
+
+
+class ClaimData(TypedDict):
+    """A lifetime claim, and what is spent under it."""
+
+    epsilon: str
+    delta: str
+    rho: str
+    delta_fail: str
+    epsilon_spent: str
+    rho_spent: str
+
+
+class ClaimChange(TypedDict):
+    """A proposed lifetime claim; `proposal` is null in a dry run."""
+
+    proposal: int | None
+    dataset: str
+    sharing: list[str]
+    before: ClaimData
+    after: ClaimData
+    approvals_needed: int
+
+
 @command(app, "register")
 def register_dataset(
     context: CommandContext,
@@ -81,7 +185,7 @@ def register_dataset(
     shares_account_with: Shared = None,
     accept_weak_promise: AcceptWeak = False,
     check: Check = None,
-) -> CommandResult:
+) -> CommandResult[DatasetData]:
     """Register a dataset with its lifetime claim. Reads no data.
 
     With --check it first reads some records of a source and refuses fields that they lack; it keeps nothing of them.
@@ -100,7 +204,7 @@ def register_dataset(
         (shown,) = describe_datasets(session, [datasets.find_dataset(session, name)])
     sentence, warnings = registration.describe_registration(shown)
     return CommandResult(
-        shown,
+        cast(DatasetData, shown),
         [
             f"Registered dataset {name}. {sentence}",
             *([warning_panel(warnings)] if warnings else []),
@@ -111,15 +215,17 @@ def register_dataset(
 
 
 def _check_fields(context: CommandContext, terms: Registration, path: str) -> None:
-    """Read the first records of a source with the fields of a registration.
+    """List the fields of a source on the terminal, then read its first records with the fields of a registration.
 
     Raises:
         UsageError: the source cannot be read, or a record lacks a field (`tasks.corpus.readers`).
     """
-    from flows.datasets.register import check_fields
+    from flows.datasets.register import check_fields, fields_sentence
     from flows.workspace.object_stores import open_source
 
     with open_source(context.home, parse_source(path)) as source:
+        if context.console.is_terminal and (listed := fields_sentence(source, terms)):
+            context.print_progress(listed)
         check_fields(source, terms)
 
 
@@ -143,7 +249,7 @@ def ingest_dataset(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done; read nothing and stop.")
     ] = False,
-) -> CommandResult:
+) -> CommandResult[IngestPreviewData | IngestedVersion]:
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
 
     A record without the label field is kept without a label. almoner never shows the labels or their number.
@@ -158,23 +264,25 @@ def ingest_dataset(
     coming = registration.preview_ingest(workspace, name, new_cohort=new_cohort, population=population)
     if dry_run:
         return CommandResult(
-            {"dataset": name, **coming.to_json(), "labels": _shown_fields(label_field or ())},
+            _preview_data(name, coming, label_field or ()),
             [*_preview_result(name, coming), _NOTHING_READ],
         )
     with progress_bar(context), open_source(context.home, parse_source(path)) as source:
         version = registration.ingest(
             workspace, name, source, label_field, new_cohort=new_cohort, population=population
         )
-    shown = {
-        "dataset": name,
-        "version": version.number,
-        "labels": _shown_fields(label_field or ()),
-        **({"opened_cohort": coming.cohort} if coming.opens else {}),
-    }
+    shown = IngestedVersion(
+        dataset=name,
+        version=version.number,
+        labels=_shown_fields(label_field or ()),
+        opened_cohort=coming.cohort if coming.opens else None,
+        repeats=version.repeats,
+    )
     return CommandResult(
         shown,
         [
             f"Ingested version {version.number} of {name}: {version.documents:,} documents read.",
+            *([] if version.repeats is None else [warning_panel([_repeated_sentence(version.repeats)])]),
             *([f"{version.left_out:,} records of erased units were left out."] if version.left_out else []),
             "That number is private: it is on no card and in no log. Choose no parameter by it.",
             *([f"Opened: {_cohort_sentence(coming)}. See `almoner budget show {name}`."] if coming.opens else []),
@@ -183,6 +291,17 @@ def ingest_dataset(
 
 
 _NOTHING_READ = "Nothing was read, and nothing was changed."
+
+
+def _preview_data(name: str, coming: "IngestPreview", label_fields: Sequence[str]) -> IngestPreviewData:
+    opened = OpenedCohort(blocks=coming.blocks, rho_each=coming.rho, delta_fail_each=coming.delta_fail)
+    return IngestPreviewData(
+        dataset=name,
+        version=coming.number,
+        cohort_of_new_units=coming.cohort,
+        opens=opened if coming.opens else None,
+        labels=_shown_fields(label_fields),
+    )
 
 
 def _preview_result(name: str, coming: "IngestPreview") -> list[str]:
@@ -194,13 +313,20 @@ def _preview_result(name: str, coming: "IngestPreview") -> list[str]:
     ]
 
 
+def _repeated_sentence(version: int) -> str:
+    return (
+        f"This is version {version} again: the same file, or the same units and texts; only labels can differ. If that"
+        " was a slip, nothing is lost: new requests read the newest version, and all versions share one budget."
+    )
+
+
 def _cohort_sentence(coming: "IngestPreview") -> str:
     blocks = f"{coming.blocks} blocks" if coming.blocks > 1 else "1 block"
     return f"Cohort {coming.cohort} for all new units, with {blocks} of rho {coming.rho} each"
 
 
 @command(app, "list")
-def list_all(context: CommandContext) -> CommandResult:
+def list_all(context: CommandContext) -> CommandResult[list[DatasetData]]:
     """List all datasets with their budgets.
 
     Example: almoner dataset list
@@ -209,11 +335,12 @@ def list_all(context: CommandContext) -> CommandResult:
     with workspace.database.read() as session:
         rows = list(list_datasets(session))
     columns = ("name", "unit", "versions", "blocks", "epsilon_cap", "delta_cap", "epsilon_spent", "rho_left")
-    return CommandResult(rows, [table(columns, [[row[c] for c in columns] for row in rows])])
+    data = cast(list[DatasetData], rows)
+    return CommandResult(data, [table(columns, [[row[c] for c in columns] for row in rows])])
 
 
 @command(app, "show")
-def show_dataset(context: CommandContext, name: DatasetName) -> CommandResult:
+def show_dataset(context: CommandContext, name: DatasetName) -> CommandResult[DatasetShown]:
     """Show a dataset: claim, partition, versions, budget; whether a version has labels, never which or how many.
 
     Example: almoner dataset show clinic
@@ -224,18 +351,19 @@ def show_dataset(context: CommandContext, name: DatasetName) -> CommandResult:
         (shown,) = describe_datasets(session, [dataset])
         gone = erasures.erased_versions(session)
         versions = [
-            {
-                "version": v.number,
-                "ingested_at": v.created_at,
-                "uid": v.uid,
-                "labels": None if v.id in gone else _label_field_of(workspace, v.uid),
-                "erased": v.id in gone,
-            }
+            VersionData(
+                version=v.number,
+                ingested_at=v.created_at,
+                uid=v.uid,
+                labels=None if v.id in gone else _label_field_of(workspace, v.uid),
+                erased=v.id in gone,
+            )
             for v in datasets.list_versions(session, dataset)
         ]
     rows = [list(version.values()) for version in versions]
     columns = ("version", "ingested", "uid", "labels from", "erased")
-    return CommandResult({**shown, "history": versions}, [*_dataset_page(shown), table(columns, rows)])
+    data = DatasetShown(**cast(DatasetData, shown), history=versions)
+    return CommandResult(data, [*_dataset_page(shown), table(columns, rows)])
 
 
 @command(app, "mock")
@@ -250,7 +378,7 @@ def write_mock_records(
     label: Annotated[list[str] | None, typer.Option(help="A label that occurs; once for each.")] = None,
     label_field: Annotated[str, typer.Option(help="Field of a record's label.")] = "label",
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal records.")] = 0,
-) -> CommandResult:
+) -> CommandResult[MockFile]:
     """Write fictional records with the dataset's declared fields, to try requests on. The dataset's texts are not read.
 
     Example: almoner dataset mock clinic mock.jsonl --rows 500 --label-field section --label admission
@@ -259,7 +387,7 @@ def write_mock_records(
 
     shape = write_mock(open_workspace(context.home), name, path, rows, units, label_field, label or (), seed)
     return CommandResult(
-        {"dataset": name, "path": str(path), "rows": shape.rows, "units": shape.units, "labels": list(shape.labels)},
+        MockFile(dataset=name, path=str(path), rows=shape.rows, units=shape.units, labels=list(shape.labels)),
         [
             f"Wrote fictional records to {path}: {shape.rows:,}, units: {shape.units:,}. No text of {name} was read.",
             "Next: in a home of its own, register a dataset with the same fields, ingest the file and try requests.",
@@ -272,7 +400,7 @@ def forget_empty_dataset(
     context: CommandContext,
     name: DatasetName,
     reason: Annotated[str, typer.Option(help="Reason, recorded in the audit log.")],
-) -> CommandResult:
+) -> CommandResult[DatasetForgotten]:
     """Forget a dataset that never held anything, such as one with a wrong field. Its name stays taken.
 
     Lists leave it out, and nothing can be done with it any more. The audit log keeps it.
@@ -283,7 +411,7 @@ def forget_empty_dataset(
 
     forget_dataset(open_workspace(context.home), name, reason)
     return CommandResult(
-        {"dataset": name, "forgotten": True},
+        DatasetForgotten(dataset=name, forgotten=True),
         [
             f"Dataset {name} is forgotten: lists leave it out, and its name stays taken.",
             "Next: register the data under another name with `almoner dataset register`.",
@@ -300,7 +428,7 @@ def propose_cap_change(
     reason: Annotated[str, typer.Option(help="Reason, recorded and signed.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and stop.")] = False,
     accept_weak_promise: AcceptWeak = False,
-) -> CommandResult:
+) -> CommandResult[ClaimChange]:
     """Propose another lifetime claim. Spent budget stays spent; every later card shows the change.
 
     Example: almoner dataset cap clinic --epsilon 10 --delta 1e-6 --reason "one more study" --dry-run
@@ -313,29 +441,32 @@ def propose_cap_change(
         population = datasets.find_dataset(session, name).population
     require_strong_claim(epsilon, delta, population, accepted=dry_run or accept_weak_promise)
     proposal = propose_cap(workspace, name, epsilon, delta, reason, dry_run=dry_run)
-    spent = [lifetime_epsilon(proposal.spent, each.delta_conversion) for each in (proposal.before, proposal.after)]
-    values = [
-        ("epsilon", proposal.before.epsilon, proposal.after.epsilon),
-        ("delta", proposal.before.delta, proposal.after.delta),
-        ("rho", proposal.before.cap.rho_text, proposal.after.cap.rho_text),
-        ("delta_fail", proposal.before.cap.delta_text, proposal.after.cap.delta_text),
-        ("epsilon_spent", *spent),
-        ("rho_spent", proposal.spent.rho_text, proposal.spent.rho_text),
-    ]
-    data = {
-        "proposal": proposal.number,
-        "dataset": name,
-        "sharing": list(proposal.sharing),
-        "before": {field: before for field, before, _ in values},
-        "after": {field: after for field, _, after in values},
-        "approvals_needed": proposal.needed,
-    }
+    before, after = (
+        ClaimData(
+            epsilon=claim.epsilon,
+            delta=claim.delta,
+            rho=claim.cap.rho_text,
+            delta_fail=claim.cap.delta_text,
+            epsilon_spent=lifetime_epsilon(proposal.spent, claim.delta_conversion),
+            rho_spent=proposal.spent.rho_text,
+        )
+        for claim in (proposal.before, proposal.after)
+    )
+    data = ClaimChange(
+        proposal=proposal.number,
+        dataset=name,
+        sharing=list(proposal.sharing),
+        before=before,
+        after=after,
+        approvals_needed=proposal.needed,
+    )
     sentences = [
         proposal.growth,
         "Every later card of these datasets shows the change: " + ", ".join(proposal.sharing) + ".",
     ]
     if proposal.raises:
         sentences.insert(0, "It RAISES the most that these people may ever lose and replaces the promise to them.")
+    values = [(field, now, then) for (field, now), then in zip(before.items(), after.values(), strict=True)]
     shown = table(("", "now", "with this proposal"), values, f"Lifetime claim of {name}")
     return CommandResult(data, [shown, *sentences, *waiting_sentence(proposal.number, proposal.needed)])
 

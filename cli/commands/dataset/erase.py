@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.prompts import confirm
@@ -18,6 +19,18 @@ _WHAT_REMAINS = (
     " source outside this home, backups elsewhere and copies of other homes are not almoner's: docs/erasure.md."
 )
 _LATER_VERSIONS = "Later versions leave this unit out, whatever their source holds."
+
+
+class ErasureData(TypedDict):
+    """What an erasure removes: `places` counts files and folders by kind; `erasure` is null in a dry run."""
+
+    dataset: str
+    erasure: int | None
+    scope: str
+    versions: list[int]
+    documents: int | None
+    places: dict[str, int]
+    not_erased_in: list[str]
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +52,7 @@ def erase_command(
     confirmed: Annotated[
         str | None, typer.Option("--confirm", metavar="NAME", help="The dataset's name, for use without a terminal.")
     ] = None,
-) -> CommandResult:
+) -> CommandResult[ErasureData]:
     """Erase the text of a unit, a version or a whole dataset from this home. It cannot be undone.
 
     Typed again, it finishes an erasure that was cut short.
@@ -52,14 +65,26 @@ def erase_command(
     listing = list_erasure(workspace, name, target, reason)
     if dry_run:
         return CommandResult(
-            listing.to_json(), [*_listing_table(listing, "Would be erased"), "Dry run: nothing was changed."]
+            _erasure_data(listing), [*_listing_table(listing, "Would be erased"), "Dry run: nothing was changed."]
         )
     if reason is None:
         raise InvalidErasureReason
     confirm(name, f"This cannot be undone. Type the name of the dataset ({name})", confirmed)
     done = erase(workspace, name, target, reason)
     later = [_LATER_VERSIONS] if target.unit is not None else []
-    return CommandResult(done.to_json(), [*_listing_table(done, "Erased"), *later])
+    return CommandResult(_erasure_data(done), [*_listing_table(done, "Erased"), *later])
+
+
+def _erasure_data(listing: "ErasureListing") -> ErasureData:
+    return ErasureData(
+        dataset=listing.dataset,
+        erasure=listing.number,
+        scope=listing.scope,
+        versions=list(listing.versions),
+        documents=listing.documents,
+        places=dict(listing.places),
+        not_erased_in=list(listing.sharing),
+    )
 
 
 def _listing_table(listing: "ErasureListing", title: str) -> list[RenderableType]:

@@ -4,13 +4,13 @@ Only `write_checkpoint` needs a key and writes; `audit_mechanism` needs no home 
 """
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, cast
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
@@ -33,6 +33,111 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Read and verify the audit log: log, verify, checkpoint, export; test a mechanism's claim.",
 )
+
+
+class LinkData(TypedDict):
+    """A link of the audit log; `body` is null where no reader can parse it, and `unreadable` then says so."""
+
+    seq: int
+    at: str
+    actor: str
+    kind: str
+    dataset: str | None
+    request: int | None
+    body: dict[str, object] | None
+    prev_hash: str
+    row_hash: str
+    unreadable: NotRequired[str]
+
+
+class PlacedAnchor(TypedDict):
+    """A bundle or checkpoint and its place on the chain."""
+
+    file: str
+    hash: str
+    genuine: bool
+    signer: str | None
+    public_key: str
+    link: int | None
+    verdict: str
+    detail: str
+
+
+class AuditVerificationData(TypedDict):
+    """What a verification of the audit log found; `sound` is false, with exit code 1, if it objects to anything."""
+
+    sound: bool
+    holds: bool
+    links: int
+    head: str
+    broken_at: int | None
+    reason: str
+    clock_back: list[int]
+    unreadable: list[int]
+    differences: list[str]
+    home: str
+    against: list[PlacedAnchor]
+
+
+class CheckpointData(TypedDict):
+    """The signed head of the chain, as it is in the file."""
+
+    format: str
+    seq: int
+    hash: str
+    at: str
+    public_key: str
+    signature: str
+
+
+class AuditExport(TypedDict):
+    """A file of links, or of events in the format of OpenLineage."""
+
+    file: str
+    format: Literal["jsonl", "csv", "openlineage"]
+    links: NotRequired[int]
+    events: NotRequired[int]
+    unreadable: list[int]
+
+
+class MechanismClaim(TypedDict):
+    """A claim of a mechanism."""
+
+    epsilon: str
+    delta: str
+
+
+class MechanismBound(TypedDict):
+    """A lower bound on a mechanism's epsilon."""
+
+    epsilon: str
+    confidence: str
+
+
+class OutputEvent(TypedDict):
+    """Outputs that are likelier with one of the inputs."""
+
+    relation: str
+    threshold: str
+
+
+class MechanismAudit(TypedDict):
+    """What an audit of a mechanism measured; `holds` is false, with exit code 1, if the bound is above the claim."""
+
+    mechanism: str
+    claim: MechanismClaim
+    bound: MechanismBound
+    holds: bool
+    trials: int
+    judged: list[int]
+    hits: list[int]
+    event: OutputEvent
+    likelier: str
+    neighbours: str
+    statistic: str
+    parameters: dict[str, object]
+    seconds: str
+
 
 Dataset = Annotated[str | None, typer.Option(help="Only links of this dataset.")]
 Release = Annotated[int | None, typer.Option(help="Only links of this request.")]
@@ -66,7 +171,7 @@ def show_log(
     until: Until = None,
     before: Annotated[int | None, typer.Option(min=1, help="Only links with a lower number: the next page.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Largest number of links to show, newest first.")] = 100,
-) -> CommandResult:
+) -> CommandResult[list[LinkData]]:
     """Show the newest links of the audit log that match, oldest first.
 
     Example: almoner audit log --dataset clinic --kind ledger
@@ -75,7 +180,7 @@ def show_log(
     opened_record = _open_with_warning(context)
     with opened_record.database.read() as session:
         page = audit_log.read_page(session, search, limit, before)
-    links = [link_to_json(link) for link in page.links]
+    links = [cast(LinkData, link_to_json(link)) for link in page.links]
     rows = [
         (x["seq"], str(x["at"])[:19], x["actor"], x["kind"], x["dataset"], x["request"], _link_summary(x))
         for x in links
@@ -86,7 +191,7 @@ def show_log(
 
 
 @command(app, "verify")
-def verify_audit(context: CommandContext, against: Against = None) -> CommandResult:
+def verify_audit(context: CommandContext, against: Against = None) -> CommandResult[AuditVerificationData]:
     """Verify the hash chain from its first link; compare every row with its link, and every anchor with the chain.
 
     The chain alone reveals an alteration inside it. A bundle or a checkpoint kept elsewhere also reveals that the
@@ -99,26 +204,26 @@ def verify_audit(context: CommandContext, against: Against = None) -> CommandRes
 
         verification = verify_record(_open_with_warning(context), [parse_place(each) for each in against or ()])
     chain = verification.chain
-    data = {
-        "sound": verification.is_sound,
-        "holds": chain.holds,
-        "links": chain.links,
-        "head": chain.head.hash,
-        "broken_at": chain.broken_at,
-        "reason": chain.reason,
-        "clock_back": list(chain.clock_back),
-        "unreadable": list(chain.unreadable),
-        "differences": list(verification.differences),
-        "home": verification.warning,
-        "against": [_anchor_row(witness, placed) for witness, placed in verification.anchors],
-    }
+    data = AuditVerificationData(
+        sound=verification.is_sound,
+        holds=chain.holds,
+        links=chain.links,
+        head=chain.head.hash,
+        broken_at=chain.broken_at,
+        reason=chain.reason,
+        clock_back=list(chain.clock_back),
+        unreadable=list(chain.unreadable),
+        differences=list(verification.differences),
+        home=verification.warning,
+        against=[_anchor_row(witness, placed) for witness, placed in verification.anchors],
+    )
     return CommandResult(data, _verification_lines(verification), exit_code=0 if verification.is_sound else 1)
 
 
 @command(app, "checkpoint")
 def write_checkpoint(
     context: CommandContext, to: Annotated[Path, typer.Option(help="New file to write.")]
-) -> CommandResult:
+) -> CommandResult[CheckpointData]:
     """Sign the head of the chain and write it to a file; kept elsewhere, it proves that no earlier link changed.
 
     Example: almoner audit checkpoint --to head-2026-11.json
@@ -127,7 +232,7 @@ def write_checkpoint(
 
     signed = sign_checkpoint(open_workspace(context.home), to)
     sentence = f"Checkpoint of link {signed.seq} written to {to}. Keep it away from this machine."
-    return CommandResult(signed.model_dump(), [sentence])
+    return CommandResult(cast(CheckpointData, signed.model_dump()), [sentence])
 
 
 @command(app, "export")
@@ -142,7 +247,7 @@ def export_audit(
     kind: Kind = None,
     since: Since = None,
     until: Until = None,
-) -> CommandResult:
+) -> CommandResult[AuditExport]:
     """Export the audit log to a file: links as JSON lines or CSV, or attempts as OpenLineage run events.
 
     In CSV, a text that a spreadsheet could take for a formula gets a quote before it.
@@ -153,8 +258,9 @@ def export_audit(
     opened_record = _open_with_warning(context)
     with progress_bar(context):
         done = write_export(opened_record, search, form, to)
-    what = "events" if form is ExportFormat.OPENLINEAGE else "links"
-    data = {"file": str(to), "format": form.value, what: done.count, "unreadable": list(done.unreadable)}
+    what: Literal["events", "links"] = "events" if form is ExportFormat.OPENLINEAGE else "links"
+    data = AuditExport(file=str(to), format=form.value, unreadable=list(done.unreadable))
+    data[what] = done.count
     sentences = [f"{done.count} {what} written to {to}."]
     if done.unreadable:
         sentences.append(f"Unreadable: link {', '.join(map(str, done.unreadable))}; `almoner audit verify` says more.")
@@ -169,7 +275,7 @@ def audit_mechanism(
     confidence: Annotated[
         float, typer.Option(min=0.5, max=0.999999, help="One minus the chance that the bound is too high.")
     ] = 0.9999,
-) -> CommandResult:
+) -> CommandResult[MechanismAudit]:
     """Run a mechanism on two synthetic neighbouring inputs, and compare its measured leakage with its claim.
 
     A bound above the claim (exit code 1) means that the mechanism is broken on this machine. A bound below it is no
@@ -184,11 +290,11 @@ def audit_mechanism(
 
     case = case_of(name)
     with progress_bar(context):
-        result = audit(case, trials, confidence, progress.report).to_json()
+        result = cast(MechanismAudit, audit(case, trials, confidence, progress.report).to_json())
     return CommandResult(result, _mechanism_result(result), exit_code=0 if result["holds"] else 1)
 
 
-def _mechanism_result(result: Mapping[str, Any]) -> list[RenderableType]:
+def _mechanism_result(result: MechanismAudit) -> list[RenderableType]:
     claim, bound = result["claim"], result["bound"]
     rows = [
         ("claim", f"epsilon {claim['epsilon']} at delta {claim['delta']}"),
@@ -245,17 +351,17 @@ def _anchor_to_json(witness: "Anchor", placed: AnchorPlacement) -> str:
     return f"{witness.path}: DOES NOT LIE ON THE CHAIN ({placed.verdict}: {placed.detail}), {signed}."
 
 
-def _anchor_row(witness: "Anchor", placed: AnchorPlacement) -> dict[str, object]:
-    return {
-        "file": str(witness.path),
-        "hash": witness.anchor.hash,
-        "genuine": witness.is_genuine,
-        "signer": placed.signer,
-        "public_key": witness.anchor.public_key,
-        "link": placed.link,
-        "verdict": placed.verdict,
-        "detail": placed.detail,
-    }
+def _anchor_row(witness: "Anchor", placed: AnchorPlacement) -> PlacedAnchor:
+    return PlacedAnchor(
+        file=str(witness.path),
+        hash=witness.anchor.hash,
+        genuine=witness.is_genuine,
+        signer=placed.signer,
+        public_key=witness.anchor.public_key,
+        link=placed.link,
+        verdict=placed.verdict,
+        detail=placed.detail,
+    )
 
 
 def _parse_time(written: str | None) -> str | None:
@@ -276,10 +382,10 @@ class InvalidTime(UsageError):
         super().__init__(f"{written!r} is not a time.", "Write it as 2026-11-21 or 2026-11-21T08:30.")
 
 
-def _link_summary(link: dict[str, object]) -> str:
+def _link_summary(link: LinkData) -> str:
     body = link["body"]
     if not isinstance(body, dict):
-        return f"UNREADABLE: {link['unreadable']}"
+        return f"UNREADABLE: {link.get('unreadable')}"
     return ", ".join(
         f"{name}={_short_value(value)}" for name, value in body.items() if value is not None and name != "rows"
     )

@@ -3,11 +3,19 @@
 from typing import Annotated
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from flows.workspace.workspace import open_workspace
 
 app = typer.Typer(no_args_is_help=True, help="Record that keys of splits into batches got out: compromised.")
+
+
+class KeysCompromised(TypedDict):
+    """Releases whose smaller epsilon ends (or would, in a dry run), and those that are not produced yet."""
+
+    recorded: list[int]
+    unfinished: list[int]
 
 
 @command(app, "compromised")
@@ -19,7 +27,7 @@ def compromised(
     reason: Annotated[str, typer.Option(help="How they got out, recorded in the audit log.")],
     dataset: Annotated[str | None, typer.Option(help="Only releases on the budget of this dataset.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the releases and record nothing.")] = False,
-) -> CommandResult:
+) -> CommandResult[KeysCompromised]:
     """Record that the keys of all splits since a day got out: the smaller epsilon of every affected release ends.
 
     Each release has a key of its own, which is destroyed after its draws, so releases that were published before are
@@ -44,4 +52,5 @@ def compromised(
             f"Not produced yet: {waiting}. Draw them anew (`almoner run ID --anew`), which takes another key and costs"
             " them once more, or record them with `almoner release mark-exposed` as soon as they are produced."
         )
-    return CommandResult({"recorded": list(found.recorded), "unfinished": list(found.unfinished)}, lines)
+    data = KeysCompromised(recorded=list(found.recorded), unfinished=list(found.unfinished))
+    return CommandResult(data, lines)

@@ -1,9 +1,10 @@
 """`almoner passkey`: keys of browsers and tokens with which people decide on the dashboard's pages."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
@@ -17,6 +18,66 @@ from tasks.release.signatures.ed25519 import SigningKey
 app = typer.Typer(
     no_args_is_help=True, help="Manage passkeys, with which you decide in a browser: invite, add, import, list, revoke."
 )
+
+
+class PasskeyInvitation(TypedDict):
+    """An invitation of a browser."""
+
+    name: str
+    url: str
+    origin: str
+    ledger: str
+    expires_at: str
+
+
+class PasskeyRecorded(TypedDict):
+    """A passkey that decides from now on."""
+
+    passkey: int
+    name: str
+    origin: str
+    key: str
+
+
+class PasskeyFile(TypedDict):
+    """A file with a certified passkey, for an admin."""
+
+    file: str
+    key: str
+
+
+class PasskeyData(TypedDict):
+    """A passkey in force."""
+
+    number: int
+    name: str
+    origin: str
+    key: str
+    since: str
+    certified: bool
+
+
+class PasskeyList(TypedDict):
+    """All passkeys in force."""
+
+    ledger: str
+    passkeys: list[PasskeyData]
+
+
+class WithdrawnApproval(TypedDict):
+    """An approval that ends with its passkey."""
+
+    number: int
+    gate: str
+
+
+class PasskeyRevoked(TypedDict):
+    """A revoked passkey."""
+
+    passkey: int
+    name: str
+    withdrawn: list[WithdrawnApproval]
+
 
 LOCAL = "http://localhost:8717"
 
@@ -51,7 +112,7 @@ Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]
 @command(app, "invite")
 def invite(
     context: CommandContext, origin: Origin = LOCAL, name: PersonName = None, ledger: LedgerIdentity = None
-) -> CommandResult:
+) -> CommandResult[PasskeyInvitation]:
     """Invite your browser to create a passkey. The invitation holds for 15 minutes, and for one passkey.
 
     Example: almoner passkey invite --origin https://ledger.example.org:8717
@@ -59,8 +120,13 @@ def invite(
     key = SigningKey.load(signing_key_path(context.home.require()))
     person, identity = _person_and_ledger(context, name, ledger)
     made = flow.invite(context.home, person, origin, identity)
-    data = {"name": person, "url": made.url(key.public_key), "origin": made.origin, "ledger": made.ledger,
-            "expires_at": made.expires_at}  # fmt: skip
+    data = PasskeyInvitation(
+        name=person,
+        url=made.url(key.public_key),
+        origin=made.origin,
+        ledger=made.ledger,
+        expires_at=made.expires_at,
+    )
     steps = "It shows a command. Type it here, in this home: your own key then certifies the passkey."
     return CommandResult(data, ["Open this page in your browser:", data["url"], steps])
 
@@ -77,7 +143,7 @@ def _person_and_ledger(context: CommandContext, name: str | None, ledger: str | 
 
 
 @command(app, "add")
-def add(context: CommandContext, answer: Answer, export: Export = None) -> CommandResult:
+def add(context: CommandContext, answer: Answer, export: Export = None) -> CommandResult[PasskeyRecorded | PasskeyFile]:
     """Certify the passkey that your browser has created, and record it; or write it to a file for an admin.
 
     Example: almoner passkey add eyJhdHRlc3RhdGlvbiI6...
@@ -91,11 +157,11 @@ def add(context: CommandContext, answer: Answer, export: Export = None) -> Comma
     certified = flow.certify(home, key, answer)
     flow.write_certified(export, certified)
     line = f"The passkey is in {export}; an admin records it with `almoner passkey import {export.name}`."
-    return CommandResult({"file": str(export), "key": flow.passkey_fingerprint(certified.public_key)}, [line])
+    return CommandResult(PasskeyFile(file=str(export), key=flow.passkey_fingerprint(certified.public_key)), [line])
 
 
 @command(app, "import")
-def import_passkey(context: CommandContext, file: File) -> CommandResult:
+def import_passkey(context: CommandContext, file: File) -> CommandResult[PasskeyRecorded]:
     """Record the passkey of a person whose home reaches no ledger (admins only). Its person's key certified it.
 
     Example: almoner passkey import passkey.json
@@ -105,20 +171,20 @@ def import_passkey(context: CommandContext, file: File) -> CommandResult:
 
 
 @command(app, "list")
-def list_all(context: CommandContext) -> CommandResult:
+def list_all(context: CommandContext) -> CommandResult[PasskeyList]:
     """List the passkeys in force, and whether their people certified them. Needs no key.
 
     Example: almoner passkey list --json
     """
     with open_read_only(context.home).database.read() as session:
-        rows, ledger = flow.list_passkeys(session), chain.ledger_id(session)
+        rows, ledger = cast(list[PasskeyData], flow.list_passkeys(session)), chain.ledger_id(session)
     columns = ("number", "name", "origin", "key", "since", "certified")
-    shown = table(columns, [[row[c] for c in columns] for row in rows])
-    return CommandResult({"ledger": ledger, "passkeys": rows}, [shown, f"Identity of this ledger: {ledger}"])
+    shown = table(columns, [list(row.values()) for row in rows])
+    return CommandResult(PasskeyList(ledger=ledger, passkeys=rows), [shown, f"Identity of this ledger: {ledger}"])
 
 
 @command(app, "revoke")
-def revoke(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
+def revoke(context: CommandContext, number: Number, reason: Reason) -> CommandResult[PasskeyRevoked]:
     """Revoke a passkey: your own, with the approvals that it gave and nobody has used; or, as an admin, anybody's.
 
     Example: almoner passkey revoke 1 --reason "the telephone is lost"
@@ -127,7 +193,8 @@ def revoke(context: CommandContext, number: Number, reason: Reason) -> CommandRe
         raise PasskeyReasonMissing
     workspace = open_workspace(context.home)
     name, taken_back = flow.revoke(workspace, number, reason.strip())
-    data = {"passkey": number, "name": name, "withdrawn": [{"number": n, "gate": gate} for n, gate in taken_back]}
+    withdrawn = [WithdrawnApproval(number=n, gate=gate) for n, gate in taken_back]
+    data = PasskeyRevoked(passkey=number, name=name, withdrawn=withdrawn)
     lines = [f"Passkey {number} of {name} decides nothing any more."]
     lines += [f"Its approval at the {gate} gate of {n} is withdrawn." for n, gate in taken_back]
     if name != workspace.actor.name:
@@ -138,9 +205,9 @@ def revoke(context: CommandContext, number: Number, reason: Reason) -> CommandRe
     return CommandResult(data, lines)
 
 
-def _recorded(number: int, name: str, certified: CertifiedPasskey) -> CommandResult:
+def _recorded(number: int, name: str, certified: CertifiedPasskey) -> CommandResult[PasskeyRecorded]:
     key = flow.passkey_fingerprint(certified.public_key)
-    data = {"passkey": number, "name": name, "origin": certified.origin, "key": key}
+    data = PasskeyRecorded(passkey=number, name=name, origin=certified.origin, key=key)
     return CommandResult(data, [f"Passkey {number} ({key}) decides for {name} at {certified.origin}."])
 
 

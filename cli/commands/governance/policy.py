@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
@@ -18,11 +19,49 @@ from models_db.values.requests import model_to_json
 
 app = typer.Typer(no_args_is_help=True, help="Manage the policy: show, check, adopt, schema.")
 
+
+class PolicyShown(TypedDict):
+    """The policy in force; `home` is the digest of the policy.yaml of this home."""
+
+    digest: str | None
+    policy: Policy | None
+    home: str | None
+
+
+class PolicyDifference(TypedDict):
+    """A field that differs; null where one of the two lacks it."""
+
+    field: str
+    in_force: str | None
+    file: str | None
+
+
+class PolicyChangeData(TypedDict):
+    """A policy file beside the policy in force."""
+
+    digest: str
+    in_force: str | None
+    differences: list[PolicyDifference]
+    unknown_datasets: list[str]
+
+
+class PolicyChecked(PolicyChangeData):
+    """A policy file that can be adopted."""
+
+    valid: bool
+
+
+class PolicyAdopted(PolicyChangeData):
+    """A policy file that is in force now; `adopted` is false in a dry run."""
+
+    adopted: bool
+
+
 File = Annotated[Path, typer.Argument(help="The policy, a YAML file (docs/policy.md).")]
 
 
 @command(app, "show")
-def show_policy(context: CommandContext) -> CommandResult:
+def show_policy(context: CommandContext) -> CommandResult[PolicyShown]:
     """Print the policy in force as YAML, fit for a home's policy.yaml.
 
     Example: almoner policy show
@@ -32,21 +71,22 @@ def show_policy(context: CommandContext) -> CommandResult:
     file_digest = workspace.policy_digest
     if policy is None:
         heading = "# No policy is in force yet; the first request of an admin adopts the policy of their home."
-        return CommandResult({"digest": None, "policy": None, "home": file_digest}, [heading])
+        return CommandResult(PolicyShown(digest=None, policy=None, home=file_digest), [heading])
     policy_digest = digest(model_to_json(policy))
-    data = {"digest": policy_digest, "policy": model_to_json(policy), "home": file_digest}
+    data = PolicyShown(digest=policy_digest, policy=policy, home=file_digest)
     same = "" if file_digest == policy_digest else "\n# The policy.yaml of this home differs from it."
     return CommandResult(data, [f"# Policy {policy_digest}{same}\n{policy_text(policy).rstrip()}"])
 
 
 @command(app, "check")
-def check_policy(context: CommandContext, file: File) -> CommandResult:
+def check_policy(context: CommandContext, file: File) -> CommandResult[PolicyChecked]:
     """Validate a policy file and show its differences from the policy in force. Changes nothing.
 
     Example: almoner policy check policy.yaml
     """
     change = compare_policy(open_workspace(context.home), file)
-    return CommandResult({"valid": True, **change.to_json()}, [f"{file} is a valid policy.", *_changes_table(change)])
+    data = PolicyChecked(valid=True, **_change_data(change))
+    return CommandResult(data, [f"{file} is a valid policy.", *_changes_table(change)])
 
 
 @command(app, "adopt")
@@ -54,7 +94,7 @@ def adopt(
     context: CommandContext,
     file: File,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and stop.")] = False,
-) -> CommandResult:
+) -> CommandResult[PolicyAdopted]:
     """Put a policy in force (admins only); earlier requests keep theirs. The file becomes this home's policy.yaml.
 
     Example: almoner policy adopt policy.yaml --dry-run
@@ -62,17 +102,27 @@ def adopt(
     workspace = open_workspace(context.home)
     change = compare_policy(workspace, file) if dry_run else adopt_policy_file(workspace, file)
     done = "Dry run: nothing was adopted." if dry_run else f"In force: policy {change.digest}."
-    return CommandResult({"adopted": not dry_run, **change.to_json()}, [*_changes_table(change), done])
+    data = PolicyAdopted(adopted=not dry_run, **_change_data(change))
+    return CommandResult(data, [*_changes_table(change), done])
 
 
 @command(app, "schema")
-def show_schema(context: CommandContext) -> CommandResult:
+def show_schema(context: CommandContext) -> CommandResult[dict[str, object]]:
     """Print the JSON schema of policy.yaml, for editors and pipelines.
 
     Example: almoner policy schema
     """
     content = Policy.model_json_schema()
     return CommandResult(content, [json.dumps(content, indent=2)])
+
+
+def _change_data(change: PolicyChange) -> PolicyChangeData:
+    return PolicyChangeData(
+        digest=change.digest,
+        in_force=change.digest_before,
+        differences=[PolicyDifference(field=d.field, in_force=d.before, file=d.after) for d in change.differences],
+        unknown_datasets=list(change.unknown_datasets),
+    )
 
 
 def _changes_table(change: PolicyChange) -> list[RenderableType]:

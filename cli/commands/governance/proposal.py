@@ -4,27 +4,45 @@ from typing import Annotated
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
-from cli.framework.proposal_view import approve_hint, as_data, proposal_table
+from cli.framework.proposal_view import ProposalData, approve_hint, as_data, proposal_table
 from cli.framework.review_screen import render_review
 from cli.framework.tables import table
 from flows.approvals.decide import load_review
 from flows.approvals.propose_change import ProposalRow, list_proposals, proposal_row
 from flows.workspace.workspace import open_workspace
 from models_db.services.lifecycle import gates, proposals
-from models_db.values.canonical_json import Json
 from models_db.values.gates import Gate
 
 app = typer.Typer(
     no_args_is_help=True, help="Inspect proposals (caps, standing authorisations, retractions): list, show."
 )
 
+
+class ProposalDecision(TypedDict):
+    """A decision on a proposal."""
+
+    at: str
+    decision: str
+    by: str
+    reason: str
+    expires_at: str | None
+
+
+class ProposalShown(ProposalData):
+    """A proposal with its decisions."""
+
+    digest: str
+    approvals: list[ProposalDecision]
+
+
 ProposalId = Annotated[int, typer.Argument(metavar="ID", help="The proposal's number.")]
 
 
 @command(app, "list")
-def list_all(context: CommandContext) -> CommandResult:
+def list_all(context: CommandContext) -> CommandResult[list[ProposalData]]:
     """List all proposals: content, proposer, and the approvals still needed.
 
     Example: almoner proposal list
@@ -34,7 +52,7 @@ def list_all(context: CommandContext) -> CommandResult:
 
 
 @command(app, "show")
-def show_proposal(context: CommandContext, proposal: ProposalId) -> CommandResult:
+def show_proposal(context: CommandContext, proposal: ProposalId) -> CommandResult[ProposalShown]:
     """Show a proposal: the change it makes, and the decisions on it.
 
     Example: almoner proposal show 3
@@ -44,13 +62,13 @@ def show_proposal(context: CommandContext, proposal: ProposalId) -> CommandResul
     with workspace.database.read() as session:
         row = proposal_row(session, proposals.find_proposal(session, proposal))
         decisions = [
-            (a.at, a.decision, p.name, a.reason, a.expires_at)
+            ProposalDecision(at=a.at, decision=a.decision, by=p.name, reason=a.reason, expires_at=a.expires_at)
             for a, p in gates.decisions_on(session, proposal, Gate.PROPOSAL)
         ]
-    names = ("at", "decision", "by", "reason", "expires_at")
-    decisions_as_json: list[Json] = [dict(zip(names, decision, strict=True)) for decision in decisions]
-    data = {**as_data(row), "digest": shown.subject_digest, "approvals": decisions_as_json}
-    renderables: list[RenderableType] = [*render_review(shown), table((*names[:-1], "expires"), decisions, "Decisions")]
+    data = ProposalShown(**as_data(row), digest=shown.subject_digest, approvals=decisions)
+    rows = [list(decision.values()) for decision in decisions]
+    decided = table(("at", "decision", "by", "reason", "expires"), rows, "Decisions")
+    renderables: list[RenderableType] = [*render_review(shown), decided]
     return CommandResult(data, [*renderables, *_next_step(row)])
 
 

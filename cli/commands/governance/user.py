@@ -1,12 +1,13 @@
 """`almoner user`: principals of the ledger, their roles and delegations."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
-from cli.framework.database_rights import describe_grants, grants_to_json
+from cli.framework.database_rights import DatabaseRights, describe_grants, grants_to_json
 from cli.framework.tables import fact_list, table
 from flows.approvals.delegate import delegate, end_delegation
 from flows.governance import principals as flow
@@ -16,10 +17,90 @@ from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.catalogue import principals
 from models_db.services.catalogue.principals import Mandate
-from models_db.values.canonical_json import Json
 from tasks.release.signatures.ed25519 import fingerprint, parse_public_key
 
 app = typer.Typer(no_args_is_help=True, help="Manage people and roles: add, list, grant, revoke, delegate, undelegate.")
+
+
+class UserAdded(TypedDict):
+    """An enrolled person."""
+
+    name: str
+    public_key: str
+    fingerprint: str
+    login: str | None
+    roles: list[str]
+    database_rights: DatabaseRights
+
+
+RoleData = TypedDict(
+    "RoleData", {"role": str, "from": str, "until": str | None, "reason": str, "granted_by": str | None}
+)
+"""A role of a person, present or future."""
+
+
+class PersonData(TypedDict):
+    """A person with their roles."""
+
+    name: str
+    login: str | None
+    fingerprint: str | None
+    public_key: str
+    since: str
+    roles: list[RoleData]
+
+
+DelegationData = TypedDict(
+    "DelegationData",
+    {
+        "number": int,
+        "from": str,
+        "to": str,
+        "dataset": str,
+        "valid_from": str,
+        "valid_to": str,
+        "reason": str,
+        "signed": bool,
+    },
+)
+"""A delegation that has not ended."""
+
+
+class UserList(TypedDict):
+    """All people and delegations."""
+
+    people: list[PersonData]
+    delegations: list[DelegationData]
+
+
+RoleGranted = TypedDict(
+    "RoleGranted",
+    {"name": str, "role": str, "from": str, "until": str | None, "database_rights": DatabaseRights},
+)
+"""A role that was granted."""
+
+
+class RoleRevoked(TypedDict):
+    """A role that was revoked; `ended` counts the grants that ended."""
+
+    name: str
+    role: str
+    ended: int
+    database_rights: DatabaseRights
+
+
+Delegated = TypedDict(
+    "Delegated", {"delegation": int, "from": str, "to": str, "dataset": str, "valid_from": str, "valid_to": str}
+)
+"""A new delegation."""
+
+
+class DelegationEnded(TypedDict):
+    """A delegation that has ended."""
+
+    delegation: int
+    ended_by: str
+
 
 READ_ONLY_ROLES = frozenset({"auditor"})
 """Roles whose logins need only the right to read."""
@@ -42,7 +123,7 @@ def add_user(
     ] = None,
     role: Annotated[list[str] | None, typer.Option(help="A role to grant; may be given several times.")] = None,
     reason: Annotated[str, typer.Option(help="Reason, recorded in the audit log.")] = "added",
-) -> CommandResult:
+) -> CommandResult[UserAdded]:
     """Enrol a person by the public key that `almoner init` printed for them. Compare the fingerprint first.
 
     Example: almoner user add anna --key anna.pub --login anna --role analyst
@@ -54,37 +135,45 @@ def add_user(
         require_valid_login(login)
     principal = flow.add_user(workspace, name, public_key, login, roles, reason)
     rights = _grant_database_access(workspace, login, roles)
-    data = {"name": principal.name, "public_key": public_key, "fingerprint": fingerprint(public_key), "login": login,
-            "roles": roles}  # fmt: skip
+    data = UserAdded(
+        name=principal.name,
+        public_key=public_key,
+        fingerprint=fingerprint(public_key),
+        login=login,
+        roles=roles,
+        database_rights=grants_to_json(rights),
+    )
+    facts = {name: value for name, value in data.items() if name != "database_rights"}
     renderables: list[RenderableType] = [
         f"{principal.name} is enrolled.",
-        fact_list({**data, "roles": ", ".join(roles) or "none yet"}),
+        fact_list({**facts, "roles": ", ".join(roles) or "none yet"}),
     ]
     if login is None and not workspace.database.is_sqlite:
         renderables.append("Without a login this person can only sign approvals elsewhere, which others import.")
-    return CommandResult({**data, "database_rights": grants_to_json(rights)}, [*renderables, *describe_grants(rights)])
+    return CommandResult(data, [*renderables, *describe_grants(rights)])
 
 
 @command(app, "list")
-def list_all(context: CommandContext) -> CommandResult:
+def list_all(context: CommandContext) -> CommandResult[UserList]:
     """List people with roles, periods, keys, logins and delegations. Needs no key.
 
     Example: almoner user list --json
     """
     with open_read_only(context.home).database.read() as session:
-        persons, delegations = flow.list_people(session), flow.list_delegations(session)
+        persons = cast(list[PersonData], flow.list_people(session))
+        delegations = cast(list[DelegationData], flow.list_delegations(session))
     rows = [(p["name"], _roles_text(p["roles"]), p["login"], p["fingerprint"], str(p["since"])[:10]) for p in persons]
     shown = [table(("name", "roles", "login", "key", "since"), rows)]
     if delegations:
         columns = ("number", "from", "to", "dataset", "valid_from", "valid_to", "reason", "signed")
-        shown.append(table(columns, [[row[c] for c in columns] for row in delegations], title="Delegations"))
-    return CommandResult({"people": persons, "delegations": delegations}, shown)
+        shown.append(table(columns, [list(row.values()) for row in delegations], title="Delegations"))
+    return CommandResult(UserList(people=persons, delegations=delegations), shown)
 
 
 @command(app, "grant")
 def grant_role(
     context: CommandContext, name: Name, role: Role, reason: Reason, since: Since = None, until: Until = None
-) -> CommandResult:
+) -> CommandResult[RoleGranted]:
     """Grant a role (admins only).
 
     Example: almoner user grant anna steward --reason "elected to the board" --until 2027-12-31
@@ -96,16 +185,19 @@ def grant_role(
     with workspace.database.read() as session:
         login = principals.find_principal(session, name).login
     rights = _grant_database_access(workspace, login, [role])
-    data = {"name": name, "role": role, "from": grant.valid_from, "until": end}
+    data: RoleGranted = {
+        "name": name,
+        "role": role,
+        "from": grant.valid_from,
+        "until": end,
+        "database_rights": grants_to_json(rights),
+    }
     span = f"from {grant.valid_from[:10]}" + (f" through {until}" if until else ", for good")
-    return CommandResult(
-        {**data, "database_rights": grants_to_json(rights)},
-        [f"{name} has the role {role} {span}.", *describe_grants(rights)],
-    )
+    return CommandResult(data, [f"{name} has the role {role} {span}.", *describe_grants(rights)])
 
 
 @command(app, "revoke")
-def revoke_role(context: CommandContext, name: Name, role: Role, reason: Reason) -> CommandResult:
+def revoke_role(context: CommandContext, name: Name, role: Role, reason: Reason) -> CommandResult[RoleRevoked]:
     """Revoke a role (admins only); unused approvals that rest on it no longer count.
 
     Example: almoner user revoke anna steward --reason "left the board"
@@ -123,9 +215,8 @@ def revoke_role(context: CommandContext, name: Name, role: Role, reason: Reason)
         else RoleChanges()
     )
     sentences = [f"{name} no longer has the role {role}.", *describe_grants(rights)]
-    return CommandResult(
-        {"name": name, "role": role, "ended": ended, "database_rights": grants_to_json(rights)}, sentences
-    )
+    data = RoleRevoked(name=name, role=role, ended=ended, database_rights=grants_to_json(rights))
+    return CommandResult(data, sentences)
 
 
 @command(app, "delegate")
@@ -136,7 +227,7 @@ def delegate_decisions(
     until: Annotated[str, typer.Option(metavar="DAY", help="Last day (UTC).")],
     reason: Reason,
     since: Since = None,
-) -> CommandResult:
+) -> CommandResult[Delegated]:
     """Delegate your decisions to another person (stewards only), signed with your key; it cannot be passed on.
 
     Example: almoner user delegate tom --dataset clinic --until 2027-01-15 --reason "parental leave"
@@ -145,8 +236,14 @@ def delegate_decisions(
     start, end = flow.parse_period(since, until)
     workspace = open_workspace(context.home)
     number = delegate(workspace, Mandate(dataset, name, start, str(end), reason))
-    data: dict[str, Json] = {"delegation": number, "from": workspace.actor.name, "to": name, "dataset": dataset,
-                             "valid_from": start, "valid_to": end}  # fmt: skip
+    data: Delegated = {
+        "delegation": number,
+        "from": workspace.actor.name,
+        "to": name,
+        "dataset": dataset,
+        "valid_from": start,
+        "valid_to": str(end),
+    }
     how = f"{name} decides with `almoner approve ... --on-behalf-of {workspace.actor.name}`; the two of you count once."
     return CommandResult(data, [f"Delegation {number}: {dataset}, through {until}.", how])
 
@@ -155,14 +252,15 @@ def delegate_decisions(
 def undelegate_decisions(
     context: CommandContext,
     number: Annotated[int, typer.Argument(min=1, help="Number of the delegation, as `user list` shows it.")],
-) -> CommandResult:
+) -> CommandResult[DelegationEnded]:
     """End a delegation that you gave or hold; an admin ends any. Approvals that rest on it no longer count.
 
     Example: almoner user undelegate 1
     """
     workspace = open_workspace(context.home)
     end_delegation(workspace, number)
-    return CommandResult({"delegation": number, "ended_by": workspace.actor.name}, [f"Delegation {number} has ended."])
+    data = DelegationEnded(delegation=number, ended_by=workspace.actor.name)
+    return CommandResult(data, [f"Delegation {number} has ended."])
 
 
 def _grant_database_access(workspace: Workspace, login: str | None, roles: list[str]) -> RoleChanges:
@@ -171,10 +269,10 @@ def _grant_database_access(workspace: Workspace, login: str | None, roles: list[
     return grant_login(workspace.database, login, writes=not roles or not READ_ONLY_ROLES.issuperset(roles))
 
 
-def _roles_text(roles: Json) -> str:
+def _roles_text(roles: list[RoleData]) -> str:
     now = utc_now()
     parts = []
-    for each in roles if isinstance(roles, list) else ():
+    for each in roles:
         start = f" from {each['from'][:10]}" if each["from"] > now else ""
         parts.append(each["role"] + start + (f" until {each['until'][:10]}" if each["until"] else ""))
     return ", ".join(parts) or "none"

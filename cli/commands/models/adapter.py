@@ -1,10 +1,11 @@
 """`almoner adapter`: public functions between hidden states and soft tokens, for one-shot summaries."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.commands.models.models import DEFAULT_MODEL
 from cli.framework.command import CommandContext, CommandResult, command
@@ -13,10 +14,37 @@ from cli.framework.tables import fact_list, table
 from models_db.values.names import require_plain_name
 from models_db.values.requests import parse_model
 from tasks.summarization.adapter_training.settings import DESCRIPTION, Called, TrainingSettings
-from tasks.summarization.adapters.metadata import AdapterMeta, KnownAdapter
+from tasks.summarization.adapters.metadata import AdapterMeta, AdapterWording, Fit, KnownAdapter, TrainingSet
 from tasks.summarization.adapters.store import CURVE, adapter_folder, find_adapter, list_adapters
 
 app = typer.Typer(no_args_is_help=True, help="Manage adapters of one-shot summaries: train, list, show.")
+
+
+class AdapterData(TypedDict):
+    """An adapter without its tensors."""
+
+    digest: str
+    format: str
+    name: str
+    model: str
+    model_revision: str
+    model_digest: str
+    width: int
+    dimensions: int
+    centres: int
+    soft_tokens: int
+    words: int
+    hidden_units: int
+    clip_norm: str
+    noise_least: str
+    noise_most: str
+    max_reference_tokens: int
+    wording: AdapterWording
+    training: TrainingSet
+    seed: int
+    fit: Fit
+    folder: str
+
 
 ADAPTERS_PAGE = "docs/adapters.md"
 DIGEST_CHARACTERS = 12
@@ -53,7 +81,7 @@ def train_adapter(
         bool, typer.Option("--anew", help="Discard an interrupted training of the same name and start over.")
     ] = False,
     device: Annotated[str, typer.Option(help="Device that runs the model: auto, cpu or cuda.")] = "auto",
-) -> CommandResult:
+) -> CommandResult[AdapterData]:
     """Train an adapter on public examples. After Ctrl-C the same command continues from the last checkpoint.
 
     Training charges no budget, so the file must hold no text of a governed dataset (docs/adapters.md).
@@ -83,7 +111,7 @@ def train_adapter(
 
 
 @command(app, "list")
-def list_all(context: CommandContext) -> CommandResult:
+def list_all(context: CommandContext) -> CommandResult[list[AdapterData]]:
     """List the adapters of this machine.
 
     Example: almoner adapter list --json
@@ -109,7 +137,7 @@ def show_adapter(
     adapter: Annotated[
         str, typer.Argument(metavar="NAME_OR_DIGEST", help="Name, digest or beginning of the digest of the adapter.")
     ],
-) -> CommandResult:
+) -> CommandResult[AdapterData]:
     """Show an adapter: purpose, training data, quality.
 
     Example: almoner adapter show reviews
@@ -118,8 +146,9 @@ def show_adapter(
     return CommandResult(_adapter_to_json(shown), _adapter_page(shown))
 
 
-def _adapter_to_json(adapter: KnownAdapter) -> dict[str, object]:
-    return {"digest": adapter.digest, **adapter.meta.model_dump(), "folder": str(adapter_folder(adapter.digest))}
+def _adapter_to_json(adapter: KnownAdapter) -> AdapterData:
+    folder = str(adapter_folder(adapter.digest))
+    return cast(AdapterData, {"digest": adapter.digest, **adapter.meta.model_dump(), "folder": folder})
 
 
 def _adapter_page(adapter: KnownAdapter) -> list[RenderableType]:

@@ -1,13 +1,13 @@
 """`almoner models endpoint`: models behind an API that requests can name as `external:NAME`."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
 from flows.workspace.endpoints import add_endpoint, endpoints_of, parse_endpoint, remove_endpoint
-from models_db.values.canonical_json import Json
 from models_db.values.names import require_plain_name
 from models_db.values.requests import model_to_json
 from tasks.common.network import PREFIX
@@ -16,6 +16,30 @@ from tasks.inference.backends.endpoints import Endpoint
 app = typer.Typer(
     no_args_is_help=True, help="Manage models behind an API (docs/external-models.md): add, list, remove."
 )
+
+
+class EndpointData(TypedDict):
+    """An endpoint of a model behind an API; prices are for a million tokens."""
+
+    name: str
+    url: str
+    model: str
+    licence: str
+    key_env: str | None
+    allow_http: bool
+    proxy: str | None
+    ca_file: str | None
+    token_limit: str
+    per_minute: int | None
+    tokens_per_minute: int | None
+    at_once: int
+    timeout: int
+    attempts: int
+    price_in: str | None
+    price_out: str | None
+    currency: str
+    sha256: str
+
 
 Name = Annotated[str, typer.Argument(help="Name of the endpoint; requests write `model: external:NAME`.")]
 
@@ -78,7 +102,7 @@ def add_endpoint_command(
         ),
     ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing endpoint of the same name.")] = False,
-) -> CommandResult:
+) -> CommandResult[EndpointData]:
     """Add an endpoint of OpenAI's chat completions that requests can name. Sends nothing to it yet.
 
     Example: almoner models endpoint add office --url https://llm.example.org/v1 --model qwen3-32b --key-env OFFICE_KEY
@@ -97,7 +121,7 @@ def add_endpoint_command(
 
 
 @command(app, "list")
-def list_all(context: CommandContext) -> CommandResult:
+def list_all(context: CommandContext) -> CommandResult[list[EndpointData]]:
     """List the endpoints of this home.
 
     Example: almoner models endpoint list
@@ -107,7 +131,7 @@ def list_all(context: CommandContext) -> CommandResult:
 
 
 @command(app, "remove")
-def remove_endpoint_command(context: CommandContext, name: Name) -> CommandResult:
+def remove_endpoint_command(context: CommandContext, name: Name) -> CommandResult[EndpointData]:
     """Remove an endpoint; requests that name it can then neither be priced nor run.
 
     Example: almoner models endpoint remove office
@@ -115,9 +139,9 @@ def remove_endpoint_command(context: CommandContext, name: Name) -> CommandResul
     return CommandResult(_endpoint_to_json(remove_endpoint(context.home, name)), [f"The endpoint {name!r} is removed."])
 
 
-def _endpoint_to_json(endpoint: Endpoint) -> dict[str, Json]:
-    fields = model_to_json(endpoint)
-    return {**(fields if isinstance(fields, dict) else {}), "sha256": endpoint.digest}
+def _endpoint_to_json(endpoint: Endpoint) -> EndpointData:
+    fields = {name: model_to_json(getattr(endpoint, name)) for name in Endpoint.model_fields}
+    return cast(EndpointData, {**fields, "sha256": endpoint.digest})
 
 
 def _endpoint_table(endpoints: list[Endpoint]) -> Any:

@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
@@ -17,6 +18,48 @@ if TYPE_CHECKING:  # it computes, and most commands do not
     from tasks.analysis.keywords.build_public_set import Built, PublicTexts
 
 app = typer.Typer(no_args_is_help=True, help="Build public keyword sets.")
+
+
+class KeywordSource(TypedDict):
+    """The public corpus that keywords were made from."""
+
+    file: str
+    sha256: str
+    texts: int
+    texts_read: int
+    declared: str
+
+
+class KeywordTools(TypedDict):
+    """What made the keywords; `model` is null where none revised them."""
+
+    size: int
+    tagger: str
+    embedder: str
+    model: str | None
+    rounds: int
+
+
+class KeywordCounts(TypedDict):
+    """Candidates that were considered, that resemble another one, and that the model removed or added."""
+
+    candidates: int
+    alike: int
+    removed: int
+    appended: int
+
+
+class KeywordSetData(TypedDict):
+    """A set of public keywords, as it is in its file; `texts_with` counts texts by keyword."""
+
+    format: str
+    words: list[str]
+    texts_with: list[int]
+    source: KeywordSource
+    made_with: KeywordTools
+    counts: KeywordCounts
+    path: str
+
 
 WORDS_SHOWN = 30
 
@@ -37,7 +80,7 @@ def build_keywords(
     ] = None,
     rounds: Annotated[int, typer.Option(min=0, help="Number of revisions by --model, each on five texts.")] = 20,
     device: Annotated[str, typer.Option(help="Device that runs the models: auto, cpu or cuda.")] = "auto",
-) -> CommandResult:
+) -> CommandResult[KeywordSetData]:
     """Build a keyword set from a PUBLIC corpus like the private one; requests name it by `keywords.file`.
 
     Building charges no budget, so the corpus must hold no text of a governed dataset (docs/keywords.md). The result
@@ -59,7 +102,7 @@ def build_keywords(
     body = built.to_json(source, made_with)
     with new_file(to) as out:
         out.write((json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode())
-    return CommandResult({**body, "path": str(to)}, _keywords_page(built, source, to))
+    return CommandResult(cast(KeywordSetData, {**body, "path": str(to)}), _keywords_page(built, source, to))
 
 
 def _keywords_page(built: "Built", source: "PublicTexts", to: Path) -> list[RenderableType]:

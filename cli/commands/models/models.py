@@ -1,12 +1,12 @@
 """`almoner models`: list, check, pull, add and remove models; endpoints of models behind an API."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NotRequired, cast
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.commands.models import endpoint
 from cli.framework.command import CommandContext, CommandResult, command
@@ -14,7 +14,7 @@ from cli.framework.progress import progress_bar
 from cli.framework.tables import fact_list, table
 from tasks.common import progress
 from tasks.inference.catalogue.disk_space import size_text
-from tasks.inference.catalogue.model_check import ModelCheck, NetworkShape, RowSizes
+from tasks.inference.catalogue.model_check import Machine, ModelCheck, NetworkShape, RowSizes
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:  # these load torch
@@ -23,11 +23,71 @@ if TYPE_CHECKING:  # these load torch
 app = typer.Typer(no_args_is_help=True, help="Manage models: list, check, pull, add, remove, endpoint.")
 app.add_typer(endpoint.app, name="endpoint")
 
+
+class ModelRow(TypedDict):
+    """A model or embedder; `installed` is yes or no, and `usable` says where it can run."""
+
+    name: str
+    source: str
+    licence: str
+    installed: str
+    usable: str
+    note: str
+
+
+class RequirementsData(TypedDict):
+    """Memory and disk that a model needs, in bytes; `fits` by precision."""
+
+    device: str
+    sizes: RowSizes
+    weights: dict[str, int]
+    generation: dict[str, int]
+    generations_at_once: dict[str, int]
+    free_memory: int
+    usable_memory: dict[str, int]
+    download: int
+    free_disk: int
+    fits: dict[str, bool]
+
+
+class ModelCheckData(TypedDict):
+    """What `models check` found; exit code 1 if it cannot be used here. Problems are empty if there are none."""
+
+    name: str
+    problem: str
+    template_problem: str
+    conversation_tokens: int
+    missing: dict[str, str]
+    shape: NetworkShape | None
+    machine: Machine | None
+    group: Machine | None
+    usable: bool
+    fits: bool
+    precisions: list[str]
+    verdict: str
+    requirements: NotRequired[RequirementsData]
+
+
+class ModelPulled(TypedDict):
+    """A model whose files are on this machine."""
+
+    model: str
+    sha256: str | None
+    licence: str
+
+
+class ModelRemoved(TypedDict):
+    """A model that is no longer listed; its folder stays, unless almoner made it."""
+
+    model: str
+    folder: str
+
+
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
 @command(app, "list")
-def list_all(context: CommandContext) -> CommandResult:
+def list_all(context: CommandContext) -> CommandResult[list[ModelRow]]:
     """List the language models that a request can name, and the embedders of metrics.
 
     Example: almoner models list
@@ -35,19 +95,19 @@ def list_all(context: CommandContext) -> CommandResult:
     from tasks.inference.catalogue.registry import list_models
     from tasks.inference.loading.check_model import usability_of
 
-    rows = [
-        (
-            model.name,
-            model.source,
-            model.licence,
-            "yes" if model.installed else "no",
-            usability_of(model).line,
-            model.note,
+    data = [
+        ModelRow(
+            name=model.name,
+            source=model.source,
+            licence=model.licence,
+            installed="yes" if model.installed else "no",
+            usable=usability_of(model).line,
+            note=model.note,
         )
         for model in list_models()
     ]
     columns = ("name", "source", "licence", "installed", "usable", "note")
-    return CommandResult([dict(zip(columns, row, strict=True)) for row in rows], [table(columns, rows)])
+    return CommandResult(data, [table(columns, [list(row.values()) for row in data])])
 
 
 @command(app, "check")
@@ -60,7 +120,7 @@ def check_model_command(
     device: Annotated[
         str, typer.Option(help="Device that would run the model: auto, cpu, cuda, cuda:N or cuda:A-B.")
     ] = "auto",
-) -> CommandResult:
+) -> CommandResult[ModelCheckData]:
     """Check that a model can be used on this machine: architecture, chat template, precisions, memory. Exit code 1: no.
 
     A model need not be here: of a Hugging Face model only its settings are fetched, not its weights.
@@ -79,16 +139,35 @@ def check_model_command(
     machine = machine_of(where)
     fits = check.shortage(machine, sizes, check.precisions) is None
     verdict = check.verdict_on(machine, sizes)
-    data = {**check.to_json(), "verdict": verdict, "fits": fits}
+    data = cast(ModelCheckData, {**check.to_json(), "verdict": verdict, "fits": fits})
     lines: list[RenderableType] = [f"{name}: {verdict}"]
     if check.shape is not None:
         needs = requirements_of(check.shape, where, sizes)
-        data["requirements"] = {**asdict(needs), "fits": {each: needs.fits(each) for each in PRECISIONS}}
+        data["requirements"] = _requirements_data(needs)
         lines.append(fact_list(_shape_facts(check, check.shape, needs)))
     lines += [f"Not in {precision}: {reason}." for precision, reason in check.missing.items()]
     if not check.usable:
         lines.append(SUPPORTED)
     return CommandResult(data, lines, exit_code=0 if check.usable and fits else 1)
+
+
+def _requirements_data(needs: "Requirements") -> RequirementsData:
+    return RequirementsData(
+        device=needs.device,
+        sizes=needs.sizes,
+        weights=_by_precision(needs.weights),
+        generation=_by_precision(needs.generation),
+        generations_at_once=_by_precision(needs.generations_at_once),
+        free_memory=needs.free_memory,
+        usable_memory=_by_precision(needs.usable_memory),
+        download=needs.download,
+        free_disk=needs.free_disk,
+        fits={each: needs.fits(each) for each in PRECISIONS},
+    )
+
+
+def _by_precision(sizes: Mapping[Precision, int]) -> dict[str, int]:
+    return {str(precision): size for precision, size in sizes.items()}
 
 
 def _row_sizes(request: Path) -> RowSizes:
@@ -136,7 +215,7 @@ def _millions(number: int) -> str:
 def pull_model(
     context: CommandContext,
     name: Annotated[str, typer.Argument(help="A model from `almoner models list`.")] = DEFAULT_MODEL,
-) -> CommandResult:
+) -> CommandResult[ModelPulled]:
     """Download a model, check its SHA-256 and unpack it into the cache. Needed once per machine.
 
     Of a Hugging Face model with a branch, such as org/name@main, it says the commit: requests name that one.
@@ -149,7 +228,7 @@ def pull_model(
     with progress_bar(context):
         model = fetch(name, progress.report)
     return CommandResult(
-        {"model": model.name, "sha256": model.digest, "licence": model.licence},
+        ModelPulled(model=model.name, sha256=model.digest, licence=model.licence),
         [f"{model.name} is ready; its files have SHA-256 {model.digest}.", f"Its licence: {model.licence}."],
     )
 
@@ -163,7 +242,7 @@ def add_model_command(
     adapter: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="LoRA adapter in PEFT's format, added to the weights.")
     ] = None,
-) -> CommandResult:
+) -> CommandResult[ModelCheckData]:
     """Add a model from this machine, such as one without a network. A folder of safetensors stays where it is.
 
     Example: almoner models add granite /srv/models/granite-3.3-2b --licence Apache-2.0
@@ -172,13 +251,14 @@ def add_model_command(
 
     with progress_bar(context):
         check = add_model(name, path, licence, adapter, progress.report)
-    return CommandResult(check.to_json(), [f"{name} is added: {check.verdict}.", f"See: almoner models check {name}"])
+    data = cast(ModelCheckData, check.to_json())
+    return CommandResult(data, [f"{name} is added: {check.verdict}.", f"See: almoner models check {name}"])
 
 
 @command(app, "remove")
 def remove_model_command(
     context: CommandContext, name: Annotated[str, typer.Argument(help="Name of a model that was added.")]
-) -> CommandResult:
+) -> CommandResult[ModelRemoved]:
     """Remove a model that was added from this machine; requests that name it can then not run. Your folder stays.
 
     Example: almoner models remove granite
@@ -186,4 +266,4 @@ def remove_model_command(
     from tasks.inference.loading.add_model import remove_model
 
     model = remove_model(name)
-    return CommandResult({"model": name, "folder": str(model.folder)}, [f"{name} is removed."])
+    return CommandResult(ModelRemoved(model=name, folder=str(model.folder)), [f"{name} is removed."])

@@ -4,10 +4,32 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from models_db.errors import UsageError
 from tasks.object_storage.address import parse_place
+
+
+class BackupData(TypedDict):
+    """A backup; `link` is the newest link of the ledger in it, or that the home has seen."""
+
+    file: str
+    at: str
+    ledger: str
+    link: int
+    files: int
+
+
+class RestoredData(TypedDict):
+    """A restored home, or a restored ledger alone; `head` is its newest link now."""
+
+    home: str
+    taken_at: str
+    link: int
+    head: int
+    record_only: bool
+
 
 Against = Annotated[
     list[str] | None,
@@ -35,7 +57,7 @@ def register(app: typer.Typer) -> None:
 
 def backup(
     context: CommandContext, to: Annotated[Path, typer.Option(help="New file to write; it will hold the keys.")]
-) -> CommandResult:
+) -> CommandResult[BackupData]:
     """Back up the home and its ledger into one file while others work; without a ledger on PostgreSQL.
 
     Example: almoner backup --to /backup/clinic-2026-11-21.tar
@@ -44,7 +66,7 @@ def backup(
     from flows.workspace.workspace import open_workspace
 
     taken = create_backup(open_workspace(context.home), to)
-    data = {"file": str(taken.file), "at": taken.at, "ledger": taken.ledger, "link": taken.seq, "files": taken.files}
+    data = BackupData(file=str(taken.file), at=taken.at, ledger=taken.ledger, link=taken.seq, files=taken.files)
     sentences = [
         f"{taken.files} files and the keys are in {taken.file} (0600). The ledger ends there at link {taken.seq}."
     ]
@@ -62,7 +84,7 @@ def restore(
     against: Against = None,
     old_home: OldHome = None,
     record_only: Annotated[bool, typer.Option("--record-only", help="Restore the ledger alone, read-only.")] = False,
-) -> CommandResult:
+) -> CommandResult[RestoredData]:
     """Restore a backup into an empty home, if it is whole and no anchor shows a newer ledger.
 
     Example: almoner restore /backup/clinic-2026-11-21.tar --reason "the disk failed" --against out/clinic-release-1
@@ -80,8 +102,10 @@ def restore(
             f"The home is back at {done.home}. Its ledger goes on behind link {done.seq}; link {done.head} says so.",
             "Interrupted runs start again. Check the home: `almoner doctor`, `almoner run sweep`.",
         ]
-    data = {"home": str(done.home), "taken_at": done.taken_at, "link": done.seq, "head": done.head}
-    return CommandResult(data | {"record_only": record_only}, sentences)
+    data = RestoredData(
+        home=str(done.home), taken_at=done.taken_at, link=done.seq, head=done.head, record_only=record_only
+    )
+    return CommandResult(data, sentences)
 
 
 class RestoreReasonMissing(UsageError):

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from models_db.errors import EnvironmentProblem
@@ -31,6 +32,14 @@ Key = Annotated[
     Path | None, typer.Option("--tls-key", metavar="FILE", help="Private key of the TLS certificate (PEM).")
 ]
 
+
+class DashboardEnded(TypedDict):
+    """A dashboard that was served."""
+
+    url: str
+    ended: bool
+
+
 Decide = Annotated[
     bool, typer.Option("--decide", help="Let people sign in with their passkeys, decide, and price requests.")
 ]
@@ -51,7 +60,7 @@ def dashboard(
     tls_cert: Certificate = None,
     tls_key: Key = None,
     decide: Decide = False,
-) -> CommandResult:
+) -> CommandResult[DashboardEnded]:
     """Serve a dashboard: datasets, budgets, the approval queue, releases, the audit log.
 
     By default it only reads, and listens on this machine only. Any other address needs a token and TLS. With --decide
@@ -76,7 +85,7 @@ def dashboard(
         serve_dashboard(context.home, access)
     except OSError as problem:
         raise AddressNotAvailable(bind, port, problem.strerror or type(problem).__name__) from None
-    return CommandResult({"url": access.url, "ended": True})
+    return CommandResult(DashboardEnded(url=access.url, ended=True))
 
 
 class AddressNotAvailable(EnvironmentProblem):

@@ -4,11 +4,35 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_lines
 from cli.framework.run_options import Device
 from cli.framework.tables import fact_list
+
+
+class PrefectFile(TypedDict):
+    """A prefect.yaml that was written."""
+
+    file: str
+    pool: str
+
+
+class DeployedData(TypedDict):
+    """What was made on the Prefect server."""
+
+    pool: str
+    deployments: list[str]
+    queues: list[str]
+    automations: list[str]
+
+
+class WorkerStopped(TypedDict):
+    """A worker that has stopped."""
+
+    pool: str
+
 
 Pool = Annotated[str, typer.Option(help="Name of the Prefect work pool.")]
 Limit = Annotated[
@@ -44,7 +68,7 @@ def register(app: typer.Typer) -> None:
 
 def deploy_command(
     context: CommandContext, pool: Pool = "almoner", limit: Limit = None, write: Write = None
-) -> CommandResult:
+) -> CommandResult[PrefectFile | DeployedData]:
     """Deploy the release flow to a Prefect server: work pool, queues, deployments, automations.
 
     Safe to repeat: it makes everything anew as this version of almoner knows it.
@@ -56,12 +80,17 @@ def deploy_command(
     if write is not None:
         deploy.write_prefect_yaml(write, pool)
         return CommandResult(
-            {"file": str(write), "pool": pool}, [f"Written: {write}.", "Next: `prefect deploy --all`."]
+            PrefectFile(file=str(write), pool=pool), [f"Written: {write}.", "Next: `prefect deploy --all`."]
         )
     done = deploy.deploy(pool, limit)
     facts = {"deployments": ", ".join(done.deployments), "queues": ", ".join(done.queues)}
     return CommandResult(
-        done.to_json(),
+        DeployedData(
+            pool=done.pool,
+            deployments=[*done.deployments],
+            queues=[*done.queues],
+            automations=[*done.automations],
+        ),
         [
             f"Work pool {pool!r} is ready.",
             fact_list({**facts, "automations": ", ".join(done.automations)}),
@@ -79,7 +108,7 @@ def worker_command(
     device: Device = "auto",
     name: Name = None,
     once: Once = False,
-) -> CommandResult:
+) -> CommandResult[WorkerStopped]:
     """Carry out the releases of a Prefect work pool until stopped, each in a process of its own.
 
     The home must be a runner's. The ledger decides each step; Prefect says only which request to look at.
@@ -90,4 +119,4 @@ def worker_command(
 
     with progress_lines(context):
         serve_pool(context.home, pool, to, device=device, queues=queue or [], limit=limit, name=name, once=once)
-    return CommandResult({"pool": pool}, ["The worker has stopped."])
+    return CommandResult(WorkerStopped(pool=pool), ["The worker has stopped."])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
@@ -35,12 +36,26 @@ class DocumentationPage:
         return next(headings, self.name)
 
 
+class PageTitle(TypedDict):
+    """A page of the documentation."""
+
+    page: str
+    title: str
+
+
+class PageText(TypedDict):
+    """A page of the documentation with its text, in Markdown."""
+
+    page: str
+    text: str
+
+
 def register(app: typer.Typer) -> None:
     """Register the command of this file."""
     command(app, "docs")(docs)
 
 
-def docs(context: CommandContext, page: Page = None, find: Find = None) -> CommandResult:
+def docs(context: CommandContext, page: Page = None, find: Find = None) -> CommandResult[list[PageTitle] | PageText]:
     """Read the documentation of the installed version: the list of pages, or one page in a pager.
 
     Example: almoner docs requests
@@ -52,9 +67,9 @@ def docs(context: CommandContext, page: Page = None, find: Find = None) -> Comma
         found = pages.get(page.removesuffix(".md").removeprefix("docs/"))
         if found is None:
             raise PageUnknown(page, list(pages))
-        return CommandResult({"page": found.name, "text": found.text}, [Markdown(found.text)], paged=True)
+        return CommandResult(PageText(page=found.name, text=found.text), [Markdown(found.text)], paged=True)
     shown = [one for one in pages.values() if find is None or find.casefold() in one.text.casefold()]
-    data = [{"page": one.name, "title": one.title} for one in shown]
+    data = [PageTitle(page=one.name, title=one.title) for one in shown]
     rows = [(one.name, one.title) for one in shown]
     return CommandResult(data, [table(("page", "title"), rows), "Read one: almoner docs PAGE"])
 

@@ -3,15 +3,15 @@
 import getpass
 import shlex
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
-from cli.framework.database_rights import describe_grants, grants_to_json
+from cli.framework.database_rights import DatabaseRights, describe_grants, grants_to_json
 from cli.framework.prompts import read_passphrase
 from cli.framework.tables import fact_list, table
 from flows.audit import health
@@ -34,6 +34,50 @@ from models_db.tables.principals import ROLES
 from tasks.corpus.identity.keys import create_key
 from tasks.release.signatures.ed25519 import SigningKey, home_key
 
+
+class HomeData(TypedDict):
+    """A project home: its folder, the address of its ledger, where its policy is, and its owner's key."""
+
+    home: str
+    ledger: str
+    policy: str
+    public_key: str
+    fingerprint: str
+
+
+class HomeReady(HomeData):
+    """A home whose owner the ledger knows."""
+
+    principal: str
+    enrolled: bool
+    database_rights: DatabaseRights
+
+
+class InitProblem(TypedDict):
+    """Why the ledger could not be reached."""
+
+    error: str
+    message: str
+
+
+class HomeNotEnrolled(HomeData):
+    """A home whose owner an admin has to add with the command `admin_types`."""
+
+    principal: None
+    enrolled: bool
+    admin_types: str
+    problem: InitProblem | None
+
+
+class Diagnosis(TypedDict):
+    """What `doctor` found; exit code 3 if a check failed. `home_from` says what named the home."""
+
+    ok: bool
+    home: str
+    home_from: str
+    findings: list[Finding]
+
+
 KeyFile = Annotated[
     Path | None,
     typer.Option("--key", help="Sign with a copy of this OpenSSH private key (ssh-ed25519), instead of a new one."),
@@ -50,7 +94,9 @@ def register(app: typer.Typer) -> None:
     command(app, "doctor")(doctor)
 
 
-def init_home(context: CommandContext, key_file: KeyFile = None, login: Login = None) -> CommandResult:
+def init_home(
+    context: CommandContext, key_file: KeyFile = None, login: Login = None
+) -> CommandResult[HomeReady | HomeNotEnrolled]:
     """Create a project home: folders, keys, policy, ledger. Safe to repeat: it keeps what exists.
 
     The first home founds the ledger. For any other home, an admin adds its owner with the printed command.
@@ -71,11 +117,19 @@ def init_home(context: CommandContext, key_file: KeyFile = None, login: Login = 
     if actor is None:
         return _enrolment_result(home, database, key, None)
     adopt_first_policy(open_workspace(home))
-    facts = _home_facts(home, database, key) | {"principal": actor.name}
+    rights += more
+    facts = _home_facts(home, database, key)
+    data = HomeReady(**facts, principal=actor.name, enrolled=True, database_rights=grants_to_json(rights))
     advice = "Back up the keys folder: without it a partition cannot be continued and nothing can be signed."
     return CommandResult(
-        facts | {"enrolled": True, "database_rights": grants_to_json(rights + more)},
-        ["Project home ready.", fact_list(facts), advice, *describe_grants(rights + more), _home_option_hint(home)],
+        data,
+        [
+            "Project home ready.",
+            fact_list({**facts, "principal": actor.name}),
+            advice,
+            *describe_grants(rights),
+            _home_option_hint(home),
+        ],
     )
 
 
@@ -111,7 +165,7 @@ def _join_ledger(
 
 def _enrolment_result(
     home: ProjectHome, database: Database, key: SigningKey, problem: AlmonerError | None
-) -> CommandResult:
+) -> CommandResult[HomeNotEnrolled]:
     """Return the command with which an admin adds the owner of this home."""
     name = getpass.getuser()
     login = "" if database.is_sqlite else f" --login {shlex.quote(database.engine.url.username or name)}"
@@ -125,25 +179,25 @@ def _enrolment_result(
     steps = (f"An admin types in their own home (ROLE: {', '.join(ROLES)}):\n\n    {typed}\n\n"
              f"and compares the fingerprint {key.fingerprint} with you. Then type `almoner init` again to see that it"
              " works.")  # fmt: skip
-    reason = None if problem is None else {"error": problem.name, "message": problem.message}
+    reason = None if problem is None else InitProblem(error=problem.name, message=problem.message)
     return CommandResult(
-        facts | {"principal": None, "enrolled": False, "admin_types": typed, "problem": reason},
+        HomeNotEnrolled(**facts, principal=None, enrolled=False, admin_types=typed, problem=reason),
         [*renderables, fact_list(facts), steps],
         exit_code=0 if problem is None else problem.exit_code,
     )
 
 
-def _home_facts(home: ProjectHome, database: Database, key: SigningKey) -> dict[str, object]:
-    return {
-        "home": str(home.root),
-        "ledger": database.engine.url.render_as_string(hide_password=True),
-        "policy": str(home.policy) if home.policy.exists() else "the policy in force in the ledger",
-        "public_key": key.public_key,
-        "fingerprint": key.fingerprint,
-    }
+def _home_facts(home: ProjectHome, database: Database, key: SigningKey) -> HomeData:
+    return HomeData(
+        home=str(home.root),
+        ledger=database.engine.url.render_as_string(hide_password=True),
+        policy=str(home.policy) if home.policy.exists() else "the policy in force in the ledger",
+        public_key=key.public_key,
+        fingerprint=key.fingerprint,
+    )
 
 
-def doctor(context: CommandContext) -> CommandResult:
+def doctor(context: CommandContext) -> CommandResult[Diagnosis]:
     """Check the ledger (constraints, triggers, counters, chain), the home, the packages and the models.
 
     It begins with the project home that it looks at, and with what named it.
@@ -156,12 +210,12 @@ def doctor(context: CommandContext) -> CommandResult:
     named = f"Project home: {context.home.root}, from {context.home.origin}."
     summary = "Everything holds." if not failed else f"{failed} of {len(findings)} checks failed."
     return CommandResult(
-        {
-            "ok": not failed,
-            "home": str(context.home.root),
-            "home_from": context.home.origin,
-            "findings": [asdict(finding) for finding in findings],
-        },
+        Diagnosis(
+            ok=not failed,
+            home=str(context.home.root),
+            home_from=context.home.origin,
+            findings=list(findings),
+        ),
         [named, table(("", "check", "detail"), rows), summary],
         exit_code=3 if failed else 0,
     )

@@ -5,11 +5,21 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from flows.workspace.workspace import open_read_only
 from models_db.errors import EnvironmentProblem
 from tasks.common.files import write_over
+
+
+class MetricData(TypedDict):
+    """A value of a Prometheus metric."""
+
+    metric: str
+    labels: dict[str, str]
+    value: float
+
 
 WORLD_READABLE = 0o644
 
@@ -25,7 +35,7 @@ def register(app: typer.Typer) -> None:
     command(app, "metrics")(metrics)
 
 
-def metrics(context: CommandContext, to: To = None, port: Port = None) -> CommandResult:
+def metrics(context: CommandContext, to: To = None, port: Port = None) -> CommandResult[list[MetricData]]:
     """Print Prometheus metrics of budgets, requests, attempts and refusals. Contains no private data.
 
     Example: almoner metrics --to /var/lib/node_exporter/textfile/almoner.prom
@@ -47,7 +57,7 @@ def metrics(context: CommandContext, to: To = None, port: Port = None) -> Comman
         shown = f"{len(samples)} values are in {to}."
     else:
         shown = prometheus.exposition_text(record).decode().rstrip("\n")
-    data = [{"metric": each.metric, "labels": dict(each.labels), "value": each.value} for each in samples]
+    data = [MetricData(metric=each.metric, labels=dict(each.labels), value=each.value) for each in samples]
     return CommandResult(data, [shown])
 
 

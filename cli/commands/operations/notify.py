@@ -1,9 +1,10 @@
 """`almoner notify`: channels for notices when something waits for a steward, was skipped or failed."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
@@ -16,6 +17,54 @@ from models_db.values.names import require_plain_name
 app = typer.Typer(
     no_args_is_help=True, help="Manage channels of notices (docs/schedules.md): add, list, remove, test, send."
 )
+
+
+class ChannelData(TypedDict):
+    """A channel; which other fields it has depends on its kind."""
+
+    channel: str
+    kind: Literal["log", "webhook", "email"]
+    file: NotRequired[str]
+    url: NotRequired[str]
+    secret_env: NotRequired[str | None]
+    to: NotRequired[list[str]]
+    sender: NotRequired[str]
+    host: NotRequired[str]
+    port: NotRequired[int]
+    tls: NotRequired[str]
+    user_env: NotRequired[str | None]
+    password_env: NotRequired[str | None]
+    timeout: NotRequired[int]
+
+
+class ChannelPosition(ChannelData):
+    """A channel with the next link that it will tell of, and its failures in a row."""
+
+    next: int | None
+    failures: int
+
+
+class ChannelRemoved(TypedDict):
+    """A channel that was removed."""
+
+    channel: str
+
+
+class NoticeTested(TypedDict):
+    """A test notice that the channel accepted."""
+
+    channel: str
+    delivered: bool
+
+
+class DeliveryData(TypedDict):
+    """Notices that a channel sent; `failed` names the error that stopped it, with exit code 3, or is empty."""
+
+    channel: str
+    sent: int
+    failed: str
+    detail: str
+
 
 Name = Annotated[str, typer.Argument(help="The channel's name.")]
 Variable = Annotated[
@@ -55,7 +104,7 @@ def add_channel_command(
     ] = None,
     user_env: Variable = None,
     password_env: Variable = None,
-) -> CommandResult:
+) -> CommandResult[ChannelData]:
     """Add a channel: it gets notices of events from now on, while `almoner serve` runs.
 
     Example: almoner notify add stewards --webhook https://hooks.example.org/almoner --secret-env HOOK_SECRET
@@ -83,55 +132,61 @@ def _parse_server(smtp: str) -> dict[str, object]:
 
 
 @command(app, "list")
-def list_all(context: CommandContext) -> CommandResult:
+def list_all(context: CommandContext) -> CommandResult[list[ChannelPosition]]:
     """List the channels of this home and their positions.
 
     Example: almoner notify list
     """
     channels, places = channels_of(context.home.require()), notify.channel_progress(context.home)
     data = [
-        {**_channel_to_json(name, each), "next": places[name].next if name in places else None,
-         "failures": places[name].failures if name in places else 0}
+        ChannelPosition(
+            **_channel_to_json(name, each),
+            next=places[name].next if name in places else None,
+            failures=places[name].failures if name in places else 0,
+        )
         for name, each in channels.items()
-    ]  # fmt: skip
+    ]
     return CommandResult(data, [_channel_table(channels)])
 
 
 @command(app, "remove")
-def remove_channel_command(context: CommandContext, name: Name) -> CommandResult:
+def remove_channel_command(context: CommandContext, name: Name) -> CommandResult[ChannelRemoved]:
     """Remove a channel.
 
     Example: almoner notify remove stewards
     """
     notify.remove_channel(context.home, name)
-    return CommandResult({"channel": name}, [f"The channel {name!r} is removed."])
+    return CommandResult(ChannelRemoved(channel=name), [f"The channel {name!r} is removed."])
 
 
 @command(app, "test")
-def send_test(context: CommandContext, name: Name) -> CommandResult:
+def send_test(context: CommandContext, name: Name) -> CommandResult[NoticeTested]:
     """Send a test notice.
 
     Example: almoner notify test stewards
     """
     notify.send_test_notice(context.home, name)
-    return CommandResult({"channel": name, "delivered": True}, [f"The channel {name!r} accepted the notice."])
+    return CommandResult(NoticeTested(channel=name, delivered=True), [f"The channel {name!r} accepted the notice."])
 
 
 @command(app, "send")
-def send_waiting(context: CommandContext) -> CommandResult:
+def send_waiting(context: CommandContext) -> CommandResult[list[DeliveryData]]:
     """Send all waiting notices now, as `almoner serve` does after each poll.
 
     Example: almoner notify send
     """
     deliveries = notify.deliver_notices(context.home)
-    rows = [(each.channel, each.sent, each.failed, each.detail) for each in deliveries]
-    data = [dict(zip(("channel", "sent", "failed", "detail"), row, strict=True)) for row in rows]
+    data = [
+        DeliveryData(channel=each.channel, sent=each.sent, failed=each.failed, detail=each.detail)
+        for each in deliveries
+    ]
+    rows = [list(row.values()) for row in data]
     failed = any(each.failed for each in deliveries)
     return CommandResult(data, [table(("channel", "sent", "failed", "told"), rows)], exit_code=3 if failed else 0)
 
 
-def _channel_to_json(name: str, channel: Channel) -> dict[str, Any]:
-    return {"channel": name, **channel.model_dump(mode="json")}
+def _channel_to_json(name: str, channel: Channel) -> ChannelData:
+    return cast(ChannelData, {"channel": name, **channel.model_dump(mode="json")})
 
 
 def _channel_table(channels: dict[str, Channel]) -> Any:

@@ -1,13 +1,14 @@
 """`almoner schedule`: recurring releases, each drawn on a standing authorisation."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, cast
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
+from cli.commands.dataset.budget import RotationData, rotation_data
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, poller_settings
@@ -16,9 +17,89 @@ from flows.schedules import schedules as scheduling
 from flows.schedules.schedules import ScheduleRow, SlotRow
 from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
-from models_db.values.canonical_json import Json
 
 app = typer.Typer(no_args_is_help=True, help="Manage schedules: create, list, show, pause, resume, end, run.")
+
+
+class ScheduleCreated(TypedDict):
+    """A new schedule with its first slots; `schedule` is null in a dry run, `afforded` where balances are hidden."""
+
+    schedule: int | None
+    dataset: str
+    standing: int
+    kind: str
+    rule: str
+    zone: str
+    starts_at: str
+    coming: list[str]
+    slots_until_it_ends: int
+    runs_left: int
+    last_run: str | None
+    afforded: RotationData | None
+
+
+class ScheduleData(TypedDict):
+    """A schedule with its next slots and its newest one."""
+
+    schedule: int
+    dataset: str
+    state: str
+    standing: int
+    standing_state: str
+    used: int
+    runs: int
+    until: str
+    kind: str
+    rule: str
+    zone: str
+    starts_at: str
+    creator: str
+    reason: str
+    coming: list[str]
+    last: SlotRow | None
+
+
+class ScheduleShown(ScheduleData):
+    """A schedule with the results of its newest slots."""
+
+    slots: list[SlotRow]
+
+
+class SlotDecided(TypedDict):
+    """A slot that became a request, or why it was skipped."""
+
+    schedule: int
+    slot: str
+    request: int | None
+    skipped: str | None
+    detail: str
+
+
+class SlotRunData(TypedDict):
+    """The end of a run."""
+
+    schedule: int | None
+    request: int
+    outcome: str
+    reason: str
+    detail: str
+
+
+class PollProblemData(TypedDict):
+    """What could not be done now."""
+
+    what: str
+    error: str
+    message: str
+
+
+class PollData(TypedDict):
+    """What one poll did; exit code 1 if there were problems."""
+
+    slots: list[SlotDecided]
+    runs: list[SlotRunData]
+    problems: list[PollProblemData]
+
 
 Number = Annotated[int, typer.Argument(metavar="ID", help="The schedule's number.")]
 Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]
@@ -46,7 +127,7 @@ def create_schedule_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the slots of the schedule and stop; create nothing.")
     ] = False,
-) -> CommandResult:
+) -> CommandResult[ScheduleCreated]:
     """Create a schedule: at each slot the authorised release is requested, and run if the budget allows it.
 
     Example: almoner schedule create 1 --cron "0 6 * * 1" --zone Europe/Berlin --reason "the weekly report" --dry-run
@@ -55,17 +136,20 @@ def create_schedule_command(
     schedule = scheduling.create_schedule(
         open_workspace(context.home), standing, kind, rule, zone=zone, start=start, reason=reason, dry_run=dry_run
     )
-    data: dict[str, Json] = {
-        "schedule": schedule.number,
-        "dataset": schedule.dataset,
-        "standing": standing,
-        **asdict(schedule.timing),
-        "coming": list(schedule.next_slots),
-        "slots_until_it_ends": schedule.slots_until,
-        "runs_left": schedule.runs_left,
-        "last_run": schedule.last_run,
-        "afforded": schedule.affordable_runs.to_json() if schedule.affordable_runs else None,
-    }
+    data = ScheduleCreated(
+        schedule=schedule.number,
+        dataset=schedule.dataset,
+        standing=standing,
+        kind=schedule.timing.kind,
+        rule=schedule.timing.rule,
+        zone=schedule.timing.zone,
+        starts_at=schedule.timing.starts_at,
+        coming=list(schedule.next_slots),
+        slots_until_it_ends=schedule.slots_until,
+        runs_left=schedule.runs_left,
+        last_run=schedule.last_run,
+        afforded=rotation_data(schedule.affordable_runs) if schedule.affordable_runs else None,
+    )
     plain = _minute_text({name: value for name, value in data.items() if name != "afforded"})
     last = (
         "Dry run: no schedule was created."
@@ -82,14 +166,11 @@ def create_schedule_command(
     )
 
 
-def _minute_text(fields: dict[str, Json]) -> Mapping[str, object]:
+def _minute_text(fields: Mapping[str, object]) -> Mapping[str, object]:
     """Return the schedule with its times to the minute, as `--slot` also takes them."""
-    short = {"coming": [str(at)[:16] for at in cast(list[Json], fields["coming"])]}
-    return (
-        fields
-        | short
-        | {name: str(fields[name])[:16] for name in ("starts_at", "last_run", "until") if fields.get(name)}
-    )
+    short = {"coming": [at[:16] for at in cast(list[str], fields["coming"])]}
+    times = {name: str(fields[name])[:16] for name in ("starts_at", "last_run", "until") if fields.get(name)}
+    return {**fields, **short, **times}
 
 
 def _single_rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, str]:
@@ -103,7 +184,7 @@ def _single_rule(cron: str | None, every: str | None, rrule: str | None) -> tupl
 def list_all(
     context: CommandContext,
     dataset: Annotated[str | None, typer.Option(help="List only schedules of this dataset.")] = None,
-) -> CommandResult:
+) -> CommandResult[list[ScheduleData]]:
     """List all schedules: their next slot, and the result of the last one.
 
     Example: almoner schedule list
@@ -111,8 +192,29 @@ def list_all(
     rows = scheduling.list_schedules(open_workspace(context.home), dataset)
     columns = ("schedule", "dataset", "state", "rule", "zone", "next", "last slot", "became", "standing", "runs used")
     return CommandResult(
-        [each.to_json() for each in rows],
+        list(map(_schedule_data, rows)),
         [table(columns, [_schedule_table_row(each) for each in rows])],
+    )
+
+
+def _schedule_data(schedule: ScheduleRow) -> ScheduleData:
+    return ScheduleData(
+        schedule=schedule.schedule,
+        dataset=schedule.dataset,
+        state=schedule.state,
+        standing=schedule.standing,
+        standing_state=schedule.standing_state,
+        used=schedule.used,
+        runs=schedule.runs,
+        until=schedule.until,
+        kind=schedule.kind,
+        rule=schedule.rule,
+        zone=schedule.zone,
+        starts_at=schedule.starts_at,
+        creator=schedule.creator,
+        reason=schedule.reason,
+        coming=list(schedule.coming),
+        last=schedule.last,
     )
 
 
@@ -136,21 +238,22 @@ def show_schedule(
     context: CommandContext,
     number: Number,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Largest number of slots to show, newest first.")] = 20,
-) -> CommandResult:
+) -> CommandResult[ScheduleShown]:
     """Show a schedule and the results of its newest slots.
 
     Example: almoner schedule show 1
     """
     schedule, slots = scheduling.load_schedule(open_workspace(context.home), number, limit)
-    data = {**schedule.to_json(), "slots": [asdict(slot) for slot in slots]}
-    plain = _minute_text({name: value for name, value in schedule.to_json().items() if name != "last"})
+    data = _schedule_data(schedule)
+    plain = _minute_text({name: value for name, value in data.items() if name != "last"})
     rows = [(slot.slot[:16], slot.request, slot.state, slot.reason, slot.detail) for slot in slots]
     shown: list[RenderableType] = [fact_list(plain, title=f"Schedule {number}; times are UTC")]
-    return CommandResult(data, [*shown, table(("slot", "request", "state", "reason", "told"), rows, "Slots")])
+    slot_table = table(("slot", "request", "state", "reason", "told"), rows, "Slots")
+    return CommandResult(ScheduleShown(**data, slots=list(slots)), [*shown, slot_table])
 
 
 @command(app, "pause")
-def pause_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
+def pause_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult[ScheduleData]:
     """Pause a schedule (stewards and its creator); its slots in the pause are skipped for good.
 
     Example: almoner schedule pause 1 --reason "the data is being cleaned"
@@ -159,7 +262,7 @@ def pause_schedule(context: CommandContext, number: Number, reason: Reason) -> C
 
 
 @command(app, "resume")
-def resume_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
+def resume_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult[ScheduleData]:
     """Resume a paused schedule; only a steward resumes a schedule that another person has paused.
 
     Example: almoner schedule resume 1 --reason "the data is clean"
@@ -168,7 +271,7 @@ def resume_schedule(context: CommandContext, number: Number, reason: Reason) -> 
 
 
 @command(app, "end")
-def end_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
+def end_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult[ScheduleData]:
     """End a schedule for good; the standing authorisation stays, and another schedule may use it.
 
     Example: almoner schedule end 1 --reason "the study is over"
@@ -176,9 +279,9 @@ def end_schedule(context: CommandContext, number: Number, reason: Reason) -> Com
     return _changed_definition(context, number, "ended", reason)
 
 
-def _changed_definition(context: CommandContext, number: int, kind: str, reason: str) -> CommandResult:
+def _changed_definition(context: CommandContext, number: int, kind: str, reason: str) -> CommandResult[ScheduleData]:
     schedule = scheduling.change_schedule(open_workspace(context.home), number, kind, reason)
-    return CommandResult(schedule.to_json(), [f"Schedule {number} is {schedule.state}."])
+    return CommandResult(_schedule_data(schedule), [f"Schedule {number} is {schedule.state}."])
 
 
 @command(app, "run")
@@ -196,7 +299,7 @@ def run_schedule(
     workers: Workers = 1,
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
-) -> CommandResult:
+) -> CommandResult[PollData]:
     """Run the due slot of a schedule here, as `almoner serve` would; a slot is never run twice.
 
     Example: almoner schedule run 1
@@ -206,16 +309,16 @@ def run_schedule(
     settings = poller_settings(device, workers, runner, runner_address)
     with progress_bar(context):
         done = run_schedule_now(context.home, number, slot, datetime.now(UTC), settings)
-    return CommandResult(done.to_json(), poll_tables(done.to_json()), exit_code=1 if done.problems else 0)
+    data = cast(PollData, done.to_json())
+    return CommandResult(data, poll_tables(data), exit_code=1 if done.problems else 0)
 
 
-def poll_tables(data: dict[str, Json]) -> list[RenderableType]:
+def poll_tables(data: PollData) -> list[RenderableType]:
     """Return the results of one poll as tables for people."""
-    titles = {"slots": "Slots decided", "runs": "Runs", "problems": "Not done now"}
     shown: list[RenderableType] = []
-    for name, title in titles.items():
-        entries = data[name]
-        if isinstance(entries, list) and (rows := [each for each in entries if isinstance(each, dict)]):
+    parts = (("Slots decided", data["slots"]), ("Runs", data["runs"]), ("Not done now", data["problems"]))
+    for title, rows in parts:
+        if rows:
             shown.append(table(tuple(rows[0]), [tuple(each.values()) for each in rows], title))
     return shown or ["Nothing is due."]
 

@@ -1,20 +1,26 @@
 """`almoner serve`: a loop that runs due schedules until it is stopped."""
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from typing_extensions import TypedDict
 
-from cli.commands.operations.schedule import poll_tables
+from cli.commands.operations.schedule import PollData, poll_tables
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar, progress_lines
 from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, poller_settings
-from models_db.values.canonical_json import Json
 
 if TYPE_CHECKING:
     from flows.schedules.poller import PollerSettings
 
 Every = Annotated[int, typer.Option(min=1, max=3600, help="Seconds between two polls.")]
+
+
+class ServingStopped(TypedDict):
+    """A server of schedules that was stopped after a number of polls."""
+
+    looks: int
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +46,7 @@ def serve(
     workers: Workers = 1,
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
-) -> CommandResult:
+) -> CommandResult[PollData | ServingStopped]:
     """Run schedules until stopped: poller and worker in one process.
 
     An analyst's home requests the due releases, a runner's home runs them; the home of an analyst who is also a runner
@@ -60,25 +66,26 @@ def serve(
 
 def _serve(
     context: CommandContext, settings: "PollerSettings", every: int, *, once: bool, with_prefect: bool
-) -> CommandResult:
+) -> CommandResult[PollData | ServingStopped]:
     from flows.schedules.serve import poll_once, serve_until_stopped
 
     if once:
         with progress_bar(context):
             done = poll_once(context.home, settings)
-        return CommandResult(done.to_json(), poll_tables(done.to_json()), exit_code=1 if done.problems else 0)
+        data = cast(PollData, done.to_json())
+        return CommandResult(data, poll_tables(data), exit_code=1 if done.problems else 0)
     with progress_lines(context):
         looks = serve_until_stopped(
             context.home,
             settings,
             every,
             with_prefect=with_prefect,
-            say=lambda done: print_poll_result(context, done),
+            say=lambda done: print_poll_result(context, cast(PollData, done)),
         )
-    return CommandResult({"looks": looks}, [f"Stopped after {looks} polls."])
+    return CommandResult(ServingStopped(looks=looks), [f"Stopped after {looks} polls."])
 
 
-def print_poll_result(context: CommandContext, data: dict[str, Json]) -> None:
+def print_poll_result(context: CommandContext, data: PollData) -> None:
     """Print the results of one poll, if there are any."""
     if any(data.values()):
         context.print_progress(*poll_tables(data))

@@ -2,9 +2,10 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, NotRequired
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command, print_renderables
 from cli.framework.options import ReviewDetails
@@ -15,11 +16,56 @@ from flows.approvals import decide
 from flows.approvals.confirmation import require_reason
 from flows.approvals.offline_approval import import_review, read_approval, write_approval
 from flows.approvals.review import Review
-from flows.workspace.workspace import open_workspace, signing_key_path
+from flows.workspace.workspace import Workspace, open_workspace, signing_key_path
 from models_db.errors import UsageError
+from models_db.services.lifecycle import artifacts
+from models_db.services.lifecycle.gates import GateClosed
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
 from tasks.release.signatures.ed25519 import SigningKey
+
+
+class Decision(TypedDict):
+    """A decision on a request (`request`) or a proposal (`proposal`), and the state that followed."""
+
+    request: NotRequired[int]
+    proposal: NotRequired[int]
+    gate: Gate
+    decision: str
+    state: str
+    by: str
+    subject_sha256: str
+
+
+class QuestionExported(TypedDict):
+    """The question for a steward elsewhere (--export)."""
+
+    request: int
+    gate: Gate
+    subject_sha256: str
+    question: str
+
+
+class ApprovalSigned(TypedDict):
+    """An approval that was signed offline (--from and --export)."""
+
+    request: int
+    gate: Gate
+    subject_sha256: str
+    by: str
+    expires_at: str
+    approval: str
+
+
+class ApprovalWithdrawn(TypedDict):
+    """An approval that was withdrawn before it was used."""
+
+    request: int
+    gate: Gate
+    decision: str
+    state: str
+    by: str
+
 
 Request = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
 Number = Annotated[int | None, typer.Argument(metavar="ID", help="The request's number. Leave it out with --from.")]
@@ -118,7 +164,7 @@ def approve(
     confirm_name: Confirm = None,
     override: Override = None,
     details: ReviewDetails = False,
-) -> CommandResult:
+) -> CommandResult[Decision | QuestionExported | ApprovalSigned]:
     """Approve a request or proposal at a gate. Shows the review, then asks for the dataset's name.
 
     approve ID --gate GATE --reason TEXT: decide here.
@@ -150,7 +196,7 @@ def reject(
     gate: GateToReject = None,
     on_behalf_of: OnBehalfOf = None,
     details: ReviewDetails = False,
-) -> CommandResult:
+) -> CommandResult[Decision]:
     """Reject a request or proposal at a gate; one rejection is enough. Spent budget stays spent.
 
     Without --gate it is the gate at which the request waits; for a proposal give --gate proposal.
@@ -166,7 +212,7 @@ def withdraw_approval(
     request: Request,
     gate: Annotated[Gate, typer.Option(help="Gate of the approval to withdraw.")],
     reason: Annotated[str, typer.Option(help="Reason, recorded and signed.")],
-) -> CommandResult:
+) -> CommandResult[ApprovalWithdrawn]:
     """Withdraw your own approval before it is used; the gate may close again.
 
     Example: almoner withdraw-approval 1 --gate spend --reason "the board has changed its mind"
@@ -174,12 +220,13 @@ def withdraw_approval(
     reason = require_reason(reason)
     workspace = open_workspace(context.home)
     state = decide.withdraw(workspace, request, gate, reason)
-    data = {"request": request, "gate": gate.value, "decision": "withdraw", "state": state, "by": workspace.actor.name}
+    by = workspace.actor.name
+    data = ApprovalWithdrawn(request=request, gate=gate, decision="withdraw", state=state, by=by)
     line = f"{workspace.actor.name}'s approval at the {gate.value} gate is withdrawn; the {gate.subject} is {state}."
     return CommandResult(data, [line])
 
 
-def _decide_or_transfer(context: CommandContext, options: ApproveOptions, verdict: str) -> CommandResult:
+def _decide_or_transfer(context: CommandContext, options: ApproveOptions, verdict: str) -> CommandResult[Decision]:
     number = _required_number(options)
     _given_reason(options)
     workspace = open_workspace(context.home)
@@ -194,25 +241,24 @@ def _decide_or_transfer(context: CommandContext, options: ApproveOptions, verdic
         context.print_progress(*render_review(review, details=options.details))
     state = decide.decide(workspace, review, verdict, reason, options.on_behalf_of)
     word = {"approve": "Approved", "reject": "Rejected"}[verdict]
-    return _decision_result(review, verdict, state, workspace.actor.name, f"{word} by {workspace.actor.name}")
+    return _decision_result(
+        workspace, review, verdict, state, workspace.actor.name, f"{word} by {workspace.actor.name}"
+    )
 
 
-def _export_review(context: CommandContext, options: ApproveOptions) -> CommandResult:
+def _export_review(context: CommandContext, options: ApproveOptions) -> CommandResult[QuestionExported]:
     options.require(("number", "gate", "export"))
     workspace, path = open_workspace(context.home), _required_path(options.export)
     review = decide.export_for_signing(workspace, _required_number(options), _required_gate(options), path)
-    data = {
-        "request": review.number,
-        "gate": review.gate,
-        "subject_sha256": review.subject_digest,
-        "question": str(path),
-    }
+    data = QuestionExported(
+        request=review.number, gate=review.gate, subject_sha256=review.subject_digest, question=str(path)
+    )
     private = "It holds unpublished texts: keep it as private as them." if review.gate is Gate.PUBLISH else ""
     steps = f"The steward signs it with `almoner approve --from {path.name} --reason TEXT --export signed.json`."
     return CommandResult(data, [f"The question is in {path}; nothing is decided. {private}".strip(), steps])
 
 
-def _sign_offline(context: CommandContext, options: ApproveOptions) -> CommandResult:
+def _sign_offline(context: CommandContext, options: ApproveOptions) -> CommandResult[ApprovalSigned]:
     options.require(("ask", options.reason_text, "export"), ("on_behalf_of", "confirm"))
     _given_reason(options)
     home, path = context.home.require(), _required_path(options.export)
@@ -224,15 +270,21 @@ def _sign_offline(context: CommandContext, options: ApproveOptions) -> CommandRe
     _show_and_confirm(context, review, reason, options, elsewhere=True)
     signed = decide.sign_offline(key, review, reason, options.on_behalf_of)
     write_approval(path, signed)
-    data = {"request": review.number, "gate": review.gate, "subject_sha256": review.subject_digest,
-            "by": signed.approver, "expires_at": signed.expires_at, "approval": str(path)}  # fmt: skip
+    data = ApprovalSigned(
+        request=review.number,
+        gate=review.gate,
+        subject_sha256=review.subject_digest,
+        by=signed.approver,
+        expires_at=signed.expires_at,
+        approval=str(path),
+    )
     steps = f"Bring it back: `almoner approve {review.number} --gate {review.gate} --import {path.name}`."
     return CommandResult(
         data, [f"Signed by {signed.approver} in {path}; nothing is recorded until it is brought back.", steps]
     )
 
 
-def _decide_here(context: CommandContext, options: ApproveOptions) -> CommandResult:
+def _decide_here(context: CommandContext, options: ApproveOptions) -> CommandResult[Decision]:
     options.require(("ask", options.reason_text), ("on_behalf_of", "confirm"))
     _given_reason(options)
     workspace = open_workspace(context.home)
@@ -243,10 +295,12 @@ def _decide_here(context: CommandContext, options: ApproveOptions) -> CommandRes
     decide.rehearse_decision(workspace, review, "approve", reason, options.on_behalf_of)
     _show_and_confirm(context, review, reason, options, elsewhere=True)
     state = decide.decide(workspace, review, "approve", reason, options.on_behalf_of)
-    return _decision_result(review, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")
+    return _decision_result(
+        workspace, review, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}"
+    )
 
 
-def _import_approval(context: CommandContext, options: ApproveOptions) -> CommandResult:
+def _import_approval(context: CommandContext, options: ApproveOptions) -> CommandResult[Decision]:
     options.require(("number", "gate", "signed"), ("confirm",))
     workspace, signed = open_workspace(context.home), read_approval(_required_path(options.signed))
     review = decide.load_review(workspace, _required_number(options), _required_gate(options))
@@ -255,7 +309,7 @@ def _import_approval(context: CommandContext, options: ApproveOptions) -> Comman
     _show_and_confirm(context, review, signed.reason, options)
     state = decide.import_approval(workspace, review, signed)
     sentence = f"Approved by {signed.approver}, brought by {workspace.actor.name},"
-    return _decision_result(review, "approve", state, signed.approver, sentence)
+    return _decision_result(workspace, review, "approve", state, signed.approver, sentence)
 
 
 def _show_and_confirm(
@@ -268,22 +322,35 @@ def _show_and_confirm(
     confirm(review.dataset, f"Type the name of the dataset to approve at the {review.gate} gate", options.confirm)
 
 
-def _decision_result(review: Review, verdict: str, state: str, by: str, sentence: str) -> CommandResult:
-    what = review.gate.subject
-    data = {what: review.number, "gate": review.gate, "decision": verdict, "state": state, "by": by,
-            "subject_sha256": review.subject_digest}  # fmt: skip
+def _decision_result(
+    workspace: Workspace, review: Review, verdict: str, state: str, by: str, sentence: str
+) -> CommandResult[Decision]:
+    what: Literal["request", "proposal"] = "proposal" if review.gate is Gate.PROPOSAL else "request"
+    data = Decision(gate=review.gate, decision=verdict, state=state, by=by, subject_sha256=review.subject_digest)
+    data[what] = review.number
     lines = [f"{sentence} at the {review.gate} gate; the {what} is {state}."]
-    return CommandResult(
-        data, lines + [text.format(review.number) for text in _NEXT_STEPS.get((review.gate, state), ())]
-    )
+    step = _NEXT_STEPS.get((review.gate, state))
+    if state == RequestState.PRODUCED and not _is_publishable(workspace, review.number):
+        step = _ANOTHER_APPROVAL
+    return CommandResult(data, lines if step is None else [*lines, step.format(review.number)])
 
 
-_NEXT_STEPS: dict[tuple[Gate, str], tuple[str, ...]] = {
-    (Gate.SPEND, RequestState.SUBMITTED): ("It waits for another approval: `almoner release show {}`.",),
-    (Gate.SPEND, RequestState.APPROVED): ("Next: `almoner run {}`.",),
-    (Gate.PUBLISH, RequestState.PRODUCED): ("Next, when it has its approvals: `almoner publish {} --to DIR`.",),
-    (Gate.PROPOSAL, "open"): ("It waits for another approval.",),
-    (Gate.PROPOSAL, "carried"): ("It has taken effect.",),
+def _is_publishable(workspace: Workspace, number: int) -> bool:
+    with workspace.database.read() as session:
+        try:
+            artifacts.require_publishable(session, number)
+        except GateClosed:
+            return False
+    return True
+
+
+_ANOTHER_APPROVAL = "It waits for another approval: `almoner release show {}`."
+_NEXT_STEPS: dict[tuple[Gate, str], str] = {
+    (Gate.SPEND, RequestState.SUBMITTED): _ANOTHER_APPROVAL,
+    (Gate.SPEND, RequestState.APPROVED): "Next: `almoner run {}`.",
+    (Gate.PUBLISH, RequestState.PRODUCED): "Next: `almoner publish {} --to DIR`.",
+    (Gate.PROPOSAL, "open"): "It waits for another approval.",
+    (Gate.PROPOSAL, "carried"): "It has taken effect.",
 }
 
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, cast
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
+from cli.framework.shared_data import MetricData
 from cli.framework.tables import table
 from flows.attacks.result_store import list_results
 from flows.workspace.yaml_files import read_fields
@@ -16,6 +18,32 @@ from models_db.values.digits import parse_digits
 from models_db.values.requests import ReleaseRequest
 
 app = typer.Typer(no_args_is_help=True, help="Attack a release's public twin: run, list.")
+
+
+class AttackedRelease(TypedDict):
+    """One of the attacked releases, with a result for each attack."""
+
+    name: str
+    texts: int
+    results: list[MetricData]
+
+
+class AttackData(TypedDict):
+    """Attacks on a configuration (docs/requests.md) on a public twin; `request` is null for a request file."""
+
+    format: str
+    configuration: dict[str, object]
+    configuration_digest: str
+    request: int | None
+    code: str
+    twin: dict[str, object]
+    members: int
+    nonmembers: int
+    canaries: int
+    copies: int
+    finished: bool
+    runs: list[AttackedRelease]
+
 
 RELEASE_COLUMNS = {"request": "this request", "non_private": "without privacy", "copy": "the corpus itself"}
 
@@ -34,7 +62,7 @@ def run_attack(
     copies: Annotated[int, typer.Option(min=1, help="Number of times that each secret occurs in its document.")] = 3,
     anew: Annotated[bool, typer.Option("--anew", help="Discard the releases of an earlier attack.")] = False,
     device: Annotated[str, typer.Option(help="Device that runs the models: auto, cpu or cuda.")] = "auto",
-) -> CommandResult:
+) -> CommandResult[AttackData]:
     """Repeat the release on a public corpus with planted secrets and attack it, beside a release without privacy.
 
     Nothing of governed data is read and nothing is charged; the results are public and may be looked at before a
@@ -48,17 +76,17 @@ def run_attack(
     source = _read_request_file(Path(request)) if request_id is None else request_id
     attack_request = TwinAttackRequest(source, on, members, canaries, copies, anew)
     with progress_bar(context):
-        result = attack_on_twin(context.home.root, attack_request, device)
+        result = cast(AttackData, attack_on_twin(context.home.root, attack_request, device))
     return CommandResult(result, _result_tables(result))
 
 
 @command(app, "list")
-def list_all(context: CommandContext) -> CommandResult:
+def list_all(context: CommandContext) -> CommandResult[list[AttackData]]:
     """List the results of attacks, finished or not.
 
     Example: almoner attack list --json
     """
-    results = list_results(context.home.require())
+    results = cast(list[AttackData], list_results(context.home.require()))
     rows = [
         (
             each["twin"]["name"],
@@ -80,7 +108,7 @@ def _read_request_file(path: Path) -> Mapping[str, object]:
     return read_fields(path, str(path), ReleaseRequest.model_fields)
 
 
-def _result_tables(result: Mapping[str, Any]) -> list[RenderableType]:
+def _result_tables(result: AttackData) -> list[RenderableType]:
     runs = {each["name"]: {r["name"]: r["line"] for r in each["results"]} for each in result["runs"]}
     columns = [name for name in RELEASE_COLUMNS if name in runs]
     rows = [

@@ -17,6 +17,7 @@ import typer
 import yaml
 from rich.panel import Panel
 from rich.text import Text
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command, make_console
 from cli.framework.tables import plain_text, table
@@ -76,6 +77,24 @@ Keep = Annotated[Path | None, typer.Option(help="Keep the demo's home and bundle
 Details = Annotated[bool, typer.Option("--details", help="Show all that each command prints, and the time it took.")]
 
 
+class DemoStep(TypedDict):
+    """A command of the demo."""
+
+    command: str
+    seconds: float
+
+
+class DemoData(TypedDict):
+    """What the demo did: its texts, and the planted secrets that were found in each kind of release."""
+
+    steps: list[DemoStep]
+    texts: list[str]
+    secrets_planted: int
+    secrets_found: dict[str, int]
+    texts_searched: dict[str, int]
+    secrets_found_in_bundle: int
+
+
 class DemoFailed(EnvironmentProblem):
     """A step of the demo did not end as the story says."""
 
@@ -99,7 +118,9 @@ def register(app: typer.Typer) -> None:
     command(app, "demo")(demo)
 
 
-def demo(opened: CommandContext, context: typer.Context, keep: Keep = None, details: Details = False) -> CommandResult:
+def demo(
+    opened: CommandContext, context: typer.Context, keep: Keep = None, details: Details = False
+) -> CommandResult[DemoData]:
     """Run a demo on a fictional clinic: a release from request to bundle, and secrets that leak without privacy.
 
     Example: almoner demo --keep ./demo
@@ -114,7 +135,7 @@ def demo(opened: CommandContext, context: typer.Context, keep: Keep = None, deta
             return _run_demo(root, Path(folder), details)
 
 
-def _run_demo(root: Callable[..., object], folder: Path, details: bool) -> CommandResult:
+def _run_demo(root: Callable[..., object], folder: Path, details: bool) -> CommandResult[DemoData]:
     with _isolated_home(folder):
         return _demo_steps(DemoRunner(root, folder, details))
 
@@ -141,7 +162,7 @@ def _make_folder(folder: Path) -> None:
         raise InvalidDemoFolder(folder, problem.strerror or type(problem).__name__) from None
 
 
-def _demo_steps(runner: "DemoRunner") -> CommandResult:
+def _demo_steps(runner: "DemoRunner") -> CommandResult[DemoData]:
     started = time.monotonic()
     secrets = write_demo_corpus(runner.folder / "notes.jsonl")
     runner.print_text(
@@ -178,14 +199,14 @@ def _demo_steps(runner: "DemoRunner") -> CommandResult:
         f"{len(notes)}; by chance, from the model that read no note, {len(found['public_only'])} in "
         f"{len(texts['public_only'])}."
     )
-    data = {
-        "steps": [{"command": line, "seconds": round(seconds, 1)} for line, seconds in runner.times],
-        "texts": notes,
-        "secrets_planted": len(secrets),
-        "secrets_found": {name: len(each) for name, each in found.items()},
-        "texts_searched": {name: len(each) for name, each in texts.items()},
-        "secrets_found_in_bundle": len(in_bundle),
-    }
+    data = DemoData(
+        steps=[DemoStep(command=line, seconds=round(seconds, 1)) for line, seconds in runner.times],
+        texts=notes,
+        secrets_planted=len(secrets),
+        secrets_found={name: len(each) for name, each in found.items()},
+        texts_searched={name: len(each) for name, each in texts.items()},
+        secrets_found_in_bundle=len(in_bundle),
+    )
     columns = (f"{len(notes)} notes each", "secrets", "notes with one", "for example")
     rows = [
         ("without privacy (non_private)", len(found["non_private"]), *_examples(texts, found, "non_private")),

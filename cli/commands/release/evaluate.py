@@ -1,15 +1,25 @@
 """`almoner evaluate`: metrics of a release after the fact."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.commands.release.approve import Request
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.run_options import Runner, RunnerAddress
+from cli.framework.shared_data import MetricData
 from cli.framework.tables import table
 from models_db.errors import UsageError
+
+
+class ReleaseMetrics(TypedDict):
+    """Metrics of a release."""
+
+    request: int
+    metrics: list[MetricData]
+
 
 Internal = Annotated[
     bool, typer.Option("--internal", help="Also compare with the private corpus; only after the publish decision.")
@@ -41,7 +51,7 @@ def evaluate(
     workers: Readers = 1,
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
-) -> CommandResult:
+) -> CommandResult[ReleaseMetrics]:
     """Compute internal metrics of a decided release: overlap, perplexity gap. They stay in this home.
 
 
@@ -61,7 +71,7 @@ def evaluate(
     with progress_bar(context):
         results = evaluate_internally(context.home.root, request, embedder, workers=workers, backend=backend)
     rows = [(result.name, result.exposure, result.line) for result in results]
-    data = {"request": request, "metrics": [result.to_json() for result in results]}
+    data = ReleaseMetrics(request=request, metrics=[cast(MetricData, result.to_json()) for result in results])
     return CommandResult(
         data, [table(("metric", "exposure", "result"), rows), "Internal: not for a card, a log or a meeting."]
     )

@@ -1,10 +1,11 @@
 """`almoner insights`: changes from one release of insights to another."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import fact_list, table
@@ -16,6 +17,71 @@ if TYPE_CHECKING:  # they compute, and most commands do not
     from tasks.insights.compare import Shares, SizedTopic, TopicChange
 
 app = typer.Typer(no_args_is_help=True, help="Compare releases of insights.")
+
+
+class ComparedRelease(TypedDict):
+    """Facts of a release that a comparison rests on."""
+
+    place: str
+    dataset: str
+    release: int
+    unit: str
+    artifact_sha256: str
+    topics: int
+    size_deviation: float | None
+    smallest_cluster: int | None
+    population: int | None
+
+
+class ComparedTopic(TypedDict):
+    """A topic of one of the releases."""
+
+    id: int
+    level: int
+    name: str
+    keywords: list[str]
+    size: int | None
+    size_deviation: float | None
+
+
+class SharesData(TypedDict):
+    """Shares of the declared units."""
+
+    old: float | None
+    new: float | None
+    old_deviation: float | None
+    new_deviation: float | None
+
+
+class TopicChangeData(TypedDict):
+    """A topic that both releases have; what the noise of counts does not allow is null."""
+
+    level: int
+    old: ComparedTopic
+    new: ComparedTopic
+    likeness: float
+    difference: int | None
+    difference_deviation: float | None
+    z: float | None
+    p_value: float | None
+    redrawn_p_value: float | None
+    verdict: str | None
+    shares: SharesData | None
+
+
+class ComparisonData(TypedDict):
+    """Two releases of insights side by side; figures have six significant digits."""
+
+    old: ComparedRelease
+    new: ComparedRelease
+    levels: list[int]
+    noise_only: bool
+    redrawn_spread: float | None
+    changes: list[TopicChangeData]
+    new_topics: list[ComparedTopic]
+    gone_topics: list[ComparedTopic]
+    cautions: list[str]
+
 
 LONGEST_NAME = 60
 NOT_STATED, NOT_MEASURED = "noise not stated", "size not measured"
@@ -42,7 +108,7 @@ def compare_releases(
         bool,
         typer.Option("--noise-only", help="Test against the noise of counts alone, not against redrawn clusters."),
     ] = False,
-) -> CommandResult:
+) -> CommandResult[ComparisonData]:
     """Compare two published releases of insights: topics that grew, shrank, are new or gone, with the noise of both.
 
     Reads released rows alone and charges nothing: post-processing. Each side's record, rows and approvals are checked
@@ -59,7 +125,7 @@ def compare_releases(
     else:
         raise ReleasesUnclear
     comparison = compare_insights(context.home, *places, level=level, least_likeness=likeness, noise_only=noise_only)
-    return CommandResult(comparison.to_json(), list(_comparison_page(comparison)))
+    return CommandResult(cast(ComparisonData, comparison.to_json()), list(_comparison_page(comparison)))
 
 
 def _comparison_page(comparison: "ReleaseComparison") -> Iterator[RenderableType]:

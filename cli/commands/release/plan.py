@@ -1,13 +1,15 @@
 """`almoner plan`: complete requests side by side, one of them written as a request file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
+from cli.framework.price_data import ChosenParameter, PriceData
 from cli.framework.tables import table
 from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
@@ -15,6 +17,52 @@ from models_db.services.catalogue import datasets
 
 if TYPE_CHECKING:
     from flows.datasets.plan_release import ReleasePlan
+
+
+class RehearsedShare(TypedDict):
+    """How far such a request went from the public model to no privacy, by a metric, on public corpora."""
+
+    metric: str
+    share: str
+    low: str
+    high: str
+    corpora: list[str]
+    model: str
+    texts: int
+
+
+class AlternativeData(TypedDict):
+    """A complete request with what to expect of it; `request` is what a request file would hold."""
+
+    number: int
+    name: str
+    request: dict[str, object]
+    choices: dict[str, ChosenParameter]
+    texts: int
+    references: int | None
+    tokens: int | None
+    clip_norm: str | None
+    influence: str | None
+    judgement: str
+    rehearsed: list[RehearsedShare]
+    guess_right_at_most: str
+    price: PriceData
+
+
+class PlanData(TypedDict):
+    """Complete requests side by side; `written` is the request file of the chosen one, or null."""
+
+    dataset: str
+    population: int
+    epsilon: str
+    epsilon_while_secret: str | None
+    delta: str
+    model: str
+    device: str
+    reasons: dict[str, str]
+    alternatives: list[AlternativeData]
+    notes: list[str]
+    written: str | None
 
 
 def register(root: typer.Typer) -> None:
@@ -56,7 +104,7 @@ def plan(
     choice: Annotated[int | None, typer.Option(help="Number of the alternative to write.")] = None,
     write: Annotated[Path | None, typer.Option(help="Request file to write the chosen alternative to.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-) -> CommandResult:
+) -> CommandResult[PlanData]:
     """Plan a release: propose complete requests side by side. Reads no private text and spends nothing.
 
     Example: almoner plan clinic --epsilon 4 --samples 100 --choice 2 --write request.yaml
@@ -80,7 +128,7 @@ def plan(
     if choice is not None and write is not None:
         write_request(write, planned, choice, force=force)
         written = [f"Written: {write}.", f"Next: `almoner release request {write} --dry-run`."]
-    data = {**planned.to_json(), "written": None if write is None else str(write)}
+    data = cast(PlanData, {**planned.to_json(), "written": None if write is None else str(write)})
     return CommandResult(data, [*plan_tables(planned), *(written or [_next_step(dataset)])])
 
 

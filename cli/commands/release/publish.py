@@ -1,13 +1,15 @@
 """`almoner publish` and `almoner verify-release`: delivery of a bundle, and its check by anybody."""
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import RenderableType
+from typing_extensions import TypedDict
 
 from cli.commands.release.release import RequestId
 from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.price_data import GaussianFigure, SecretFigure
 from cli.framework.tables import table
 from flows.workspace.workspace import open_workspace
 from models_db.services.lifecycle import artifacts
@@ -15,6 +17,44 @@ from tasks.object_storage.address import parse_place
 
 if TYPE_CHECKING:
     from tasks.publishing.verify import VerificationReport
+
+
+class ReleasePublished(TypedDict):
+    """A published bundle."""
+
+    request: int
+    state: str
+    bundle: str
+    sha256: str
+
+
+class BundleCheck(TypedDict):
+    """One check of a bundle."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class VerificationData(TypedDict):
+    """What was checked of a bundle; exit code 1 unless `holds`. `authentic` needs --key; what it lacks is null."""
+
+    holds: bool
+    authentic: bool
+    conclusion: str
+    dataset: str | None
+    release: int | None
+    artifact_sha256: str | None
+    epsilon: str | None
+    delta: str | None
+    rho: str | None
+    recomputed_epsilon: str | None
+    gaussian: GaussianFigure | None
+    secret_assignment: SecretFigure | None
+    assignment_exposed: bool
+    public_key: str | None
+    checks: list[BundleCheck]
+
 
 Key = Annotated[
     str | None, typer.Option("--key", help="The publisher's public key, got from elsewhere (64 hex digits).")
@@ -36,7 +76,7 @@ def publish(
     context: CommandContext,
     request: RequestId,
     to: Annotated[str, typer.Option(help="Folder or s3://bucket/prefix to put the bundle into.")],
-) -> CommandResult:
+) -> CommandResult[ReleasePublished]:
     """Publish exactly the bytes that were approved, as a signed bundle.
 
     Example: almoner publish 1 --to out/
@@ -47,7 +87,7 @@ def publish(
     from flows.releases import publish as flow
 
     done = flow.publish_release(context.home.root, request, destination)
-    data = {"request": request, "state": "published", "bundle": str(done.place), "sha256": done.bundle_digest}
+    data = ReleasePublished(request=request, state="published", bundle=str(done.place), sha256=done.bundle_digest)
     return CommandResult(
         data,
         [f"Published: {done.place}", f"Anyone can check it: `almoner verify-release {done.place}`."],
@@ -60,7 +100,7 @@ def verify_bundle(
     key: Key = None,
     revocations: Later = None,
     details: Annotated[bool, typer.Option("--details", help="List every check, also where all of them hold.")] = False,
-) -> CommandResult:
+) -> CommandResult[VerificationData]:
     """Verify a bundle offline: digests, signatures, approvals, and epsilon recomputed from the stored events.
 
     If all checks hold, it counts them by kind; if one fails, it lists all of them.
@@ -79,11 +119,12 @@ def verify_bundle(
         if revocations is not None:
             later = held.enter_context(open_bundle_folder(context.home, parse_place(revocations)))
         report = verify_release(bundle_folder, key, later)
+    data = cast(VerificationData, report.to_json())
     if report.holds and not details:
-        return CommandResult(report.to_json(), _verified(report))
+        return CommandResult(data, _verified(report))
     rows = [("ok" if check.ok else "FAIL", check.name, check.detail) for check in report.checks]
     return CommandResult(
-        report.to_json(),
+        data,
         [table(("", "check", "detail"), rows), report.conclusion],
         exit_code=0 if report.holds else 1,
     )

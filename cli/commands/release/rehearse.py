@@ -1,12 +1,13 @@
 """`almoner rehearse`: a request on public data, at the same noise, beside both references."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import RenderableType
 from rich.panel import Panel
 
+from cli.commands.release.release import RehearsalData
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.tables import plain_text, table
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 RELEASE_NAMES = {"public_only": "the public model", "request": "this request", "non_private": "no privacy"}
 SHOWN_TEXTS = 2
+
+
+class RehearsalDone(RehearsalData):
+    """A rehearsal with the texts of each of its releases; `recorded` is false where it was recorded before."""
+
+    recorded: bool
+    releases: dict[str, list[str]]
 
 
 def register(root: typer.Typer) -> None:
@@ -36,7 +44,7 @@ def rehearse(
     ] = None,
     anew: Annotated[bool, typer.Option("--anew", help="Discard the texts of an earlier rehearsal.")] = False,
     device: Annotated[str, typer.Option(help="Device that runs the models: auto, cpu or cuda.")] = "auto",
-) -> CommandResult:
+) -> CommandResult[RehearsalDone]:
     """Rehearse a request on public data, beside the public model's own texts and texts without privacy.
 
     Nothing of governed data is read and nothing is charged; the result is public, belongs to every request of the same
@@ -50,7 +58,9 @@ def rehearse(
     source = read_fields(Path(request), request, ReleaseRequest.model_fields) if number is None else number
     with progress_bar(context):
         outcome = rehearse_request(context.home.root, RehearsalOptions(source, on, texts, anew), device)
-    data = {**outcome.result.model_dump(mode="json"), "recorded": outcome.recorded, "releases": dict(outcome.texts)}
+    figures = cast(RehearsalData, outcome.result.model_dump(mode="json"))
+    releases = {name: list(texts) for name, texts in outcome.texts.items()}
+    data = RehearsalDone(**figures, recorded=outcome.recorded, releases=releases)
     return CommandResult(data, [*_result_tables(outcome.result), *_samples(outcome), _next_step(number, outcome)])
 
 

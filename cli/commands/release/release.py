@@ -2,15 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.panel import Panel
 from sqlalchemy.orm import Session
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import PriceDetails, ReviewDetails
-from cli.framework.proposal_view import as_data, waiting_sentence
+from cli.framework.price_data import GaussianFigure, PriceData, SecretFigure
+from cli.framework.proposal_view import ProposalData, as_data, waiting_sentence
+from cli.framework.shared_data import SecrecyEndData, secrecy_end_data
 from cli.framework.tables import plain_text, table
 from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_fields
@@ -19,7 +22,6 @@ from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import requests
 from models_db.services.lifecycle import artifacts, gates, ledger
 from models_db.tables import Request
-from models_db.values.canonical_json import Json
 from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
 from models_db.values.requests import ReleaseRequest
@@ -31,6 +33,165 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Manage release requests: request, extend, list, show, texts, schema, withdraw, retract, mark-exposed.",
 )
+
+
+class RequestPriced(TypedDict):
+    """A priced request; `request` and `digest` are null in a dry run, `standing` without an authorisation."""
+
+    request: int | None
+    digest: str | None
+    standing: int | None
+    price: PriceData
+
+
+class RequestData(TypedDict):
+    """A request with its state."""
+
+    request: int
+    dataset: str
+    kind: str
+    mechanism: str
+    epsilon: str | None
+    delta: str | None
+    state: str
+    requester: str
+    submitted: str
+    digest: str
+
+
+StepData = TypedDict("StepData", {"at": str, "from": str | None, "to": str, "detail": str})
+"""A step from one state of a request to the next."""
+
+
+class RequestDecision(TypedDict):
+    """A decision at a gate of a request."""
+
+    at: str
+    gate: str
+    decision: str
+    by: str
+    reason: str
+    expires_at: str | None
+
+
+class RehearsedMetric(TypedDict):
+    """A metric of three releases, and the share of the way from the public model to no privacy."""
+
+    metric: str
+    public_only: str
+    request: str
+    non_private: str
+    share: str | None
+    low: str | None
+    high: str | None
+    reason: str | None
+
+
+class RehearsalTwin(TypedDict):
+    """The public dataset of a rehearsal."""
+
+    name: str
+    version: int
+    uid: str
+
+
+class RehearsalData(TypedDict):
+    """The figures of a rehearsal."""
+
+    format: str
+    configuration: str
+    code: str
+    twin: RehearsalTwin
+    model: str
+    mechanism: str
+    texts: int
+    asked: int
+    people: int
+    declared: int | None
+    units_per_text: str
+    asked_units_per_text: str
+    held_out: int
+    metrics: list[RehearsedMetric]
+    left_out: list[str]
+
+
+class RecordedRehearsalData(TypedDict):
+    """The newest rehearsal of a request on one public dataset."""
+
+    result: RehearsalData
+    by: str
+    at: str
+    runs: int
+    same_code: bool
+
+
+class RequestShown(RequestData):
+    """A request with its content (`canonical`, docs/requests.md), decisions and spending."""
+
+    gaussian: GaussianFigure | None
+    secret_assignment: SecretFigure | None
+    secrecy_end: SecrecyEndData | None
+    canonical: dict[str, object]
+    rho_spent: str
+    artifact: str | None
+    selection: str | None
+    standing: int | None
+    rehearsals: list[RecordedRehearsalData]
+    proposals: list[ProposalData]
+    steps: list[StepData]
+    approvals: list[RequestDecision]
+
+
+class TextData(TypedDict):
+    """A text of a release, with doubts to look at."""
+
+    id: int
+    label: str | None
+    text: str
+    doubts: list[str]
+
+
+class ReleaseTexts(TypedDict):
+    """Texts of a release; `of` counts all of them."""
+
+    request: int
+    texts: list[TextData]
+    of: int
+
+
+class FlowRunStarted(TypedDict):
+    """A flow run on the Prefect server."""
+
+    request: int
+    state: str
+    flow_run: str
+    queue: str
+
+
+class RequestWithdrawn(TypedDict):
+    """A request that was withdrawn."""
+
+    request: int
+    state: str
+
+
+class RetractionProposed(TypedDict):
+    """A proposal to retract a release."""
+
+    proposal: int | None
+    request: int
+    dataset: str
+    approvals_needed: int
+    rho_spent: str
+    delivered_to: list[str]
+
+
+class AssignmentExposed(TypedDict):
+    """A release whose smaller epsilon has ended."""
+
+    request: int
+    secrecy_end: SecrecyEndData
+
 
 RequestId = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
 
@@ -47,7 +208,7 @@ def request_release(
         bool, typer.Option("--accept-weak-promise", help="Submit although almoner calls epsilon or delta weak.")
     ] = False,
     details: PriceDetails = False,
-) -> CommandResult:
+) -> CommandResult[RequestPriced]:
     """Price a release and submit it to the spend gate. Reads no private text and spends nothing.
 
     Under a standing authorisation it needs no decision before it runs; each run uses one of those that were approved.
@@ -65,7 +226,7 @@ def extend_release(
     samples: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of further texts.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
     details: PriceDetails = False,
-) -> CommandResult:
+) -> CommandResult[RequestPriced]:
     """Request further texts from the phrases or the steering vector that a release has released, at no charge.
 
     Nothing private is read again; both gates decide on it as on every request.
@@ -86,14 +247,16 @@ def _propose_result(
     accept_weak_promise: bool = True,
     *,
     details: bool = False,
-) -> CommandResult:
+) -> CommandResult[RequestPriced]:
     from cli.framework.review_screen import render_sections
     from flows.approvals.price_sections import price_sections
     from flows.releases.propose import propose_release
 
     proposal = propose_release(context.home.root, written, dry_run, standing, accept_weak_promise)
     price = proposal.price
-    data = {"request": proposal.request_id, "digest": proposal.digest, "standing": standing, "price": price}
+    data = RequestPriced(
+        request=proposal.request_id, digest=proposal.digest, standing=standing, price=cast(PriceData, price)
+    )
     screen = render_sections(price_sections(price), details=details)
     if proposal.request_id is None:
         return CommandResult(data, [*screen, "Dry run: nothing was submitted."])
@@ -111,7 +274,7 @@ def _propose_result(
 def list_all(
     context: CommandContext,
     waiting: Annotated[bool, typer.Option("--waiting", help="Only those that wait for a decision at a gate.")] = False,
-) -> CommandResult:
+) -> CommandResult[list[RequestData]]:
     """List all requests with their state.
 
     Example: almoner release list --waiting
@@ -122,7 +285,7 @@ def list_all(
     if waiting:
         rows = [row for row in rows if row["state"] in STATES_AT_A_GATE]
     columns = ("request", "dataset", "kind", "mechanism", "epsilon", "delta", "state", "requester", "submitted")
-    return CommandResult(rows, [table(columns, [[row[c] for c in columns] for row in rows])])
+    return CommandResult(rows, [table(columns, [list(row.values())[: len(columns)] for row in rows])])
 
 
 @command(app, "show")
@@ -130,7 +293,7 @@ def show_release(
     context: CommandContext,
     request: RequestId,
     details: ReviewDetails = False,
-) -> CommandResult:
+) -> CommandResult[RequestShown]:
     """Show a request: its state and next step, content, decisions and spending.
 
     Example: almoner release show 1
@@ -149,40 +312,49 @@ def show_release(
     with workspace.database.read() as session:
         row = requests.find_request(session, request)
         artifact = artifacts.artifact_of(session, request)
-        steps = [(s.at, s.from_state, s.to_state, s.detail) for s in requests.history(session, request)]
+        steps: list[StepData] = [
+            {"at": s.at, "from": s.from_state, "to": s.to_state, "detail": s.detail}
+            for s in requests.history(session, request)
+        ]
         decisions = [
-            (a.at, a.gate, a.decision, p.name, a.reason, a.expires_at)
+            RequestDecision(
+                at=a.at, gate=a.gate, decision=a.decision, by=p.name, reason=a.reason, expires_at=a.expires_at
+            )
             for a, p in gates.decisions_on(session, request, *REQUEST_GATES)
         ]
         claim = stated_claim(row)
         secret, end = standing_figure(session, row)
         selects = "selection" in request_body(row)
         selection = read_selection(workspace, artifact) if artifact and selects else None
-        data = {
+        gaussian = None if claim is None or claim.gaussian is None else claim.gaussian.model_dump()
+        rehearsals = [one.model_dump(mode="json") for one in recorded_rehearsals(session, request_body(row))]
+        data = RequestShown(
             **_request_summary(session, row),
-            "gaussian": None if claim is None or claim.gaussian is None else claim.gaussian.model_dump(),
-            "secret_assignment": None if secret is None else secret.model_dump(),
-            "secrecy_end": None if end is None else end.to_json(),
-            "canonical": request_body(row),
-            "rho_spent": ledger.spent_by(session, request).rho_text,
-            "artifact": artifact.digest if artifact else None,
-            "selection": selection,
-            "standing": row.standing_id,
-            "rehearsals": [one.model_dump(mode="json") for one in recorded_rehearsals(session, request_body(row))],
-            "proposals": [as_data(m) for m in list_proposals(workspace, "retraction") if m.request_id == request],
-            "steps": [dict(zip(("at", "from", "to", "detail"), step, strict=True)) for step in steps],
-            "approvals": [
-                dict(zip(("at", "gate", "decision", "by", "reason", "expires_at"), d, strict=True)) for d in decisions
-            ],
-        }
+            gaussian=cast(GaussianFigure | None, gaussian),
+            secret_assignment=None if secret is None else cast(SecretFigure, secret.model_dump()),
+            secrecy_end=None if end is None else secrecy_end_data(end),
+            canonical=request_body(row),
+            rho_spent=ledger.spent_by(session, request).rho_text,
+            artifact=artifact.digest if artifact else None,
+            selection=selection,
+            standing=row.standing_id,
+            rehearsals=cast(list[RecordedRehearsalData], rehearsals),
+            proposals=[as_data(m) for m in list_proposals(workspace, "retraction") if m.request_id == request],
+            steps=steps,
+            approvals=decisions,
+        )
     return CommandResult(
         data,
         [
             f"Request {request} is {data['state']}. {_next_step(data)}",
             *([selection] if selection else []),
             *render_review(shown, details=details),
-            table(("at", "from", "to", "detail"), steps, "Steps"),
-            table(("at", "gate", "decision", "by", "reason", "expires"), decisions, "Decisions"),
+            table(("at", "from", "to", "detail"), [list(step.values()) for step in steps], "Steps"),
+            table(
+                ("at", "gate", "decision", "by", "reason", "expires"),
+                [list(decision.values()) for decision in decisions],
+                "Decisions",
+            ),
         ],
     )
 
@@ -193,7 +365,7 @@ def show_texts(
     request: RequestId,
     doubtful: Annotated[bool, typer.Option("--doubtful", help="Only texts with a doubt to look at.")] = False,
     find: Annotated[str | None, typer.Option(metavar="WORDS", help="Only texts that contain these words.")] = None,
-) -> CommandResult:
+) -> CommandResult[ReleaseTexts]:
     """Show all texts of a release, with a doubt where one should be looked at: an address, a copied prompt, a loop.
 
     On a terminal they come in a pager. Doubts follow from the texts and the public prompt; a text without one may
@@ -209,14 +381,14 @@ def show_texts(
         for one in texts
         if (one.doubts or not doubtful) and (find is None or find.casefold() in one.text.casefold())
     ]
-    data = {"request": request, "texts": [_text_to_json(one) for one in chosen], "of": len(texts)}
+    data = ReleaseTexts(request=request, texts=list(map(_text_to_json, chosen)), of=len(texts))
     with_doubt = sum(bool(one.doubts) for one in texts)
     heading = f"Release {request}: {len(chosen)} of {len(texts)} texts shown; {with_doubt} with a doubt."
     return CommandResult(data, [heading, *map(_text_panel, chosen)], paged=True)
 
 
-def _text_to_json(text: "TextOnPage") -> dict[str, Json]:
-    return {"id": text.number, "label": text.label, "text": text.text, "doubts": list(text.doubts)}
+def _text_to_json(text: "TextOnPage") -> TextData:
+    return TextData(id=text.number, label=text.label, text=text.text, doubts=list(text.doubts))
 
 
 def _text_panel(text: "TextOnPage") -> Panel:
@@ -226,7 +398,7 @@ def _text_panel(text: "TextOnPage") -> Panel:
 
 
 @command(app, "schema")
-def show_schema(context: CommandContext) -> CommandResult:
+def show_schema(context: CommandContext) -> CommandResult[dict[str, object]]:
     """Print the JSON schema of a request file, for editors and pipelines.
 
     Pricing checks more: the parameters of the mechanism, names of models and datasets, the policy.
@@ -250,8 +422,8 @@ _NEXT_STEPS = {
 """The next step of a request, by its state."""
 
 
-def _next_step(summary: dict[str, Json]) -> str:
-    step = _NEXT_STEPS.get(RequestState(str(summary["state"])), "Nothing more can be done with it.")
+def _next_step(summary: RequestData) -> str:
+    step = _NEXT_STEPS.get(RequestState(summary["state"]), "Nothing more can be done with it.")
     return step.format(summary["request"])
 
 
@@ -260,7 +432,7 @@ def start_release(
     context: CommandContext,
     request: RequestId,
     queue: Annotated[str, typer.Option(help="Work queue: urgent, default or background.")] = "default",
-) -> CommandResult:
+) -> CommandResult[FlowRunStarted]:
     """Start the release flow of a request on the Prefect server; it waits at the gates.
 
     Example: almoner release start 1 --queue urgent
@@ -273,7 +445,7 @@ def start_release(
 
     run = str(deploy.start_release(request, ledger_id, queue))
     return CommandResult(
-        {"request": request, "state": state, "flow_run": run, "queue": queue},
+        FlowRunStarted(request=request, state=state, flow_run=run, queue=queue),
         [f"Flow run {run} carries out request {request}, which is {state}.", "A worker of the pool takes it up."],
     )
 
@@ -283,7 +455,7 @@ def withdraw_release(
     context: CommandContext,
     request: RequestId,
     reason: Annotated[str, typer.Option(help="Reason, recorded in the audit log.")] = "withdrawn",
-) -> CommandResult:
+) -> CommandResult[RequestWithdrawn]:
     """Withdraw a request that has not been run.
 
     Example: almoner release withdraw 2 --reason "superseded by request 3"
@@ -291,7 +463,8 @@ def withdraw_release(
     from flows.releases.propose import withdraw_request
 
     withdraw_request(open_workspace(context.home), request, reason)
-    return CommandResult({"request": request, "state": "withdrawn"}, [f"Request {request} is withdrawn."])
+    data = RequestWithdrawn(request=request, state="withdrawn")
+    return CommandResult(data, [f"Request {request} is withdrawn."])
 
 
 @command(app, "retract")
@@ -299,7 +472,7 @@ def retract_release(
     context: CommandContext,
     request: RequestId,
     reason: Annotated[str, typer.Option(help="Reason, recorded and signed.")],
-) -> CommandResult:
+) -> CommandResult[RetractionProposed]:
     """Propose to retract a published release. Later bundles list it; its spending stays.
 
     Example: almoner release retract 1 --reason "a text names a street"
@@ -310,9 +483,14 @@ def retract_release(
     proposal = propose_retraction(workspace, request, reason)
     with workspace.database.read() as session:
         places = artifacts.deliveries(session, request)
-    data = {"proposal": proposal.number, "request": request, "dataset": proposal.dataset,
-            "approvals_needed": proposal.needed, "rho_spent": proposal.spent.rho_text,
-            "delivered_to": [*places]}  # fmt: skip
+    data = RetractionProposed(
+        proposal=proposal.number,
+        request=request,
+        dataset=proposal.dataset,
+        approvals_needed=proposal.needed,
+        rho_spent=proposal.spent.rho_text,
+        delivered_to=[*places],
+    )
     stays = f"The rho {proposal.spent.rho_text} that release {request} spent stays spent."
     out = f"This removes no published files: delete the bundle at {', '.join(places)}. Fetched copies remain."
     return CommandResult(data, [*waiting_sentence(proposal.number, proposal.needed), stays, *([out] if places else [])])
@@ -327,7 +505,7 @@ def mark_exposed(
         str | None,
         typer.Option(metavar="DAY", help="First day (UTC) others could know it; by default, when it was produced."),
     ] = None,
-) -> CommandResult:
+) -> CommandResult[AssignmentExposed]:
     """Record that others may know which units were behind which texts. Its smaller epsilon ends; later bundles say so.
 
     The unconditional epsilon holds as before. It cannot be taken back.
@@ -338,7 +516,7 @@ def mark_exposed(
 
     end = record_exposure(open_workspace(context.home), request, since, reason)
     return CommandResult(
-        {"request": request, "secrecy_end": end.to_json()},
+        AssignmentExposed(request=request, secrecy_end=secrecy_end_data(end)),
         [end.sentence, "Bundles that are published from now on name it in `revocations.json`, under `exposed`."],
     )
 
@@ -352,7 +530,7 @@ def retract_shortcut(
     context: CommandContext,
     request: RequestId,
     reason: Annotated[str, typer.Option(help="Reason, recorded and signed.")],
-) -> CommandResult:
+) -> CommandResult[RetractionProposed]:
     """Propose to retract a published release; same as `almoner release retract`.
 
     Example: almoner retract 1 --reason "a text names a street"
@@ -360,17 +538,17 @@ def retract_shortcut(
     return retract_release(context, request, reason)
 
 
-def _request_summary(session: Session, request: Request) -> dict[str, Json]:
+def _request_summary(session: Session, request: Request) -> RequestData:
     body = request_body(request)
-    return {
-        "request": request.id,
-        "dataset": body["dataset"]["name"],
-        "kind": body["kind"],
-        "mechanism": body["mechanism"],
-        "epsilon": body["epsilon"],
-        "delta": body["delta"],
-        "state": requests.state_of(session, request.id),
-        "requester": requests.principal_name(session, request.requester_id),
-        "submitted": request.created_at,
-        "digest": request.digest,
-    }
+    return RequestData(
+        request=request.id,
+        dataset=body["dataset"]["name"],
+        kind=body["kind"],
+        mechanism=body["mechanism"],
+        epsilon=body["epsilon"],
+        delta=body["delta"],
+        state=requests.state_of(session, request.id),
+        requester=requests.principal_name(session, request.requester_id),
+        submitted=request.created_at,
+        digest=request.digest,
+    )

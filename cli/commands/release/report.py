@@ -1,15 +1,42 @@
 """`almoner report`: report of a release for stewards or readers, as one page and as JSON."""
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.commands.release.approve import Request
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from models_db.errors import UsageError
+
+
+class ReportData(TypedDict):
+    """A report: its facts by section, null or empty where the reader's version has none."""
+
+    format: str
+    version: Literal["public", "steward", "internal"]
+    release: dict[str, object] | None
+    claim: dict[str, object] | None
+    no_claim: dict[str, object] | None
+    budget: dict[str, object] | None
+    lengths: dict[str, object] | None
+    map: dict[str, object] | None
+    twin: dict[str, object] | None
+    gate: dict[str, object] | None
+    warnings: list[dict[str, object]]
+    bounds: list[dict[str, object]]
+    metrics: list[dict[str, object]]
+    samples: list[dict[str, object]]
+    text_pages: list[dict[str, object]]
+    tradeoff: list[dict[str, object]]
+    attacks: list[dict[str, object]]
+    mechanisms: list[dict[str, object]]
+    parameters: list[dict[str, object]]
+    decisions: list[dict[str, object]]
+    tables: list[dict[str, object]]
+
 
 Out = Annotated[
     Path | None,
@@ -29,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
 def report(
     context: CommandContext, request: Request, out: Out = None, public: Public = False, internal: Internal = False
-) -> CommandResult:
+) -> CommandResult[ReportData]:
     """Write a report on a release as one HTML page: claim, budget, measurements, texts, attacks.
 
     Without a version it is the steward's, for the publish gate: public and charged figures, and what the ledger says.
@@ -56,8 +83,10 @@ def report(
     elif not context.as_json:
         path = replace_page(workspace.home, content)
     else:
-        return CommandResult(json.loads(json.dumps(content)))
-    return CommandResult(content, [f"The report is in {path}; open it in a browser.", *_audience_sentence(version)])
+        return CommandResult(cast(ReportData, content))
+    return CommandResult(
+        cast(ReportData, content), [f"The report is in {path}; open it in a browser.", *_audience_sentence(version)]
+    )
 
 
 def _audience_sentence(version: str) -> list[str]:

@@ -1,8 +1,9 @@
 """`almoner run`: execute an approved request here, or clean up after runs that died."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
@@ -18,6 +19,34 @@ from models_db.values.request_state import RequestState
 
 if TYPE_CHECKING:
     from flows.releases.execute import RunOutcome
+
+
+class ResumedFrom(TypedDict):
+    """The interrupted attempt that a run went on from."""
+
+    attempt: int
+    tokens_drawn: int
+    tokens_at_most: int
+    draws_lost_per_text: int
+
+
+class RequestProduced(TypedDict):
+    """A request whose texts wait in quarantine; `goes_on_from` is null where nothing was interrupted."""
+
+    request: int
+    state: str
+    artifact: str
+    texts: int
+    rho_spent: str
+    goes_on_from: ResumedFrom | None
+
+
+class AttemptsSwept(TypedDict):
+    """Requests whose dead runs were closed (`run sweep`)."""
+
+    requests: list[int]
+    folders_removed: int
+
 
 What = Annotated[str, typer.Argument(metavar="ID|sweep", help="A request's number; or `sweep`.")]
 Anew = Annotated[bool, typer.Option("--anew", help="Use nothing of an interrupted run; draw and pay everything again.")]
@@ -36,7 +65,7 @@ def run_command(
     workers: Workers = 1,
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
-) -> CommandResult:
+) -> CommandResult[RequestProduced | AttemptsSwept]:
     """Run an approved request: reserve, arm, generate, evaluate, quarantine. `run sweep` cleans up after dead runs.
 
     A run that was interrupted goes on where it was and pays nothing twice.
@@ -50,7 +79,7 @@ def run_command(
         raise InvalidRunId(what)
     with progress_bar(context):  # from here on, because loading the libraries that run models takes seconds
         outcome = _execute(context, request_id, device, anew, workers, (runner, runner_address))
-    data = outcome.to_json()
+    data = cast(RequestProduced, outcome.to_json())
     return CommandResult(
         data,
         [
@@ -90,11 +119,11 @@ def _require_startable(workspace: Workspace, request_id: int) -> None:
             attempts.require_startable(session, request_id)
 
 
-def _sweep_result(context: CommandContext) -> CommandResult:
+def _sweep_result(context: CommandContext) -> CommandResult[AttemptsSwept]:
     from flows.releases.sweep import sweep_attempts
 
     swept = sweep_attempts(open_workspace(context.home))
-    data = {"requests": list(swept.requests), "folders_removed": swept.folders}
+    data = AttemptsSwept(requests=list(swept.requests), folders_removed=swept.folders)
     if not swept.requests and not swept.folders:
         return CommandResult(data, ["Nothing to clean up."])
     sentences = [f"Request {number}: its run is closed; the armed budget stays spent." for number in swept.requests]

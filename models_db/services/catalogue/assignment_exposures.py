@@ -56,9 +56,9 @@ def record_exposure(session: Session, actor: Actor, artifact: Artifact, since: s
     return beginning
 
 
-def is_recorded(session: Session, artifact: Artifact) -> bool:
-    """Return whether an exposure of an artifact is recorded."""
-    return _recorded(session, artifact) is not None
+def artifacts_recorded_exposed(session: Session) -> set[int]:
+    """Return the ids of all artifacts of which an exposure is recorded."""
+    return set(session.scalars(select(AssignmentExposure.artifact_id)))
 
 
 def _recorded(session: Session, artifact: Artifact) -> AssignmentExposure | None:

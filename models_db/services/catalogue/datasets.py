@@ -400,6 +400,16 @@ def add_version(
     return version
 
 
+def find_repeated_version(session: Session, dataset: Dataset, source_mark: str, manifest_mark: str) -> int | None:
+    """Return the number of the newest version of the same source or of the same content; None if there is none."""
+    return session.scalar(
+        select(func.max(DatasetVersion.number)).where(
+            DatasetVersion.dataset_id == dataset.id,
+            or_(DatasetVersion.source_mark == source_mark, DatasetVersion.manifest_mark == manifest_mark),
+        )
+    )
+
+
 def _claim_units(session: Session, actor: Actor, dataset: Dataset, units: Iterable[ClaimedUnit]) -> None:
     try:
         claim_units(session, dataset.account_id, units, actor.id)

@@ -64,6 +64,11 @@ def is_charged(session: Session, request_id: int) -> bool:
     return session.scalar(select(RenyiCharge.id).where(RenyiCharge.request_id == request_id).limit(1)) is not None
 
 
+def charged_requests(session: Session) -> set[int]:
+    """Return the ids of all requests of which an attempt was charged."""
+    return set(session.scalars(select(RenyiCharge.request_id).distinct()))
+
+
 def list_charges(session: Session, account_id: int | None = None) -> Sequence[RenyiCharge]:
     """Return all charges, or those of a root account, oldest first."""
     query = select(RenyiCharge).order_by(RenyiCharge.id)

@@ -3,11 +3,11 @@
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
 from tasks.corpus.readers.documents import Fields, NotUtf8, SourceDocument
-from tasks.corpus.readers.sources import AnySource, Shard, SourceUnreadable, name_of, open_bytes, size_of
+from tasks.corpus.readers.sources import AnySource, Shard, SourceUnreadable, format_of, name_of, open_bytes, size_of
 
 _ROWS_PER_BATCH = 16
 """Rows of Parquet that are decoded at once: a dictionary repeats a value of up to 64 MiB in each row at no size."""
@@ -50,21 +50,41 @@ def read_arrow(source: AnySource, fields: Fields) -> Generator[SourceDocument, N
     Raises:
         SourceUnreadable, ColumnMissing, ColumnUnfit, BadRecord.
     """
-    from pyarrow import ipc
-
     with _named_problems(source, "an Arrow file"), open_bytes(source) as file:
-        has_index = file.read(len(_MAGIC_OF_FILES)) == _MAGIC_OF_FILES
-        file.seek(0)
-        reader = ipc.open_file(file) if has_index else ipc.open_stream(file)
+        reader = _arrow_reader(file)
         columns = require_columns(reader.schema.names, fields, source)
 
         def batches() -> _Batches:
+            has_index = hasattr(reader, "num_record_batches")
             numbered = map(reader.get_batch, range(reader.num_record_batches)) if has_index else iter(reader)
             for batch in numbered:
                 _require_valid(batch, columns)
                 yield batch, file.tell()
 
         yield from _documents(source, fields, reader.schema, columns, batches())
+
+
+def schema_names(source: AnySource) -> list[str]:
+    """Return the names of all columns of a Parquet or Arrow file; no value is read.
+
+    Raises:
+        SourceUnreadable.
+    """
+    if format_of(source) == ".parquet":
+        import pyarrow.parquet
+
+        with _named_problems(source, "a Parquet file"), _seekable(source) as place:
+            return list(pyarrow.parquet.read_schema(place).names)
+    with _named_problems(source, "an Arrow file"), open_bytes(source) as file:
+        return list(_arrow_reader(file).schema.names)
+
+
+def _arrow_reader(file: BinaryIO) -> Any:
+    from pyarrow import ipc
+
+    has_index = file.read(len(_MAGIC_OF_FILES)) == _MAGIC_OF_FILES
+    file.seek(0)
+    return ipc.open_file(file) if has_index else ipc.open_stream(file)
 
 
 def require_columns(header: Sequence[str], fields: Fields, source: AnySource) -> list[str]:
@@ -173,6 +193,6 @@ class ColumnMissing(UsageError):
         super().__init__(
             f"{name_of(source)!r} does not have exactly one column {column!r}.",
             "Name the right field: `--text`, `--unit` or `--label-field`. `head -n 1` shows the header of a CSV file,"
-            " whose cells commas separate. almoner lists none: without a header the first line is somebody's record.",
+            " whose cells commas separate. Errors list none: without a header the first line is somebody's record.",
             {"file": name_of(source), "column": column},
         )

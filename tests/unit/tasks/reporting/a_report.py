@@ -173,4 +173,14 @@ def the_points() -> Iterator[sections.Point]:
 def the_map() -> sections.Map:
     """A spiral."""
     points = tuple((f"{n * math.cos(n) / 20:.4f}", f"{n * math.sin(n) / 20:.4f}") for n in range(len(TEXTS)))
-    return sections.Map("all-minilm-l6-v2 0.1", "37", len(TEXTS), points, tuple(text.label or "" for text in TEXTS))
+    return sections.Map(
+        "all-minilm-l6-v2 0.1",
+        "37",
+        len(TEXTS),
+        points,
+        tuple(text.label or "" for text in TEXTS),
+        (
+            sections.TextCluster(("garden", "roses", "spade"), 5, "0.1000", "0.2000"),
+            sections.TextCluster(("kettle", "tea"), 3, "0.1100", "0.2100"),
+        ),
+    )

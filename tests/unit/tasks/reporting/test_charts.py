@@ -1,5 +1,6 @@
 """Where marks go: inside the picture, in proportion, and the same every time."""
 
+import itertools
 import math
 import re
 from dataclasses import replace
@@ -106,6 +107,29 @@ def test_a_map_keeps_the_directions_of_most_difference():
     assert xs[-1] - xs[0] == pytest.approx(8 * math.sqrt(5), rel=0.02)
     assert found.explained == "100"
     assert found.labels == tuple("ababababa")
+
+
+def test_clusters_have_words_of_their_own():
+    """Two places on the line, with a word that both have and words that one has."""
+    near = [Text(n, f"{n % 4} the garden roses note") for n in range(4)]
+    far = [Text(n, f"{100 + n} the kettle note tea {'x' * n}") for n in range(4, 9)]
+
+    class Places(Embedder):
+        def __call__(self, texts):
+            return super().__call__([text.split()[0] for text in texts])
+
+    found = text_map([*near, *far], Places())
+    assert [(one.words, one.texts) for one in found.clusters] == [(("kettle", "tea"), 5), (("garden", "roses"), 4)]
+    right, left = (float(one.x) for one in found.clusters)
+    assert left < 0 < right
+    assert text_map(near, Places()).clusters == ()  # too few for two clusters
+
+
+@given(st.lists(st.floats(0, 400), max_size=8))
+def test_names_of_clusters_do_not_overlap_and_stay_inside(heights):
+    apart = charts._apart(sorted(heights), 24, 406)
+    assert all(after - before >= 24 - 1e-6 for before, after in itertools.pairwise(apart))
+    assert all(height <= 406 for height in apart)
 
 
 def test_texts_on_one_point_have_no_map():
