@@ -23,7 +23,7 @@ from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced
 
 pytestmark = pytest.mark.dear
-PRIVATE = ("invisible_ink", "private_prediction", "private_icl")
+PRIVATE = ("invisible_ink", "private_prediction", "private_icl", "few_shot_generation")
 
 
 def chosen(quoted: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Plans of private prediction and private ICL: pure functions of public numbers, never above what was asked for."""
+"""Plans of the decoders with private rows: pure functions of public numbers, never above what was asked for."""
 
 import math
 from decimal import Decimal
@@ -13,6 +13,7 @@ from models_db.values.amounts import RHO_UNIT, Amount, total_amount
 from models_db.values.requests import model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.private_decoding.base import COUNT_SHARE, PrivateDecodingSystem, instalments
+from tasks.generation.private_decoding.few_shot_generation import FewShotGeneration, FewShotGenerationParameters
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction, PrivatePredictionParameters
@@ -22,7 +23,7 @@ from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall, TokenD
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tests.unit.tasks.generation.asking import AMOUNT, OUT_OF_RANGE, ask, ink
 
-AMIN, ICL = PrivatePrediction(), PrivateIcl()
+AMIN, ICL, TANG = PrivatePrediction(), PrivateIcl(), FewShotGeneration()
 GIVEN: dict[str, Any] = {
     "samples": 3,
     "references": 40,
@@ -42,8 +43,12 @@ def icl(**changes: Any) -> PrivateIclParameters:
     return PrivateIclParameters.model_validate(GIVEN | changes)
 
 
-SYSTEMS: list[tuple[PrivateDecodingSystem[Any], Any]] = [(AMIN, amin), (ICL, icl)]
-each_system = pytest.mark.parametrize(("system", "asked"), SYSTEMS, ids=["amin", "icl"])
+def tang(**changes: Any) -> FewShotGenerationParameters:
+    return FewShotGenerationParameters.model_validate(GIVEN | changes)
+
+
+SYSTEMS: list[tuple[PrivateDecodingSystem[Any], Any]] = [(AMIN, amin), (ICL, icl), (TANG, tang)]
+each_system = pytest.mark.parametrize(("system", "asked"), SYSTEMS, ids=["amin", "icl", "tang"])
 EPSILONS = st.decimals("0.5", "20", places=1)
 CHANGES = st.fixed_dictionaries({
     "references": st.integers(1, 300),
