@@ -61,7 +61,7 @@ def measure(arguments: argparse.Namespace) -> None:
     examples = read_examples(TASK, arguments.data)
     private, unread = examples[:-ITEMS], examples[-ITEMS:]
     answer = right_answers(load(arguments.model, arguments.device), TASK, TEXT_TOKENS)
-    for pool in read_lines(arguments.pools):
+    for pool in sorted(read_lines(arguments.pools), key=lambda pool: pool["column"].partition(", release ")[2]):
         kind = pool["column"].split(", release ")[0]
         there = [line["column"] for line in read_lines_if_there(arguments.out)]
         if pool["task"] != TASK.name or kind not in arguments.columns or pool["column"] in there:

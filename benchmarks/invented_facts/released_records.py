@@ -4,7 +4,7 @@
     python -m benchmarks.invented_facts.released_records --table   # the table of docs/utility.md from these lines
 
 Worlds, the rule that answers, and the way in which the 20 creatures are declared are those of `released_texts.py`. All
-systems read REFERENCES units a creature.
+systems read at most REFERENCES units a creature (the last by name has fewer).
 
     records      one record a creature, held to a schema: what it eats, where it lives, which colour it has, each one of
                  the eight values. A record says all three of each creature, so that one of eight answers is right by
