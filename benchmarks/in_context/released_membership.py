@@ -21,7 +21,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.intervals import interval_of_difference, written
 from benchmarks.common.json_lines import DATA, read_lines, read_lines_if_there
 from benchmarks.common.open_bench import KEY
 from benchmarks.in_context.demonstrations import PUBLIC_ONLY, public_labels, store
@@ -121,24 +124,63 @@ def rounds(
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a row for each release, the control's first: AUC over all labels, and for each label alone."""
+    """Yield a row for each release, the control's first: AUC over all labels, and for each label alone.
+
+    A release by a private system has a second row, its AUC less that of the control's release of the same number on the
+    same texts: a bootstrap over members and over non-members, each text with both of its scores.
+    """
     labels = list(public_labels(TASK).items())
+    asked = [{label for _, label in labels}, *({label} for _, label in labels)]
+    controls = {release_of(line): line for line in lines if line["column"].startswith(PUBLIC_ONLY)}
     yield f"| demonstrations | prompts | members, non-members | AUC | {' | '.join(word for word, _ in labels)} |"
     yield f"| --- | --- | --- | --- |{' --- |' * len(labels)}"
-    for line in sorted(lines, key=lambda line: (line["column"].split(", release ")[0] != PUBLIC_ONLY, line["column"])):
-        found = [separated(line["prompts"], {label for _, label in labels})]
-        found += [separated(line["prompts"], {label}) for _, label in labels]
+    for line in sorted(lines, key=lambda line: (line not in controls.values(), line["column"])):
+        found = [separation(*sides(line, some)) for some in asked]
         counts = f"{len(line['prompts'])} | {found[0].members}, {found[0].nonmembers}"
         yield f"| {line['column'].replace('_', ' ')} | {counts} | {' | '.join(map(shown, found))} |"
+        control = controls.get(release_of(line))
+        if line is not control and control is not None:
+            less = [written(difference(line, control, some), 3) for some in asked]
+            yield f"| the same less public only |  |  | {' | '.join(less)} |"
 
 
-def separated(prompts: Sequence[Mapping[str, Any]], labels: Collection[str]) -> Separation:
-    """Return the separation of members and non-members with some of the labels, over all prompts."""
+def release_of(line: Mapping[str, Any]) -> str:
+    """Return the number of a release, empty for the first."""
+    return str(line["column"].partition(", release ")[2])
+
+
+def sides(line: Mapping[str, Any], labels: Collection[str]) -> tuple[list[float], list[float]]:
+    """Return the scores of members and of non-members with some of the labels, over all prompts."""
     inside, outside = (
-        [score for each in prompts for score, label in zip(each[side], each["labels"], strict=True) if label in labels]
+        [
+            score
+            for prompt in line["prompts"]
+            for score, label in zip(prompt[side], prompt["labels"], strict=True)
+            if label in labels
+        ]
         for side in ("members", "nonmembers")
     )
-    return separation(inside, outside)
+    return inside, outside
+
+
+def difference(line: Mapping[str, Any], control: Mapping[str, Any], labels: Collection[str]) -> list[float]:
+    """Return by how much the AUC of a release is larger than the control's, with its interval."""
+    members, nonmembers = (
+        list(zip(*each, strict=True)) for each in zip(sides(line, labels), sides(control, labels), strict=True)
+    )
+
+    def larger(inside: Sequence[tuple[float, float]], outside: Sequence[tuple[float, float]]) -> float:
+        own, usual = (auc([pair[of] for pair in inside], [pair[of] for pair in outside]) for of in (0, 1))
+        return own - usual
+
+    return interval_of_difference(members, nonmembers, larger, seed=0, rounds=1000)
+
+
+def auc(inside: Sequence[float], outside: Sequence[float]) -> float:
+    """Return how often a member's score is above a non-member's, ties counting half."""
+    ordered = np.sort(outside)
+    below = np.searchsorted(ordered, inside, "left") + np.searchsorted(ordered, inside, "right")
+    return float(below.mean()) / (2 * len(ordered))
 
 
 def shown(found: Separation) -> str:

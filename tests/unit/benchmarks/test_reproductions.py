@@ -106,10 +106,16 @@ def test_a_release_is_attacked_label_by_label_and_its_control_comes_first(bench)
     names = list(released.public_labels(released.TASK).values())
     prompt = {"labels": names * 3, "members": [1.0, 0.0, 1.0, 0.0] * 3, "nonmembers": [0.5] * 12}
     lines = [{"column": column, "prompts": [prompt]} for column in ("private_icl, epsilon 8", "public_only, release 2")]
-    (head, rule, control, row) = released.table(lines)
+    (head, rule, control, row) = released.table(lines)  # of another number: no control of its own
     assert head.count("|") == rule.count("|") == row.count("|")
     assert control.startswith("| public only, release 2 | 1 | 12, 12 | 0.500 (")
     assert [cell.split(" ")[1] for cell in row.split("|")[5:9]] == ["1.000", "0.000", "1.000", "0.000"]
+    lines[1]["column"] = "public_only"
+    assert list(released.table(lines))[-1].startswith("| the same less public only |  |  | 0.000 [0.000, 0.000] |")
+    surer = {"column": "private_icl", "prompts": [prompt | {"members": [1.0] * 12}]}
+    more, low, high = released.difference(surer, lines[1], set(names))
+    assert (more, low > 0, high < 1) == (0.5, True, True)
+    assert released.auc([1.0, 2.0], [1.0, 0.0, 3.0, 1.0]) == 0.5 * (0.5 + 0.75)
 
 
 def test_passages_are_of_other_cases_than_those_that_are_read_along(bench):
