@@ -172,6 +172,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "outlines": lambda: outlines.table(lines("outlines")),
         "facts": lambda: facts.table(lines("facts")),
         "facts-texts": lambda: facts.table(lines("facts_texts")),
+        "facts-records": lambda: facts.table(lines("facts_records")),
     },
 }
 """Tables that are worked out from data, by page; those of `figures/transcribed` come beside them."""

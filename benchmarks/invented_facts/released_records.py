@@ -147,7 +147,8 @@ def release(engine: Engine, cell: Cell, precision: str) -> list[tuple[str, str]]
     wanted = {
         "references": REFERENCES,
         "max_new_tokens": RECORD_TOKENS if cell.kind == RECORDS else SUMMARY_TOKENS,
-        "max_reference_tokens": REFERENCE_TOKENS,
+        # Without privacy a summary has all texts of its group in one prompt.
+        "max_reference_tokens": REFERENCE_TOKENS * (REFERENCES if cell.epsilon == NO_NOISE else 1),
         "temperature": TEMPERATURE,
         "top_k": 100,
         "precision": precision,
