@@ -7,8 +7,8 @@
     python -m benchmarks.in_context.accuracy --out docs/figures/in_context_controls.jsonl \
         --pools docs/figures/in_context_pools.jsonl --released --shuffled-corpus --releases 3 \
         --mechanisms private_icl --epsilons 8 --tasks agnews --shots --released-shots 4 --items 200
-    the same without --shuffled-corpus, with --mechanisms few_shot_generation --epsilons 8 120
-    the same with --tasks dbpedia14 mit_movies_director --shots 4 12 --shuffled, without --pools, --released and so on
+    the same without --shuffled-corpus, with --mechanisms few_shot_generation --releases 1
+    the same with --tasks dbpedia14 mit_movies_director --shots 4 --shuffled, without --pools, --released and so on
 
 Every cell is appended to the file when it is measured, and one that is there already is not measured again; so a
 run that was stopped goes on. Test items are the last ones of a set, demonstrations come from all others; both by
