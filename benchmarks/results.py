@@ -36,7 +36,7 @@ from benchmarks.external_models.tables import rows_of_corpus
 from benchmarks.gpu.reports import roofline
 from benchmarks.gpu.reports import tables as gpu_tables
 from benchmarks.in_context import accuracy as in_context
-from benchmarks.in_context import membership_and_labels
+from benchmarks.in_context import membership_and_labels, released_membership
 from benchmarks.ingestion import sharded_corpus, time_by_stage
 from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, truthfulness
@@ -101,6 +101,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     "attacks": {
         "emails": lambda: email_extraction.table(lines("email_extraction")),
         "labels": lambda: membership_and_labels.table(lines("membership_and_labels")),
+        "released": lambda: released_membership.table(lines("released_membership")),
     },
     "clustering": {
         "units-64": _clusters("units", 64),
@@ -172,6 +173,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "outlines": lambda: outlines.table(lines("outlines")),
         "facts": lambda: facts.table(lines("facts")),
         "facts-texts": lambda: facts.table(lines("facts_texts")),
+        "facts-records": lambda: facts.table(lines("facts_records")),
     },
 }
 """Tables that are worked out from data, by page; those of `figures/transcribed` come beside them."""

@@ -254,7 +254,7 @@ def test_every_level_of_the_judgement_is_documented() -> None:
             assert f"from {level.clip_norm} ({low if low == high else f'{low} to {high}'} %)" in planning
 
 
-@pytest.mark.parametrize("name", ["private_prediction", "private_icl", "adapmixed"])
+@pytest.mark.parametrize("name", ["private_prediction", "private_icl", "few_shot_generation", "adapmixed"])
 def test_every_parameter_of_the_other_decoders_is_documented_with_its_default(name: str) -> None:
     """Those that InvisibleInk has not, and those with another default."""
     documented, fields = table_of(REQUESTS, f"## Parameters of `{name}`"), SYSTEMS[name].parameters.model_fields

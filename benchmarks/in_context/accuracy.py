@@ -4,9 +4,11 @@
     python -m benchmarks.in_context.accuracy --out results.jsonl --pools pools.jsonl --released   # and released ones
     python -m benchmarks.in_context.accuracy --out results.jsonl --table               # print what is there
     python -m benchmarks.in_context.accuracy --out results.jsonl --shuffled            # the control: shuffled labels
-    python -m benchmarks.in_context.accuracy --out docs/figures/in_context_controls.jsonl --pools pools.jsonl \
-        --released --shuffled-corpus --releases 3 --mechanisms private_icl --epsilons 8 --tasks agnews --shots \
-        --released-shots 4 --items 200
+    python -m benchmarks.in_context.accuracy --out docs/figures/in_context_controls.jsonl \
+        --pools docs/figures/in_context_pools.jsonl --released --shuffled-corpus --releases 3 \
+        --mechanisms private_icl --epsilons 8 --tasks agnews --shots --released-shots 4 --items 200
+    the same without --shuffled-corpus, with --mechanisms few_shot_generation --releases 1
+    the same with --tasks dbpedia14 mit_movies_director --shots 4 --shuffled, without --pools, --released and so on
 
 Every cell is appended to the file when it is measured, and one that is there already is not measured again; so a
 run that was stopped goes on. Test items are the last ones of a set, demonstrations come from all others; both by
@@ -240,16 +242,22 @@ def print_table(results: list[dict[str, Any]]) -> None:
 
 
 def controls_table(results: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """A row for each kind of demonstrations: mean over releases with Student's interval, or over seeds of one pool."""
-    yield "| demonstrations | k | releases | items | calibrated | as the model answers by itself |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    kinds: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    """A row for each set and kind of demonstrations: mean and Student's interval over releases, or over seeds."""
+    yield "| data | demonstrations | k | releases | items | calibrated | as the model answers by itself |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    kinds: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for result in results:
-        kinds.setdefault((result["column"].split(", release ")[0], result["shots"]), []).append(result)
-    for (kind, shots), found in sorted(kinds.items(), key=lambda row: _place(row[0])):
+        kind = result["column"].split(", release ")[0]
+        kinds.setdefault((result["task"], kind, result["shots"]), []).append(result)
+    for (task, kind, shots), found in sorted(kinds.items(), key=lambda row: _place_of_control(*row[0])):
         shown = [_over_releases([result[name] for result in found]) for name in ("calibrated", "raw")]
         releases = str(len(found)) if len(found) > 1 else "-"
-        yield f"| {kind.replace('_', ' ')} | {shots} | {releases} | {found[0]['tested']} | {' | '.join(shown)} |"
+        place = f"{TITLES[task]} | {kind.replace('_', ' ')} | {shots}"
+        yield f"| {place} | {releases} | {found[0]['tested']} | {' | '.join(shown)} |"
+
+
+def _place_of_control(task: str, kind: str, shots: int) -> tuple[int, tuple[int, str, int]]:
+    return list(TITLES).index(task), _place((kind, shots))
 
 
 def _over_releases(found: Sequence[dict[str, Any]]) -> str:

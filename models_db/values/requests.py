@@ -31,6 +31,7 @@ _OwnMechanism = Literal[
     "invisible_ink",
     "private_prediction",
     "private_icl",
+    "few_shot_generation",
     "adapmixed",
     "public_only",
     "non_private",

@@ -7,6 +7,7 @@ from tasks.common import extensions
 from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.private_decoding.adapmixed import AdaPMixed
 from tasks.generation.private_decoding.baselines import NonPrivate, PublicOnly
+from tasks.generation.private_decoding.few_shot_generation import FewShotGeneration
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.generation.private_decoding.private_icl import PrivateIcl
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction
@@ -24,6 +25,7 @@ _ALL: tuple[Generator[RunContext], ...] = (
     InvisibleInk(),
     PrivatePrediction(),
     PrivateIcl(),
+    FewShotGeneration(),
     AdaPMixed(),
     PublicOnly(),
     NonPrivate(),

@@ -16,18 +16,21 @@ OWN: dict[str, dict[str, Any]] = {
     "invisible_ink": {"top_k": 50, "sampler": "table", "instalment": 4},
     "private_prediction": {"private_tokens": 6, "threshold": 0.7, "instalment": 4},
     "private_icl": {"instalment": 4},
+    "few_shot_generation": {"instalment": 4},
     "adapmixed": {"batches": 3},
 }
 FIGURES = {
     "invisible_ink": {"effective_k", "share_from_expansion"},
     "private_prediction": {"private_tokens_per_text"},
     "private_icl": set(),
+    "few_shot_generation": set(),
     "adapmixed": {"private_tokens_per_text", "renyi_loss_of_this_data_not_a_guarantee"},
 }
 EVENTS = {
     "invisible_ink": ["noisy_count", "integer_draw"],
     "private_prediction": ["noisy_count", "integer_draw", "sparse_vector"],
     "private_icl": ["noisy_count", "integer_draw"],
+    "few_shot_generation": ["noisy_count", "noisy_mean"],
     "adapmixed": ["adapmixed"],
 }
 
@@ -172,6 +175,9 @@ def wrong(mechanism: str, expected: int, error: type[AlmonerError] | str, **chan
     [
         wrong("private_prediction", 2, "FileInvalid", parameters={"references": 0}),
         wrong("private_icl", 2, "FileInvalid", parameters={"references": 0}),
+        wrong("few_shot_generation", 2, "FileInvalid", parameters={"sampler": "table"}),
+        wrong("few_shot_generation", 2, "TokenDrawInvalid", parameters={"temperature": "0.0001"}),
+        wrong("few_shot_generation", 2, "NoiseInvalid", epsilon="0.0005", parameters={"max_new_tokens": 90_000}),
         wrong("private_prediction", 2, "FileInvalid", parameters={"test_share": 1}),
         wrong("private_prediction", 2, "FileInvalid", parameters={"clipping": "logit"}),
         wrong(

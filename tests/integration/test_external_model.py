@@ -154,8 +154,9 @@ def test_no_system_of_today_that_reads_rows_with_the_model_may_use_an_external_o
 
     assert shows_private_text(Silent())  # type: ignore[arg-type]
     reading = {
-        "invisible_ink", "private_prediction", "private_icl", "adapmixed", "public_only", "non_private",
-        "token_level_summary", "one_shot_summary", "urania", "simple_clio", "question_histogram", "steering_vector",
+        "invisible_ink", "private_prediction", "private_icl", "few_shot_generation", "adapmixed", "public_only",
+        "non_private", "token_level_summary", "one_shot_summary", "urania", "simple_clio", "question_histogram",
+        "steering_vector",
     }  # fmt: skip
     assert reading <= {name for name, system in SYSTEMS.items() if shows_private_text(system)}
 

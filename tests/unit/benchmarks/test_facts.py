@@ -1,12 +1,18 @@
 """The benchmark of facts: worlds, the string rule, what the systems may say, and the page's table."""
 
+import json
 from collections import Counter
 
 import pytest
 
 from tasks.text.keyword_normalisation import roots
 
-SCRIPTS = ("invented_facts.worlds", "invented_facts.released_values", "invented_facts.released_texts")
+SCRIPTS = (
+    "invented_facts.worlds",
+    "invented_facts.released_values",
+    "invented_facts.released_texts",
+    "invented_facts.released_records",
+)
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +107,43 @@ def test_a_unit_has_the_label_of_a_creature_that_it_tells_about(facts, texts, tm
     told = {label: text for text, label in corpus.labelled() if label != "none"}
     assert told.keys() == {fact.creature for fact in world.private}
     assert all(label in text.lower() for label, text in told.items())
+
+
+@pytest.fixture(scope="module")
+def records(bench):
+    return bench["invented_facts.released_records"]
+
+
+def test_a_record_says_all_relations_and_one_of_them_is_asked_for(facts, records):
+    world = facts.World.of(0)
+    cell = records.Cell(records.RECORDS, "invisible_ink", "shared", "10")
+    guess = {relation: values[0] for relation, (_, values) in facts.RELATIONS.items()}
+    right = [(fact.creature, json.dumps(guess | {fact.relation: fact.value})) for fact in world.shared]
+    line = records.scored(cell, right)
+    assert (line["answered"], line["right"], line["pieces"]) == (20, 20, 60)
+    assert line["texts"] == [list(pair) for pair in right]
+    guessed = records.scored(cell, [(fact.creature, json.dumps(guess)) for fact in world.shared])
+    assert guessed["answered"] == 20
+    assert guessed["right"] == sum(fact.value == guess[fact.relation] for fact in world.shared)
+
+
+def test_a_summary_answers_by_what_its_sentences_say(facts, records):
+    (fact, other, *_) = facts.World.of(0).shared
+    cell = records.Cell(records.SUMMARIES, "invisible_ink", "shared", "10")
+    line = records.scored(cell, [(fact.creature, fact.told(0)), (other.creature, "It is an animal.")])
+    assert (line["answered"], line["right"], line["pieces"]) == (1, 1, 2)
+
+
+def test_each_creature_is_told_about_by_as_many_units_as_a_summary_reads(facts, records, texts, tmp_path):
+    world = facts.World.of(0)
+    labels = tuple(fact.creature for fact in world.shared)
+    corpus = texts.store(records.few(world, labels), labels, tmp_path)
+    told = Counter(label for _, label in corpus.labelled())
+    # A unit that tells of two has the label of the first by name, which leaves the last creature fewer.
+    assert {told[label] for label in sorted(labels)[:-1]} == {records.REFERENCES}
+    assert 0 < told[max(labels)] <= records.REFERENCES
+    private = records.few(world, tuple(fact.creature for fact in world.private))
+    assert len(private.texts) == facts.PRIVATE
 
 
 def test_the_table_leaves_out_what_was_not_asked(facts, texts):

@@ -5,7 +5,13 @@ import pytest
 from tasks.evaluation.in_context.demonstrations import Example
 from tests.tiny_tokenizer import tiny_tokenizer
 
-SCRIPTS = ("reproductions.email_extraction", "in_context.membership_and_labels", "records", "reproductions.court")
+SCRIPTS = (
+    "reproductions.email_extraction",
+    "in_context.membership_and_labels",
+    "in_context.released_membership",
+    "records",
+    "reproductions.court",
+)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +75,47 @@ def test_scores_of_both_sides_are_kept_apart(membership):
     assert line == {"prompts": 3, "members": [1.0] * 3, "nonmembers": [0.0] * 3}
     (*_, row) = membership.table([{"labels": "any labels", **line}])
     assert row.startswith("| any labels | 3 | 3, 3 | 1.000 (")
+
+
+def test_members_of_a_release_are_the_units_behind_its_texts(bench):
+    released = bench["in_context.released_membership"]
+    names = list(released.public_labels(released.TASK).values())
+    private = [Example(f"unit {number}", names[number % 4]) for number in range(160)]
+    behind = released.units_behind(private, {"samples": 8, "references": 5})
+    assert len(behind) == 8
+    assert all(len({unit.label for unit in units}) == 1 for units in behind)
+    texts = [unit.text for units in behind for unit in units]
+    assert len(set(texts)) == len(texts) > 20
+    shown = [Example(f"text {number}", units[0].label) for number, units in enumerate(behind)]
+    unread = [Example(f"unread {number}", names[number % 4]) for number in range(200)]
+    rounds = list(released.rounds(shown, behind, unread))
+    assert len(rounds) == 2
+    for each in rounds:
+        assert sorted(text.label for text in each.shown) == sorted(names)
+        assert [unit.label for unit in each.members] == [unit.label for unit in each.nonmembers]
+        of = {text.label: behind[shown.index(text)] for text in each.shown}
+        assert all(unit in of[unit.label] for unit in each.members)
+    outside = [unit.text for each in rounds for unit in each.nonmembers]
+    assert len(set(outside)) == len(outside)
+    with pytest.raises(ValueError, match="these units"):
+        list(released.rounds(shown[::-1], behind, unread))
+
+
+def test_a_release_is_attacked_label_by_label_and_its_control_comes_first(bench):
+    released = bench["in_context.released_membership"]
+    names = list(released.public_labels(released.TASK).values())
+    prompt = {"labels": names * 3, "members": [1.0, 0.0, 1.0, 0.0] * 3, "nonmembers": [0.5] * 12}
+    lines = [{"column": column, "prompts": [prompt]} for column in ("private_icl, epsilon 8", "public_only, release 2")]
+    (head, rule, control, row) = released.table(lines)  # of another number: no control of its own
+    assert head.count("|") == rule.count("|") == row.count("|")
+    assert control.startswith("| public only, release 2 | 1 | 12, 12 | 0.500 (")
+    assert [cell.split(" ")[1] for cell in row.split("|")[5:9]] == ["1.000", "0.000", "1.000", "0.000"]
+    lines[1]["column"] = "public_only"
+    assert list(released.table(lines))[-1].startswith("| the same less public only |  |  | 0.000 [0.000, 0.000] |")
+    surer = {"column": "private_icl", "prompts": [prompt | {"members": [1.0] * 12}]}
+    more, low, high = released.difference(surer, lines[1], set(names))
+    assert (more, low > 0, high < 1) == (0.5, True, True)
+    assert released.auc([1.0, 2.0], [1.0, 0.0, 3.0, 1.0]) == 0.5 * (0.5 + 0.75)
 
 
 def test_passages_are_of_other_cases_than_those_that_are_read_along(bench):

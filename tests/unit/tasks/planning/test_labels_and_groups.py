@@ -182,7 +182,7 @@ def test_summarisers_make_nothing_else(kind: str, mechanism: str) -> None:
         summaries(["lamp"], request={"kind": kind, "mechanism": mechanism})
 
 
-@pytest.mark.parametrize("mechanism", ["private_prediction", "private_icl", "adapmixed"])
+@pytest.mark.parametrize("mechanism", ["private_prediction", "private_icl", "few_shot_generation", "adapmixed"])
 def test_systems_that_cannot_summarise_say_so(mechanism: str) -> None:
     with pytest.raises(UnknownSystem):
         summaries(["lamp"], request={"mechanism": mechanism})

@@ -15,7 +15,7 @@ from tests.unit.tasks.inference.processors import SATURATING, WHOLE, use_process
 from tests.unit.tasks.pricing.test_quote import parameters, priced
 
 
-@pytest.mark.parametrize("mechanism", ["invisible_ink", "private_prediction", "private_icl"])
+@pytest.mark.parametrize("mechanism", ["invisible_ink", "private_prediction", "private_icl", "few_shot_generation"])
 def test_it_is_part_of_what_is_approved(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_processor(monkeypatch, WHOLE)
     full, fewer = priced(mechanism=mechanism), priced(mechanism=mechanism, parameters=parameters(precision="int8"))

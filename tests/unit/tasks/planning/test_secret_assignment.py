@@ -79,7 +79,9 @@ def test_only_two_systems_say_that_draws_alone_read_a_batch() -> None:
     assert [name for name in able if "reads_batches_by_draws_alone" in vars(type(SYSTEMS[name]))] == able
 
 
-@pytest.mark.parametrize("system", ["private_prediction", "adapmixed", "public_only", "non_private"])
+@pytest.mark.parametrize(
+    "system", ["private_prediction", "few_shot_generation", "adapmixed", "public_only", "non_private"]
+)
 def test_no_other_decoder_has_sizes(system: str) -> None:
     assert plan_of(system, governed=system not in ("adapmixed", "non_private")).assignment is None
 

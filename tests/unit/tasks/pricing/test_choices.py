@@ -23,7 +23,7 @@ from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced
 
 pytestmark = pytest.mark.dear
-PRIVATE = ("invisible_ink", "private_prediction", "private_icl")
+PRIVATE = ("invisible_ink", "private_prediction", "private_icl", "few_shot_generation")
 
 
 def chosen(quoted: Any) -> dict[str, Any]:
@@ -91,8 +91,9 @@ def test_a_charged_metric_leaves_less_for_the_texts() -> None:
 def test_every_decoder_gets_values_that_can_be_priced(mechanism: str, population: int) -> None:
     quoted = priced(facts(population=population), parameters={"top_k": 100}, mechanism=mechanism)
     assert set(quoted.choices) == set(CHOSEN_PARAMETERS)
-    assert quoted.influence is not None
-    assert "influence" in quoted.to_json()
+    measured = mechanism != "few_shot_generation"  # how far its rows move the next word was measured of the others
+    assert (quoted.influence is not None) == measured
+    assert ("influence" in quoted.to_json()) == measured
 
 
 def test_references_without_protection_need_no_population() -> None:

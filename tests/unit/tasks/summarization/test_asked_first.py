@@ -15,6 +15,7 @@ from tasks.analysis.keywords.assign_with_model import ModelKeywordAssigner
 from tasks.corpus.store import Corpus
 from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.private_decoding.adapmixed import AdaPMixed, AdaPMixedParameters
+from tasks.generation.private_decoding.few_shot_generation import FewShotGeneration, FewShotGenerationParameters
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction, PrivatePredictionParameters
@@ -48,6 +49,7 @@ SYSTEMS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "ink, all tokens": (InvisibleInk(), InvisibleInkParameters, TEXTS | {"top_k": 0, "sampler": "table"}),
     "amin": (PrivatePrediction(), PrivatePredictionParameters, TEXTS | {"private_tokens": 6, "threshold": "0.1"}),
     "icl": (PrivateIcl(), PrivateIclParameters, TEXTS),
+    "tang": (FewShotGeneration(), FewShotGenerationParameters, TEXTS),
     "adapmixed": (AdaPMixed(), AdaPMixedParameters, TEXTS | {"batches": 2}),
     "token level": (TokenLevelSummary(), TokenLevelParameters, OF_GROUPS | {"clip_norm": "0.5"}),
     "one shot": (OneShotSummary(), OneShotParameters, OF_GROUPS | {"clip_norm": "0.5"}),

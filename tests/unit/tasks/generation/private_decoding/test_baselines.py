@@ -11,6 +11,7 @@ from tasks.corpus.store import Corpus
 from tasks.generation.decoding import loop, sentence_completion
 from tasks.generation.private_decoding.adapmixed import AdaPMixed
 from tasks.generation.private_decoding.baselines import BaselineParameters, NonPrivate, PublicOnly
+from tasks.generation.private_decoding.few_shot_generation import FewShotGeneration
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_decoding.private_icl import PrivateIcl
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction
@@ -122,7 +123,15 @@ def test_a_baseline_is_penalised_for_repetition_too(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize(
     "system",
-    [InvisibleInk(), PrivatePrediction(), PrivateIcl(), AdaPMixed(), TokenLevelSummary(), OneShotSummary()],
+    [
+        InvisibleInk(),
+        PrivatePrediction(),
+        PrivateIcl(),
+        FewShotGeneration(),
+        AdaPMixed(),
+        TokenLevelSummary(),
+        OneShotSummary(),
+    ],
     ids=lambda s: s.name,
 )
 def test_a_request_file_for_any_private_system_fits_a_baseline(system: Any) -> None:

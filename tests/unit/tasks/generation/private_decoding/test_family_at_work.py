@@ -1,4 +1,4 @@
-"""Private prediction and private ICL at work on a tiny model: what is read, when, and on whom each text depends."""
+"""Decoders with private rows at work on a tiny model: what is read, when, and on whom each text depends."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from tasks.corpus.store import Corpus
 from tasks.generation.decoding import loop
 from tasks.generation.decoding.loop import GenerationJob
 from tasks.generation.private_decoding.base import PrivateDecodingSystem
+from tasks.generation.private_decoding.few_shot_generation import FewShotGeneration, FewShotGenerationParameters
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction, PrivatePredictionParameters
@@ -37,8 +38,11 @@ GIVEN: dict[str, Any] = {
 }
 AMIN = (PrivatePrediction(), PrivatePredictionParameters, {"private_tokens": 6, "threshold": "0.1"})
 ICL = (PrivateIcl(), PrivateIclParameters, {})
+TANG = (FewShotGeneration(), FewShotGenerationParameters, {})
 INK = (InvisibleInk(), InvisibleInkParameters, {"sampler": "table"})
-each_system = pytest.mark.parametrize(("system", "kind", "own"), [AMIN, ICL, INK], ids=["amin", "icl", "ink"])
+each_system = pytest.mark.parametrize(
+    ("system", "kind", "own"), [AMIN, ICL, TANG, INK], ids=["amin", "icl", "tang", "ink"]
+)
 
 
 def make(
@@ -134,7 +138,9 @@ def test_what_one_unit_does_reaches_one_text_only(
     # One token: which random numbers later tokens meet depends on how many the tests before them took.
     # The table, in turn, draws again where a number is too large: another sum takes other numbers of later draws.
     length = 1 if system.name == "private_prediction" else 30
-    options = {"references": 1, "max_new_tokens": length, "sampler": "opendp", "top_k": 40}
+    options = {"references": 1, "max_new_tokens": length, "top_k": 40}
+    if "sampler" in kind.model_fields:
+        options["sampler"] = "opendp"
     before, after = (
         [text.text for text in make(system, kind, own, Workshop(source), 1000, changes=options).texts]
         for source in (corpus, changed)

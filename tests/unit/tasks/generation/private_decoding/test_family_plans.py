@@ -1,4 +1,4 @@
-"""Plans of private prediction and private ICL: pure functions of public numbers, never above what was asked for."""
+"""Plans of the decoders with private rows: pure functions of public numbers, never above what was asked for."""
 
 import math
 from decimal import Decimal
@@ -13,16 +13,18 @@ from models_db.values.amounts import RHO_UNIT, Amount, total_amount
 from models_db.values.requests import model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.private_decoding.base import COUNT_SHARE, PrivateDecodingSystem, instalments
+from tasks.generation.private_decoding.few_shot_generation import FewShotGeneration, FewShotGenerationParameters
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction, PrivatePredictionParameters
+from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.registry import recompute
 from tasks.mechanisms.tokens import sampler
 from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall, TokenDrawInvalid
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tests.unit.tasks.generation.asking import AMOUNT, OUT_OF_RANGE, ask, ink
 
-AMIN, ICL = PrivatePrediction(), PrivateIcl()
+AMIN, ICL, TANG = PrivatePrediction(), PrivateIcl(), FewShotGeneration()
 GIVEN: dict[str, Any] = {
     "samples": 3,
     "references": 40,
@@ -42,8 +44,14 @@ def icl(**changes: Any) -> PrivateIclParameters:
     return PrivateIclParameters.model_validate(GIVEN | changes)
 
 
-SYSTEMS: list[tuple[PrivateDecodingSystem[Any], Any]] = [(AMIN, amin), (ICL, icl)]
-each_system = pytest.mark.parametrize(("system", "asked"), SYSTEMS, ids=["amin", "icl"])
+def tang(**changes: Any) -> FewShotGenerationParameters:
+    """It draws noise, not tokens, so that it has no sampler."""
+    given = {name: value for name, value in (GIVEN | changes).items() if value not in sampler.KINDS}
+    return FewShotGenerationParameters.model_validate(given)
+
+
+SYSTEMS: list[tuple[PrivateDecodingSystem[Any], Any]] = [(AMIN, amin), (ICL, icl), (TANG, tang)]
+each_system = pytest.mark.parametrize(("system", "asked"), SYSTEMS, ids=["amin", "icl", "tang"])
 EPSILONS = st.decimals("0.5", "20", places=1)
 CHANGES = st.fixed_dictionaries({
     "references": st.integers(1, 300),
@@ -145,7 +153,7 @@ def test_without_batches_or_population_a_count_comes_first(system, asked) -> Non
 @each_system
 @pytest.mark.parametrize("rho", [0, 1, 11])
 def test_a_budget_too_small_for_one_token_is_refused_by_name(system, asked, rho: int) -> None:
-    with pytest.raises(BudgetTooSmall) as refused:
+    with pytest.raises((BudgetTooSmall, NoiseInvalid)) as refused:
         system.plan(ask(asked(), Amount(rho)))
     assert "larger epsilon" in refused.value.advice
 
@@ -181,7 +189,7 @@ def test_parameters_of_the_tests_out_of_range_are_refused(wrong: dict[str, Any])
         amin(**wrong)
 
 
-@each_system
+@pytest.mark.parametrize(("system", "asked"), SYSTEMS[:2])
 def test_defaults_are_written_out_and_labels_only_where_there_are_some(system, asked) -> None:
     stored = model_to_json(asked())
     assert isinstance(stored, dict)
@@ -195,7 +203,7 @@ def test_a_stored_request_names_its_sampler() -> None:
     assert model_to_json(ink(sampler="opendp"))["sampler"] == "opendp"  # type: ignore[index,call-overload]
 
 
-@pytest.mark.parametrize(("system", "asked"), [*SYSTEMS, (InvisibleInk(), ink)])
+@pytest.mark.parametrize(("system", "asked"), [*SYSTEMS[:2], (InvisibleInk(), ink)])
 def test_facts_name_a_sampler_that_is_not_the_default(system, asked) -> None:
     assert "sampler" not in system.plan(ask(asked())).facts
     assert system.plan(ask(asked(sampler="opendp"))).facts["sampler"] == "opendp"

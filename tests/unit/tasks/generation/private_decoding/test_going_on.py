@@ -26,13 +26,15 @@ from tasks.inference.engine.session import Session
 from tasks.inference.isolation.check import IsolationCheck
 from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import AMOUNT, ask
-from tests.unit.tasks.generation.private_decoding.test_family_at_work import AMIN, GIVEN, ICL, INK
+from tests.unit.tasks.generation.private_decoding.test_family_at_work import AMIN, GIVEN, ICL, INK, TANG
 from tests.unit.tasks.generation.workshop import KEY, Workshop
 from tests.watched_journal import WatchedJournal
 
 pytestmark = pytest.mark.dear
 
-each_system = pytest.mark.parametrize(("system", "kind", "own"), [AMIN, ICL, INK], ids=["amin", "icl", "ink"])
+each_system = pytest.mark.parametrize(
+    ("system", "kind", "own"), [AMIN, ICL, TANG, INK], ids=["amin", "icl", "tang", "ink"]
+)
 SIZE = 4  # draws in an instalment
 
 

@@ -12,6 +12,7 @@ from tasks.generation.decoding.journal import RunJournal
 from tasks.generation.decoding.release_steps import ReleaseSteps, StepLost
 from tasks.generation.private_decoding.adapmixed import AdaPMixed
 from tasks.generation.private_decoding.baselines import BaselineParameters, NonPrivate, PublicOnly
+from tasks.generation.private_decoding.few_shot_generation import FewShotGeneration
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.generation.private_decoding.private_icl import PrivateIcl
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction
@@ -105,7 +106,7 @@ def test_it_states_no_claim_for_a_secret_assignment() -> None:
     assert InvisibleInk().plan(ask(ink(**declared, label_allocation=PROPORTIONAL))).assignment is None
 
 
-@pytest.mark.parametrize("system", [PrivateIcl(), PrivatePrediction()])
+@pytest.mark.parametrize("system", [PrivateIcl(), PrivatePrediction(), FewShotGeneration()])
 def test_other_systems_with_batches_allocate_alike(system: Any) -> None:
     given = {"samples": 8, "references": 20, "max_new_tokens": 4, "temperature": 1}
     settings = system.parameters.model_validate({**given, "labels": LABELS, "label_allocation": PROPORTIONAL})

@@ -18,6 +18,7 @@ import torch
 import tasks.generation.decoding.loop
 from models_db.home import ProjectHome
 from tasks.generation.private_decoding.base import PrivateDecodingSystem
+from tasks.generation.private_decoding.few_shot_generation import FewShotGeneration, FewShotGenerationParameters
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction, PrivatePredictionParameters
@@ -29,6 +30,7 @@ from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.tokens.sparse_vector import NORM, SparseVector
 from tasks.mechanisms.tokens.utility_scores import Candidates
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
@@ -63,6 +65,7 @@ SYSTEMS: dict[str, tuple[PrivateDecodingSystem[Any], Any, dict[str, Any]]] = {
     ),
     "amin": (PrivatePrediction(), PrivatePredictionParameters, {"private_tokens": PRIVATE_TOKENS}),
     "icl": (PrivateIcl(), PrivateIclParameters, {"top_k": 30}),
+    "tang": (FewShotGeneration(), FewShotGenerationParameters, {"top_k": 30}),
 }
 Notes = list[Mapping[str, str]]
 
@@ -74,11 +77,13 @@ class Diary:
     Attributes:
         draws: the kind of draw, the candidates, their int64 [L, K] scores.
         tests: distances.
+        sums: of rows that get noise, int64 [L, K], with the largest norm of a row.
         seen: what was armed, and progress.
     """
 
     draws: list[tuple[TokenMechanism, Candidates, torch.Tensor]] = field(default_factory=list)
     tests: list[int] = field(default_factory=list)
+    sums: list[tuple[int, torch.Tensor]] = field(default_factory=list)
     seen: list[object] = field(default_factory=list)
 
     def draw(self, draw: TokenMechanism, found: Candidates, summed: torch.Tensor, rng: RandomSource) -> list[int]:
@@ -89,6 +94,13 @@ class Diary:
         usable = found.allowed & (found.tokens != sick)
         allowed = [tokens[those].sort().values for tokens, those in zip(found.tokens, usable, strict=True)]
         return [int(tokens[place % len(tokens)]) for tokens, place in zip(allowed, places, strict=True)]
+
+    def noisy(self, mean: NoisyMean, sums: torch.Tensor, rng: RandomSource) -> torch.Tensor:
+        """Sums that only the number of the call decides."""
+        number = len(self.sums)
+        self.sums.append((mean.clip_steps, sums))
+        places = torch.tensor([(13 * number + 7 * row) % sums.shape[1] for row in range(len(sums))])
+        return torch.nn.functional.one_hot(places, sums.shape[1])
 
     def below(self, tests: SparseVector, distance: int, threshold: int, rng: RandomSource) -> bool:
         """Two of five tests end their run."""
@@ -116,6 +128,7 @@ def decoded(system: str, notes: Notes, folder: Path, patch: pytest.MonkeyPatch, 
     patch.setattr(tasks.generation.decoding.loop, "generations_at_once", lambda *sizes: 3)
     patch.setattr(utility_scores, "draw_tokens", diary.draw)
     patch.setattr(SparseVector, "begin", lambda *given: 0)
+    patch.setattr(NoisyMean, "draw", lambda *given: diary.noisy(*given))
     patch.setattr(SparseVector, "below", lambda *given: diary.below(*given))
     maker, kind, own = SYSTEMS[system]
     wanted = kind.model_validate(GIVEN | own)
@@ -157,6 +170,11 @@ def moved(before: Diary, after: Diary) -> int:
         assert int(change.max()) in (0, draw.clip_steps)  # some token moves by all that is charged
         assert int((change > 0).sum()) <= 1
         count += bool(change.any())
+    for (most, ours), (_, theirs) in zip(before.sums, after.sums, strict=True):
+        norms = (ours - theirs).double().norm(dim=1)
+        assert int((norms > 0).sum()) <= 1
+        assert float(norms.max()) <= most
+        count += bool(norms.any())
     changes = [abs(ours - theirs) for ours, theirs in zip(before.tests, after.tests, strict=True)]
     assert max(changes, default=0) <= NORM
     return count

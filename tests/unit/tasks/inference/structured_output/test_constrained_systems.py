@@ -17,6 +17,7 @@ from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest, model_to_json
 from tasks.corpus.store import Corpus
 from tasks.generation.private_decoding.baselines import NonPrivate, PublicOnly
+from tasks.generation.private_decoding.few_shot_generation import FewShotGeneration
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_decoding.private_icl import PrivateIcl
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction
@@ -67,7 +68,7 @@ def make(system: Generator, corpus: Corpus, parameters: Any = None, workshop: Wo
     return system.generate(plan, wanted, (workshop or Workshop(corpus)).bench(stops=True))
 
 
-SYSTEMS = [InvisibleInk(), PrivatePrediction(), PrivateIcl(), PublicOnly(), NonPrivate()]
+SYSTEMS = [InvisibleInk(), PrivatePrediction(), PrivateIcl(), FewShotGeneration(), PublicOnly(), NonPrivate()]
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
