@@ -127,6 +127,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     },
     "keywords": {
         "selection": lambda: keyword_selection.table(lines("keyword_selection")),
+        "gains": lambda: keyword_selection.gains_table(lines("keyword_selection")),
     },
     "metrics": {"contamination": lambda: contamination.table(lines("contamination"))},
     "distributed": {

@@ -24,7 +24,6 @@ from tasks.mechanisms.counts.gaussian_selection import GaussianSelection, calibr
 from tasks.mechanisms.counts.partition_selection import PartitionSelection
 from tasks.mechanisms.counts.set_histogram import Noise, SetHistogram, calibrate_set_histogram
 from tasks.mechanisms.counts.weighted_selection import (
-    ROUND_SHARES,
     STEPS,
     SelectionInRounds,
     WeightedSelection,
@@ -284,18 +283,14 @@ def test_rounds_that_drop_what_true_sums_release_exceed_the_claim() -> None:
     assert audit(sample(rounds, by_true_sums=True)) > CLAIM
 
 
-def test_rounds_that_each_have_the_whole_budget_exceed_the_claim() -> None:
-    whole = SelectionInRounds((WEIGHTED,) * len(ROUND_SHARES))
-    candidates = ["a", "b"]
-    units = [candidates] * (ENOUGH // 2)
-    others = {name: 2 * WEIGHTED.threshold for name in candidates}
-    own = WEIGHTED.weigh([candidates])
-    assert whole.release(units, OS_RANDOM)
+def test_rounds_that_are_charged_once_exceed_the_claim() -> None:
+    """Four rounds, each with the noise of the whole budget; what is released stays a candidate."""
+    own = WEIGHTED.weigh([CANDIDATES[:2]])
+    others = {name: 2 * WEIGHTED.threshold for name in own}
 
     def sample(present: bool) -> list[int]:
-        sums = {name: weight + present * own[name] for name, weight in others.items()}
-        rounds = ([sum(each.release(sums, OS_RANDOM).values()) for each in whole.rounds] for _ in range(TRIALS))
-        return [sum(each) for each in rounds]
+        rounds = [weighed_sum(WEIGHTED, others, own)(present) for _ in range(4)]
+        return [sum(drawn) for drawn in zip(*rounds, strict=True)]
 
     assert audit(sample) > CLAIM
 

@@ -329,7 +329,8 @@ def even_chance(selection: Selection) -> str:
 def _noise_description(selection: Selection) -> str:
     if isinstance(selection, SelectionInRounds):
         rounds = "; ".join(
-            f"scale {float(each.sigma) / STEPS:.4g}, threshold {each.threshold / STEPS:.4g}" for each in selection.rounds
+            f"scale {float(each.sigma) / STEPS:.4g}, threshold {each.threshold / STEPS:.4g}"
+            for each in selection.rounds
         )
         return f"discrete Gaussian noise on sums of weights, in rounds: {rounds}"
     if isinstance(selection, GaussianSelection):
