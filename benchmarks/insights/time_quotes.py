@@ -1,7 +1,7 @@
 """Quoted time of insight systems beside the processor time that a run takes, from its start to its last row.
 
-    python -m benchmarks.insights.time_quotes --to docs/figures/time_quotes.jsonl    # what is missing; minutes
-    python -m benchmarks.insights.time_quotes --table                                # the table of docs/insights-results.md
+    python -m benchmarks.insights.time_quotes --to docs/figures/time_quotes.jsonl   # what is missing
+    python -m benchmarks.insights.time_quotes --table                               # of docs/insights-results.md
 
 A run is a process of its own, so that it imports libraries and loads its models; a bench without a ledger, because the
 corpus (agnews) is public. `--one` is such a process. Its processor time is that of one thread.
@@ -107,7 +107,7 @@ def run(name: str) -> dict[str, Any]:
 
 
 def _stages(seen: Sequence[tuple[str, int, int, float]]) -> Iterator[tuple[str, int, float]]:
-    """Yield the stages that reported progress: how often, and the processor seconds from the first report to the last."""
+    """Yield the stages that reported progress: how often, and processor seconds from first to last report."""
     for what in dict.fromkeys(each[0] for each in seen):
         own = [each[3] for each in seen if each[0] == what]
         yield what, len(own), own[-1] - own[0]

@@ -1,6 +1,6 @@
 """Keywords that kinds of selection release from public corpora, at the same rho and the same delta.
 
-    python -m benchmarks.keywords.selection --to docs/figures/keyword_selection.jsonl   draw what is missing, and the table
+    python -m benchmarks.keywords.selection --to docs/figures/keyword_selection.jsonl   draw what is missing
     python -m benchmarks.keywords.selection --from docs/figures/keyword_selection.jsonl the tables of docs/keywords.md
 
 A unit is one text; its candidates are its own words by TF-IDF, or its key phrases (RAKE). A release has a quarter of a
@@ -144,8 +144,8 @@ def gains_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         enough = [f"{sum(number >= COMMON for number in own) / len(own):.3f}" if own else "-" for own in shared]
         precision = " -> ".join(enough) if method == "tfidf" else ""
         lines.append(
-            f"| {corpus} | `{method}` | ({epsilon}, {cell[0]['delta']}) | {middle:.1f} [{low:.1f}, {high:.1f}] | {factor} "
-            f"| {medians} | {precision} |"
+            f"| {corpus} | `{method}` | ({epsilon}, {cell[0]['delta']}) | {middle:.1f} [{low:.1f}, {high:.1f}] "
+            f"| {factor} | {medians} | {precision} |"
         )
     return lines
 

@@ -234,14 +234,14 @@ def test_honest_weights_stay_below_their_claim() -> None:
 def test_a_unit_that_weighs_one_in_each_candidate_exceeds_the_claim() -> None:
     """The weights are not divided by the root of their number."""
     own = dict.fromkeys(CANDIDATES, STEPS)
-    assert audit(weighed_sum(WEIGHTED, {name: 2 * WEIGHTED.threshold for name in own}, own)) > CLAIM
+    assert audit(weighed_sum(WEIGHTED, dict.fromkeys(own, 2 * WEIGHTED.threshold), own)) > CLAIM
     assert alone_in_sums(WEIGHTED, own) > 1.5 * FAILURE
 
 
 def test_weights_of_documents_exceed_the_claim() -> None:
     """Each of a unit's ten documents weighs one; `weigh` counts a unit once."""
     documents = WEIGHTED.weigh([CANDIDATES] * 10)
-    others = {name: 2 * WEIGHTED.threshold for name in documents}
+    others = dict.fromkeys(documents, 2 * WEIGHTED.threshold)
     assert audit(weighed_sum(WEIGHTED, others, documents)) > CLAIM
     assert WEIGHTED.weigh([CANDIDATES * 10]) == WEIGHTED.weigh([CANDIDATES])
 
@@ -286,7 +286,7 @@ def test_rounds_that_drop_what_true_sums_release_exceed_the_claim() -> None:
 def test_rounds_that_are_charged_once_exceed_the_claim() -> None:
     """Four rounds, each with the noise of the whole budget; what is released stays a candidate."""
     own = WEIGHTED.weigh([CANDIDATES[:2]])
-    others = {name: 2 * WEIGHTED.threshold for name in own}
+    others = dict.fromkeys(own, 2 * WEIGHTED.threshold)
 
     def sample(present: bool) -> list[int]:
         rounds = [weighed_sum(WEIGHTED, others, own)(present) for _ in range(4)]

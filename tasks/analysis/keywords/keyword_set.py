@@ -14,9 +14,10 @@ candidates in each). By default `tfidf` selects in weighted rounds and the other
 
 Public words fill the places that released ones leave, and at least half of the places belong to released ones, which
 certainly occur in the corpus. A larger set is cut by noisy counts (those of `gaussian_selection`, the noisy sums of
-`weighted_selection`, or else another histogram, k bins per unit), or by public means alone (`keywords.refine`). All charged mechanisms are drawn together and
-stored as released keywords with their noisy counts, nothing else: candidates, document frequencies and unreleased
-keywords stay in memory. A run that dies in between has lost its payment (`StageBudget.release`).
+`weighted_selection`, or else another histogram, k bins per unit), or by public means alone (`keywords.refine`). All
+charged mechanisms are drawn together and stored as released keywords with their noisy numbers, nothing else:
+candidates, document frequencies and unreleased keywords stay in memory. A run that dies in between has lost its payment
+(`StageBudget.release`).
 
 An empty corpus, or one in which no two units share a keyword, releases nothing: the set is then empty, or the public
 words where there are some.

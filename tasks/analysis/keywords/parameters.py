@@ -50,7 +50,8 @@ class KeywordSettings(RequestModel):
             probabilities, by `weighted` rounds of noisy sums, or by the one that releases more (`auto`).
         ranking: how a set larger than K is cut: by noisy `counts`, which are charged; by the public
             `model`; or so that it represents the rest well (`coverage`). The last two cost nothing.
-        counting_share: the part of the stage's rho for these counts; `gaussian` and `weighted` selections rank by themselves.
+        counting_share: the part of the stage's rho for these counts, of `truncated_geometric`; the others rank by
+            themselves.
         words: the public set, the best first.
         words_from: the source of `words`, for people.
     """

@@ -1,13 +1,13 @@
-"""Selection of candidates by noisy sums of weights, in rounds: `WeightedSelection`, `SelectionInRounds` (PRIVACY §10.7).
+"""Selection by noisy sums of weights, in rounds: `WeightedSelection`, `SelectionInRounds` (PRIVACY §10.7).
 
 As `gaussian_selection`, but a unit's weight is one in L2, whatever it names: j candidates, at most k of them, get
 w_j = floor(G / sqrt(j)) each, integers in steps of 1/G, G = 2^16. So what a unit names besides costs its other
 candidates little, and a unit that names one thing counts sqrt(k) times as much there as one that names k. Sums get
 discrete Gaussian noise of scale sigma (in steps), and a candidate is released if its noisy sum reaches a public
-threshold (Gopi et al., "Differentially Private Set Union", ICML 2020, the weighted Gaussian algorithm). One selection is
-delta-approximate rho-zCDP (Bun and Steinke, arXiv 1605.02065, Definition 8.1) with
+threshold (Gopi et al., "Differentially Private Set Union", ICML 2020, the weighted Gaussian algorithm). One selection
+is delta-approximate rho-zCDP (Bun and Steinke, arXiv 1605.02065, Definition 8.1) with
 
-    rho = G^2 / (2 sigma^2)     and     delta = max over j <= k of (j / 2) erfc((threshold - w_j - 1/2) / (sigma sqrt(2))).
+    rho = G^2 / (2 sigma^2)   and   delta = max over j <= k of (j/2) erfc((threshold - w_j - 1/2) / (sigma sqrt(2))).
 
 Proof. Let D' be D and one unit more, which names j candidates, i of them named by no unit of D (new), the others old.
 Which candidates a unit names, and so its weights, follow from that unit, and from public and released values; no other
@@ -19,15 +19,15 @@ unit's weights change. So D' moves the sums of these j candidates by w_j each, a
    candidates, cut off below the threshold: post-processing of integers that move by a vector of squared norm
    (j - i) w_j^2 <= G^2, because w_j^2 <= G^2 / j. Discrete Gaussian noise on these is G^2 / (2 sigma^2)-zCDP in both
    directions (Canonne, Kamath, Steinke, arXiv 2004.00010, Theorem 14).
-3. A new candidate has the sum w_j, and is released if its noise is at least threshold - w_j. P(not E) is at most i times
-   the probability of that, by the union bound, and i <= j. `gaussian_selection.tail_bound` bounds it where
+3. A new candidate has the sum w_j, and is released if its noise is at least threshold - w_j. P(not E) is at most i
+   times the probability of that, by the union bound, and i <= j. `gaussian_selection.tail_bound` bounds it where
    threshold - w_j - 1/2 >= sigma, which holds for all j if it holds for j = 1. The maximum over j is charged.
 4. Released candidates are stored in sorted order; everything made of them afterwards is post-processing.
 
 Rounds (Swanberg, Desfontaines, Haney, "DP-SIPS", PoPETS 2023): before each round but the first, units drop what was
-released, so that other candidates take those places and that weight. Given the earlier outputs a round is a selection as
-above, so rounds compose adaptively: rho adds up, and so does delta (arXiv 1605.02065, Lemma 8.2). Each round is an event
-of its own.
+released, so that other candidates take those places and that weight. Given the earlier outputs a round is a selection
+as above, so rounds compose adaptively: rho adds up, and so does delta (arXiv 1605.02065, Lemma 8.2). Each round is an
+event of its own.
 """
 
 import math
@@ -152,7 +152,7 @@ class WeightedSelection:
         return {name: weight for name, weight in zip(names, noisy, strict=True) if weight >= self.threshold}
 
     def even_count(self) -> int:
-        """Return how many units release a candidate as likely as not, if each names `USUAL_CANDIDATES`, or k if less."""
+        """Return how many units release a candidate as likely as not, if each names min(k, `USUAL_CANDIDATES`)."""
         return math.ceil(Fraction(self.threshold, weight_of(min(USUAL_CANDIDATES, self.contributions))))
 
     def _add_noise(self, sums: Sequence[int], rng: RandomSource) -> list[int]:

@@ -20,8 +20,8 @@ from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
 from tasks.mechanisms.counts.partition_selection import calibrate_selection
 from tasks.mechanisms.counts.set_histogram import calibrate_set_histogram
-from tasks.mechanisms.gaussian_noise import gaussian_noises
 from tasks.mechanisms.counts.weighted_selection import calibrate_weighted_selection
+from tasks.mechanisms.gaussian_noise import gaussian_noises
 from tasks.mechanisms.registry import MECHANISMS
 from tasks.mechanisms.tokens.exponential_mechanism import calibrate
 from tasks.mechanisms.tokens.sparse_vector import calibrate_tests
