@@ -39,7 +39,7 @@ from benchmarks.in_context import accuracy as in_context
 from benchmarks.in_context import membership_and_labels
 from benchmarks.ingestion import sharded_corpus, time_by_stage
 from benchmarks.insights import figures as insights_figures
-from benchmarks.insights import questions, truthfulness
+from benchmarks.insights import questions, time_quotes, truthfulness
 from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import tables as keyphrase_tables
@@ -119,6 +119,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "levels": lambda: insights_tables.levels_table(lines("insights")),
         "truthfulness": lambda: truthfulness.table(lines("insights_truth")),
         "questions": lambda: questions.table(lines("insights_questions")),
+        "time-quotes": lambda: time_quotes.table(lines("time_quotes")),
         "leakage": lambda: insights_tables.leakage_rows([each for each in lines("insights") if "leakage" in each]),
     },
     "keyphrases": {
