@@ -199,7 +199,7 @@ def test_or_by_whatever_the_settings_say():
 
 def test_tfidf_takes_what_tells_units_apart():
     units = [unit(text=f"everybody drinks tea{number % 3} daily and daily") for number in range(600)]
-    found = drawn(set_for(method="tfidf", per_unit=1), units)
+    found = drawn(set_for(method="tfidf", per_unit=1, selection="gaussian"), units)
     assert found == ["tea0", "tea1", "tea2"], "frequent in a unit, but in all units: idf is 0"
 
 
