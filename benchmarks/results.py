@@ -44,7 +44,7 @@ from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import tables as keyphrase_tables
 from benchmarks.keywords import selection as keyword_selection
-from benchmarks.reproductions import court, email_extraction
+from benchmarks.reproductions import batch_size, court, email_extraction
 from benchmarks.secret_assignment import drawn_texts as secret_claim_texts
 from benchmarks.secret_assignment import utility as secret_claim
 from benchmarks.summaries import controls as summaries_controls
@@ -157,6 +157,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "rows-saved": lambda: next_tokens.savings_table(measured("utility")),
         "another-corpus": lambda: foreign_references.table(measured("utility"), measured("foreign_references")),
         "court": lambda: court.table(measured("utility_court")),
+        "batch-size": lambda: batch_size.table(lines("batch_size")),
         "free-tokens": lambda: free_tokens.table(lines("free_tokens")),
         "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),
