@@ -39,12 +39,12 @@ from benchmarks.in_context import accuracy as in_context
 from benchmarks.in_context import membership_and_labels, released_membership
 from benchmarks.ingestion import sharded_corpus, time_by_stage
 from benchmarks.insights import figures as insights_figures
-from benchmarks.insights import questions, truthfulness
+from benchmarks.insights import questions, time_quotes, truthfulness
 from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import tables as keyphrase_tables
 from benchmarks.keywords import selection as keyword_selection
-from benchmarks.reproductions import court, email_extraction
+from benchmarks.reproductions import batch_size, court, email_extraction
 from benchmarks.secret_assignment import drawn_texts as secret_claim_texts
 from benchmarks.secret_assignment import utility as secret_claim
 from benchmarks.summaries import controls as summaries_controls
@@ -121,6 +121,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "levels": lambda: insights_tables.levels_table(lines("insights")),
         "truthfulness": lambda: truthfulness.table(lines("insights_truth")),
         "questions": lambda: questions.table(lines("insights_questions")),
+        "time-quotes": lambda: time_quotes.table(lines("time_quotes")),
         "leakage": lambda: insights_tables.leakage_rows([each for each in lines("insights") if "leakage" in each]),
     },
     "keyphrases": {
@@ -129,6 +130,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     },
     "keywords": {
         "selection": lambda: keyword_selection.table(lines("keyword_selection")),
+        "gains": lambda: keyword_selection.gains_table(lines("keyword_selection")),
     },
     "metrics": {"contamination": lambda: contamination.table(lines("contamination"))},
     "distributed": {
@@ -157,6 +159,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "rows-saved": lambda: next_tokens.savings_table(measured("utility")),
         "another-corpus": lambda: foreign_references.table(measured("utility"), measured("foreign_references")),
         "court": lambda: court.table(measured("utility_court")),
+        "batch-size": lambda: batch_size.table(lines("batch_size")),
         "free-tokens": lambda: free_tokens.table(lines("free_tokens")),
         "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),

@@ -77,7 +77,7 @@ class Setting:
 
     wording: Mapping[str, str] = field(default_factory=dict)
     examples: bool = False
-    own: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, str | int] = field(default_factory=dict)
     system: str = "invisible_ink"
 
     @property
@@ -101,6 +101,8 @@ SETTINGS: Mapping[str, Setting] = {
     "completion, two public examples": Setting(_COMPLETION, examples=True),
     "public only, completion": Setting(_COMPLETION, system="public_only"),
     "public only, completion, two public examples": Setting(_COMPLETION, examples=True, system="public_only"),
+    "one document, no privacy": Setting(system="non_private"),
+    **{f"{rows} rows": Setting(own={"references": rows}) for rows in (1, 3, 15, 31)},
 }
 
 
@@ -127,6 +129,7 @@ def main() -> None:
     parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))
     parser.add_argument("--samples", type=int, default=48)
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS)[:4], choices=list(SETTINGS))
+    parser.add_argument("--data", nargs="+", default=list(DESCRIPTIONS), choices=list(DESCRIPTIONS))
     parser.add_argument("--epsilon", type=Decimal, default=EPSILON)
     parser.add_argument("--draw-only", action="store_true", help="measure nothing yet: further models are to follow")
     parser.add_argument("--table", action="store_true", help="only print the figures of what is there")
@@ -151,7 +154,7 @@ def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
     there = [cell_of(row) for row in read_lines_if_there(out)]
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
-        stores = {data: store(data, Path(folder) / data) for data in DESCRIPTIONS}
+        stores = {data: store(data, Path(folder) / data) for data in arguments.data}
         for setting in arguments.settings:
             for data, (corpus, units) in stores.items():
                 epsilon = str(arguments.epsilon) if SETTINGS[setting].charges else None

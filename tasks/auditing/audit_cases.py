@@ -20,7 +20,14 @@ from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.mechanisms import registry
 from tasks.mechanisms.core import post_processing, uncharged
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.counts import gaussian_selection, noisy_count, noisy_histogram, partition_selection, set_histogram
+from tasks.mechanisms.counts import (
+    gaussian_selection,
+    noisy_count,
+    noisy_histogram,
+    partition_selection,
+    set_histogram,
+    weighted_selection,
+)
 from tasks.mechanisms.tokens import exponential_mechanism, integer_table, sparse_vector
 from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
@@ -214,6 +221,24 @@ def _gaussian_selection() -> AuditCase:
     )
 
 
+def _weighted_selection() -> AuditCase:
+    rho, failure = rho_of(EPSILON, DELTA), int(DELTA_UNIT) // 10**6
+    selection = weighted_selection.calibrate_weighted_selection(Amount(rho, failure), DRAWS)
+    names = [f"candidate {number}" for number in range(DRAWS)]
+    others = 4 * selection.even_count()
+    sums = {present: selection.weigh([names] * (others + present)) for present in (False, True)}
+
+    def sample(present: bool, trials: int) -> Sequence[int]:
+        return [sum(selection.release(sums[present], OS_RANDOM).values()) for _ in range(trials)]
+
+    return under_zcdp(
+        selection.event(),
+        f"{others} units that name the same {DRAWS} candidates, and {others + 1}",
+        "the sum of the noisy weights of the candidates that are released",
+        sample,
+    )
+
+
 def _kmeans() -> AuditCase:
     paid = kmeans_rounds.calibrate_rounds(rho_of(EPSILON, DELTA), DRAWS, DRAWS, "0.5")
 
@@ -255,6 +280,7 @@ CASES: Mapping[str, Callable[[], AuditCase]] = {
     set_histogram.MECHANISM: _set_histogram,
     partition_selection.MECHANISM: _partition_selection,
     gaussian_selection.MECHANISM: _gaussian_selection,
+    weighted_selection.MECHANISM: _weighted_selection,
     kmeans_rounds.MECHANISM: _kmeans,
     kde_sketch.MECHANISM: _kde,
     noisy_mean.MECHANISM: _noisy_mean,

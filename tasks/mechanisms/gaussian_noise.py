@@ -7,6 +7,7 @@ A mechanism is here if its proof says by which integers one unit moves what gets
 * `gaussian_selection`: likewise, outside an event of probability delta, which its loss states. Given that none of the
   unit's new candidates is released the rest is post-processing of at most k noisy numbers, and the event can be made
   equally likely for both inputs by a coin of its own, so the deltas add up (docs/proofs/gaussian-composition.md).
+* `weighted_selection`: likewise, a vector of integers of L2 norm at most G.
 * `noisy_mean`: a vector of integers of L2 norm at most S, in each draw; `kde`: the same, at each position.
 * `kmeans`: one number by 1 in each round of counts, a vector of norm at most S in each round of sums.
 
@@ -18,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.gaussian_profile import GaussianNoise
 from tasks.mechanisms.core import uncharged
-from tasks.mechanisms.counts import gaussian_selection, noisy_count, noisy_histogram, set_histogram
+from tasks.mechanisms.counts import gaussian_selection, noisy_count, noisy_histogram, set_histogram, weighted_selection
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
 
 
@@ -61,6 +62,11 @@ def _selection(event: PrivacyEvent) -> list[GaussianNoise]:
     return [GaussianNoise(selection.sigma, ones=selection.contributions * event.count)]
 
 
+def _weights(event: PrivacyEvent) -> list[GaussianNoise]:
+    selection = weighted_selection.WeightedSelection.from_event(event)
+    return [GaussianNoise(selection.sigma, square=weighted_selection.STEPS**2 * event.count)]
+
+
 def _mean(event: PrivacyEvent) -> list[GaussianNoise]:
     return [_vectors(noisy_mean.NoisyMean.from_event(event), event.count)]
 
@@ -85,6 +91,7 @@ _NOISES: Mapping[str, Callable[[PrivacyEvent], list[GaussianNoise]]] = {
     noisy_histogram.MECHANISM: _histogram,
     set_histogram.MECHANISM: _sets,
     gaussian_selection.MECHANISM: _selection,
+    weighted_selection.MECHANISM: _weights,
     noisy_mean.MECHANISM: _mean,
     kde_sketch.MECHANISM: _sketches,
     kmeans_rounds.MECHANISM: _rounds,

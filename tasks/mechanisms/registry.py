@@ -14,7 +14,14 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.common import extensions
 from tasks.mechanisms.core import post_processing, uncharged
-from tasks.mechanisms.counts import gaussian_selection, noisy_count, noisy_histogram, partition_selection, set_histogram
+from tasks.mechanisms.counts import (
+    gaussian_selection,
+    noisy_count,
+    noisy_histogram,
+    partition_selection,
+    set_histogram,
+    weighted_selection,
+)
 from tasks.mechanisms.tokens import exponential_mechanism, integer_table, sparse_vector
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
 
@@ -42,6 +49,9 @@ _OWN: Mapping[str, _Rebuild] = {
         event.count
     ),
     gaussian_selection.MECHANISM: lambda event: gaussian_selection.GaussianSelection.from_event(event).event(
+        event.count
+    ),
+    weighted_selection.MECHANISM: lambda event: weighted_selection.WeightedSelection.from_event(event).event(
         event.count
     ),
     kmeans_rounds.MECHANISM: lambda event: kmeans_rounds.KMeansRounds.from_event(event).event(event.count),

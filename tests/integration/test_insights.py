@@ -41,7 +41,7 @@ PRIVATE: dict[str, Any] = INSIGHTS | {
     "parameters": PARAMETERS | {"keywords": {"method": "tfidf", "size": 8, "per_unit": 2, "tokens_per_unit": 4}},
 }
 STAGES = ["kmeans", "noisy_histogram", "set_histogram"]
-KEYWORDS = ["set_histogram", "gaussian_selection"]
+KEYWORDS = ["set_histogram", "weighted_selection", "weighted_selection"]
 
 
 @pytest.fixture(autouse=True)

@@ -20,9 +20,17 @@ from tasks.auditing.audit_cases import COUNT, DELTA, EPSILON
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.contribution_bound import count_units_by_item
-from tasks.mechanisms.counts.gaussian_selection import GaussianSelection, calibrate_gaussian_selection
+from tasks.mechanisms.counts.gaussian_selection import GaussianSelection, calibrate_gaussian_selection, tail_bound
 from tasks.mechanisms.counts.partition_selection import PartitionSelection
 from tasks.mechanisms.counts.set_histogram import Noise, SetHistogram, calibrate_set_histogram
+from tasks.mechanisms.counts.weighted_selection import (
+    STEPS,
+    SelectionInRounds,
+    WeightedSelection,
+    calibrate_rounds,
+    calibrate_weighted_selection,
+    weight_of,
+)
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")
@@ -183,6 +191,106 @@ def test_selection_by_true_counts_exceeds_the_claim() -> None:
         counts = dict.fromkeys(CANDIDATES, edge - 1 + present)
         selected = {name: count for name, count in counts.items() if count >= edge}
         return [len(selected)] * TRIALS
+
+    assert audit(sample) > CLAIM
+
+
+# --- selection by noisy sums of weights
+
+WEIGHTED = calibrate_weighted_selection(
+    Amount(rho_of(EPSILON, str(float(DELTA) - FAILURE)), int(FAILURE * DELTA_UNIT)), K
+)
+ENOUGH = 4 * WEIGHTED.even_count()
+"""Units of a candidate that is released for certain."""
+
+
+def weighed_sum(selection: WeightedSelection, others: dict[str, int], own: dict[str, int]) -> Sample:
+    """The noisy sums of the candidates that are released, added up; `own` is what the unit adds."""
+
+    def sample(present: bool) -> list[int]:
+        sums = {name: weight + present * own.get(name, 0) for name, weight in others.items()}
+        return [sum(selection.release(sums, OS_RANDOM).values()) for _ in range(TRIALS)]
+
+    return sample
+
+
+def alone_in_sums(selection: WeightedSelection, sums: dict[str, int]) -> float:
+    """How often one of a unit's candidates is released for that unit alone."""
+    return sum(bool(selection.release(sums, OS_RANDOM)) for _ in range(TRIALS)) / TRIALS
+
+
+def test_honest_weights_stay_below_their_claim() -> None:
+    for named in (1, K):
+        own = WEIGHTED.weigh([CANDIDATES[:named]])
+        others = WEIGHTED.weigh([CANDIDATES[:named]] * ENOUGH)
+        assert 0.15 < audit(weighed_sum(WEIGHTED, others, own)) < CLAIM
+        edge = dict.fromkeys(own, WEIGHTED.threshold - min(own.values()))
+        assert audit(weighed_sum(WEIGHTED, edge, own)) < CLAIM
+    failure = float(WEIGHTED.failure)
+    found = [alone_in_sums(WEIGHTED, WEIGHTED.weigh([CANDIDATES[:named]])) for named in range(1, K + 1)]
+    assert failure / 2 < max(found) < failure + 3 * math.sqrt(failure / TRIALS)
+
+
+def test_a_unit_that_weighs_one_in_each_candidate_exceeds_the_claim() -> None:
+    """The weights are not divided by the root of their number."""
+    own = dict.fromkeys(CANDIDATES, STEPS)
+    assert audit(weighed_sum(WEIGHTED, dict.fromkeys(own, 2 * WEIGHTED.threshold), own)) > CLAIM
+    assert alone_in_sums(WEIGHTED, own) > 1.5 * FAILURE
+
+
+def test_weights_of_documents_exceed_the_claim() -> None:
+    """Each of a unit's ten documents weighs one; `weigh` counts a unit once."""
+    documents = WEIGHTED.weigh([CANDIDATES] * 10)
+    others = dict.fromkeys(documents, 2 * WEIGHTED.threshold)
+    assert audit(weighed_sum(WEIGHTED, others, documents)) > CLAIM
+    assert WEIGHTED.weigh([CANDIDATES * 10]) == WEIGHTED.weigh([CANDIDATES])
+
+
+def test_a_threshold_for_units_of_one_number_of_candidates_is_passed_more_often_than_delta() -> None:
+    """With little noise the heaviest candidate decides, with much noise the number of candidates."""
+    little = calibrate_weighted_selection(Amount(2 * 10**12, int(FAILURE * DELTA_UNIT)), K)
+    for selection, named in ((little, 1), (WEIGHTED, K)):
+        other = 1 + K - named
+        lowered = next(
+            threshold
+            for threshold in range(math.ceil(STEPS + selection.sigma + 1), selection.threshold + 1, STEPS // 64)
+            if other * tail_bound(selection.sigma, threshold - weight_of(other)) <= FAILURE
+        )
+        broken = WeightedSelection(selection.sigma, lowered, K)
+        assert lowered < selection.threshold
+        assert alone_in_sums(selection, selection.weigh([CANDIDATES[:named]])) < 1.3 * FAILURE
+        assert alone_in_sums(broken, broken.weigh([CANDIDATES[:named]])) > 1.5 * FAILURE
+
+
+def test_rounds_that_drop_what_true_sums_release_exceed_the_claim() -> None:
+    """What is dropped before the second round has to follow from what was released."""
+    rounds = calibrate_rounds(Amount(rho_of(EPSILON, str(float(DELTA) - FAILURE)), int(FAILURE * DELTA_UNIT)), 1)
+    first, second = rounds.rounds
+    others = [["a", "b"]] * (math.ceil(first.threshold / STEPS) - 1)
+
+    def sample(selections: SelectionInRounds, by_true_sums: bool) -> Sample:
+        def draw(present: bool) -> list[int]:
+            units = others + [["a", "b"]] * present
+            if not by_true_sums:
+                return [len(selections.release(units, OS_RANDOM)) for _ in range(TRIALS // 4)]
+            dropped = {name for name, weight in first.weigh(units).items() if weight >= first.threshold}
+            left = second.weigh([[name for name in own if name not in dropped] for own in units])
+            return ["b" in second.release(left, OS_RANDOM) for _ in range(TRIALS // 4)]
+
+        return draw
+
+    assert audit(sample(rounds, by_true_sums=False)) < CLAIM
+    assert audit(sample(rounds, by_true_sums=True)) > CLAIM
+
+
+def test_rounds_that_are_charged_once_exceed_the_claim() -> None:
+    """Four rounds, each with the noise of the whole budget; what is released stays a candidate."""
+    own = WEIGHTED.weigh([CANDIDATES[:2]])
+    others = dict.fromkeys(own, 2 * WEIGHTED.threshold)
+
+    def sample(present: bool) -> list[int]:
+        rounds = [weighed_sum(WEIGHTED, others, own)(present) for _ in range(4)]
+        return [sum(drawn) for drawn in zip(*rounds, strict=True)]
 
     assert audit(sample) > CLAIM
 

@@ -43,10 +43,11 @@ SEEN = {
     "set_histogram": 0.25,
     "partition_selection": 0.25,
     "gaussian_selection": 0.25,
+    "weighted_selection": 0.25,
 }
 
 
-QUICK = ("integer_draw", "noisy_count", "partition_selection", "gaussian_selection")
+QUICK = ("integer_draw", "noisy_count", "partition_selection", "gaussian_selection", "weighted_selection")
 """Mechanisms whose audit takes a second or two; those of the others belong to the slow tests."""
 
 

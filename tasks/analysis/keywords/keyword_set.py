@@ -2,7 +2,9 @@
 
 A unit proposes at most k candidates, by a function of that unit and of public or noisy values alone; a candidate is
 released if enough units propose it, for all of the stage's delta (`gaussian_selection`: k / (2 sigma^2);
-`partition_selection`: epsilon tanh(epsilon/2k); by default the one that needs fewer units).
+`partition_selection`: epsilon tanh(epsilon/2k); `weighted_selection`: G^2 / (2 sigma^2) in each of two rounds, and k
+candidates in each). By default `tfidf` selects in weighted rounds and the others by Gaussian counts, or either by
+`partition_selection` where that needs fewer units than Gaussian counts.
 
     public    the request's own words; nothing is read and nothing is charged
     model     a unit proposes the first k of its extracted keywords
@@ -11,10 +13,11 @@ released if enough units propose it, for all of the stage's delta (`gaussian_sel
     tfidf     a unit proposes k of its own single words by tf * idf, from noisy document frequencies (`tfidf`)
 
 Public words fill the places that released ones leave, and at least half of the places belong to released ones, which
-certainly occur in the corpus. A larger set is cut by noisy counts (those of `gaussian_selection`, or else another
-histogram, k bins per unit), or by public means alone (`keywords.refine`). All charged mechanisms are drawn together and
-stored as released keywords with their noisy counts, nothing else: candidates, document frequencies and unreleased
-keywords stay in memory. A run that dies in between has lost its payment (`StageBudget.release`).
+certainly occur in the corpus. A larger set is cut by noisy counts (those of `gaussian_selection`, the noisy sums of
+`weighted_selection`, or else another histogram, k bins per unit), or by public means alone (`keywords.refine`). All
+charged mechanisms are drawn together and stored as released keywords with their noisy numbers, nothing else:
+candidates, document frequencies and unreleased keywords stay in memory. A run that dies in between has lost its payment
+(`StageBudget.release`).
 
 An empty corpus, or one in which no two units share a keyword, releases nothing: the set is then empty, or the public
 words where there are some.
@@ -40,6 +43,13 @@ from tasks.mechanisms.counts.gaussian_selection import GaussianSelection, calibr
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.counts.partition_selection import PartitionSelection, SelectionUnaffordable, calibrate_selection
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
+from tasks.mechanisms.counts.weighted_selection import (
+    STEPS,
+    USUAL_CANDIDATES,
+    SelectionInRounds,
+    WeightedSelection,
+    calibrate_rounds,
+)
 from tasks.text.keyword_normalisation import near, normalise_keywords, roots
 from tasks.values.insight import Facets, StageBudget
 
@@ -51,8 +61,10 @@ MOST_SHARE = 10
 _INSTEAD = "take public words, a larger share of rho, or fewer candidates per unit"
 _MOST_READ = 50
 """Most extracted keywords of a unit that are considered."""
+_CANDIDATES, _CANDIDATES_OF_A_ROUND = 5, 10
+"""k where a request does not say: of one selection, and of each of the weighted rounds (decision 0164)."""
 
-Selection: TypeAlias = GaussianSelection | PartitionSelection
+Selection: TypeAlias = GaussianSelection | PartitionSelection | SelectionInRounds
 
 Candidates = Sequence[tuple[str, ...]]
 """Each unit's own candidates, without repeats, the best first."""
@@ -70,7 +82,7 @@ class OwnKeywords:
     """Source of candidates: the extracted keywords, without those that public words cover.
 
     Attributes:
-        most: k.
+        most: how many of a unit: k, or more where rounds free places.
         public: the roots of the public words.
     """
 
@@ -113,13 +125,17 @@ class PrivateSelection:
     counting: SetHistogram | None
 
     @property
-    def mechanisms(self) -> tuple[SetHistogram | Selection, ...]:
+    def mechanisms(self) -> tuple[SetHistogram | GaussianSelection | PartitionSelection | WeightedSelection, ...]:
         """The mechanisms in the order in which they are charged."""
         frequency = (self.proposing.weights.histogram,) if isinstance(self.proposing, OwnWords) else ()
-        return (*frequency, self.selection, *((self.counting,) if self.counting else ()))
+        selections = self.selection.rounds if isinstance(self.selection, SelectionInRounds) else (self.selection,)
+        return (*frequency, *selections, *((self.counting,) if self.counting else ()))
 
     def release(self, candidates: Candidates, rng: RandomSource) -> Json:
-        """Draw and return the stored value: the released keywords in order, and their noisy counts if bought."""
+        """Draw and return the stored value: the released keywords in order, and what ranks them, if it was bought."""
+        if isinstance(self.selection, SelectionInRounds):
+            weighted = self.selection.release(candidates, rng)
+            return {"keywords": list(weighted), "counts": list(weighted.values())}
         counts = count_units_by_item(candidates, self.selection.contributions)
         if isinstance(self.selection, GaussianSelection):
             released = self.selection.release(counts, rng)
@@ -225,40 +241,46 @@ def keyword_set_for(settings: KeywordSettings, amount: Amount) -> KeywordSet:
 def _private_selection(settings: KeywordSettings, amount: Amount) -> PrivateSelection:
     frequencies = int(amount.rho * Fraction(settings.frequency_share)) if settings.method == "tfidf" else 0
     selection, counting = _selection(settings, amount, Amount(amount.rho - frequencies, amount.delta))
-    return PrivateSelection(_candidate_source(settings, frequencies, selection.even_count()), selection, counting)
+    return PrivateSelection(_candidate_source(settings, frequencies, selection), selection, counting)
 
 
 def _selection(settings: KeywordSettings, amount: Amount, rest: Amount) -> tuple[Selection, SetHistogram | None]:
     """Return the selection that `rest` buys, and the counts of its keywords where it does not count by itself.
 
-    Of the two kinds `auto` takes the one that needs fewer units for a keyword.
+    `auto` takes the geometric kind where it needs fewer units for a keyword than the Gaussian one. Elsewhere weighted
+    rounds release more single words, and no more extracted keywords (decision 0164).
     """
-    if settings.selection == "gaussian":
-        return calibrate_gaussian_selection(rest, settings.per_unit), None
+    if settings.selection == "weighted":
+        return calibrate_rounds(rest, settings.per_unit or _CANDIDATES_OF_A_ROUND), None
     if settings.selection == "truncated_geometric":
         return _geometric(settings, amount, rest)
-    gaussian = calibrate_gaussian_selection(rest, settings.per_unit)
-    with suppress(SelectionUnaffordable, NoiseInvalid):
-        geometric, counting = _geometric(settings, amount, rest)
-        if geometric.even_count() < gaussian.even_count():
-            return geometric, counting
+    gaussian = calibrate_gaussian_selection(rest, settings.per_unit or _CANDIDATES)
+    if settings.selection == "auto":
+        with suppress(SelectionUnaffordable, NoiseInvalid):
+            geometric, counting = _geometric(settings, amount, rest)
+            if geometric.even_count() < gaussian.even_count():
+                return geometric, counting
+        if settings.method == "tfidf":
+            return calibrate_rounds(rest, settings.per_unit or _CANDIDATES_OF_A_ROUND), None
     return gaussian, None
 
 
 def _geometric(settings: KeywordSettings, amount: Amount, rest: Amount) -> tuple[Selection, SetHistogram | None]:
+    candidates = settings.per_unit or _CANDIDATES
     if settings.ranking != "counts":
-        return calibrate_selection(rest, settings.per_unit), None
+        return calibrate_selection(rest, candidates), None
     counts = int(amount.rho * Fraction(settings.counting_share))
-    selection = calibrate_selection(Amount(rest.rho - counts, rest.delta), settings.per_unit)
-    return selection, calibrate_set_histogram(counts, None, settings.per_unit)
+    selection = calibrate_selection(Amount(rest.rho - counts, rest.delta), candidates)
+    return selection, calibrate_set_histogram(counts, None, candidates)
 
 
-def _candidate_source(settings: KeywordSettings, frequency_rho: int, even: int) -> CandidateSource:
+def _candidate_source(settings: KeywordSettings, frequency_rho: int, selection: Selection) -> CandidateSource:
+    most = _MOST_READ if isinstance(selection, SelectionInRounds) else selection.contributions
     if settings.method != "tfidf":
-        return OwnKeywords(settings.per_unit, tuple(roots(word) for word in settings.words))
+        return OwnKeywords(most, tuple(roots(word) for word in settings.words))
     histogram = calibrate_set_histogram(frequency_rho, None, settings.tokens_per_unit + 1)
-    least = even if settings.only_common else 0
-    return OwnWords(TermWeights(histogram, settings.tokens_per_unit, settings.per_unit, least))
+    least = selection.even_count() if settings.only_common else 0
+    return OwnWords(TermWeights(histogram, settings.tokens_per_unit, most, least))
 
 
 def _source_note(settings: KeywordSettings) -> str:
@@ -266,16 +288,16 @@ def _source_note(settings: KeywordSettings) -> str:
 
 
 def _charged_facts(settings: KeywordSettings, selecting: PrivateSelection) -> Mapping[str, str]:
-    selection, k = selecting.selection, settings.per_unit
+    selection = selecting.selection
     facts = {
-        "keyword candidates per unit k": str(k),
-        "a keyword is as likely as not": f"where {selection.even_count()} units propose it",
+        "keyword candidates per unit k": str(selection.contributions),
+        "a keyword is as likely as not": even_chance(selection),
         "selection": _noise_description(selection),
     }
     if isinstance(selecting.proposing, OwnWords):
         weights = selecting.proposing.weights
         facts["document frequencies"] = f"at most w = {weights.counted} words a unit; {_noise(weights.histogram)}"
-    facts["larger sets are cut"] = _ranked(settings, selecting.counting)
+    facts["larger sets are cut"] = _ranked(settings, selecting)
     return facts
 
 
@@ -297,15 +319,32 @@ def expected_keywords(selecting: PrivateSelection | None, population: int | None
     return {EXPECTED: f"{SOME_KEYWORDS} {share} or more propose"}
 
 
+def even_chance(selection: Selection) -> str:
+    """Return, for people, how many units release a keyword as likely as not; public."""
+    beside = ""
+    if isinstance(selection, SelectionInRounds) and selection.contributions >= USUAL_CANDIDATES:
+        beside = f", each beside {USUAL_CANDIDATES - 1} others"
+    return f"where {selection.even_count()} units propose it{beside}"
+
+
 def _noise_description(selection: Selection) -> str:
+    if isinstance(selection, SelectionInRounds):
+        rounds = "; ".join(
+            f"scale {float(each.sigma) / STEPS:.4g}, threshold {each.threshold / STEPS:.4g}"
+            for each in selection.rounds
+        )
+        return f"discrete Gaussian noise on sums of weights, in rounds: {rounds}"
     if isinstance(selection, GaussianSelection):
         return f"discrete Gaussian noise of scale {float(selection.sigma):.4g} units, threshold {selection.threshold}"
     return "truncated geometric"
 
 
-def _ranked(settings: KeywordSettings, counting: SetHistogram | None) -> str:
+def _ranked(settings: KeywordSettings, selecting: PrivateSelection) -> str:
     if settings.ranking == "counts":
-        return f"by noisy counts; {_noise(counting)}" if counting else "by the noisy counts of the selection"
+        if counting := selecting.counting:
+            return f"by noisy counts; {_noise(counting)}"
+        sums = isinstance(selecting.selection, SelectionInRounds)
+        return f"by the noisy {'sums' if sums else 'counts'} of the selection"
     return "by the public model" if settings.ranking == "model" else "so that the rest is well represented"
 
 

@@ -15,7 +15,7 @@ from tasks.text.keyword_normalisation import normalise_keyword
 
 Method = Literal["public", "tfidf", "model", "hybrid"]
 Ranking = Literal["counts", "model", "coverage"]
-SelectionKind = Literal["auto", "gaussian", "truncated_geometric"]
+SelectionKind = Literal["auto", "gaussian", "truncated_geometric", "weighted"]
 
 MOST_WORDS: Final = 2000
 LARGEST_FILE: Final = 2**20
@@ -40,23 +40,25 @@ class KeywordSettings(RequestModel):
         method: `public` takes `words` and reads no private text; `tfidf` selects single words of the units' facets;
             `model` selects extracted keywords; `hybrid` selects those of them that `words` lack.
         size: K, most keywords of the set.
-        per_unit: k, how many candidates a unit has at most.
+        per_unit: k, how many candidates a unit has at most; of `weighted` in each round. None for 10 of `weighted`
+            and 5 of the others.
         tokens_per_unit: w, most words of a unit that count in document frequencies; `tfidf` alone.
         frequency_share: the part of the stage's rho for document frequencies; `tfidf` alone.
         only_common: `tfidf` passes over words whose noisy document frequency is so low that they would hardly be
             selected, so that rare words do not take a unit's places.
         selection: how candidates are selected: by `gaussian` noisy counts and a threshold, by `truncated_geometric`
-            probabilities, or by the one of them that needs fewer units (`auto`).
+            probabilities, by `weighted` rounds of noisy sums, or by the one that releases more (`auto`).
         ranking: how a set larger than K is cut: by noisy `counts`, which are charged; by the public
             `model`; or so that it represents the rest well (`coverage`). The last two cost nothing.
-        counting_share: the part of the stage's rho for these counts; a Gaussian selection counts by itself.
+        counting_share: the part of the stage's rho for these counts, of `truncated_geometric`; the others rank by
+            themselves.
         words: the public set, the best first.
         words_from: the source of `words`, for people.
     """
 
     method: Method = "tfidf"
     size: Annotated[int, Field(ge=1, le=MOST_WORDS)] = 200
-    per_unit: Annotated[int, Field(ge=1, le=50)] = 5
+    per_unit: Annotated[int, Field(ge=1, le=50)] | None = None
     tokens_per_unit: Annotated[int, Field(ge=1, le=1000)] = 30
     frequency_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.3")
     only_common: bool = True

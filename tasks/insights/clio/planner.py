@@ -18,6 +18,10 @@ from tasks.values.generated import Generated
 from tasks.values.plan import GeneratorDefaults, NotForGovernedData, Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
 
+PROMPT_TOKENS, SUMMARY_TOKENS, WORDINGS = 150, 50, 2
+"""Tokens of a prompt without summaries and of a summary, and prompts of a cluster that gets no useful answer: for the
+estimate of time."""
+
 
 class SimpleClio(GeneratorDefaults):
     """The system `simple_clio`."""
@@ -50,9 +54,9 @@ class SimpleClio(GeneratorDefaults):
             blocks=tuple(range(ask.blocks)),
             samples=clusters,
             facts=_facts(parameters),
-            rows=clusters + extracted,
+            rows=WORDINGS * clusters + extracted,
             steps=parameters.facets.max_new_tokens if extracted else parameters.max_new_tokens,
-            prompt_tokens=parameters.facets.max_text_tokens,
+            prompt_tokens=PROMPT_TOKENS + SUMMARY_TOKENS * (parameters.samples + parameters.contrasting),
         )
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:

@@ -41,8 +41,10 @@ from tasks.values.insight import ANSWER_MARGIN, SIZE_DEVIATION, margin_of_error
 from tasks.values.plan import WARNING, GeneratorDefaults, Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
 
-PROMPT_TOKENS: Final = 150
-"""Tokens of the words around a text, for the estimate of time."""
+PROMPT_TOKENS: Final = 60
+"""Tokens behind a text, an answer included, for the estimate of time; those before it are read once."""
+USUAL_TEXT_TOKENS: Final = 100
+"""Of a unit, for the same estimate: the limit says little, because most texts are shorter."""
 
 
 class QuestionHistogram(GeneratorDefaults):
@@ -70,7 +72,7 @@ class QuestionHistogram(GeneratorDefaults):
             facts=_facts(settings, histogram, ask.population),
             rows=rows,
             steps=1,
-            prompt_tokens=settings.max_text_tokens + PROMPT_TOKENS,
+            prompt_tokens=min(settings.max_text_tokens, USUAL_TEXT_TOKENS) + PROMPT_TOKENS,
             reading_rows=rows,
             amount=ask.amount or Amount(),
         )

@@ -50,7 +50,7 @@ from tasks.mechanisms.counts.set_histogram import SetHistogram
 
 MECHANISM = "gaussian_selection"
 MOST_THRESHOLD = 2**40
-_LARGEST_QUANTILE = 16
+LARGEST_QUANTILE = 16
 """Standard deviations of the noise above which a threshold fails less than any delta of the ledger's unit asks for."""
 _ROUNDING = 1 + Fraction(1, 10**30)
 _mp = MPContext()  # our own context: mpmath's global one is shared mutable state
@@ -84,9 +84,7 @@ class GaussianSelection:
     @property
     def failure(self) -> Fraction:
         """The probability that one of a unit's candidates is released for that unit alone, at most."""
-        quantile = (self.threshold - Fraction(3, 2)) / self.sigma
-        tail = _mp.erfc(_mp.mpf(quantile.numerator) / quantile.denominator / _mp.sqrt(2))
-        return self.contributions * Fraction(*to_rational(tail._mpf_)) / 2 * _ROUNDING
+        return self.contributions * tail_bound(self.sigma, self.threshold - 1)
 
     def event(self, count: int = 1) -> PrivacyEvent:
         """`count` selections from the same units.
@@ -143,6 +141,16 @@ class GaussianSelection:
         return SetHistogram(None, self.contributions, "gaussian", self.sigma)
 
 
+def tail_bound(sigma: Fraction, least: int) -> Fraction:
+    """Return an upper bound on P(Z >= least), Z discrete Gaussian of scale sigma; least - 1/2 >= sigma.
+
+    Point 4 of the proof above: erfc((least - 1/2) / (sigma sqrt(2))) / 2.
+    """
+    quantile = (least - Fraction(1, 2)) / sigma
+    tail = _mp.erfc(_mp.mpf(quantile.numerator) / quantile.denominator / _mp.sqrt(2))
+    return Fraction(*to_rational(tail._mpf_)) / 2 * _ROUNDING
+
+
 def calibrate_gaussian_selection(amount: Amount, contributions: int) -> GaussianSelection:
     """Return the selection with the least noise that `amount` buys, and its lowest threshold.
 
@@ -154,7 +162,7 @@ def calibrate_gaussian_selection(amount: Amount, contributions: int) -> Gaussian
     SetHistogram(None, contributions, "gaussian", Fraction(1))  # refuses the number of contributions
     sigma = least_scale(amount.rho, contributions)
     least = math.ceil(sigma + Fraction(3, 2))
-    most = least + math.ceil(_LARGEST_QUANTILE * sigma)
+    most = least + math.ceil(LARGEST_QUANTILE * sigma)
 
     def affordable(threshold: int) -> bool:
         return GaussianSelection(sigma, threshold, contributions).loss().delta <= amount.delta

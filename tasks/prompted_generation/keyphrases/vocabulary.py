@@ -21,7 +21,7 @@ from models_db.errors import AlmonerError, Refused
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
-from tasks.analysis.keywords.keyword_set import KeywordSet, expected_keywords, keyword_set_for
+from tasks.analysis.keywords.keyword_set import KeywordSet, even_chance, expected_keywords, keyword_set_for
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.contribution_bound import bound_contributions
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
@@ -77,7 +77,7 @@ class Vocabulary:
     def needed(self) -> str | None:
         """The number of units that a phrase needs, in words; None if nothing is selected."""
         if self.selecting is not None and self.selecting.selecting is not None:
-            return f"where {self.selecting.selecting.selection.even_count()} units propose it"
+            return even_chance(self.selecting.selecting.selection)
         if self.counting is not None:
             return f"if {2 * self.counting.variance() ** 0.5:.1f} units more vote for it than for others"
         return None

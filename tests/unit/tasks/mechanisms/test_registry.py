@@ -15,6 +15,7 @@ from tasks.mechanisms.counts.noisy_count import NoisyCount
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.counts.partition_selection import PartitionSelection
 from tasks.mechanisms.counts.set_histogram import SetHistogram
+from tasks.mechanisms.counts.weighted_selection import WeightedSelection
 from tasks.mechanisms.registry import MECHANISMS, EventInconsistent, UnknownMechanism, recompute
 from tasks.mechanisms.tokens.exponential_mechanism import ExponentialMechanism
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
@@ -35,6 +36,7 @@ EVENTS = [
     SetHistogram(None, 5, "laplace", Fraction(5, 2)).event(2),
     PartitionSelection(Fraction(5, 4), Fraction(1e-8), 5).event(),
     GaussianSelection(Fraction(33, 2), 95, 5).event(),
+    WeightedSelection(Fraction(3 * 2**18 + 1, 2), 2**21, 5).event(),
     SparseVector(Fraction(7, 2), 4).event(12),
     PostProcessing(3, Amount(5 * 10**11, 10**9)).event(),
     uncharged("public_only"),

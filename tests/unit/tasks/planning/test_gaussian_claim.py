@@ -20,6 +20,7 @@ from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
 from tasks.mechanisms.counts.partition_selection import calibrate_selection
 from tasks.mechanisms.counts.set_histogram import calibrate_set_histogram
+from tasks.mechanisms.counts.weighted_selection import calibrate_weighted_selection
 from tasks.mechanisms.gaussian_noise import gaussian_noises
 from tasks.mechanisms.registry import MECHANISMS
 from tasks.mechanisms.tokens.exponential_mechanism import calibrate
@@ -38,6 +39,7 @@ GAUSSIAN: dict[str, Callable[[int], PrivacyEvent]] = {
     "noisy_histogram": lambda rho: calibrate_histogram(rho // 5, 40).event(5),
     "set_histogram": lambda rho: calibrate_set_histogram(rho, 100, 4, "gaussian").event(),
     "gaussian_selection": lambda rho: calibrate_gaussian_selection(Amount(rho, FAILURE), 8).event(),
+    "weighted_selection": lambda rho: calibrate_weighted_selection(Amount(rho, FAILURE), 8).event(),
     "noisy_mean": lambda rho: calibrate_mean(rho, 30, 1).event(30),
     "kde": lambda rho: calibrate_kde(rho, 64, 3, 4).event(),
     "kmeans": lambda rho: calibrate_rounds(rho, 6, 3, "0.3").event(),

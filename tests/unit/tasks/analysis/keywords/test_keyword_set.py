@@ -54,7 +54,7 @@ def drawn(keyword_set, units, rng=OS_RANDOM, **more):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("ranking", ["counts", "coverage"])
 @pytest.mark.parametrize("amount", [AMPLE, SMALL])
-@pytest.mark.parametrize("selection", ["gaussian", "truncated_geometric"])
+@pytest.mark.parametrize("selection", ["gaussian", "truncated_geometric", "weighted"])
 def test_what_is_charged_is_within_the_amount_and_all_of_it_is_used(method, ranking, amount, selection):
     events = set_for(amount, **METHODS[method], ranking=ranking, selection=selection).events
     spent = total_amount([event.loss for event in events])
@@ -62,7 +62,7 @@ def test_what_is_charged_is_within_the_amount_and_all_of_it_is_used(method, rank
     assert [registry.recompute(event) for event in events] == [event.loss for event in events]
     if method == "public":
         assert events == ()
-    elif selection == "gaussian":
+    elif selection in ("gaussian", "weighted"):
         assert spent.rho > amount.rho * 0.998
         assert 0 < spent.delta <= amount.delta  # thresholds are whole numbers
     else:
@@ -72,12 +72,39 @@ def test_what_is_charged_is_within_the_amount_and_all_of_it_is_used(method, rank
 
 
 def test_the_mechanisms_are_charged_for_what_a_unit_can_do():
-    frequency, selection = set_for(per_unit=4, tokens_per_unit=7).events
+    frequency, selection = set_for(per_unit=4, tokens_per_unit=7, selection="gaussian").events
     assert (frequency.mechanism, frequency.parameters["contributions"]) == ("set_histogram", 8)
     assert (selection.mechanism, selection.parameters["contributions"]) == ("gaussian_selection", 4)
 
 
-@pytest.mark.parametrize("method", ["tfidf", "model", "hybrid"])
+def test_weighted_rounds_are_charged_one_by_one():
+    frequency, first, second = set_for(per_unit=4, tokens_per_unit=7, selection="weighted").events
+    assert (frequency.mechanism, frequency.parameters["contributions"]) == ("set_histogram", 8)
+    for event in (first, second):
+        assert (event.mechanism, event.parameters["contributions"]) == ("weighted_selection", 4)
+    assert 3.9 * first.loss.rho < second.loss.rho < 4.1 * first.loss.rho
+
+
+def test_weighted_rounds_read_what_released_candidates_hide():
+    """A unit's first ten candidates are those of all; the eleventh takes a place once they are released."""
+    frequent = [f"word{number:02}" for number in range(10)]
+    units = [unit(*frequent, "eleventh", "twelfth") for _ in range(2000)]
+    found = drawn(set_for(method="model", selection="weighted"), units)
+    assert found == sorted([*frequent, "eleventh", "twelfth"])
+    assert drawn(set_for(method="model", selection="gaussian"), units) == frequent[:5]
+
+
+def test_single_words_are_selected_in_weighted_rounds_and_phrases_by_counts():
+    assert [event.mechanism for event in set_for(method="tfidf").events][1:] == ["weighted_selection"] * 2
+    assert [event.mechanism for event in set_for(method="model").events] == ["gaussian_selection"]
+    facts = set_for(method="tfidf").facts
+    assert facts["keyword candidates per unit k"] == "10"
+    assert facts["a keyword is as likely as not"].endswith("each beside 3 others")
+    assert facts["larger sets are cut"] == "by the noisy sums of the selection"
+    assert facts["selection"].count("threshold") == 2
+
+
+@pytest.mark.parametrize("method", ["model", "hybrid"])
 def test_the_selection_that_needs_fewer_units_is_taken(method):
     """Of the Gaussian and the geometric one; the second wins where delta is large beside rho."""
     for amount, kind in ((AMPLE, "gaussian"), (SMALL, "gaussian"), (Amount(10**7, 10**16), "truncated_geometric")):
@@ -86,6 +113,8 @@ def test_the_selection_that_needs_fewer_units_is_taken(method):
             for selection in ("auto", "gaussian", "truncated_geometric")
         }
         assert needed["auto"] == needed[kind] == min(needed.values())
+    events = set_for(Amount(10**7, 10**16), method="tfidf").events
+    assert [event.mechanism for event in events] == ["set_histogram", "partition_selection", "set_histogram"]
 
 
 def test_a_gaussian_selection_counts_by_itself_and_ranks():
@@ -170,7 +199,7 @@ def test_or_by_whatever_the_settings_say():
 
 def test_tfidf_takes_what_tells_units_apart():
     units = [unit(text=f"everybody drinks tea{number % 3} daily and daily") for number in range(600)]
-    found = drawn(set_for(method="tfidf", per_unit=1), units)
+    found = drawn(set_for(method="tfidf", per_unit=1, selection="gaussian"), units)
     assert found == ["tea0", "tea1", "tea2"], "frequent in a unit, but in all units: idf is 0"
 
 

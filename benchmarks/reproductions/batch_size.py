@@ -1,0 +1,98 @@
+"""MAUVE of InvisibleInk's texts against the number of private rows, as in the paper's figure 4; all-mpnet-base-v2.
+
+    python -m benchmarks.reproductions.batch_size --texts texts.jsonl      # writes docs/figures/batch_size.jsonl
+    python -m benchmarks.reproductions.batch_size --table                  # the table of docs/utility.md
+
+The releases are those of `benchmarks.utility.ablation`, which draws them:
+
+    python -m benchmarks.utility.ablation --draw-only --data yelp --samples 48 --epsilon 10 --texts texts.jsonl \\
+        --settings 'public only' 'one document, no privacy' '3 rows' 'as it was' '15 rows' --out unused.jsonl
+
+All releases of a data set and two kinds of controls, the public model and one whole private text in each prompt without
+privacy, are measured together, so differences are paired in clusters and real texts.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.intervals import written
+from benchmarks.common.json_lines import read_lines, write_lines
+from benchmarks.utility.ablation import DEFAULT_MODEL, EMBEDDERS, TODAY, beginning
+from benchmarks.utility.free_tokens import DRAWS, REFERENCES
+from benchmarks.utility.next_tokens import NAMES
+from benchmarks.utility.sampled import real_texts
+from tasks.inference.loading.loading import load
+
+OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "batch_size.jsonl"
+PUBLIC, ONE = "public only", "one document, no privacy"
+ROWS: Mapping[str, int] = {"1 rows": 1, "3 rows": 3, TODAY: REFERENCES, "15 rows": 15, "31 rows": 31}
+"""Private rows of a text, by setting."""
+REAL = "real, others"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=Path, help="JSON lines, the texts of each release")
+    parser.add_argument("--to", type=Path, default=OUT)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--table", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.table:
+        if arguments.texts is None:
+            parser.error("--texts is needed to measure")
+        write_lines(arguments.to, list(measure(read_lines(arguments.texts), arguments.device)))
+    print("\n".join(table(read_lines(arguments.to))))
+
+
+def measure(rows: Sequence[Mapping[str, Any]], device: str) -> Iterator[dict[str, Any]]:
+    """Yield the figures of each release of each data set; none of its words."""
+    from benchmarks.utility.mauve import embedder, measured_together  # only figures need it
+
+    model, embedders = load(DEFAULT_MODEL, device, "bfloat16"), {name: embedder(name) for name in EMBEDDERS}
+    for data in NAMES:
+        releases = {row["setting"]: row for row in rows if row["data"] == data}
+        if not releases:
+            continue
+        sides = {
+            setting: [beginning(model, text["text"]) for text in row["completed"]] for setting, row in releases.items()
+        }
+        others, real = real_texts(model.tokenizer, data, min(map(len, sides.values())), DRAWS)
+        sides[REAL] = others
+        found = {by: measured_together(embed, sides, real) for by, embed in embedders.items()}
+        for setting in (name for name in (REAL, PUBLIC, ONE, *ROWS) if name in sides):
+            release = releases.get(setting, {})
+            yield {
+                "data": data, "setting": setting, "rows": ROWS.get(setting), "epsilon": release.get("epsilon"),
+                "clip_norm": release.get("clip_norm"), "texts": len(sides[setting]), "real_texts": len(real),
+                "processor": release.get("seconds"),
+                "mauve": {by: _rounded(each[setting].shown) for by, each in found.items()},
+                "more_than_public": {
+                    by: _rounded(each[setting].less(each[PUBLIC]).shown)
+                    for by, each in found.items() if setting not in (REAL, PUBLIC)
+                },
+            }  # fmt: skip
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, 4) for value in values]
+
+
+def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown: MAUVE by both embedders, and its difference to the public model's, by rows."""
+    scores = (f"MAUVE, {by} | more than public only" for by in ("MiniLM", "mpnet"))
+    yield f"| data | texts | rows B | epsilon | clip norm C | number | {' | '.join(scores)} |"
+    yield "|" + 10 * " --- |"
+    for line in lines:
+        norm = "" if line["clip_norm"] is None else f"{line['clip_norm']:.2f}"
+        name = "InvisibleInk" if line["rows"] else line["setting"]
+        cells = [NAMES[line["data"]], name, str(line["rows"] or "-"), line["epsilon"] or "-", norm, str(line["texts"])]
+        for by in EMBEDDERS:
+            cells += [written(line[of][by], 2) if by in line[of] else "" for of in ("mauve", "more_than_public")]
+        yield f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()
