@@ -320,6 +320,25 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield f"| {' | '.join(shown)} |"
 
 
+def sentences_table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown, one line a release of another model than the default with cut sentences, one with completed."""
+    yield "| model | data | release | epsilon | sentences | texts | tokens | sentence ended | perplexity |"
+    yield "|" + 9 * " --- |"
+    for line in lines:
+        if line["model"] == DEFAULT_MODEL or line["epsilon"] is None:
+            continue
+        found = figures(line)
+        shown = [
+            *(line[name] for name in ("model", "data", "setting", "epsilon")),
+            "completed" if line["completed"] else "cut",
+            str(len(line["tokens"])),
+            written(found["tokens"], 1),
+            written([100 * value for value in found["ended"]], 0, " %"),
+            written(found["perplexity"], 1),
+        ]
+        yield f"| {' | '.join(shown)} |"
+
+
 def wordings_table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield Markdown, one line a release: MAUVE by both embedders, and how texts with completed sentences read."""
     named = ("model", "data", "release", "epsilon", "texts", "perplexity", "repeat")
