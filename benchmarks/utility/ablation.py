@@ -26,7 +26,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 from benchmarks.common.intervals import written
 from benchmarks.common.json_lines import read_lines, read_lines_if_there, write_lines
 from benchmarks.common.open_bench import KEY, open_bench
-from benchmarks.utility.free_tokens import DRAWS, EPSILON, REFERENCE_TOKENS, REFERENCES
+from benchmarks.utility.free_tokens import DEFAULT_MODEL, DRAWS, EPSILON, REFERENCE_TOKENS, REFERENCES
 from benchmarks.utility.sampled import DELTA, interval, perplexity, real_texts, store
 from benchmarks.utility.texts import DESCRIPTIONS
 from benchmarks.utility.wording import EXAMPLES
@@ -53,7 +53,6 @@ from tasks.values.plan import PlanInputs
 if TYPE_CHECKING:
     from benchmarks.utility.mauve import Estimate
 
-DEFAULT_MODEL = "smollm2-135m-instruct"
 COMPLETE = 32
 MINILM, MPNET = "all-minilm-l6-v2", "all-mpnet-base-v2"
 EMBEDDERS = (MINILM, MPNET)

@@ -103,17 +103,6 @@ def test_killed_in_the_draws_a_run_goes_on_with_the_counts_that_it_has(almoner: 
     assert list(parse_counts(verified(almoner)["released"]["label_counts"])) == kept
 
 
-def test_a_request_with_an_allocation_is_not_rehearsed(almoner: Almoner) -> None:
-    ingested(almoner)
-    almoner.type("dataset register twin --public --unit patient_id --epsilon 8 --delta 1e-6")
-    others = [
-        {**note, "patient_id": f"twin of {note['patient_id']}", "id": f"twin {n}"} for n, note in enumerate(NOTES)
-    ]
-    almoner.type(f"dataset ingest twin {almoner.notes_file('twin.jsonl', others)} --label-field section")
-    refused = almoner.ask(f"rehearse {almoner.request_file(**ALLOCATED)} --on twin", expected=2)
-    assert refused["error"] == "AllocationNotRehearsed"
-
-
 def test_labels_of_two_fields_from_ingest_to_the_bundle(almoner: Almoner) -> None:
     """The request names values of each field; a text has one of their combinations, and its prompt names both."""
     almoner.registered()
