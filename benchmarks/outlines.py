@@ -13,37 +13,30 @@ the one without an outline are paired.
 """
 
 import argparse
-import json
 import random
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.drawn_releases import append_missing, beginning, draw_release, drawing_parser, parsed
 from benchmarks.common.intervals import interval_of_difference, written
-from benchmarks.common.json_lines import read_lines, read_lines_if_there, write_lines
-from benchmarks.common.open_bench import KEY, open_bench
+from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.utility.free_tokens import longer_by
-from benchmarks.utility.sampled import DELTA, UNREAD, distinct_2, interval, perplexity, store
+from benchmarks.utility.sampled import UNREAD, distinct_2, interval, perplexity, store
 from benchmarks.utility.texts import SEED, read_texts
 from models_db.values.requests import Prompt
-from tasks.accounting.zcdp import release_amount
-from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.log_likelihood import log_likelihoods
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import reference_tokens
-from tasks.pricing.registry import SYSTEMS
 from tasks.text.doubts import find_doubts
-from tasks.values.plan import PlanInputs
 
 EPSILON, REFERENCES, REFERENCE_TOKENS, LEAST_WORDS = Decimal(8), 7, 128, 100
 DESCRIPTIONS = {
@@ -77,21 +70,12 @@ class Cell:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=Path, help="JSON lines, the texts of each release; not for publication")
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines, figures of each setting")
-    parser.add_argument("--model", default="smollm2-135m-instruct")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))
-    parser.add_argument("--samples", type=int, default=16, help="texts of a release")
+    parser = drawing_parser(__doc__, "setting", 16)
     parser.add_argument("--seeds", type=int, default=2, help="releases of a setting")
     parser.add_argument("--draws", type=int, nargs="+", default=[200], choices=list(OUTLINES))
     parser.add_argument("--data", nargs="+", default=list(DESCRIPTIONS), choices=list(DESCRIPTIONS))
-    parser.add_argument("--table", action="store_true", help="only print the figures of what is there")
-    arguments = parser.parse_args()
+    arguments = parsed(parser)
     if not arguments.table:
-        if arguments.texts is None:
-            parser.error("--texts is needed to draw texts")
         model = load(arguments.model, arguments.device, arguments.precision)
         draw(model, arguments)
         measure(model, arguments.texts, arguments.out)
@@ -107,8 +91,6 @@ def long_texts(data: str) -> tuple[list[str], list[str]]:
 
 def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
     """Append every release that is missing."""
-    out: Path = arguments.texts
-    there = [row["cell"] for row in read_lines_if_there(out)]
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
         stores = {data: store(data, Path(folder) / data, texts=long_texts(data)[0]) for data in arguments.data}
@@ -120,38 +102,33 @@ def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
             for system in SYSTEMS_MEASURED
             for outline in (False, True)
         ]
-        for cell in cells:
-            if asdict(cell) not in there:
-                row = release(engine, *stores[cell.data], cell, arguments)
-                with out.open("a", encoding="utf-8") as lines:
-                    lines.write(json.dumps(row) + "\n")
-                print(f"{cell}: {row['seconds']} s", flush=True)
+        append_missing(
+            arguments.texts,
+            cells,
+            lambda row: Cell(**row["cell"]),
+            lambda cell: release(engine, *stores[cell.data], cell, arguments),
+        )
 
 
 def release(engine: Engine, corpus: Corpus, units: int, cell: Cell, arguments: argparse.Namespace) -> dict[str, Any]:
     """One release's clip norms and texts."""
-    system = SYSTEMS[cell.system]
-    wanted = {
+    parameters = {
         "samples": arguments.samples,
         "references": REFERENCES,
         "max_new_tokens": cell.draws,
         "max_reference_tokens": REFERENCE_TOKENS,
-        "temperature": "1",
-        "sampler": "table",
         "precision": arguments.precision,
         **({"outline": OUTLINES[cell.draws] | {"headings": False}} if cell.outline else {}),
     }
-    parameters = system.parameters.model_validate(wanted)
-    started, amount = time.process_time(), release_amount(EPSILON, DELTA) if system.charges else None
-    plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=True))
-    bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTIONS[cell.data])))
-    made = system.generate(plan, parameters, replace(bench, split=BatchSplit(KEY, f"seed {cell.seed}")))
-    norms = [float(plan.facts[name]) for name in ("clip norm C", "clip norm of the outline") if name in plan.facts]
+    prompt = Prompt(description=DESCRIPTIONS[cell.data])
+    plan, made, seconds = draw_release(
+        engine, corpus, units, cell.system, parameters, EPSILON, prompt, split=f"seed {cell.seed}"
+    )
     return {
         "cell": asdict(cell),
-        "clip_norms": norms,
+        "clip_norms": [float(plan.facts[n]) for n in ("clip norm C", "clip norm of the outline") if n in plan.facts],
         "texts": [{"text": text.text, "complete": text.complete, "draws": text.facts["draws"]} for text in made.texts],
-        "seconds": round(time.process_time() - started, 1),
+        "seconds": seconds,
     }
 
 
@@ -167,7 +144,7 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
             if (cell.data, cell.draws) == (data, draws):
                 own.setdefault(cell.setting, []).append(row)
         sides = {setting: [text for row in rows for text in row["texts"]] for setting, rows in own.items()}
-        real = [_beginning(model, text, draws) for text in long_texts(data)[1]]
+        real = [beginning(model, text, draws) for text in long_texts(data)[1]]
         written = {str(setting): [text["text"] for text in texts] for setting, texts in sides.items()}
         similar = measured_together(embed, written, real)
         for setting, made in sides.items():
@@ -189,11 +166,6 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
                 "seconds": [row["seconds"] for row in own[setting]],
             })  # fmt: skip
     write_lines(out, lines)
-
-
-def _beginning(model: LanguageModel, text: str, tokens: int) -> str:
-    beginning: str = model.tokenizer.decode(reference_tokens(model.tokenizer, text, tokens), skip_special_tokens=True)
-    return beginning
 
 
 def figures(line: Mapping[str, Any]) -> dict[str, list[float]]:

@@ -164,6 +164,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),
         "sentences": lambda: ablation.table(lines("ablation")),
+        "sentences-second-model": lambda: ablation.sentences_table(lines("drawn_wordings")),
         "drawn-wordings": lambda: ablation.wordings_table(lines("drawn_wordings")),
         "coherence": lambda: ablation.coherence_table(lines("coherence")),
         "secret-claim": lambda: secret_claim.table(lines("secret_claim")),

@@ -204,7 +204,7 @@ def generate(
     bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=(DESCRIPTIONS | TUNING)[cell.data])))
     if isinstance(parameters, SteeringParameters):
         mean = NoisyMean.from_event(plan.invocations[0].event)
-        run = SteeringRun.of(parameters, mean, plan, bench)
+        run = SteeringRun.of(parameters, None, mean, plan, bench)
         own = {part.name: getattr(run, part.name) for part in fields(run)}
         key = f"{cell.data} {cell.units} {parameters.depth} {parameters.clip_norm}"
         made = Shared(**own, known=known, key=key).generated()

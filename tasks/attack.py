@@ -30,6 +30,7 @@ from tasks.prefect_task import private_task
 from tasks.pricing.quote import Quote
 from tasks.text.interfaces import Embedder, Tagger
 from tasks.values.attack_result import AttackResult
+from tasks.values.generated import GeneratedText
 
 if TYPE_CHECKING:
     from tasks.inference.network.language_model import LanguageModel
@@ -86,7 +87,7 @@ def release(
     what: str,
     journal: RunJournal | None = None,
     earlier: ResumeState | None = None,
-) -> list[str]:
+) -> tuple[GeneratedText, ...]:
     """Return the texts that a priced request generates from a public corpus; with no claim, nothing is charged.
 
     Args:
@@ -109,9 +110,7 @@ def release(
         journal=journal or RunJournal(),
         earlier=earlier or ResumeState(),
     )
-    return [
-        text.text for text in quote.system.generate(quote.plan.with_local_block_numbers, quote.parameters, bench).texts
-    ]
+    return quote.system.generate(quote.plan.with_local_block_numbers, quote.parameters, bench).texts
 
 
 @dataclass(frozen=True)

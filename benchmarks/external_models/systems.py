@@ -67,12 +67,13 @@ from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.planning.batches import labels_without_batches
 from tasks.pricing.registry import SYSTEMS
 from tasks.prompted_generation.evolution import voting
 from tasks.prompted_generation.keyphrases import unit_phrases
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tasks.prompted_generation.keyphrases.run import KeyphraseRun
-from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
+from tasks.prompted_generation.keyphrases.stages import Stages
 from tasks.text.interfaces import Embedder, Points
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.generated import Generated
@@ -378,7 +379,9 @@ class Workplace:
         if isinstance(wanted, KeyphraseParameters) and alone:
             run = KeyphraseRun.of(wanted, Stages.of(wanted, plan.amount), plan, bench)
             texts = [", ".join(run.phrases[each] for each in own) for own in run.sequences.phrases]
-            return Made(list(zip(texts, (label or "" for label in layout_of_texts(wanted)), strict=True)))
+            return Made(
+                list(zip(texts, (label or "" for label in labels_without_batches(wanted, wanted.samples)), strict=True))
+            )
         with votes_at_random(cell.trial) if cell.system == RANDOM_VOTES else nullcontext():
             made = system.generate(plan, wanted, bench)
         return _made_of(made, prompt, recording, {INK: REFERENCES, NON_PRIVATE: 1}.get(cell.system, 0))

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.drawn_releases import DEFAULT_MODEL, beginning
 from benchmarks.common.intervals import written
 from benchmarks.common.json_lines import read_lines, write_lines
-from benchmarks.utility.ablation import DEFAULT_MODEL, EMBEDDERS, TODAY, beginning
+from benchmarks.utility.ablation import EMBEDDERS, TODAY
 from benchmarks.utility.free_tokens import DRAWS
 from benchmarks.utility.next_tokens import NAMES
 from benchmarks.utility.sampled import real_texts
@@ -60,7 +61,8 @@ def measure(rows: Sequence[Mapping[str, Any]], device: str) -> Iterator[dict[str
     for data in NAMES:
         own = {row["epsilon"]: row for row in rows if row["data"] == data and row["setting"] in (TODAY, PUBLIC)}
         sides = {
-            str(epsilon): [beginning(model, text["text"]) for text in row["completed"]] for epsilon, row in own.items()
+            str(epsilon): [beginning(model, text["text"], DRAWS) for text in row["completed"]]
+            for epsilon, row in own.items()
         }
         _, real = real_texts(model.tokenizer, data, min(map(len, sides.values())), DRAWS)
         found = {by: measured_together(embed, sides, real) for by, embed in embedders.items()}

@@ -12,27 +12,30 @@ is of the first `DRAWS` tokens of all texts. The examples are those of `wording`
 """
 
 import argparse
-import json
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.drawn_releases import (
+    DEFAULT_MODEL,
+    append_missing,
+    beginning,
+    draw_release,
+    drawing_parser,
+    parsed,
+)
 from benchmarks.common.intervals import written
-from benchmarks.common.json_lines import read_lines, read_lines_if_there, write_lines
-from benchmarks.common.open_bench import KEY, open_bench
+from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.utility.free_tokens import DRAWS, EPSILON, REFERENCE_TOKENS, REFERENCES
-from benchmarks.utility.sampled import DELTA, interval, perplexity, real_texts, store
+from benchmarks.utility.sampled import interval, perplexity, real_texts, store
 from benchmarks.utility.texts import DESCRIPTIONS
 from benchmarks.utility.wording import EXAMPLES
 from models_db.values.requests import Prompt
-from tasks.accounting.zcdp import release_amount
-from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus
 from tasks.evaluation.core.intervals import wilson
 from tasks.generation.decoding.journal import RunJournal
@@ -41,19 +44,15 @@ from tasks.inference.engine.log_likelihood import log_likelihoods
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.presets import SEPARATOR
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import reference_tokens
 from tasks.inference.prompts.separator import text_before
 from tasks.pricing.registry import SYSTEMS
 from tasks.text.doubts import find_doubts
 from tasks.text.output_cleaning import ends_sentence
 from tasks.values.generated import GeneratedText
-from tasks.values.plan import PlanInputs
 
 if TYPE_CHECKING:
     from benchmarks.utility.mauve import Estimate
 
-DEFAULT_MODEL = "smollm2-135m-instruct"
 COMPLETE = 32
 MINILM, MPNET = "all-minilm-l6-v2", "all-mpnet-base-v2"
 EMBEDDERS = (MINILM, MPNET)
@@ -121,22 +120,13 @@ class Tokens(RunJournal):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=Path, help="JSON lines, the texts of each release; not for publication")
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines, figures of each release")
-    parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))
-    parser.add_argument("--samples", type=int, default=48)
+    parser = drawing_parser(__doc__, "release", 48)
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS)[:4], choices=list(SETTINGS))
     parser.add_argument("--data", nargs="+", default=list(DESCRIPTIONS), choices=list(DESCRIPTIONS))
     parser.add_argument("--epsilon", type=Decimal, default=EPSILON)
     parser.add_argument("--draw-only", action="store_true", help="measure nothing yet: further models are to follow")
-    parser.add_argument("--table", action="store_true", help="only print the figures of what is there")
-    arguments = parser.parse_args()
+    arguments = parsed(parser)
     if not arguments.table:
-        if arguments.texts is None:
-            parser.error("--texts is needed to draw texts")
         model = load(arguments.model, arguments.device, arguments.precision)
         draw(model, arguments)
         if arguments.draw_only:
@@ -150,10 +140,9 @@ def main() -> None:
 
 def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
     """Append every release that is missing."""
-    out: Path = arguments.texts
-    there = [cell_of(row) for row in read_lines_if_there(out)]
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
+<<<<<<< HEAD
         stores = {data: store(data, Path(folder) / data) for data in arguments.data}
         for setting in arguments.settings:
             for data, (corpus, units) in stores.items():
@@ -163,6 +152,20 @@ def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
                     with out.open("a", encoding="utf-8") as lines:
                         lines.write(json.dumps(row) + "\n")
                     print(f"{data}, {setting}: {row['seconds']} s", flush=True)
+=======
+        stores = {data: store(data, Path(folder) / data) for data in DESCRIPTIONS}
+        cells = [
+            (data, setting, str(arguments.epsilon) if SETTINGS[setting].charges else None, arguments.model)
+            for setting in arguments.settings
+            for data in stores
+        ]
+        append_missing(
+            arguments.texts,
+            cells,
+            cell_of,
+            lambda cell: release(engine, *stores[cell[0]], cell[0], cell[1], arguments),
+        )
+>>>>>>> text24
 
 
 def release(
@@ -170,29 +173,24 @@ def release(
 ) -> dict[str, Any]:
     """One release's texts, each with and without the tokens that finish its last sentence."""
     changed = SETTINGS[setting]
-    system = SYSTEMS[changed.system]
-    wanted = {
+    parameters = {
         "samples": arguments.samples,
         "references": REFERENCES,
         "max_new_tokens": DRAWS,
         "max_reference_tokens": REFERENCE_TOKENS,
-        "temperature": "1",
         "precision": arguments.precision,
         "complete_sentence": COMPLETE,
-        **({"sampler": "table"} if changed.charges else {}),
         **changed.own,
     }
-    parameters = system.parameters.model_validate(wanted)
-    started, tokens = time.process_time(), Tokens()
-    amount = release_amount(arguments.epsilon, DELTA) if changed.charges else None
-    plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=changed.charges))
+    tokens = Tokens()
     asked = Prompt.model_validate({
         "description": DESCRIPTIONS[data],
         **changed.wording,
         **({"examples": EXAMPLES[data]} if changed.examples else {}),
     })  # fmt: skip
-    bench = open_bench(engine, corpus, PromptSpec.of(asked))
-    made = system.generate(plan, parameters, replace(bench, split=BatchSplit(KEY, setting), journal=tokens))
+    plan, made, seconds = draw_release(
+        engine, corpus, units, changed.system, parameters, arguments.epsilon, asked, setting, tokens
+    )
     if changed.charges:
         numbers = sorted(tokens.drawn)
         drawn = [tokens.drawn[number] for number in numbers]
@@ -211,7 +209,7 @@ def release(
         "clip_norm": float(plan.facts["clip norm C"]) if changed.charges else None,
         "completed": [text_of(engine.model, each, separator) for each in drawn],
         "cut": [text_of(engine.model, each[:kept], separator) for each, kept in zip(drawn, own, strict=True)],
-        "seconds": round(time.process_time() - started, 1),
+        "seconds": seconds,
     }
 
 
@@ -247,7 +245,9 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
         own = [row for row in rows if row["data"] == data]
         count = min(len(row["cut"]) for row in own)
         _, real = real_texts(model.tokenizer, data, count, DRAWS)
-        sides = {cell_of(row): [beginning(model, text["text"]) for text in row["completed"][:count]] for row in own}
+        sides = {
+            cell_of(row): [beginning(model, text["text"], DRAWS) for text in row["completed"][:count]] for row in own
+        }
         similar = {by: measured_together(embed, sides, real) for by, embed in embedders.items()}
         for row in own:
             usual = base_of(cell_of(row))
@@ -287,12 +287,6 @@ def _figures_of(model: LanguageModel, row: Mapping[str, Any], end: str) -> dict[
     }
 
 
-def beginning(model: LanguageModel, text: str) -> str:
-    """Return the first `DRAWS` tokens of a text, which are what MAUVE compares."""
-    cut: str = model.tokenizer.decode(reference_tokens(model.tokenizer, text, DRAWS), skip_special_tokens=True)
-    return cut
-
-
 def figures(line: Mapping[str, Any]) -> dict[str, list[float]]:
     """Figures of a release with their 95 % intervals over texts drawn with replacement."""
     return {
@@ -319,6 +313,25 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             str(line["copies"]),
             "" if line["completed"] else _mauve(line["mauve"], MINILM),
             "" if line["completed"] else _mauve(line["mauve_difference"], MINILM),
+        ]
+        yield f"| {' | '.join(shown)} |"
+
+
+def sentences_table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown, one line a release of another model than the default with cut sentences, one with completed."""
+    yield "| model | data | release | epsilon | sentences | texts | tokens | sentence ended | perplexity |"
+    yield "|" + 9 * " --- |"
+    for line in lines:
+        if line["model"] == DEFAULT_MODEL or line["epsilon"] is None:
+            continue
+        found = figures(line)
+        shown = [
+            *(line[name] for name in ("model", "data", "setting", "epsilon")),
+            "completed" if line["completed"] else "cut",
+            str(len(line["tokens"])),
+            written(found["tokens"], 1),
+            written([100 * value for value in found["ended"]], 0, " %"),
+            written(found["perplexity"], 1),
         ]
         yield f"| {' | '.join(shown)} |"
 

@@ -1,45 +1,45 @@
 """What free tokens change at equal epsilon: length, perplexity under the public model, MAUVE.
 
     python -m benchmarks.utility.free_tokens --texts texts.jsonl --out docs/figures/free_tokens.jsonl
+    python -m benchmarks.utility.free_tokens --model gemma3-270m --form completion --settings 3 --texts texts.jsonl ...
     python -m benchmarks.utility.free_tokens --out docs/figures/free_tokens.jsonl --table
 
 Releases of InvisibleInk from public data, at a bench in memory as in `sampled`, with and without `free_above`. Texts
 are appended to `--texts` when a release is made, and one that is there already is not made again; `--out` gets one line
 a release: figures of each text (none of its words), and MAUVE. MAUVE is of the first `MAUVE_TOKENS` tokens of all
 texts, because it follows length: it tells whether free tokens take texts away from the real ones, not that they are
-longer. All releases of a data set are measured together, so their differences from the one without free tokens are
-paired.
+longer. All releases of a data set by one model are measured together, so their differences from the one without free
+tokens are paired. Perplexity is SmolLM2's, whichever model wrote the texts. `--out` has the lines of other models kept.
 """
 
 import argparse
-import json
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.drawn_releases import (
+    DEFAULT_MODEL,
+    append_missing,
+    beginning,
+    draw_release,
+    drawing_parser,
+    parsed,
+)
 from benchmarks.common.intervals import difference_of_means, written
 from benchmarks.common.json_lines import read_lines, read_lines_if_there, write_lines
-from benchmarks.common.open_bench import KEY, open_bench
-from benchmarks.utility.sampled import DELTA, interval, perplexity, real_texts, store
+from benchmarks.utility.sampled import interval, perplexity, real_texts, store
 from benchmarks.utility.texts import DESCRIPTIONS, SEED
 from models_db.values.requests import Prompt
-from tasks.accounting.zcdp import release_amount
-from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.log_likelihood import log_likelihoods
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import reference_tokens
-from tasks.pricing.registry import SYSTEMS
-from tasks.values.plan import PlanInputs
 
 EPSILON, TEXTS, REFERENCES, REFERENCE_TOKENS = Decimal(4), 48, 7, 64
 DRAWS, FEWER_DRAWS = 48, 36
@@ -56,6 +56,7 @@ class Cell:
         free_above: None for a release without free tokens.
     """
 
+    model: str
     data: str
     draws: int
     free_above: str | None
@@ -71,78 +72,78 @@ SETTINGS = ((DRAWS, None), (DRAWS, "0.9"), (DRAWS, "0.7"), (FEWER_DRAWS, "0.7"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=Path, help="JSON lines, the texts of each release; not for publication")
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines, figures of each release")
-    parser.add_argument("--model", default="smollm2-135m-instruct")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))
-    parser.add_argument("--samples", type=int, default=TEXTS)
-    parser.add_argument("--table", action="store_true", help="only print the figures of what is there")
-    arguments = parser.parse_args()
+    parser = drawing_parser(__doc__, "release", TEXTS)
+    parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
+    parser.add_argument("--settings", type=int, default=len(SETTINGS), help="how many of the settings, from the first")
+    arguments = parsed(parser)
     if not arguments.table:
-        if arguments.texts is None:
-            parser.error("--texts is needed to draw texts")
         model = load(arguments.model, arguments.device, arguments.precision)
-        draw(model, arguments.texts, arguments.samples, arguments.precision)
-        measure(model, arguments.texts, arguments.out)
+        draw(model, arguments)
+        other = arguments.model != DEFAULT_MODEL
+        scorer = load(DEFAULT_MODEL, arguments.device, arguments.precision) if other else model
+        measure(scorer, arguments.texts, arguments.out)
     print("\n".join(table(read_lines(arguments.out))))
 
 
-def draw(model: LanguageModel, out: Path, samples: int, precision: str) -> None:
+def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
     """Append every release that is missing."""
-    there = [row["cell"] for row in read_lines_if_there(out)]
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
-        for data in DESCRIPTIONS:
-            corpus, units = store(data, Path(folder) / data)
-            for cell in (Cell(data, *setting) for setting in SETTINGS):
-                if asdict(cell) not in there:
-                    row = release(engine, corpus, units, cell, samples, precision)
-                    with out.open("a", encoding="utf-8") as lines:
-                        lines.write(json.dumps(row) + "\n")
-                    print(f"{cell}: {row['seconds']} s", flush=True)
+        stores = {data: store(data, Path(folder) / data) for data in DESCRIPTIONS}
+        settings = SETTINGS[: arguments.settings]
+        cells = [Cell(arguments.model, data, *setting) for data in DESCRIPTIONS for setting in settings]
+        append_missing(
+            arguments.texts,
+            cells,
+            lambda row: Cell(**row["cell"]),
+            lambda cell: release(engine, *stores[cell.data], cell, arguments),
+        )
 
 
-def release(engine: Engine, corpus: Corpus, units: int, cell: Cell, samples: int, precision: str) -> dict[str, Any]:
+def release(engine: Engine, corpus: Corpus, units: int, cell: Cell, arguments: argparse.Namespace) -> dict[str, Any]:
     """One release's clip norm and texts."""
-    system = SYSTEMS["invisible_ink"]
-    wanted = {
-        "samples": samples,
+    parameters = {
+        "samples": arguments.samples,
         "references": REFERENCES,
         "max_new_tokens": cell.draws,
         "max_reference_tokens": REFERENCE_TOKENS,
-        "temperature": "1",
-        "sampler": "table",
-        "precision": precision,
+        "precision": arguments.precision,
         **({} if cell.free_above is None else {"free_above": cell.free_above}),
     }
-    parameters = system.parameters.model_validate(wanted)
-    started = time.process_time()
-    plan = system.plan(PlanInputs(release_amount(EPSILON, DELTA), parameters, 1, units, governed=True))
-    bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTIONS[cell.data])))
-    made = system.generate(plan, parameters, replace(bench, split=BatchSplit(KEY, cell.name)))
+    prompt = Prompt.model_validate({"description": DESCRIPTIONS[cell.data], "form": arguments.form})
+    plan, made, seconds = draw_release(
+        engine, corpus, units, "invisible_ink", parameters, EPSILON, prompt, split=cell.name
+    )
     texts = [{"text": text.text, "tokens": text.tokens, "complete": text.complete, **text.facts} for text in made.texts]
     return {
         "cell": asdict(cell),
         "clip_norm": float(plan.facts["clip norm C"]),
         "texts": texts,
-        "seconds": round(time.process_time() - started, 1),
+        "seconds": seconds,
     }
 
 
 def measure(model: LanguageModel, texts: Path, out: Path) -> None:
-    """Write the figures of all releases that are there."""
+    """Write the figures of all releases that are there, behind those of other models that have been written before.
+
+    Args:
+        model: it scores every text, and its tokens are those that texts are cut by.
+    """
     from benchmarks.utility.mauve import embedder, measured_together  # only figures need it
 
     embed, rows = embedder(), read_lines(texts)
-    lines = []
-    for data in dict.fromkeys(row["cell"]["data"] for row in rows):
-        cells = {Cell(**row["cell"]): row for row in rows if row["cell"]["data"] == data}
-        _, real = real_texts(model.tokenizer, data, max(len(row["texts"]) for row in cells.values()), MAUVE_TOKENS)
-        sides = {cell.name: [_beginning(model, text["text"]) for text in row["texts"]] for cell, row in cells.items()}
+    drawn = dict.fromkeys((row["cell"]["model"], row["cell"]["data"]) for row in rows)
+    lines = [line for line in read_lines_if_there(out) if (line["model"], line["data"]) not in drawn]
+    for writer, data in drawn:
+        own = [row for row in rows if (row["cell"]["model"], row["cell"]["data"]) == (writer, data)]
+        cells = {Cell(**row["cell"]): row for row in own}
+        _, real = real_texts(model.tokenizer, data, max(len(row["texts"]) for row in own), MAUVE_TOKENS)
+        sides = {
+            cell.name: [beginning(model, text["text"], MAUVE_TOKENS) for text in row["texts"]]
+            for cell, row in cells.items()
+        }
         similar = measured_together(embed, sides, real)
-        plain = similar[Cell(data, DRAWS, None).name]
+        plain = similar[Cell(writer, data, DRAWS, None).name]
         for cell, row in cells.items():
             scores = log_likelihoods(model, [text["text"] for text in row["texts"]])
             lines.append({
@@ -157,12 +158,6 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
                 "real_texts": len(real),
             })  # fmt: skip
     write_lines(out, lines)
-
-
-def _beginning(model: LanguageModel, text: str) -> str:
-    tokens = reference_tokens(model.tokenizer, text, MAUVE_TOKENS)
-    beginning: str = model.tokenizer.decode(tokens, skip_special_tokens=True)
-    return beginning
 
 
 def figures(line: Mapping[str, Any]) -> dict[str, list[float]]:
@@ -188,13 +183,14 @@ def longer_by(tokens: Sequence[float], usual: Sequence[float]) -> list[float]:
 
 
 def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield Markdown, one line a release; differences are from the first of the same data, without free tokens."""
-    yield "| data | release | C | texts | free | tokens | longer by | ended | perplexity | MAUVE | MAUVE, difference |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    plain: dict[str, Sequence[int]] = {}
+    """Yield Markdown, one line a release; differences are from the first of its model and data, without free tokens."""
+    named = ("model", "data", "release", "C", "texts", "free", "tokens", "longer by", "ended", "perplexity")
+    yield f"| {' | '.join((*named, 'MAUVE', 'MAUVE, difference'))} |"
+    yield "|" + 12 * " --- |"
+    plain: dict[tuple[str, str], Sequence[int]] = {}
     for line in lines:
-        found, cell = figures(line), Cell(line["data"], line["draws"], line["free_above"])
-        usual = plain.setdefault(cell.data, line["tokens"])
+        found, cell = figures(line), Cell(*(line[name] for name in ("model", "data", "draws", "free_above")))
+        usual = plain.setdefault((cell.model, cell.data), line["tokens"])
         shown = [
             f"{line['clip_norm']:.2f}",
             str(len(line["tokens"])),
@@ -206,7 +202,7 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             written(found["mauve"], 2),
             "" if cell.free_above is None else written(found["mauve_difference"], 2),
         ]
-        yield f"| {line['data']} | {cell.name} | {' | '.join(shown)} |"
+        yield f"| {cell.model} | {cell.data} | {cell.name} | {' | '.join(shown)} |"
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """Whether several units a row are worth their price: next tokens of real texts at equal rho.
 
     python -m benchmarks.utility.units_per_row --kept traces --out docs/figures/units_per_row.jsonl    # resumes by text
+    python -m benchmarks.utility.units_per_row --model gemma3-270m --form completion --texts 12 --kept traces --out ...
     python -m benchmarks.utility.units_per_row --out docs/figures/units_per_row.jsonl --table
 
-A row of r units is a conversation with r answers. Where a unit is added or removed, its row moves from one clipped
-contribution to another, by up to 2 C in each coordinate, and not from C to nothing: r > 1 has half the clip norm at the
-same rho (docs/decisions/0129). Along held-out real texts, as in `next_tokens`, all settings are computed from the same
-states. `loss` is that of the real token, as there; `kl` is KL(unclipped mean of `MOST_UNITS` rows of one unit || the
-setting), over the setting's candidates: one aim for all settings, though not of rows with several units.
+A row of r units is a conversation with r answers, or a completion behind r texts. Where a unit is added or removed, its
+row moves from one clipped contribution to another, by up to 2 C in each coordinate, and not from C to nothing: r > 1
+has half the clip norm at the same rho (docs/decisions/0129). Along held-out real texts, as in `next_tokens`, all
+settings are computed from the same states. `loss` is that of the real token, as there; `kl` is KL(unclipped mean of
+`MOST_UNITS` rows of one unit || the setting), over the setting's candidates: one aim for all settings, though not of
+rows with several units.
 """
 
 import argparse
@@ -27,6 +29,7 @@ from benchmarks.common.json_lines import read_lines
 from benchmarks.utility.next_tokens import compare, interval
 from benchmarks.utility.systems import INK, Bound, Setting, bind, private_distribution, unprotected
 from benchmarks.utility.texts import DESCRIPTIONS, STRIDE, Forced, Trace, choose, read_texts
+from models_db.values.requests import Prompt
 from tasks.inference.engine.row_batch import RowBatch
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
@@ -69,6 +72,7 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, help="folder for what was read")
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each setting and data set")
     parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--texts", type=int, default=24)
@@ -83,19 +87,23 @@ def main() -> None:
 
 @torch.inference_mode()
 def measure(model: LanguageModel, arguments: argparse.Namespace) -> None:
-    """Write the figures of all settings, by text."""
+    """Append the figures of all settings, by text."""
     bound = {cell: bound_of(cell) for cell in CELLS if cell.epsilon is not None}
-    with arguments.out.open("w", encoding="utf-8") as out:
-        for data in DESCRIPTIONS:
+    kept = arguments.kept / arguments.model
+    with arguments.out.open("a", encoding="utf-8") as out:
+        for data, description in DESCRIPTIONS.items():
+            prompt = PromptSpec.of(Prompt.model_validate({"description": description, "form": arguments.form}))
             found: dict[Cell, dict[str, list[float]]] = {cell: {"kl": [], "loss": []} for cell in CELLS}
-            for trace in traces(model, data, arguments.texts, arguments.kept):
+            for trace in traces(model, data, prompt, arguments.texts, kept):
                 logits = trace.logits(model)
                 for cell in CELLS:
                     for name, value in along(cell, bound.get(cell), logits, trace.following).items():
                         found[cell][name].append(float(f"{value:.5g}"))
             for cell, by_text in found.items():
                 norm = float(bound[cell][1].draw.clip_norm) if cell in bound else None
-                out.write(json.dumps({"data": data, **asdict(cell), "C": norm, **by_text}) + "\n")
+                named = {"model": arguments.model, "data": data, **asdict(cell), "C": norm}
+                out.write(json.dumps(named | by_text) + "\n")
+            out.flush()
 
 
 def bound_of(cell: Cell) -> tuple[Setting, Bound]:
@@ -135,22 +143,22 @@ def row_sources(references: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, 
     ]
 
 
-def traces(model: LanguageModel, data: str, count: int, kept: Path) -> Iterator[Trace]:
+def traces(model: LanguageModel, data: str, prompt: PromptSpec, count: int, kept: Path) -> Iterator[Trace]:
     """Each held-out text's states, read once and then kept in `kept`."""
     kept.mkdir(parents=True, exist_ok=True)
     for text in choose(model.tokenizer, read_texts(data), count, rows=MOST_UNITS):
         path = kept / f"{data}-{text.number}.npz"
         if not path.exists():
-            read(model, DESCRIPTIONS[data], text).save(path)
+            read(model, prompt, text).save(path)
             print(f"{data}: text {text.number + 1} of {count}", flush=True)
         yield Trace.load(path)
 
 
-def read(model: LanguageModel, description: str, text: Forced) -> Trace:
+def read(model: LanguageModel, prompt: PromptSpec, text: Forced) -> Trace:
     """The states of all rows before every `STRIDE`-th token of the text, the public row first (`texts.read`)."""
-    public, private = prompts_for(model.tokenizer, PromptSpec(description))
+    public, private = prompts_for(model.tokenizer, prompt)
     sources = row_sources([reference[:REFERENCE_TOKENS] for reference in text.references])
-    # In two turns what stands behind a reference asks for another, so it also stands between two.
+    # What stands behind a reference asks for another, or separates texts, so it also stands between two.
     prompts = [
         public.tokens,
         *((*private.prefix, *(token for unit in units for token in (*unit, *private.suffix))) for units in sources),
@@ -167,12 +175,13 @@ def read(model: LanguageModel, description: str, text: Forced) -> Trace:
 
 def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield Markdown, one line a setting; differences are paired by text, from one unit a row with as many rows."""
-    there = {(line["data"], Cell(line["units"], line["rows"], line["epsilon"])): line for line in lines}
-    yield "| data | epsilon | rows B | units a row | C | KL | KL, difference | loss | loss, difference |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    for (data, cell), line in there.items():
-        usual = there.get((data, Cell(1, ROWS, cell.epsilon)))
-        shown = [data, cell.epsilon or "-", cell.rows or "-", cell.units or "-"]
+    there = {(line["model"], line["data"], Cell(line["units"], line["rows"], line["epsilon"])): line for line in lines}
+    named = ("model", "data", "texts", "epsilon", "rows B", "units a row", "C")
+    yield f"| {' | '.join((*named, 'KL', 'KL, difference', 'loss', 'loss, difference'))} |"
+    yield "|" + 11 * " --- |"
+    for (model, data, cell), line in there.items():
+        usual = there.get((model, data, Cell(1, ROWS, cell.epsilon)))
+        shown = [model, data, len(line["loss"]), cell.epsilon or "-", cell.rows or "-", cell.units or "-"]
         shown.append("" if line["C"] is None else f"{line['C']:.3f}")
         for name in ("kl", "loss"):
             shown.append(written(interval(line[name]), 3))

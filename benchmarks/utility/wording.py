@@ -2,6 +2,7 @@
 
     python -m benchmarks.utility.wording --stage tuning --kept traces --out docs/figures/wording.jsonl
     python -m benchmarks.utility.wording --stage reported --kept traces --out docs/figures/wording.jsonl
+    python -m benchmarks.utility.wording --stage reported --model gemma3-270m --wordings completion --kept traces ...
     python -m benchmarks.utility.wording --out docs/figures/wording.jsonl --table
 
 Words and penalties are chosen by their figures on the corpora of `tuning`, which no other page reports; those of
@@ -145,7 +146,8 @@ def main() -> None:
 
 def measured(model: LanguageModel, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One line for each way to ask on each data set of the stage."""
-    arguments.kept.mkdir(parents=True, exist_ok=True)
+    kept: Path = arguments.kept / arguments.model
+    kept.mkdir(parents=True, exist_ok=True)
     for data, description in STAGES[arguments.stage].items():
         texts = choose(model.tokenizer, read_texts(data), arguments.texts, rows=ROWS)
         for wording in arguments.wordings:
@@ -153,7 +155,7 @@ def measured(model: LanguageModel, arguments: argparse.Namespace) -> Iterator[di
                 asked = Cell(data, wording, examples).prompt(description)
                 found: dict[str, dict[str, list[float]]] = {}
                 for text in texts:
-                    path = arguments.kept / f"{data}-{wording}-{examples}-{text.number}.npz"
+                    path = kept / f"{data}-{wording}-{examples}-{text.number}.npz"
                     if not path.exists():
                         read(model, asked, text).save(path)
                     for penalty, losses in along(Trace.load(path), model, text).items():
@@ -162,7 +164,8 @@ def measured(model: LanguageModel, arguments: argparse.Namespace) -> Iterator[di
                             by_text[name].append(float(f"{value:.5g}"))
                 print(f"{data}, {wording}, examples {examples}", flush=True)
                 for penalty, by_text in found.items():
-                    yield {"data": data, "wording": wording, "examples": examples, "penalty": penalty, **by_text}
+                    cell = {"data": data, "wording": wording, "examples": examples, "penalty": penalty}
+                    yield {"model": arguments.model, **cell, **by_text}
 
 
 def read(model: LanguageModel, asked: PromptSpec, text: Forced) -> Trace:
@@ -200,23 +203,25 @@ def along(trace: Trace, model: LanguageModel, text: Forced) -> dict[str, dict[st
 
 
 def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield Markdown, one line a way to ask; differences are paired by text, from the default wording alone.
+    """Yield Markdown, one line a way to ask; differences are paired by text, from the first wording of the model alone.
 
-    Penalties are shown beside the default wording without examples.
+    Penalties are shown beside that wording without examples.
     """
-    there = {Cell(line["data"], line["wording"], line["examples"], line["penalty"]): line for line in lines}
-    yield "| data | wording | examples | penalty | texts | public, loss | difference | private, loss | difference |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    for cell, line in there.items():
-        usual = there.get(Cell(cell.data, "default", False))
-        if cell.penalty != "0" and (cell.wording, cell.examples) != ("default", False):
+    named = ("model", "data", "wording", "examples", "penalty", "texts")
+    yield f"| {' | '.join((*named, 'public, loss', 'difference', 'private, loss', 'difference'))} |"
+    yield "|" + 10 * " --- |"
+    usual: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for line in lines:
+        first = usual.setdefault((line["model"], line["data"]), line)
+        plain = (line["wording"], line["examples"]) == (first["wording"], first["examples"])
+        if line["penalty"] != "0" and not plain:
             continue
-        shown = [cell.data, cell.wording, "2" if cell.examples else "-", cell.penalty, str(len(line["private"]))]
+        cell = (line["model"], line["data"], line["wording"], "2" if line["examples"] else "-", line["penalty"])
+        shown = [*cell, str(len(line["private"]))]
         for name in ("public", "private"):
             shown.append(written(interval(line[name]), 3))
-            differs = usual is not None and usual is not line
-            less = [own - other for own, other in zip(line[name], usual[name], strict=True)] if usual else []
-            shown.append(written(interval(less), 3) if differs else "")
+            less = [own - other for own, other in zip(line[name], first[name], strict=True)]
+            shown.append("" if line is first else written(interval(less), 3))
         yield f"| {' | '.join(shown)} |"
 
 

@@ -196,7 +196,8 @@ def _make_releases(
         for what, quoted in quotes.items():
             texts = folder.read_texts(what)
             if texts is None:
-                texts = release(quoted, corpus, model_in(precision_of(quoted.parameters)), stage.key, what)
+                made = release(quoted, corpus, model_in(precision_of(quoted.parameters)), stage.key, what)
+                texts = [text.text for text in made]
                 folder.write_texts(what, texts)
             texts_by_release[what] = texts
     return {**texts_by_release, COPY: everything_there_is(stage)}

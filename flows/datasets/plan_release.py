@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import lifetime_of
@@ -32,6 +32,7 @@ from models_db.values.requests import (
     parse_model,
 )
 from tasks.common.strict_model import figure
+from tasks.planning.keyword_rule import LabelRule
 from tasks.pricing.alternatives import (
     LEAST_EPSILON,
     Alternative,
@@ -56,6 +57,8 @@ class PlanOptions(RequestModel):
     """Options of a plan, all optional.
 
     Attributes:
+        labels, label_rule: public labels of the texts, of a field or by a rule that names them itself.
+        label_allocation: how texts are allocated to labels: equally, or in proportion to a noisy histogram.
         epsilon_while_secret: the most that the release may claim while its assignment is secret; the budget is then
             calibrated to it, and `epsilon` is the most that the unconditional claim may be.
         population: a public number of units, where the dataset declares none.
@@ -70,12 +73,20 @@ class PlanOptions(RequestModel):
     samples: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
     labels: tuple[str, ...] = ()
+    label_rule: LabelRule | None = None
+    label_allocation: Literal["equal", "proportional"] = "equal"
     population: Annotated[int, Field(ge=1, le=10**12)] | None = None
     model: Annotated[str, Field(min_length=1, max_length=200)] = DEFAULT_MODEL
     minutes: Annotated[ExactDecimal, Field(gt=0, le=1_000_000)] | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     description: Annotated[str, Field(min_length=1, max_length=4000)] | None = None
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+
+    @model_validator(mode="after")
+    def _labels_of_one_source(self) -> Self:
+        if self.label_rule is not None and self.labels:
+            raise InvalidPlan("A label rule names its labels itself: leave `--label` out, or the rule.")
+        return self
 
 
 @dataclass(frozen=True)
@@ -188,7 +199,9 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         metrics=tuple(rules.required),
         samples=options.samples,
         max_new_tokens=options.tokens,
-        labels=options.labels,
+        labels=options.labels if options.label_rule is None else options.label_rule.labels,
+        label_rule=options.label_rule,
+        proportional=options.label_allocation == "proportional",
         seconds=_seconds(options),
         scope=options.scope,
         epsilon_while_secret=options.epsilon_while_secret or _limit_while_secret(rules),

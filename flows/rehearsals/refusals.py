@@ -41,17 +41,6 @@ class FurtherTextsNotRehearsed(UsageError):
         )
 
 
-class AllocationNotRehearsed(UsageError):
-    """The request allocates its texts by a histogram of the labels."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A request with `label_allocation` is not rehearsed: how many texts a label has depends on how frequent it"
-            " is in the corpus, and the twin has other labels.",
-            "Rehearse the same request without `label_allocation`, which allocates its texts equally.",
-        )
-
-
 class ExternalModelNotRehearsed(Refused):
     """The request names a model behind an API."""
 

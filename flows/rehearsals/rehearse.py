@@ -4,14 +4,14 @@ A requester may look at it before asking, and a steward before deciding. The pri
 request's dataset; only the public dataset is read; nothing is charged, and every figure is public.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from flows.rehearsals.refusals import (
-    AllocationNotRehearsed,
     ExternalModelNotRehearsed,
     FurtherTextsNotRehearsed,
     NotRehearsed,
@@ -42,16 +42,18 @@ from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.batches import layout_of
+from tasks.planning.label_allocation import allocation_of, allocation_of_request
 from tasks.planning.labels_and_groups import PartParameters, labelled_corpus, labels_of
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, plan_json, quote, written_request
 from tasks.pricing.registry import SYSTEMS
 from tasks.prompted_generation.steering.planner import SteeringVector
 from tasks.rehearsal.result import RehearsalResult, Twin, configuration_digest
-from tasks.rehearsal.shares import NON_PRIVATE, PUBLIC_ONLY, RELEASES, REQUEST
+from tasks.rehearsal.shares import RELEASES, REQUEST
 from tasks.rehearsal.split import RehearsalSplit, RehearsedBatches, rehearsed_batches, split_people
 from tasks.rehearse import compare_releases, embedder_at_hand
 from tasks.text.interfaces import Embedder
+from tasks.values.generated import GeneratedText
 
 DEFAULT_TEXTS = 24
 FEWEST_TEXTS = 5
@@ -61,6 +63,8 @@ VECTOR = SteeringVector.name
 IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts", "selection", "epsilon_while_secret")
 """Fields of a request that a rehearsal ignores: they decide budget, blocks and selection, not how texts are drawn."""
 
+_PriceReference: TypeAlias = Callable[[str, int], Quote]
+"""Prices a reference of a rehearsal, by its name, with so many texts."""
 ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 """Loads the request's model in a precision."""
 
@@ -165,7 +169,7 @@ def rehearse_request(
     Raises:
         RehearsalOnGovernedData: the dataset is not marked public.
         NotRehearsed: the mechanism or the kind has no rehearsal; ExternalModelNotRehearsed: nor has the model.
-        AllocationNotRehearsed, FurtherTextsNotRehearsed: its texts are allocated by a histogram, or extend a release.
+        FurtherTextsNotRehearsed: its texts extend a release.
         TextsOutOfRange: fewer texts than say anything, or more than the request or the twin has.
         RehearsalTwinTooSmall: the twin has too few people.
         RehearsalDiffers: this version of almoner gives the request another noise.
@@ -185,10 +189,11 @@ def rehearse_request(
     _require_same_noise(rehearsed, whole)
     split = _split(workspace, folder, rehearsed, whole, texts)
     batches = _batches(rehearsed, whole, texts, len(split.people))
-    quotes = _quotes(workspace, rehearsed, whole, texts, batches)
+    quoted, price_reference = _quotes(workspace, rehearsed, whole, texts, batches)
     tools = tools or RehearsalTools.load(rehearsed.request.model, device)
-    texts_by_release = _make_releases(workspace, folder, quotes, split, tools.model_in, rehearsed.number)
-    labels = _labels(quotes[REQUEST], texts)
+    texts_by_release, labels = _make_releases(
+        workspace, folder, quoted, price_reference, split, tools.model_in, rehearsed.number
+    )
     metrics, left_out = compare_releases(texts_by_release, labels, split, tools.score, tools.embed)
     result = RehearsalResult(
         configuration=configuration,
@@ -227,8 +232,6 @@ def _rehearsed_request(workspace: Workspace, options: RehearsalOptions) -> _Rehe
         body, request = priced.body, priced.request
     if not _can_be_rehearsed(request.mechanism):
         raise NotRehearsed(request.kind, request.mechanism, tuple(filter(_can_be_rehearsed, SYSTEMS)))
-    if request.parameters.get("label_allocation") is not None:
-        raise AllocationNotRehearsed
     if (extended := body["parameters"].get("extends")) is not None:
         raise FurtherTextsNotRehearsed(int(extended["release"]))
     if is_external(request.model):
@@ -260,7 +263,8 @@ def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
 def _number_of_texts(rehearsed: _Rehearsed, options: RehearsalOptions) -> int:
     parameters = rehearsed.body["parameters"]
     samples, labels = int(parameters["samples"]), len(parameters.get("labels", ()))
-    least = max(FEWEST_TEXTS, rehearsed.facts.blocks, labels)
+    allocation = allocation_of_request(parameters)
+    least = max(FEWEST_TEXTS, rehearsed.facts.blocks, labels * (1 if allocation is None else allocation.minimum))
     texts = min(samples, max(DEFAULT_TEXTS, least)) if options.texts is None else options.texts
     if not least <= texts <= samples:
         raise TextsOutOfRange(texts, least, samples, "the request asks for")
@@ -331,8 +335,8 @@ def _batches(rehearsed: _Rehearsed, whole: Quote, texts: int, people: int) -> Re
 
 def _quotes(
     workspace: Workspace, rehearsed: _Rehearsed, whole: Quote, texts: int, batches: RehearsedBatches
-) -> dict[str, Quote]:
-    """Return the three releases as priced requests on the twin, by their names."""
+) -> tuple[Quote, "_PriceReference"]:
+    """Return the request as a priced request on the twin, and what prices a reference of so many texts."""
     if rehearsed.has_vector:
         made, shared = _of_one_vector(whole, texts, batches)
     else:
@@ -340,12 +344,12 @@ def _quotes(
         made, shared = {} if counted else {"batches": batches.per_cell}, {}
     quoted = _quote_on_twin(workspace, rehearsed, {"samples": texts, **made})
     _require_same_noise(rehearsed, quoted)
-    own = {"samples": texts, **shared}
-    references = {
-        name: _quote_on_twin(workspace, rehearsed, own, mechanism=name, epsilon=None, delta=None, evaluation=())
-        for name in (PUBLIC_ONLY, NON_PRIVATE)
-    }
-    return {REQUEST: quoted, **references}
+
+    def price_reference(name: str, samples: int) -> Quote:
+        own = {**shared, "samples": samples, "label_allocation": None}
+        return _quote_on_twin(workspace, rehearsed, own, mechanism=name, epsilon=None, delta=None, evaluation=())
+
+    return quoted, price_reference
 
 
 def _of_one_vector(whole: Quote, texts: int, batches: RehearsedBatches) -> tuple[dict[str, object], dict[str, object]]:
@@ -366,28 +370,50 @@ def _of_one_vector(whole: Quote, texts: int, batches: RehearsedBatches) -> tuple
 def _make_releases(
     workspace: Workspace,
     folder: RehearsalFolder,
-    quotes: Mapping[str, Quote],
+    quoted: Quote,
+    price_reference: "_PriceReference",
     split: RehearsalSplit,
     model_in: ModelLoader,
     number: int | None,
-) -> dict[str, list[str]]:
-    """Return the texts of every release; finished ones are read, and an interrupted one goes on."""
-    labels, made = labels_of(quotes[REQUEST].parameters), {}
+) -> tuple[dict[str, list[str]], list[str | None]]:
+    """Return the texts of every release, and their labels; finished ones are read, and an interrupted one goes on.
+
+    Where a histogram allocates the texts, the request's release is made first: it buys the histogram of the twin's
+    people at the request's noise. A reference then has as many texts of each label, so that texts are compared, and not
+    numbers of them. It makes as many of every label as the most frequent one has, and the first of them are taken.
+    """
+    labels, made = labels_of(quoted.parameters), {}
+    proportional = allocation_of(quoted.parameters) is not None
+    of_texts = folder.read_labels() if proportional else _labels(quoted)
     with copied(workspace.home, split.people, labels, prefix="rehearsal-") as corpus:
-        for name in RELEASES:
+        for name in sorted(RELEASES, key=lambda name: name != REQUEST) if proportional else RELEASES:
             texts = folder.read_texts(name)
             if texts is None:
-                quoted = quotes[name]
-                model = model_in(precision_of(quoted.parameters))
+                samples = len(labels) * max(Counter(of_texts).values()) if proportional and of_texts else None
+                priced = quoted if name == REQUEST else price_reference(name, samples or quoted.plan.samples)
+                model = model_in(precision_of(priced.parameters))
                 with Journal(folder.path / f"draws-{name}", number or 0) as journal:
-                    drawn = name == REQUEST and quoted.system.name != VECTOR  # one vector is drawn anew
+                    # One vector, and texts behind a histogram, are drawn anew.
+                    drawn = name == REQUEST and priced.system.name != VECTOR and not proportional
                     earlier = _interrupted_draws(journal, split.key) if drawn else None
                     record = journal if drawn else None
-                    texts = release(quoted, corpus, model, split.key, name, record, earlier)
+                    generated = release(priced, corpus, model, split.key, name, record, earlier)
+                    if proportional and name == REQUEST:
+                        of_texts = [text.label for text in generated]
+                        folder.write_labels(of_texts)
+                    texts = _texts_of_labels(generated, of_texts or [])
                     folder.write_texts(name, texts)
                     journal.discard()
             made[name] = texts
-    return made
+    return made, of_texts or []
+
+
+def _texts_of_labels(generated: Sequence[GeneratedText], labels: Sequence[str | None]) -> list[str]:
+    """Return the first texts of each label in the order of `labels`; fewer where a label has fewer."""
+    left: dict[str | None, list[str]] = {label: [] for label in labels}
+    for text in generated:
+        left.setdefault(text.label, []).append(text.text)
+    return [left[label].pop(0) for label in labels if left[label]]
 
 
 def _interrupted_draws(journal: Journal, key: bytes) -> ResumeState:
@@ -404,9 +430,9 @@ def _interrupted_draws(journal: Journal, key: bytes) -> ResumeState:
     return ResumeState(contents.released, contents.tokens, contents.kept, contents.armed)
 
 
-def _labels(quoted: Quote, texts: int) -> list[str | None]:
-    """Return the labels of the texts of each release."""
-    settings = quoted.parameters
+def _labels(quoted: Quote) -> list[str | None]:
+    """Return the labels of the texts of each release, of an equal allocation."""
+    settings, texts = quoted.parameters, quoted.plan.samples
     if not isinstance(settings, PartParameters):
         return [None] * texts
     return layout_of(settings, texts, len(quoted.plan.blocks)).labels_of_texts(settings.names)

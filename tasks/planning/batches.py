@@ -20,7 +20,13 @@ from typing import TypeAlias
 
 from models_db.errors import UsageError
 from tasks.corpus.store import Place
-from tasks.planning.label_allocation import LabelAllocation, allocate, allocation_of, nearest_counts
+from tasks.planning.label_allocation import (
+    LabelAllocation,
+    allocate,
+    allocation_of,
+    nearest_counts,
+    texts_per_label,
+)
 from tasks.planning.labels_and_groups import PartParameters
 from tasks.values.generated import GeneratedText
 
@@ -117,9 +123,8 @@ class AllocatedLayout:
         Raises:
             TooFewTextsForLabels: there are too few samples.
         """
-        counts = nearest_counts(noisy)
-        texts = allocate(samples, counts, allocation.minimum)
-        wanted = [declared or round(Fraction(count, blocks * references)) for count in counts]
+        texts = texts_per_label(allocation, noisy, samples)
+        wanted = [declared or round(Fraction(count, blocks * references)) for count in nearest_counts(noisy)]
         return cls(texts, tuple(max(-(-n // blocks), some) for n, some in zip(texts, wanted, strict=True)), blocks)
 
     def sources(self) -> list[tuple[Place, ...]]:
@@ -178,6 +183,31 @@ def layout_of(parts: PartParameters, samples: int, blocks: int) -> Layout:
     if (allocation := allocation_of(parts)) is not None:
         allocate(samples, [1] * len(parts.labels), allocation.minimum)
     return BatchLayout(samples, blocks, max(1, len(parts.labels)))
+
+
+def labels_without_batches(parts: PartParameters, samples: int, noisy: Sequence[int] | None = None) -> list[str | None]:
+    """Return the label of every text of a system whose texts belong to no batch, in their public order.
+
+    Args:
+        noisy: counts of the units of each label, of a proportional allocation; before they are known the labels are
+            those of an equal one.
+
+    Raises:
+        LabelWithoutSample, TooFewTextsForLabels: there are too few samples.
+    """
+    allocation = allocation_of(parts)
+    if allocation is None or noisy is None:
+        return layout_of(parts, samples, 1).labels_of_texts(parts.names)
+    return labels_in_order(parts.labels, texts_per_label(allocation, noisy, samples))
+
+
+def labels_in_order(labels: Sequence[str | None], texts: Sequence[int]) -> list[str | None]:
+    """Return the label of every text where each label has so many, one label after the other.
+
+    >>> labels_in_order(["cough", "knee"], [2, 1])
+    ['cough', 'cough', 'knee']
+    """
+    return [label for label, count in zip(labels, texts, strict=True) for _ in range(count)]
 
 
 def with_labels(texts: Sequence[GeneratedText], labels: Sequence[str | None]) -> tuple[GeneratedText, ...]:

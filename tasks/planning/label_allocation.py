@@ -13,23 +13,34 @@ a unit with none of them is in no bin. Adding or removing a unit moves one count
 and a unit is in one batch of its label in its block, by its own id and these numbers alone. So it moves the draws of at
 most one text, as with equal allocation: the release is one histogram, then draws that cost the same whichever labels
 they have, composed adaptively (Bun, Steinke, arXiv 1605.02065, Lemma 2.3). The price does not depend on the counts.
+
+**Systems without batches** (decision 0160): the texts of a steering vector and of key phrases are made of released
+values alone, so the counts decide how many of them each label has, and read nothing. In private evolution they decide
+how many candidates each label has. A unit still casts one vote in a round, and the number of all candidates is fixed by
+the request, so the histogram of a round is the same whatever the counts say.
 """
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from models_db.errors import UsageError
-from models_db.values.requests import ExactDecimal, RequestModel
+from models_db.values.amounts import Amount
+from models_db.values.requests import ExactDecimal, RequestModel, format_decimal
+from tasks.accounting.rounding import decimal_above
+from tasks.mechanisms.counts.noisy_count import NoisyCount
+from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
 from tasks.planning.labels_and_groups import PartParameters
 
 LABEL_COUNTS = "label_counts"
 """Released figure: the noisy number of units of each label, in the order of the request's labels."""
 BATCHES_PER_LABEL = "batches_per_label"
 """Released figure: into how many batches the units of each label in a block are split, in the same order."""
+DEVIATION: Final = "deviation of a label's count"
+"""Fact of a plan: the scale of the noise on the number of units of a label."""
 
 
 class LabelAllocation(RequestModel):
@@ -111,6 +122,53 @@ def nearest_counts(noisy: Sequence[int]) -> tuple[Fraction, ...]:
             break
         level = Fraction(taken - total, number)
     return tuple(max(count - level, Fraction(0)) for count in noisy)
+
+
+def texts_per_label(allocation: LabelAllocation, noisy: Sequence[int], samples: int) -> tuple[int, ...]:
+    """Return how many texts each label gets by the noisy counts of its units.
+
+    Raises:
+        TooFewTextsForLabels: as `allocate`.
+    """
+    return allocate(samples, nearest_counts(noisy), allocation.minimum)
+
+
+def histogram_of(parameters: LabelAllocationParameters, amount: Amount | None, system: str) -> NoisyHistogram | None:
+    """Return the histogram that the allocation's share of an amount buys; None for an equal allocation.
+
+    Args:
+        amount: of the whole mechanism; None if the release charges nothing.
+        system: its name.
+
+    Raises:
+        AllocationNeedsClaim, AllocationShareTooSmall: it buys none.
+    """
+    allocation = parameters.label_allocation
+    if allocation is None:
+        return None
+    if amount is None:
+        raise AllocationNeedsClaim(system)
+    rho = int(Fraction(allocation.share) * amount.rho)
+    if rho < 1:
+        raise AllocationShareTooSmall(allocation.share)
+    return calibrate_histogram(rho, len(parameters.labels))
+
+
+def allocation_facts(parameters: LabelAllocationParameters, histogram: NoisyHistogram | None) -> dict[str, str]:
+    """Return the facts about a proportional allocation that a plan shows; none about an equal one."""
+    if histogram is None or parameters.label_allocation is None:
+        return {}
+    least = parameters.label_allocation.minimum
+    return {
+        "texts per label": "proportional to a noisy histogram of the units by label"
+        f" ({noise_text(histogram.noise)}), at least {least}",
+        DEVIATION: format_decimal(decimal_above(histogram.noise.sigma, 6)),
+    }
+
+
+def noise_text(count: NoisyCount) -> str:
+    """Return the noise of a count and its cost, for people."""
+    return f"sigma {format(decimal_above(count.sigma, 1), 'f')}, rho {count.loss().rho_text}"
 
 
 def format_counts(counts: Sequence[int]) -> str:

@@ -20,6 +20,7 @@ from models_db.errors import AlmonerError, UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ReleaseRequest, format_decimal, model_to_json, parse_model
 from tasks.analysis.keywords.keyword_set import EXPECTED, SOME_KEYWORDS
+from tasks.planning.keyword_rule import LabelRule
 from tasks.pricing.choices import (
     PROBE_REFERENCES,
     USUAL_TOKENS,
@@ -89,7 +90,9 @@ class PlanTerms:
         metrics: metrics that the policy requires.
         samples: most texts; None for as many as fit.
         max_new_tokens: T; None for the chosen one.
-        labels: public labels of the texts.
+        labels: public labels of the texts; those of `label_rule` where there is one.
+        label_rule: labels documents by their words, where no field does.
+        proportional: whether texts are allocated to the labels by a noisy histogram of the units, not equally.
         seconds: the longest estimated time; None for any.
         description: description of the texts for the model; public.
         scope: the envelope that is drawn on.
@@ -109,9 +112,19 @@ class PlanTerms:
     samples: int | None = None
     max_new_tokens: int | None = None
     labels: tuple[str, ...] = ()
+    label_rule: LabelRule | None = None
+    proportional: bool = False
     seconds: int | None = None
     scope: str | None = None
     epsilon_while_secret: Decimal | None = None
+
+    @property
+    def label_parameters(self) -> dict[str, Any]:
+        """Return the parameters of a request about its labels; a rule names them itself."""
+        asked: dict[str, Any] = {"labels": list(self.labels)} if self.labels else {}
+        if self.label_rule is not None:
+            asked = {"label_rule": model_to_json(self.label_rule)}
+        return asked | ({"label_allocation": {"method": "proportional"}} if self.proportional else {})
 
     @property
     def claim(self) -> str:
@@ -246,7 +259,7 @@ def vector_alternative(terms: PlanTerms, texts: Sequence[Alternative]) -> Altern
     if wanted is None or wanted <= most or not _is_allowed(terms, VECTOR) or not texts:
         return None
     parameters = {
-        **({"labels": list(terms.labels)} if terms.labels else {}),
+        **terms.label_parameters,
         "samples": wanted,
         "references": max(1, terms.population // max(1, len(terms.labels))),
         "max_new_tokens": getattr(texts[0].quote.parameters, "max_new_tokens", USUAL_TOKENS),
@@ -275,6 +288,8 @@ def topics_alternative(terms: PlanTerms) -> Alternative | None:
 def _require_plannable(terms: PlanTerms) -> None:
     if terms.kind not in PLANNED_KINDS:
         raise InvalidPlan(f"Plans are made for {', '.join(PLANNED_KINDS)}, not for {terms.kind!r}.")
+    if terms.kind == ReleaseKind.INSIGHTS and (terms.labels or terms.proportional):
+        raise InvalidPlan("Topics have no labels: leave labels, their rule and their allocation out, or plan texts.")
     if terms.population < 1:
         raise InvalidPlan("A population is at least 1.")
 
@@ -307,7 +322,7 @@ def _request(terms: PlanTerms, mechanism: str, parameters: Mapping[str, Any], me
 
 def _text_request(terms: PlanTerms, mechanism: str, samples: int, references: int) -> ReleaseRequest:
     parameters = {
-        **({"labels": list(terms.labels)} if terms.labels else {}),
+        **terms.label_parameters,
         "samples": samples,
         "references": references,
         **({} if terms.max_new_tokens is None else {"max_new_tokens": terms.max_new_tokens}),

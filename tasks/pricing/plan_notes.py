@@ -65,6 +65,8 @@ def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared:
 
 def _labels_note(terms: PlanTerms, quote: Quote) -> str:
     """Return what a proportional allocation of the texts to the labels would buy, and whether it is of use."""
+    if terms.proportional:
+        return f"Texts per label are {quote.plan.facts['texts per label']} (docs/requests.md)."
     epsilon, share = quote.request.epsilon or Decimal(0), LabelAllocation(method="proportional").share
     rho = int(Fraction(share) * release_amount(epsilon, terms.delta).rho)
     margin = margin_of_error(Decimal(float(calibrate_count(rho).sigma)))

@@ -33,7 +33,7 @@ from tasks.prompted_generation.steering.planner import SteeringVector
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.documents.parquet import same_rows
 from tasks.publishing.open_bundle import OpenedBundle
-from tasks.release.allocated_labels import FIGURES, allocated_labels, is_proportional
+from tasks.release.allocated_labels import FIGURES, allocated_labels, equal_labels, is_proportional
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import implied_epsilon, state_claim
 from tasks.release.file_names import CARD, PARQUET, RECORD, SUMS, TEXTS, checksum_lines
@@ -51,7 +51,7 @@ from tasks.release.signatures.approvals import (
 )
 from tasks.release.signatures.attestation import require_attested
 from tasks.release.signatures.in_toto_statement import statement
-from tasks.release.text_rows import fields, labels_of_texts, line, part, text_of
+from tasks.release.text_rows import fields, line, part, text_of
 from tasks.release.wording.insight_text import clusters_asked, support_of, threshold_of
 from tasks.release.wording.question_text import asks_questions
 from tasks.values.insight import SIZE_DEVIATION
@@ -263,13 +263,12 @@ def _labels(record: ReleaseRecord) -> list[str | None]:
     if not is_proportional(record):
         if set(FIGURES) & set(record.released):
             raise CheckFailed("the record has counts of labels, and the release bought no histogram of them")
-        samples, blocks = record.request["parameters"]["samples"], len(record.request["plan"]["blocks"])
-        return labels_of_texts(record.kind, record.labels, samples, blocks) if record.labels else []
+        return equal_labels(record)
     try:
         allocated = allocated_labels(record)
-    except (AlmonerError, KeyError, TypeError, ValueError):
+    except (AlmonerError, KeyError, TypeError, ValueError, ArithmeticError):
         raise CheckFailed("the texts and batches of the labels do not follow from the released histogram") from None
-    return [] if allocated is None else allocated.layout.labels_of_texts(record.labels)
+    return [] if allocated is None else allocated.labels
 
 
 def _answers(bundle: OpenedBundle) -> str:

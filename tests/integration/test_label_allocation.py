@@ -103,17 +103,6 @@ def test_killed_in_the_draws_a_run_goes_on_with_the_counts_that_it_has(almoner: 
     assert list(parse_counts(verified(almoner)["released"]["label_counts"])) == kept
 
 
-def test_a_request_with_an_allocation_is_not_rehearsed(almoner: Almoner) -> None:
-    ingested(almoner)
-    almoner.type("dataset register twin --public --unit patient_id --epsilon 8 --delta 1e-6")
-    others = [
-        {**note, "patient_id": f"twin of {note['patient_id']}", "id": f"twin {n}"} for n, note in enumerate(NOTES)
-    ]
-    almoner.type(f"dataset ingest twin {almoner.notes_file('twin.jsonl', others)} --label-field section")
-    refused = almoner.ask(f"rehearse {almoner.request_file(**ALLOCATED)} --on twin", expected=2)
-    assert refused["error"] == "AllocationNotRehearsed"
-
-
 def test_labels_of_two_fields_from_ingest_to_the_bundle(almoner: Almoner) -> None:
     """The request names values of each field; a text has one of their combinations, and its prompt names both."""
     almoner.registered()
@@ -135,3 +124,40 @@ def test_labels_of_two_fields_from_ingest_to_the_bundle(almoner: Almoner) -> Non
     assert almoner.ask(f"verify-release {almoner.bundle}")["holds"] is True
     rows = [json.loads(line) for line in (almoner.bundle / "texts.jsonl").read_text().splitlines()]
     assert {row["label"] for row in rows} == set(expected)
+
+
+def test_a_vector_of_two_label_fields_and_its_further_texts_are_allocated_by_one_histogram(almoner: Almoner) -> None:
+    """Two blocks are read; the further texts read nobody, and follow from the counts of their parent."""
+    almoner.registered("--blocks 2")
+    notes = [{**note, "visit": number % 2} for number, note in enumerate(NOTES)]
+    almoner.type(f"dataset ingest clinic {almoner.notes_file(notes=notes)} --label-field section --label-field visit")
+    parameters = {
+        "samples": SAMPLES,
+        "references": 4,
+        "max_new_tokens": 4,
+        "public_draws": 2,
+        "labels": {"section": SECTIONS[:2], "visit": [0, 1]},
+        "label_allocation": ALLOCATED["parameters"]["label_allocation"],
+    }
+    asked = {**ALLOCATED, "mechanism": "steering_vector", "parameters": parameters}
+    almoner.type(f"release request {almoner.request_file(**asked)}")
+    almoner.type('approve 1 --gate spend --reason "a first look"')
+    almoner.type("run 1")
+    spent = balance(almoner).spent
+    counts = []
+    for number, samples in ((1, SAMPLES), (2, 30)):
+        if number == 2:
+            almoner.type(f"release extend 1 --samples {samples}")
+            almoner.type('approve 2 --gate spend --reason "more of the same"')
+            almoner.type("run 2")
+        almoner.type(f'approve {number} --gate publish --reason "names nobody"')
+        almoner.type(f"publish {number} --to {almoner.folder / 'out'}")
+        bundle = almoner.folder / "out" / f"clinic-release-{number}"
+        assert almoner.ask(f"verify-release {bundle}")["holds"] is True
+        record = json.loads((bundle / "release.json").read_text())
+        counts.append(parse_counts(record["released"]["label_counts"]))
+        rows = [json.loads(line)["label"] for line in (bundle / "texts.jsonl").read_text().splitlines()]
+        names = [f"{section} / {visit}" for section in SECTIONS[:2] for visit in (0, 1)]
+        assert tuple(map(rows.count, names)) == allocate(samples, nearest_counts(counts[-1]), 1)
+    assert counts[0] == counts[1]
+    assert balance(almoner).spent == spent

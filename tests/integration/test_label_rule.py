@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+import yaml
 
 from models_db.values.amounts import Amount, total_amount
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
@@ -155,3 +156,25 @@ def test_what_charges_nothing_allocates_by_no_histogram(almoner: Almoner, mechan
             f"release request {almoner.request_file(**BY_RULE | changes)} --dry-run --json", expected=None
         )
         assert told.json.get("error") == refusal
+
+
+def test_a_plan_takes_a_rule_from_its_file_and_writes_it_out(almoner: Almoner) -> None:
+    almoner.ingested("--population 200")
+    rule = almoner.write("rule.yaml", RULE)
+    path = almoner.folder / "planned.yaml"
+    line = f"plan clinic --epsilon 4 --tokens 8 --samples 8 --model {REQUEST['model']} --kind demonstrations"
+    asked = f"{line} --label-rule {rule} --label-allocation proportional --choice 1 --write {path}"
+    planned = almoner.ask(asked)["alternatives"][0]
+    written = yaml.safe_load(path.read_text())["parameters"]
+    assert written["label_rule"] == RULE | {"match": "most"}
+    assert written["label_allocation"] == {"method": "proportional"}
+    price = almoner.ask(f"release request {path} --dry-run")["price"]
+    assert price == planned["price"]
+    assert price["facts"]["labels"] == ", ".join(LABELS)
+    assert almoner.ask(f"{line} --label-rule {rule} --label calls", expected=2)["error"] == "InvalidPlan"
+    broken = almoner.write("broken.yaml", {"answers": []})
+    assert almoner.ask(f"{line} --label-rule {broken}", expected=2)["error"] in ("AnswersMissing", "FileInvalid")
+    assert (
+        almoner.ask(f"{line} --label-rule {almoner.folder / 'none.yaml'}", expected=None)["error"] == "FileUnreadable"
+    )
+    assert almoner.ask(f"{line} --label-allocation by-hand", expected=2)["error"] == "FileInvalid"

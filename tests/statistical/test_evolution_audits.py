@@ -128,7 +128,7 @@ def _likelihoods(counts: Votes, moved: Votes, schedule: Schedule, made: int, tri
     return (noisy * moved).sum(axis=(1, 2))
 
 
-PAID = Schedule.of(WANTED, RHO)
+PAID = Schedule.of(WANTED, Amount(RHO))
 
 
 def test_the_honest_schedule_stays_below_its_claim(neighbours: tuple[Corpus, Corpus]) -> None:
@@ -152,7 +152,7 @@ def test_a_wrong_election_exceeds_the_claim(broken: Election, trials: int, neigh
 
 def test_noise_for_fewer_rounds_than_are_made_exceeds_the_claim(neighbours: tuple[Corpus, Corpus]) -> None:
     """A schedule that was paid for, and then made sixteen times as long without another charge."""
-    once = Schedule.of(settings(samples=16, candidates=3, rounds=1, labels=LABELS), RHO)
+    once = Schedule.of(settings(samples=16, candidates=3, rounds=1, labels=LABELS), Amount(RHO))
     assert audit(honest, neighbours, once, made=1) < CLAIM
     assert audit(honest, neighbours, once, made=TOO_MANY, trials=FEWER) > CLAIM
     assert audit(honest, neighbours, PAID, made=TOO_MANY * ROUNDS, trials=FEWER) > CLAIM
@@ -160,5 +160,5 @@ def test_noise_for_fewer_rounds_than_are_made_exceeds_the_claim(neighbours: tupl
 
 def test_the_noise_is_the_same_for_one_label_and_for_sixteen() -> None:
     """And the vote is one over all of them together, as the honest audit sees."""
-    alone = Schedule.of(settings(samples=3, candidates=3, rounds=ROUNDS), RHO)
+    alone = Schedule.of(settings(samples=3, candidates=3, rounds=ROUNDS), Amount(RHO))
     assert alone.histogram.noise == PAID.histogram.noise

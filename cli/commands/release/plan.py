@@ -12,6 +12,7 @@ from cli.framework.options import DatasetName
 from cli.framework.price_data import ChosenParameter, PriceData
 from cli.framework.tables import table
 from flows.workspace.workspace import open_workspace
+from flows.workspace.yaml_files import read_yaml
 from models_db.errors import UsageError
 from models_db.services.catalogue import datasets
 
@@ -89,6 +90,12 @@ def plan(
     label: Annotated[
         list[str] | None, typer.Option(help="A public label of the texts; repeat it for each label.")
     ] = None,
+    label_rule: Annotated[
+        Path | None, typer.Option(help="YAML file of a rule that labels documents by their words.")
+    ] = None,
+    label_allocation: Annotated[
+        str, typer.Option(help="Texts of each label: equal, or proportional to a noisy histogram.")
+    ] = "equal",
     population: Annotated[
         int | None, typer.Option(help="A public number of people, where the dataset declares none.")
     ] = None,
@@ -117,10 +124,12 @@ def plan(
     from flows.datasets.plan_release import parse_minutes, parse_options, plan_release
     from flows.datasets.request_file import write_request
 
+    rule = None if label_rule is None else read_yaml(label_rule, "The label rule")
     given: dict[str, Any] = {
         "epsilon": epsilon, "epsilon_while_secret": epsilon_while_secret, "delta": delta, "kind": kind,
         "samples": samples, "tokens": tokens,
-        "labels": label, "population": population, "model": model, "description": description, "scope": scope,
+        "labels": label, "label_rule": rule, "label_allocation": label_allocation,
+        "population": population, "model": model, "description": description, "scope": scope,
         "device": device,
     }  # fmt: skip
     planned = plan_release(workspace, dataset, parse_options({**given, "minutes": parse_minutes(time)}))

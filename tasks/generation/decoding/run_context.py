@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Never, Protocol
+from typing import TYPE_CHECKING, Never, Protocol, cast
 
 from models_db.errors import Refused
 from models_db.values.canonical_json import Json
@@ -22,6 +22,7 @@ from tasks.generation.decoding.release_steps import Prepared, ReleaseSteps
 from tasks.inference.backends.interface import TextBackend
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.values.plan import Plan
 from tasks.workers.pool import Runner
 from tasks.workers.shard_map import TextShards
@@ -34,6 +35,8 @@ if TYPE_CHECKING:  # pricing a request must not load torch
 
 
 TENTHS = 10
+LABEL_HISTOGRAM = "label histogram"
+"""The step, in the journal, that releases how many units are read under each label."""
 PARENT = "values of the parent"
 """The step, in the journal, at which a run that extends a release takes its values."""
 
@@ -151,6 +154,25 @@ class RunContext:
             StepLost: an interrupted run has paid for it and lost it.
         """
         return self.steps.run_once(name, sequences, self.arm, self.journal, prepare, draw)
+
+    def release_label_counts(self, histogram: NoisyHistogram | None, labels: Sequence[str]) -> list[int] | None:
+        """Return the noisy number of units read under each label, released once as the first mechanism of the plan.
+
+        Args:
+            histogram: None for a release whose texts are allocated equally: it has no counts.
+
+        Raises:
+            StepLost: as `release`.
+        """
+        if histogram is None:
+            return None
+        released = self.release(
+            LABEL_HISTOGRAM,
+            [0],
+            lambda: self.corpus.label_counts(self.scheme, self.split, labels),
+            lambda counts: [*histogram.draw(counts, self.rng)],
+        )
+        return [int(count) for count in cast("Sequence[int]", released)]
 
     def values_of_parent(self) -> Json:
         """Return what the mechanisms of the parent have released, in a release whose one mechanism is post-processing.

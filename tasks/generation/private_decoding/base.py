@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -23,7 +23,6 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal as Decimals
 from models_db.values.requests import format_decimal
-from tasks.accounting.rounding import decimal_above
 from tasks.corpus.store import Place, UnitDocuments
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.prompts.render import PromptPieces, prompts_for, reference_tokens
@@ -33,18 +32,19 @@ from tasks.inference.structured_output.schema_parameters import RecordParameters
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts import noisy_count, noisy_histogram
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
-from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
+from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.tokens import sampler
 from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall
 from tasks.planning.batches import AllocatedLayout, BatchLayout, Layout, layout_of, with_labels
 from tasks.planning.label_allocation import (
     BATCHES_PER_LABEL,
     LABEL_COUNTS,
-    AllocationNeedsClaim,
-    AllocationShareTooSmall,
     LabelAllocation,
     LabelAllocationParameters,
+    allocation_facts,
     format_counts,
+    histogram_of,
+    noise_text,
 )
 from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
@@ -63,9 +63,6 @@ COUNT_SHARE = 500
 
 _COUNTING = (noisy_count.MECHANISM, noisy_histogram.MECHANISM)
 """Mechanisms that a release buys before its draws, to know how its units are to be split."""
-
-_HISTOGRAM = "label histogram"
-"""The step of a run that releases the histogram, in the journal."""
 
 
 class PrivateDecodingParameters(
@@ -187,9 +184,7 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
     def _count(self, settings: Parameters, ask: PlanInputs) -> NoisyCount | NoisyHistogram | None:
         """Return what counts the units: by label for a proportional allocation, and else where no number is known."""
         if settings.label_allocation is not None:
-            if ask.amount is None:
-                raise AllocationNeedsClaim(self.name)
-            return _histogram(ask.amount, settings.label_allocation, len(settings.labels))
+            return histogram_of(settings, ask.amount, self.name)
         if settings.batches or settings.groups or ask.population:
             return None
         return _count(ask.amount or Amount(), settings)
@@ -421,13 +416,7 @@ def _allocated(
     if not bench.steps.paid:
         bench.journal.begin(first, {})
     histogram = NoisyHistogram.from_event(plan.invocations[0].event)
-    released = bench.release(
-        _HISTOGRAM,
-        [0],
-        lambda: bench.corpus.label_counts(bench.scheme, bench.split, settings.labels),
-        lambda counts: [*histogram.draw(counts, bench.rng)],
-    )
-    noisy = [int(count) for count in cast("Sequence[int]", released)]
+    noisy = bench.release_label_counts(histogram, settings.labels) or []
     blocks, references = len(plan.blocks), settings.references
     layout = AllocatedLayout.of(allocation, noisy, settings.samples, blocks, references, settings.batches)
     figures = {LABEL_COUNTS: format_counts(noisy), BATCHES_PER_LABEL: format_counts(layout.batches)}
@@ -453,14 +442,6 @@ def _count(amount: Amount, settings: PrivateDecodingParameters) -> NoisyCount:
     if amount.rho < COUNT_SHARE:
         raise BudgetTooSmall(settings.max_new_tokens, settings.references)
     return calibrate_count(amount.rho // COUNT_SHARE)
-
-
-def _histogram(amount: Amount, allocation: LabelAllocation, labels: int) -> NoisyHistogram:
-    """Return the histogram of that many labels which the allocation's share of an amount buys."""
-    rho = int(Fraction(allocation.share) * amount.rho)
-    if rho < 1:
-        raise AllocationShareTooSmall(allocation.share)
-    return calibrate_histogram(rho, labels)
 
 
 def _expected_rows(settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout) -> int:
@@ -489,22 +470,16 @@ def _facts(settings: PrivateDecodingParameters) -> dict[str, str]:
 def _split_facts(
     settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout, count: NoisyCount | NoisyHistogram | None
 ) -> dict[str, str]:
-    if isinstance(count, NoisyHistogram) and settings.label_allocation is not None:
-        least = settings.label_allocation.minimum
+    if isinstance(count, NoisyHistogram):
         return {
-            "texts per label": f"proportional to a noisy histogram of the units by label ({_noise(count.noise)}), at"
-            f" least {least}",
+            **allocation_facts(settings, count),
             "batches per block": f"{settings.batches} or more of each label"
             if settings.batches
             else "of each label, from the same histogram",
         }
     if isinstance(count, NoisyCount):
-        return {"batches per block": f"from a noisy count of the units ({_noise(count)})"}
+        return {"batches per block": f"from a noisy count of the units ({noise_text(count)})"}
     return {"batches per block": str(_batches_per_block(settings, ask, layout))}
-
-
-def _noise(count: NoisyCount) -> str:
-    return f"sigma {format(decimal_above(count.sigma, 1), 'f')}, rho {count.loss().rho_text}"
 
 
 def _batches_per_block(settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout) -> int:

@@ -27,10 +27,11 @@ from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
+from tasks.planning.label_allocation import allocation_facts
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
-from tasks.prompted_generation.evolution.schedule import VARIATION, WAYS, Schedule, labels_of_texts
+from tasks.prompted_generation.evolution.schedule import NAME, VARIATION, WAYS, Schedule, Sizes
 from tasks.values.generated import Generated
 from tasks.values.plan import GeneratorDefaults, Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
@@ -41,7 +42,7 @@ _TOKENS_AROUND = 60
 class PrivateEvolution(GeneratorDefaults):
     """The system `private_evolution`."""
 
-    name: str = "private_evolution"
+    name: str = NAME
     kinds: tuple[str, ...] = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS)
     parameters: type[BaseModel] = EvolutionParameters
     charges = True
@@ -52,28 +53,27 @@ class PrivateEvolution(GeneratorDefaults):
         return seconds_per_unit(_typed_parameters(parameters).embedder)
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """Buy all rounds; each is one instalment, charged to every block.
+        """Buy all rounds, behind the histogram of a proportional allocation; each is charged to every block at once.
 
         Raises:
             UnknownModel, ModelKindMismatch: the embedder is unknown.
-            LabelWithoutSample: fewer texts than labels.
-            NoiseInvalid, BinsInvalid: as `Schedule.of`.
+            LabelWithoutSample, TooFewTextsForLabels: fewer texts than labels, or than they have at least.
+            AllocationShareTooSmall, NoiseInvalid, BinsInvalid: as `Schedule.of`.
         """
         settings = _typed_parameters(ask.parameters)
         find(settings.embedder, "embedder")
-        labels_of_texts(settings)
-        amount = ask.amount or Amount()
-        schedule = Schedule.of(settings, amount.rho)
+        amount, sizes = ask.amount or Amount(), Sizes.planned(settings)
+        schedule = Schedule.of(settings, amount)
         return Plan(
             invocations=invoked_once(schedule.events),
             blocks=tuple(range(ask.blocks)),
             samples=settings.samples,
-            facts=_facts(settings, schedule, ask.population),
-            rows=settings.prompts,
+            facts=_facts(sizes, schedule, ask.population),
+            rows=sizes.prompts,
             steps=settings.max_new_tokens,
             prompt_tokens=_TOKENS_AROUND + (settings.max_new_tokens if settings.rounds > 1 else 0),
             amount=amount,
-            prompts=settings.prompts,
+            prompts=sizes.prompts,
         )
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
@@ -90,7 +90,7 @@ class PrivateEvolution(GeneratorDefaults):
         from tasks.prompted_generation.evolution.run import EvolutionRun  # imports torch, which pricing does not need
 
         settings = _typed_parameters(parameters)
-        schedule = Schedule.of(settings, plan.amount.rho)
+        schedule = Schedule.of(settings, plan.amount)
         plan.require_invoking(schedule.events)
         return EvolutionRun.of(settings, schedule, plan, bench).generated()
 
@@ -101,31 +101,39 @@ def _typed_parameters(parameters: BaseModel) -> EvolutionParameters:
     return parameters
 
 
-def _facts(parameters: EvolutionParameters, schedule: Schedule, population: int | None) -> Mapping[str, str]:
+def _facts(sizes: Sizes, schedule: Schedule, population: int | None) -> Mapping[str, str]:
     """Return the public parameters for people."""
-    per_label = ", {} of each label" if parameters.labels else ""
-    selected = f"{parameters.parts * parameters.kept}{per_label.format(parameters.kept)}"
+    parameters = sizes.parameters
+    if parameters.label_allocation is not None and parameters.candidates is None:
+        of_label = f", {parameters.variations} for each text of a label"
+        kept = ", as many of each label as it has texts"
+    elif parameters.labels:
+        of_label, kept = f", {sizes.candidates[0]} of each label", f", {sizes.kept[0]} of each label"
+    else:
+        of_label, kept = "", ""
+    selected = f"{sum(sizes.kept)}{kept}"
     threshold = f", of counts above {parameters.threshold}" if parameters.threshold else ""
     return {
         **part_facts(parameters),
+        **allocation_facts(parameters, schedule.counting),
         "rounds": str(parameters.rounds),
         "votes": "one of each unit in each round, over all labels together",
-        "candidates of a round": f"{parameters.bins}{per_label.format(parameters.per_label)}",
+        "candidates of a round": f"{sizes.bins}{of_label}",
         "selected after a round": f"{selected}, by {parameters.selection}{threshold}",
         "candidates of a selected text": f"{parameters.variations}, itself among them",
         "candidates are reworded as": " ".join(VARIATION.split()),
         "ways of rewording": "; ".join(WAYS),
-        "prompts in all": f"at most {parameters.prompts}",
-        "noise of a count (sigma)": _noise(parameters, schedule, population),
+        "prompts in all": f"at most {sizes.prompts}",
+        "noise of a count (sigma)": _noise(sizes, schedule, population),
         "embedder": parameters.embedder,
         "tokens per text": str(parameters.max_new_tokens),
         "temperature": format_decimal(parameters.temperature),
     }
 
 
-def _noise(parameters: EvolutionParameters, schedule: Schedule, population: int | None) -> str:
+def _noise(sizes: Sizes, schedule: Schedule, population: int | None) -> str:
     sigma = f"{format_decimal(decimal_above(schedule.histogram.noise.sigma, 2))} votes"
     if population is None:
         return f"{sigma}; how many units vote is not declared"
-    expected = format_decimal(decimal_above(Fraction(population, parameters.bins), 2))
+    expected = format_decimal(decimal_above(Fraction(population, sizes.bins), 2))
     return f"{sigma}; a candidate has {expected} on average if {population} units vote"

@@ -7,6 +7,7 @@ stored text again.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 from models_db.values.canonical_json import Json
@@ -18,8 +19,9 @@ from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.parallel_encoder import spread_embedder
 from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
 from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.planning.label_allocation import LABEL_COUNTS, format_counts
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
-from tasks.prompted_generation.evolution.schedule import VARIATION, WAYS, Schedule, labels_of_texts
+from tasks.prompted_generation.evolution.schedule import VARIATION, WAYS, Schedule, Sizes
 from tasks.prompted_generation.evolution.selection import Lineage, choose
 from tasks.prompted_generation.evolution.voting import VoteHistogram
 from tasks.text.interfaces import Embedder
@@ -105,27 +107,47 @@ class EvolutionRun:
             EndpointFailed: an external model does not answer.
         """
         self.bench.begin_steps(self.plan)
+        if self.parameters.label_allocation is not None:
+            self._require_ready()
         candidates, outcome = self._first_candidates(), Outcome([], [])
         for number in range(self.parameters.rounds):
             self.bench.progress("rounds", number, self.parameters.rounds)
             outcome = self._vote(number, candidates)
             candidates = self._next_candidates(number, candidates, outcome.selected)
         self.bench.progress("rounds", self.parameters.rounds, self.parameters.rounds)
-        return Generated(self._texts(candidates), {"candidates_clear_of_noise": str(self._clear(outcome))})
+        counted = {} if self._counts_of_labels is None else {LABEL_COUNTS: format_counts(self._counts_of_labels)}
+        clear = str(self._clear(outcome))
+        return Generated(self._texts(candidates), {"candidates_clear_of_noise": clear, **counted})
+
+    @cached_property
+    def _counts_of_labels(self) -> list[int] | None:
+        return self.bench.release_label_counts(self.schedule.counting, self.parameters.labels)
+
+    @cached_property
+    def _sizes(self) -> Sizes:
+        return Sizes.of(self.parameters, self._counts_of_labels)
+
+    def _require_ready(self) -> None:
+        """Check that the model takes the public prompts, before the histogram of the labels is paid for.
+
+        Without one the first candidates are written before anything is. An external model gets one prompt.
+        """
+        backend, labels = text_backend(self.bench), range(self.parameters.parts)
+        for number in labels[:1] if backend.external else labels:
+            question = Question(number)
+            backend.require_ready([self._prompt(question, 0)], self._sampling(self._label(question)))
 
     def _first_candidates(self) -> Candidates:
         """Return the first candidates, from public words alone."""
-        per_label = self.parameters.per_label
-        texts = self._stored_texts(
-            "candidates 0", [Question(label) for label in range(self.parameters.parts) for _ in range(per_label)]
-        )
-        return [texts[label * per_label : (label + 1) * per_label] for label in range(self.parameters.parts)]
+        wanted = enumerate(self._sizes.candidates)
+        questions = [Question(label) for label, number in wanted for _ in range(number)]
+        return self._sizes.split(self._stored_texts("candidates 0", questions))
 
     def _vote(self, number: int, candidates: Candidates) -> Outcome:
         """Arm, count and draw the votes of one round, once."""
         released = self.bench.release(
             f"votes {number}",
-            [number],
+            [self.schedule.first_round + number],
             lambda: self._counts(candidates),
             lambda counts: self._outcome(number, counts).to_json(),
         )
@@ -138,23 +160,17 @@ class EvolutionRun:
 
     def _outcome(self, number: int, counts: list[int]) -> Outcome:
         parameters, rng = self.parameters, self.bench.rng
-        noisy, per_label = self.schedule.histogram.draw(counts, rng), parameters.per_label
+        noisy = self.schedule.histogram.draw(counts, rng)
         selected = [
-            choose(
-                noisy[label * per_label : (label + 1) * per_label],
-                parameters.selection,
-                most,
-                parameters.threshold,
-                rng,
-            )
-            for label, most in enumerate(parameters.selected(number))
+            choose(own, parameters.selection, most, parameters.threshold, rng)
+            for own, most in zip(self._sizes.split(noisy), self._sizes.selected(number), strict=True)
         ]
         return Outcome(noisy, selected)
 
     def _next_candidates(self, number: int, candidates: Candidates, selected: Sequence[Sequence[int]]) -> Candidates:
         """Return the candidates of the next round, or the texts after the last."""
-        parameters, last = self.parameters, number == self.parameters.rounds - 1
-        totals = parameters.texts_of if last else (parameters.per_label,) * parameters.parts
+        last = number == self.parameters.rounds - 1
+        totals = self._sizes.texts if last else self._sizes.candidates
         families = [Lineage.of(own, total) for own, total in zip(selected, totals, strict=True)]
         questions = [
             Question(label, candidates[label][parent].text, WAYS[(number + place) % len(WAYS)])
@@ -199,16 +215,19 @@ class EvolutionRun:
 
     def _answers(self, questions: Sequence[Question], shown: int) -> list[Completion]:
         """Ask the questions, those with the same system message together."""
-        parameters, answers = self.parameters, dict[int, Completion]()
+        answers = dict[int, Completion]()
         system_messages = [self.bench.prompt.fill("system", self._label(question)) for question in questions]
         for system in dict.fromkeys(system_messages):
             places = [place for place, own in enumerate(system_messages) if own == system]
-            sampling = Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_k, system)
-            texts = text_backend(self.bench).write(
-                [self._prompt(questions[place], shown) for place in places], sampling
-            )
+            prompts = [self._prompt(questions[place], shown) for place in places]
+            texts = text_backend(self.bench).write(prompts, self._sampling(self._label(questions[places[0]])))
             answers.update(zip(places, texts, strict=True))
         return [answers[place] for place in range(len(questions))]
+
+    def _sampling(self, label: str | None) -> Sampling:
+        parameters = self.parameters
+        system_message = self.bench.prompt.fill("system", label)
+        return Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_k, system_message)
 
     def _prompt(self, question: Question, shown: int) -> str:
         """Return the prompt: public words, or a rewording of the candidate, unless that is empty."""
@@ -224,7 +243,7 @@ class EvolutionRun:
         texts = [text for own in candidates for text in own]
         return tuple(
             GeneratedText(text.text, text.tokens, text.complete, label=label)
-            for text, label in zip(texts, labels_of_texts(self.parameters), strict=True)
+            for text, label in zip(texts, self._sizes.labels_of_texts, strict=True)
         )
 
     def _clear(self, outcome: Outcome) -> int:

@@ -15,7 +15,7 @@ from models_db.values.requests import ExactDecimal, RequestModel, TextLine
 from tasks.analysis.keywords.parameters import KeywordSettings, with_words_from_file
 from tasks.mechanisms.vectors.kde_sketch import MOST_FEATURES
 from tasks.planning.further_texts import Extended
-from tasks.planning.labels_and_groups import PartParameters
+from tasks.planning.label_allocation import LabelAllocationParameters
 from tasks.text.keyword_normalisation import normalise_keyword
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.text.public_topics import digest as topics_digest
@@ -102,7 +102,7 @@ class KeyphraseShares(RequestModel):
         return first, second
 
 
-class KeyphraseParameters(PartParameters):
+class KeyphraseParameters(LabelAllocationParameters):
     """`parameters:` of a request.
 
     Attributes:
@@ -126,7 +126,7 @@ class KeyphraseParameters(PartParameters):
         sequences: `independent` draws each phrase of a text by itself; `iterative` draws each given those before it,
             from one sketch per position, which share rho evenly.
         phrases_per_text: number of phrases that seed a text.
-        shares: of rho, by stage.
+        shares: of rho, by stage; a proportional allocation takes its share of all rho before them.
         delta_share: the part of delta for failures of the vocabulary selection.
         embedder: the public model that gives phrases their points.
         max_new_tokens, temperature, top_k: sampling of texts; nothing is charged for it.

@@ -1,13 +1,14 @@
 """Keyphrase seeding: texts generated from phrases drawn from a private density (DP-KPS, arXiv 2502.13193).
 
+    histogram    units by label, where texts are allocated in proportion          `planning.label_allocation`
     vocabulary   phrases to draw from: public, counted, or selected from units     `vocabulary`
     sketches     a noisy density of units' phrases, for each label                 `mechanisms.kde`
     sequences    phrases for every text, by their scores                           `phrase_sampling`, post-processing
     texts        a language model is asked for texts that mention them             a text backend, post-processing
 
-Vocabulary and sketches are mechanisms of the registry over the same units; rho adds up (PRIVACY §2). No private text
-is ever shown to a language model: a prompt is made of public words and released phrases, so a model behind an API may
-be used, and one release gives any number of texts at no further cost.
+Histogram, vocabulary and sketches are mechanisms of the registry over the same units; rho adds up (PRIVACY §2). No
+private text is ever shown to a language model: a prompt is made of public words and released phrases, so a model behind
+an API may be used, and one release gives any number of texts at no further cost.
 
 Where this is not the paper's: sketches are Gaussian, divided by a public number, and of features of norm 1
 (PRIVACY §5). A patent application (US 20250200212) covers a similar method.
@@ -24,7 +25,9 @@ from models_db.values.requests import ReleaseRequest, format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
+from tasks.planning.batches import labels_without_batches
 from tasks.planning.further_texts import events_of, parent_facts
+from tasks.planning.label_allocation import allocation_facts
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.prompted_generation.keyphrases.parameters import (
@@ -34,7 +37,7 @@ from tasks.prompted_generation.keyphrases.parameters import (
     with_public_words,
 )
 from tasks.prompted_generation.keyphrases.prompt import FACT
-from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
+from tasks.prompted_generation.keyphrases.stages import NAME, Stages
 from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
@@ -45,7 +48,7 @@ _TOKENS_OF_A_PHRASE, _TOKENS_AROUND = 6, 60
 class KeyphraseSeeding:
     """The system `keyphrase_seeding`."""
 
-    name: str = "keyphrase_seeding"
+    name: str = NAME
     kinds: tuple[str, ...] = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS)
     parameters: type[BaseModel] = KeyphraseParameters
     charges = True
@@ -83,13 +86,13 @@ class KeyphraseSeeding:
 
         Raises:
             UnknownModel, ModelKindMismatch: the embedder is unknown.
-            LabelWithoutSample: fewer texts than labels.
+            LabelWithoutSample, TooFewTextsForLabels: fewer texts than labels, or than they have at least.
             UsageError, Refused: as `Stages.of`.
         """
         settings = _typed_parameters(ask.parameters)
         find(settings.embedder, "embedder")
         amount = ask.amount or Amount()
-        layout_of_texts(settings)
+        labels_without_batches(settings, settings.samples)
         stages = Stages.of(settings, amount)
         return Plan(
             invocations=invoked_once(events_of(settings.extends, stages.events)),
@@ -135,6 +138,7 @@ def _facts(
     ranked = f", ranked by {parameters.ranked_by}" if parameters.ranked_by != "extractor" else ""
     return {
         **part_facts(parameters),
+        **allocation_facts(parameters, stages.histogram),
         **parent_facts(parameters.extends),
         "phrases of a unit L": f"at most {parameters.phrases_per_unit}, by {parameters.extractor}{ranked}",
         "phrases of a text": f"{parameters.phrases_per_text}, {parameters.sequences}",

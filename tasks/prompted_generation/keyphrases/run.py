@@ -23,10 +23,12 @@ from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.mechanisms.vectors.kde_sketch import Sums
 from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures
+from tasks.planning.batches import labels_without_batches
+from tasks.planning.label_allocation import LABEL_COUNTS, format_counts
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tasks.prompted_generation.keyphrases.phrase_sampling import Drawer, Scorer, Sequences, draw_sequences
 from tasks.prompted_generation.keyphrases.prompt import seeded
-from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
+from tasks.prompted_generation.keyphrases.stages import Stages
 from tasks.prompted_generation.keyphrases.unit_phrases import PhraseReader, facets_of
 from tasks.text.interfaces import Embedder
 from tasks.text.public_topics import PUBLIC_TOPICS
@@ -46,14 +48,17 @@ class ReleasedValues:
     Attributes:
         vocabulary: the phrases, in the order of the alphabet; empty if none could be released.
         sums: noisy sums, int64 [positions, labels, 2D].
+        counts: noisy numbers of units of each label, of a proportional allocation; None of an equal one.
     """
 
     vocabulary: tuple[str, ...]
     sums: Sums
+    counts: list[int] | None = None
 
     def to_json(self) -> dict[str, Json]:
         """Return the stable stored form."""
-        return {"vocabulary": list(self.vocabulary), "sketches": sums_json(self.sums)}
+        counted: dict[str, Json] = {} if self.counts is None else {"counts": list(self.counts)}
+        return {"vocabulary": list(self.vocabulary), "sketches": sums_json(self.sums), **counted}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "ReleasedValues":
@@ -62,7 +67,8 @@ class ReleasedValues:
         Raises:
             KeyError, TypeError, ValueError: another form.
         """
-        return cls(tuple(map(str, stored["vocabulary"])), sums_of_json(stored["sketches"]))
+        counts = [int(count) for count in stored["counts"]] if "counts" in stored else None
+        return cls(tuple(map(str, stored["vocabulary"])), sums_of_json(stored["sketches"]), counts)
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,9 @@ class KeyphraseRun:
         self.bench.begin_steps(self.plan)
         self._require_ready()
         sequences = self.sequences  # every stage takes place before the first text, for any released values
-        figures = {"phrases_drawn_without_a_score": sequences.unscored}
+        figures: dict[str, int | str] = {"phrases_drawn_without_a_score": sequences.unscored}
+        if self.released.counts is not None:
+            figures[LABEL_COUNTS] = format_counts(self.released.counts)
         if self.parameters.vocabulary.charged:
             figures["keywords_released"] = len(self.released.vocabulary)
             figures["public_topics_added"] = len(self.phrases) - len(self.released.vocabulary)
@@ -115,9 +123,10 @@ class KeyphraseRun:
         """Values that the mechanisms release now, or released in the journal or for the parent."""
         if self.parameters.extends is not None:
             return ReleasedValues.from_json(cast("Mapping[str, Any]", self.bench.values_of_parent()))
-        budget = PlannedStageBudget(self.bench, VOCABULARY, 0)
+        counts = self.bench.release_label_counts(self.stages.histogram, self.parameters.labels)
+        budget = PlannedStageBudget(self.bench, VOCABULARY, self.stages.first_of_vocabulary)
         words = self.stages.vocabulary.draw(budget, self.reader.phrases, self.bench.rng, self.reader.embed)
-        return ReleasedValues(tuple(words), self._sums())
+        return ReleasedValues(tuple(words), self._sums(), counts)
 
     @cached_property
     def phrases(self) -> tuple[str, ...]:
@@ -139,7 +148,7 @@ class KeyphraseRun:
 
     @cached_property
     def _labels(self) -> list[str | None]:
-        return layout_of_texts(self.parameters)
+        return labels_without_batches(self.parameters, self.parameters.samples, self.released.counts)
 
     @cached_property
     def _kernel(self) -> FourierFeatures:
@@ -148,7 +157,7 @@ class KeyphraseRun:
 
     def _sums(self) -> Sums:
         sketches, rng = self.stages.sketches, self.bench.rng
-        number = len(self.stages.vocabulary.events)
+        number = len(self.stages.events) - 1
         released = self.bench.release(
             SKETCHES,
             [number],
@@ -178,7 +187,7 @@ class KeyphraseRun:
 
         An external model gets one prompt, that of the first label.
         """
-        backend, labels = text_backend(self.bench), list(dict.fromkeys(self._labels))
+        backend, labels = text_backend(self.bench), self.parameters.labels or (None,)
         for label in labels[:1] if backend.external else labels:
             backend.require_ready([seeded(self.bench.prompt, label, ())], self._sampling(label))
 

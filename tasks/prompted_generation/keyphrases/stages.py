@@ -1,24 +1,36 @@
-"""Stages of keyphrase seeding that a budget buys: a vocabulary, and sketches of the units' phrases."""
+"""Stages of keyphrase seeding that a budget buys: a vocabulary, and sketches of the units' phrases.
+
+Where texts are allocated to labels in proportion, a histogram of the units by label comes first.
+"""
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
+from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.vectors.kde_sketch import KdeSketches, calibrate_kde
-from tasks.planning.batches import BatchLayout
+from tasks.planning.label_allocation import histogram_of
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tasks.prompted_generation.keyphrases.vocabulary import Vocabulary, vocabulary_for
 
+NAME: Final = "keyphrase_seeding"
+"""The name of the system."""
 SHARED = Fraction(1, 100)
 """The share of n units with a phrase, to whose score the noise of a score is compared."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """The calibrated stages, in the order in which they are spent."""
+    """The calibrated stages, in the order in which they are spent.
 
+    Attributes:
+        histogram: of the units by label, of a proportional allocation; None of an equal one.
+    """
+
+    histogram: NoisyHistogram | None
     vocabulary: Vocabulary
     sketches: KdeSketches
 
@@ -27,18 +39,30 @@ class Stages:
         """Calibrate the stages that cost at most `amount` together.
 
         Raises:
+            AllocationShareTooSmall: a share of it buys no histogram.
             KeywordBudgetTooSmall, VocabularyBudgetTooSmall, NoiseInvalid: a share of it buys nothing.
             SketchInvalid: sketches of so many features and labels are too large.
         """
-        words, density = parameters.shares.of(amount.rho, charged=parameters.vocabulary.charged)
+        histogram = histogram_of(parameters, amount, NAME)
+        left = amount.rho - (histogram.loss().rho if histogram else 0)
+        words, density = parameters.shares.of(left, charged=parameters.vocabulary.charged)
         vocabulary = vocabulary_for(parameters.vocabulary, Amount(words, amount.delta))
         labels = max(1, len(parameters.labels))
-        return cls(vocabulary, calibrate_kde(density, parameters.features, labels, parameters.positions))
+        return cls(histogram, vocabulary, calibrate_kde(density, parameters.features, labels, parameters.positions))
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
         """The charged events, in order."""
-        return (*self.vocabulary.events, self.sketches.event())
+        return (*self._counted, *self.vocabulary.events, self.sketches.event())
+
+    @property
+    def first_of_vocabulary(self) -> int:
+        """The number of the vocabulary's first event among all events."""
+        return len(self._counted)
+
+    @property
+    def _counted(self) -> tuple[PrivacyEvent, ...]:
+        return () if self.histogram is None else (self.histogram.event(),)
 
     def noise(self, parameters: KeyphraseParameters) -> Fraction:
         """Return the standard deviation of a phrase's score; features have norm 1."""
@@ -51,17 +75,3 @@ class Stages:
         """
         root = Fraction(math.isqrt(parameters.phrases_per_unit * 10**12) + 1, 10**6)
         return self.noise(parameters) * root / SHARED
-
-
-def layout_of_texts(parameters: KeyphraseParameters) -> list[str | None]:
-    """Return the label of every text, in their public order.
-
-    Raises:
-        LabelWithoutSample: there are fewer texts than labels.
-    """
-    return _layout(parameters).labels_of_texts(parameters.labels)
-
-
-def _layout(parameters: KeyphraseParameters) -> BatchLayout:
-    """Return the layout of texts; no text belongs to a block, so one block stands for all."""
-    return BatchLayout(parameters.samples, 1, max(1, len(parameters.labels)))

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final
 from pydantic import Field, model_validator
 
 from models_db.values.requests import ExactDecimal
-from tasks.planning.batches import BatchLayout
 from tasks.planning.further_texts import Extended
-from tasks.planning.labels_and_groups import PartParameters
+from tasks.planning.label_allocation import LabelAllocationParameters
 from tasks.planning.precision_parameters import PrecisionParameters
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters
 
@@ -22,7 +21,7 @@ CLEAR_VECTORS: Final = "vectors_clear_of_noise"
 """Released figure: how many vectors are not shrunk to zero; at most one for each label."""
 
 
-class SteeringParameters(SentenceCompletionParameters, PrecisionParameters, PartParameters):
+class SteeringParameters(SentenceCompletionParameters, PrecisionParameters, LabelAllocationParameters):
     """`parameters:` of a request.
 
     Attributes:
@@ -76,15 +75,6 @@ class SteeringParameters(SentenceCompletionParameters, PrecisionParameters, Part
     def row_tokens(self) -> int:
         """The most tokens of a row beside its prompt: a row reads a text or writes one."""
         return max(self.max_reference_tokens, self.tokens_per_text)
-
-    @property
-    def labels_of_texts(self) -> list[str | None]:
-        """The label of every text, in their public order.
-
-        Raises:
-            LabelWithoutSample: there are fewer texts than labels.
-        """
-        return BatchLayout(self.samples, 1, self.parts).labels_of_texts(self.labels)
 
     def layer_of(self, layers: int) -> int:
         """Return how many of a model's layers come before the place of the vector, at least 1."""

@@ -6,9 +6,10 @@ After EPSVec (arXiv 2602.21218), "dataset vectors":
     vectors   hidden states of every unit's text, less the origin, clipped, averaged      one noisy mean
     texts     the public model writes with a multiple of the vector added to its stream   post-processing
 
-All of rho buys one noisy mean for each label, once (`vectors` has the proof). A unit is read under one label, so the
-vectors of all labels cost what one costs. The texts, however many, are functions of the released vectors and of public
-values, so `release extend` makes more of them at no charge.
+Rho buys one noisy mean for each label, once (`vectors` has the proof). A unit is read under one label, so the
+vectors of all labels cost what one costs. Where texts are allocated in proportion, a share of rho buys a noisy
+histogram of the units by label first (`tasks.planning.label_allocation`), and rho is the sum of both. The texts,
+however many, are functions of released and of public values, so `release extend` makes more of them at no charge.
 
 Where this is not the paper's: noise is the discrete Gaussian, the mean is over a public n, and units, not records,
 are clipped; the origin is subtracted before clipping, so that the clip norm is spent on what differs; the vector is
@@ -16,6 +17,7 @@ shrunk by what its noise adds to it; it is added behind one layer, without priva
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
@@ -23,11 +25,15 @@ from typing import Final
 from pydantic import BaseModel
 
 from models_db.values.amounts import Amount
+from models_db.values.events import PrivacyEvent
 from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.generation.decoding.run_context import RunContext
+from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
+from tasks.planning.batches import labels_without_batches
 from tasks.planning.further_texts import events_of, parent_facts
+from tasks.planning.label_allocation import allocation_facts, histogram_of
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.precision_parameters import precision_facts
 from tasks.planning.sentence_completion_parameters import completion_facts
@@ -40,6 +46,36 @@ NOISE: Final = "noise on each entry of a vector"
 """Fact of a plan: the standard deviation, in multiples of the spread of public draws."""
 
 
+@dataclass(frozen=True)
+class Stages:
+    """What an amount buys, in the order in which it is spent.
+
+    Attributes:
+        histogram: of the units by label, of a proportional allocation; None for an equal one.
+        mean: the vectors of all labels.
+    """
+
+    histogram: NoisyHistogram | None
+    mean: NoisyMean
+
+    @classmethod
+    def of(cls, settings: SteeringParameters, amount: Amount) -> "Stages":
+        """Calibrate the stages that cost at most `amount` together.
+
+        Raises:
+            AllocationShareTooSmall, NoiseInvalid: a share of it buys nothing.
+        """
+        histogram = histogram_of(settings, amount, SteeringVector.name)
+        left = amount.rho - (histogram.loss().rho if histogram else 0)
+        return cls(histogram, calibrate_mean(left, 1, settings.clip_norm))
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """The charged events, in order."""
+        counted = () if self.histogram is None else (self.histogram.event(),)
+        return (*counted, self.mean.event())
+
+
 class SteeringVector(GeneratorDefaults):
     """The system `steering_vector`."""
 
@@ -50,28 +86,29 @@ class SteeringVector(GeneratorDefaults):
     renders_prompt = True
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """Buy one noisy mean, in one instalment, charged to every block. Further texts of a release buy nothing.
+        """Buy all stages, each in one instalment, charged to every block. Further texts of a release buy nothing.
 
         Raises:
-            LabelWithoutSample: fewer texts than labels.
-            NoiseInvalid: the amount buys nothing but noise.
+            LabelWithoutSample, TooFewTextsForLabels: fewer texts than labels, or than they have at least.
+            AllocationShareTooSmall, NoiseInvalid: the amount buys nothing but noise.
         """
         settings = _typed_parameters(ask.parameters)
-        texts = len(settings.labels_of_texts)
-        mean = _calibrated(settings, ask.amount)
+        texts = len(labels_without_batches(settings, settings.samples))
+        amount = ask.amount or Amount()
+        stages = Stages.of(settings, amount)
         extends = settings.extends
         units = ask.population or settings.references * settings.parts
         read = 0 if extends else units + settings.public_draws * settings.parts
         return Plan(
-            invocations=invoked_once(events_of(extends, [mean.event()])),
+            invocations=invoked_once(events_of(extends, stages.events)),
             blocks=tuple(range(ask.blocks)),
             samples=settings.samples,
-            facts=_facts(settings, mean),
+            facts=_facts(settings, stages),
             rows=texts + read,
             steps=settings.tokens_per_text,
             prompt_tokens=settings.max_reference_tokens,
             reading_rows=read,
-            amount=ask.amount or Amount(),
+            amount=amount,
         )
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
@@ -83,23 +120,19 @@ class SteeringVector(GeneratorDefaults):
             ContextTooLong, NoChatTemplate, BadDescription, ControlTokens: the model cannot take the prompts.
             RowsNotIsolated, NotEnoughMemory: this device cannot read the texts.
             VectorOfAnotherModel: the extended release's vector is of another model. None of these has armed anything.
-            StepLost: an interrupted run has paid for the vectors and lost them.
+            StepLost: an interrupted run has paid for the histogram or the vectors and lost them.
         """
         from tasks.prompted_generation.steering.run import SteeringRun
 
         settings = _typed_parameters(parameters)
-        mean = _calibrated(settings, plan.amount)
-        plan.require_invoking(events_of(settings.extends, [mean.event()]))
-        return SteeringRun.of(settings, mean, plan, bench).generated()
+        stages = Stages.of(settings, plan.amount)
+        plan.require_invoking(events_of(settings.extends, stages.events))
+        return SteeringRun.of(settings, stages.histogram, stages.mean, plan, bench).generated()
 
 
 def noise_of(facts: Mapping[str, str]) -> Decimal | None:
     """Return the noise on each entry of a vector among the facts of a plan; None if it has no vector."""
     return Decimal(facts[NOISE].partition(",")[0]) if NOISE in facts else None
-
-
-def _calibrated(settings: SteeringParameters, amount: Amount | None) -> NoisyMean:
-    return calibrate_mean((amount or Amount()).rho, 1, settings.clip_norm)
 
 
 def _typed_parameters(parameters: BaseModel) -> SteeringParameters:
@@ -108,11 +141,12 @@ def _typed_parameters(parameters: BaseModel) -> SteeringParameters:
     return parameters
 
 
-def _facts(settings: SteeringParameters, mean: NoisyMean) -> Mapping[str, str]:
+def _facts(settings: SteeringParameters, stages: Stages) -> Mapping[str, str]:
     """Return the public parameters for people."""
-    noise = decimal_above(Fraction(mean.sigma) / settings.references, 6)
+    noise = decimal_above(Fraction(stages.mean.sigma) / settings.references, 6)
     return {
         **part_facts(settings),
+        **allocation_facts(settings, stages.histogram),
         **parent_facts(settings.extends),
         **precision_facts(settings),
         "units of a label n": str(settings.references),

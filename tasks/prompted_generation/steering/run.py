@@ -23,8 +23,10 @@ from tasks.inference.engine.hidden_states import mean_hidden, ready_to_read
 from tasks.inference.engine.session import RowHidden
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.prompts.render import PromptPieces, public_prompt, reference_tokens
+from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
-from tasks.planning.batches import with_labels
+from tasks.planning.batches import labels_without_batches, with_labels
+from tasks.planning.label_allocation import LABEL_COUNTS, format_counts
 from tasks.prompted_generation.steering.parameters import CLEAR_VECTORS, SteeringParameters
 from tasks.prompted_generation.steering.vectors import PublicOrigin, contributions, vectors_of
 from tasks.values.generated import Generated, GeneratedText
@@ -45,11 +47,13 @@ class ReleasedVectors:
         model: SHA-256 of the model's files.
         sums: noisy sums, int64 [G, D].
         spreads: of the public draws, float32 [G].
+        counts: noisy numbers of units of each label, of a proportional allocation; None of an equal one.
     """
 
     model: str
     sums: Tensor
     spreads: Tensor
+    counts: list[int] | None = None
 
     def to_json(self) -> dict[str, Json]:
         """Return the stable stored form."""
@@ -57,6 +61,7 @@ class ReleasedVectors:
             "model": self.model,
             "sums": sums_json(self.sums.numpy()),
             "spreads": text_of(self.spreads.numpy(), "<f4"),
+            **({} if self.counts is None else {"counts": list(self.counts)}),
         }
 
     @classmethod
@@ -67,7 +72,8 @@ class ReleasedVectors:
             KeyError, TypeError, ValueError: another form.
         """
         spreads = torch.from_numpy(array_of(stored["spreads"], "<f4"))
-        return cls(str(stored["model"]), torch.from_numpy(sums_of_json(stored["sums"])), spreads)
+        counts = [int(count) for count in stored["counts"]] if "counts" in stored else None
+        return cls(str(stored["model"]), torch.from_numpy(sums_of_json(stored["sums"])), spreads, counts)
 
 
 @dataclass(frozen=True)
@@ -75,12 +81,14 @@ class SteeringRun:
     """The steps of a run; each is released once.
 
     Attributes:
+        histogram: of the units by label, of a proportional allocation; None of an equal one.
         prompts: the public prompt of each label, in tokens.
         sizes: the public sizes of the passes over units' texts.
         reading: the engine with the layers before the vector's place.
     """
 
     settings: SteeringParameters
+    histogram: NoisyHistogram | None
     mean: NoisyMean
     plan: Plan
     bench: RunContext
@@ -89,7 +97,14 @@ class SteeringRun:
     reading: Engine
 
     @classmethod
-    def of(cls, settings: SteeringParameters, mean: NoisyMean, plan: Plan, bench: RunContext) -> "SteeringRun":
+    def of(
+        cls,
+        settings: SteeringParameters,
+        histogram: NoisyHistogram | None,
+        mean: NoisyMean,
+        plan: Plan,
+        bench: RunContext,
+    ) -> "SteeringRun":
         """Build the run; nothing is read or spent yet.
 
         Raises:
@@ -104,7 +119,7 @@ class SteeringRun:
         before = [PromptPieces(prompt, ()) for prompt in prompts]
         sizes = Sizes.of(pieces, before, settings.max_reference_tokens, 1, max(1, UNITS_AT_ONCE // settings.parts))
         layers = model.until_layer(settings.layer_of(model.layers))
-        run = cls(settings, mean, plan, bench, prompts, sizes, Engine(layers, memory=bench.engine.memory))
+        run = cls(settings, histogram, mean, plan, bench, prompts, sizes, Engine(layers, memory=bench.engine.memory))
         run._require_ready()
         return run
 
@@ -112,24 +127,30 @@ class SteeringRun:
         """Run all steps and return the texts, in the public order of their labels.
 
         Raises:
-            StepLost: an interrupted run has paid for the vectors and lost them.
+            StepLost: an interrupted run has paid for the histogram or the vectors and lost them.
         """
         self.bench.begin_steps(self.plan)
         released = self.released
         vectors = vectors_of(self.mean, released.sums, self.settings.references, released.spreads)
-        texts = self._texts(vectors)
-        figures = {CLEAR_VECTORS: str(int(vectors.any(1).sum())), **completion_figures(texts)}
+        labels = labels_without_batches(self.settings, self.settings.samples, released.counts)
+        texts = self._texts(vectors, labels)
+        counted = {} if released.counts is None else {LABEL_COUNTS: format_counts(released.counts)}
+        figures = {CLEAR_VECTORS: str(int(vectors.any(1).sum())), **counted, **completion_figures(texts)}
         values = released.to_json() if self.settings.extends is None else None
-        return Generated(with_labels(texts, self.settings.labels_of_texts), figures, values)
+        return Generated(with_labels(texts, labels), figures, values)
 
     @cached_property
     def released(self) -> ReleasedVectors:
         """Values that the mechanism releases now, or released in the journal or for the parent."""
         if self.settings.extends is not None:
             return ReleasedVectors.from_json(cast("Mapping[str, Any]", self.bench.values_of_parent()))
-        spreads, rng = self.origin.spreads, self.bench.rng
-        stored = self.bench.release(SUMS, [0], self._sums, lambda sums: sums_json(self.mean.draw(sums, rng).numpy()))
-        return ReleasedVectors(self.bench.engine.model.digest, torch.from_numpy(sums_of_json(stored)), spreads)
+        spreads, bench = self.origin.spreads, self.bench
+        counts = bench.release_label_counts(self.histogram, self.settings.labels)
+        number = 0 if self.histogram is None else 1
+        drawn = bench.release(
+            SUMS, [number], self._sums, lambda sums: sums_json(self.mean.draw(sums, bench.rng).numpy())
+        )
+        return ReleasedVectors(bench.engine.model.digest, torch.from_numpy(sums_of_json(drawn)), spreads, counts)
 
     @cached_property
     def origin(self) -> PublicOrigin:
@@ -159,10 +180,10 @@ class SteeringRun:
         tokens = [[reference_tokens(tokenizer, text, most) for text in own] for own in texts]
         return list(mean_hidden(self.reading, self.prompts, tokens, self.sizes))
 
-    def _texts(self, vectors: Tensor) -> list[GeneratedText]:
+    def _texts(self, vectors: Tensor, labels: Sequence[str | None]) -> list[GeneratedText]:
         """Write the texts of one label after the other, each with the label's vector."""
         settings, model, texts = self.settings, self.bench.engine.model, list[GeneratedText]()
-        layer, labels = settings.layer_of(model.layers), settings.labels_of_texts
+        layer = settings.layer_of(model.layers)
         for number, (vector, prompt) in enumerate(zip(vectors, self.prompts, strict=True)):
             count = labels.count(settings.labels[number]) if settings.labels else len(labels)
             steered = model.steered(layer, float(settings.strength) * vector)

@@ -33,13 +33,13 @@ def allocation_rows(record: ReleaseRecord, code: Callable[[object], str]) -> lis
     """
     try:
         allocated = allocated_labels(record)
-    except (AlmonerError, KeyError, TypeError, ValueError, IndexError):
+    except (AlmonerError, KeyError, TypeError, ValueError, IndexError, ArithmeticError):
         return []
     if allocated is None:
         return None
     return [
         (code(label), size_with_margin(count, allocated.deviation), str(texts))
-        for label, count, texts in zip(record.labels, allocated.counts, allocated.layout.texts, strict=True)
+        for label, count, texts in zip(record.labels, allocated.counts, allocated.texts, strict=True)
     ]
 
 

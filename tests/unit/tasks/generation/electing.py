@@ -61,6 +61,9 @@ class Writing:
     name: str = "tests 1"
     external: bool = False
 
+    def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
+        """Always."""
+
     def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
         before = sum(map(len, self.asked))
         self.asked.append(list(prompts))
@@ -74,7 +77,7 @@ def running(bench: RunContext, wanted: EvolutionParameters, writing: Writing, rh
     plan = PrivateEvolution().plan(ask(wanted, Amount(rho)))
     return EvolutionRun(
         wanted,
-        Schedule.of(wanted, rho),
+        Schedule.of(wanted, Amount(rho)),
         plan,
         replace(bench, outside=writing, prompt=LABELLED if wanted.labels else bench.prompt),
         Letters(),

@@ -6,14 +6,16 @@ from decimal import Decimal
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError
-from models_db.values.requests import ReleaseRequest, parse_model
+from models_db.values.requests import ReleaseRequest, model_to_json, parse_model
+from tasks.planning.keyword_rule import LabelRule
+from tasks.planning.label_allocation import AllocationWithoutLabels
 from tasks.planning.labels_and_groups import LabelsNeeded
 from tasks.pricing.alternatives import (
     LEAST_REFERENCES,
@@ -244,6 +246,49 @@ def test_the_notes_say_what_a_proportional_allocation_would_buy() -> None:
     (note,) = [note for note in notes_of(few, weak, declared=True) if "label_allocation" in note]
     assert "of about 30 units a label (docs/requests.md). The margin is larger than that" in note
     assert not any("label_allocation" in note for note in notes_of(terms(500), plan_alternatives(many), declared=True))
+
+
+RULE = LabelRule.model_validate({"answers": [{"name": "knee", "keywords": ["knee"]}], "default": "others"})
+
+
+def test_a_rule_is_written_out_in_every_alternative_and_names_the_labels() -> None:
+    planned = terms(5000, labels=RULE.labels, label_rule=RULE, samples=5000)
+    texts = plan_alternatives(planned)
+    one = vector_alternative(planned, texts)
+    assert one is not None
+    for alternative in (*texts, one):
+        written = cast("dict[str, Any]", alternative.request["parameters"])
+        assert written["label_rule"] == model_to_json(RULE)
+        assert "labels" not in written
+        assert alternative.quote.plan.facts["labels"] == "knee, others"
+        priced = planned.price(ReleaseRequest.model_validate(alternative.request))
+        assert priced.plan == alternative.quote.plan
+
+
+def test_a_proportional_allocation_is_paid_from_the_same_epsilon() -> None:
+    equal, proportional = (terms(5000, labels=("a", "b"), proportional=given, samples=5000) for given in (False, True))
+    plan, usual = plan_alternatives(proportional), plan_alternatives(equal)
+    one = vector_alternative(proportional, plan)
+    assert one is not None
+    for alternative in (*plan, one):
+        assert alternative.quote.plan.all_invocations[0].event.mechanism == "noisy_histogram"
+        written = cast("dict[str, Any]", alternative.request["parameters"])
+        assert written["label_allocation"] == {"method": "proportional"}
+    of_one = [norm(each[0]) / cast("int", each[0].references) for each in (plan, usual)]
+    assert 0.985 < of_one[0] / of_one[1] < 0.995, "2 % of rho are 1 % of the clip norm"
+    (note,) = [note for note in notes_of(proportional, plan, declared=True) if "noisy histogram" in note]
+    assert note.startswith("Texts per label are proportional to a noisy histogram of the units by label (sigma ")
+
+
+@pytest.mark.parametrize("changes", [{"labels": ("a",)}, {"proportional": True}], ids=str)
+def test_topics_have_no_labels(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidPlan, match="Topics have no labels"):
+        plan_alternatives(terms(5000, kind="insights", **changes))
+
+
+def test_an_allocation_without_labels_is_refused() -> None:
+    with pytest.raises(AllocationWithoutLabels):
+        plan_alternatives(terms(proportional=True))
 
 
 def test_the_notes_say_what_the_figures_do_not() -> None:

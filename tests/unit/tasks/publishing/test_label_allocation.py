@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from models_db.values.requests import SELECTION_CRITERIA, Prompt, Selection
+from models_db.values.requests import SELECTION_CRITERIA, Prompt, Selection, model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.inference.prompts.prompt_spec import prompt_json
 from tasks.planning.selection import with_selection_fact
@@ -41,6 +41,33 @@ def allocating(allocation: Any = None, keep: int | None = None, **changes: Any) 
     if keep is not None:
         fields["selection"] = {"keep": keep, "criteria": list(SELECTION_CRITERIA)}
     return a_request(**(fields | changes))
+
+
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "steering_vector": {"references": 10, "max_new_tokens": 4},
+    "keyphrase_seeding": {"references": 10, "vocabulary": {"method": "public", "words": ["kettle", "violin"]}},
+    "private_evolution": {"rounds": 2},
+}
+"""Systems whose texts belong to no batch."""
+EXTENDS = {"release": 1, "artifact": "a" * 64, "values": "b" * 64}
+
+
+def without_batches(mechanism: str, allocation: Any = None, blocks: int = 2, **changes: Any) -> dict[str, Any]:
+    """The same request of a system without batches, of a dataset with several blocks."""
+    asked = {"method": "proportional", "share": "0.02", "minimum": 1} if allocation is None else allocation
+    given = {"samples": 6, "labels": list(LABELS), **SYSTEMS[mechanism], **changes}
+    system = system_for(mechanism, "synthetic_corpus")
+    settings = system.parameters.model_validate(given | ({"label_allocation": asked} if asked else {}))
+    plan = system.plan(PlanInputs(release_amount("4", "1e-7", 0), settings, blocks, 14, governed=True))
+    prompt = prompt_json(Prompt(description="Short dialogues between a doctor and a patient."), LABELS)
+    parameters = model_to_json(settings)
+    return a_request(mechanism=mechanism, parameters=parameters, plan=plan_json(plan), prompt=prompt, blocks=blocks)
+
+
+def figures_of(mechanism: str) -> dict[str, str | None]:
+    """What such a system releases beside its texts, without batches."""
+    own = {"vectors_clear_of_noise": "3"} if mechanism == "steering_vector" else {}
+    return {"label_counts": "61, 30, -4", "batches_per_label": None, **own}
 
 
 def record_of(request: dict[str, Any], **figures: str | None) -> Any:
@@ -105,6 +132,49 @@ def test_figures_from_which_the_labels_do_not_follow_are_found(make_release, tmp
 def test_figures_of_another_split_or_mechanism_and_words_are_found(make_release, tmp_path, figures):
     release = make_release(record_of(allocating(), **figures), TEXTS, EXPECTED)
     assert failures(release, tmp_path / "out") == {"record"}
+
+
+@pytest.mark.parametrize("mechanism", SYSTEMS)
+def test_texts_without_batches_verify_by_their_counts_alone(make_release, tmp_path, mechanism):
+    record = record_of(without_batches(mechanism), **figures_of(mechanism))
+    release = make_release(record, TEXTS, EXPECTED)
+    folder = release.publish(tmp_path / "out").folder
+    report = verify_release(folder, release.key.public_key)
+    assert report.holds, report
+    assert "| `cough` | 61 ±" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("mechanism", SYSTEMS)
+@pytest.mark.parametrize(
+    "figures", [{"label_counts": "5, 5, 81"}, {"label_counts": None}, {"batches_per_label": "8, 4, 1"}], ids=str
+)
+def test_counts_that_do_not_lead_to_texts_without_batches_are_found(make_release, tmp_path, mechanism, figures):
+    record = record_of(without_batches(mechanism), **{**figures_of(mechanism), **figures})
+    assert "texts" in failures(make_release(record, TEXTS, EXPECTED), tmp_path / "out")
+
+
+@pytest.mark.parametrize("mechanism", ["steering_vector", "keyphrase_seeding"])
+@pytest.mark.parametrize(("counts", "holds"), [((3, 2, 1), True), ((2, 2, 2), False)])
+def test_further_texts_verify_by_the_counts_of_their_parent(make_release, tmp_path, mechanism, counts, holds):
+    """Their own event is post-processing; the margin of a count is that of the histogram that the parent has paid."""
+    record = record_of(without_batches(mechanism, extends=EXTENDS), **figures_of(mechanism))
+    assert record.events[0].mechanism == "post_processing"
+    release = make_release(record, TEXTS, labels_of(*counts))
+    if not holds:
+        assert failures(release, tmp_path / "out") == {"texts"}
+        return
+    folder = release.publish(tmp_path / "out").folder
+    assert verify_release(folder, release.key.public_key).holds
+    assert "| `cough` | 61 ±" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("mechanism", SYSTEMS)
+def test_equal_texts_without_batches_do_not_follow_the_blocks(make_release, tmp_path, mechanism):
+    """They are written label by label, whatever the number of blocks that are read."""
+    figures = {**figures_of(mechanism), "label_counts": None}
+    record = record_of(without_batches(mechanism, allocation={}), **figures)
+    release = make_release(record, TEXTS, labels_of(2, 2, 2))
+    assert verify_release(release.publish(tmp_path / "out").folder, release.key.public_key).holds
 
 
 def test_a_card_of_a_strangers_record_says_that_counts_are_missing():

@@ -18,7 +18,7 @@ from tasks.pricing.external_models import shows_private_text
 from tasks.pricing.registry import system_for
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 from tasks.prompted_generation.evolution.planner import PrivateEvolution
-from tasks.prompted_generation.evolution.schedule import WAYS, Schedule
+from tasks.prompted_generation.evolution.schedule import WAYS, Schedule, Sizes
 from tasks.values.plan import Plan, PlanInputs
 from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
 from tests.unit.tasks.generation.electing import RHO, settings
@@ -27,6 +27,10 @@ from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 
 def planned(population: int | None = None, rho: int = RHO, **changes: Any) -> Plan:
     return PrivateEvolution().plan(PlanInputs(Amount(rho), settings(**changes), 3, population, True))
+
+
+def candidates(**changes: Any) -> tuple[int, ...]:
+    return Sizes.planned(settings(**changes)).candidates
 
 
 @pytest.mark.parametrize("kind", ["synthetic_corpus", "demonstrations"])
@@ -59,7 +63,7 @@ def test_the_number_of_labels_changes_nothing_about_the_noise() -> None:
 
 def test_a_longer_schedule_costs_more_for_the_same_noise() -> None:
     """Whoever goes on for ten rounds more with the noise of ten has paid half (a request's schedule is fixed)."""
-    ten = Schedule.of(settings(rounds=10), RHO)
+    ten = Schedule.of(settings(rounds=10), Amount(RHO))
     assert total_amount([event.loss for event in (*ten.events, *ten.events)]).rho > 1.99 * RHO
 
 
@@ -88,10 +92,10 @@ def test_prompts_are_counted_for_the_cost() -> None:
 
 
 def test_candidates_follow_from_the_texts_where_a_request_does_not_say() -> None:
-    assert settings(samples=10, variations=3).per_label == 30
-    assert settings(samples=10, variations=3, labels=["a", "b", "c"]).per_label == 12
-    assert settings(samples=10, candidates=7).per_label == 7
-    assert settings(samples=10, variations=9, candidates=7).kept == 1
+    assert candidates(samples=10, variations=3) == (30,)
+    assert candidates(samples=10, variations=3, labels=["a", "b", "c"]) == (12, 12, 12)
+    assert candidates(samples=10, candidates=7) == (7,)
+    assert Sizes.planned(settings(samples=10, variations=9, candidates=7)).kept == (1,)
 
 
 def test_parameters_have_a_stable_stored_form() -> None:
@@ -139,4 +143,4 @@ def test_a_plan_of_other_rounds_is_not_carried_out() -> None:
 
 def test_a_schedule_is_that_of_one_histogram() -> None:
     wanted = settings(rounds=3)
-    assert Schedule.of(wanted, RHO).events == (calibrate_histogram(RHO // 3, 4).event(),) * 3
+    assert Schedule.of(wanted, Amount(RHO)).events == (calibrate_histogram(RHO // 3, 4).event(),) * 3

@@ -19,7 +19,7 @@ from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.prompted_generation.evolution import run as evolution_run
 from tasks.prompted_generation.evolution.planner import PrivateEvolution
-from tasks.prompted_generation.evolution.schedule import WAYS, labels_of_texts
+from tasks.prompted_generation.evolution.schedule import WAYS, Sizes
 from tasks.values.generated import Generated
 from tests.faults import FaultyLetters, waits
 from tests.tiny_embedder import Letters
@@ -101,9 +101,9 @@ def test_a_sample_takes_candidates_as_often_as_units_voted(vowels: Corpus) -> No
 def test_prompts_are_as_many_as_were_planned(vowels: Corpus) -> None:
     for changes in ({"samples": 3}, {"samples": 9, "candidates": 4}, {"rounds": 4, "candidates": 7, "variations": 3}):
         _, writing = made_of(vowels, **changes)
-        assert sum(map(len, writing.asked)) == settings(**changes).prompts
+        assert sum(map(len, writing.asked)) == Sizes.planned(settings(**changes)).prompts
         _, writing = made_of(vowels, **changes, selection="sample")
-        assert sum(map(len, writing.asked)) <= settings(**changes, selection="sample").prompts
+        assert sum(map(len, writing.asked)) <= Sizes.planned(settings(**changes, selection="sample")).prompts
 
 
 def test_the_wording_of_the_request_is_what_a_model_is_told(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_the_wording_of_the_request_is_what_a_model_is_told(tmp_path: Path) -> N
     assert [how.system for how in writing.told] == ["You know a.", "You know b."] * 2
     assert writing.told[0] == Sampling(8, settings().temperature, 0, "You know a.")
     assert writing.asked[0] == ["Notes. About a."] * 2
-    assert [text.label for text in made.texts] == ["a", "b"] == labels_of_texts(run.parameters)
+    assert [text.label for text in made.texts] == ["a", "b"] == Sizes.planned(run.parameters).labels_of_texts
 
 
 def test_no_private_word_reaches_a_prompt(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_what_a_local_model_wrote_is_voted_on_by_whoever_goes_on(
     monkeypatch.setattr(diary, "_keep", keep)
     made = running(diary.bench(bench, 2), wanted, writing).generated()
     assert {name: diary.released[name] for name in known} == known
-    assert sum(map(len, writing.asked)) == wanted.prompts
+    assert sum(map(len, writing.asked)) == Sizes.planned(wanted).prompts
     assert diary.armed == [0, 1]
     assert list(diary.released) == ["candidates 0", "votes 0", "candidates 1", "votes 1", "texts"]
     assert len(made.texts) == 8

@@ -21,7 +21,7 @@ from tasks.inference.prompts.render import public_prompt, reference_tokens
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.prompted_generation.steering.parameters import SteeringParameters
-from tasks.prompted_generation.steering.planner import SteeringVector
+from tasks.prompted_generation.steering.planner import Stages, SteeringVector
 from tasks.prompted_generation.steering.run import ORIGIN, SUMS, ReleasedVectors, SteeringRun, VectorOfAnotherModel
 from tasks.values.generated import Generated
 from tasks.values.plan import PlanInputs
@@ -51,12 +51,8 @@ def corpus_of(folder: Path, units: Sequence[tuple[str, str, str]] = UNITS, *, la
 def running(bench: RunContext, rho: int = LOUD, **changes: Any) -> SteeringRun:
     wanted = settings(**changes)
     plan = SteeringVector().plan(PlanInputs(Amount(rho), wanted, 1, None, True))
-    mean = NoisyMean.from_event(plan.invocations[0].event) if wanted.extends is None else None
-    if mean is None:
-        parent = wanted.model_copy(update={"extends": None})
-        parents = SteeringVector().plan(PlanInputs(Amount(rho), parent, 1, None, True))
-        mean = NoisyMean.from_event(parents.invocations[0].event)
-    return SteeringRun.of(wanted, mean, plan, bench)
+    stages = Stages.of(wanted, Amount(rho))
+    return SteeringRun.of(wanted, stages.histogram, stages.mean, plan, bench)
 
 
 @pytest.fixture
