@@ -62,7 +62,7 @@ BATCHES, TOKENS, REFERENCE_TOKENS = 32, 32, 64
 SAMPLES = 2 * BATCHES
 UNTRAINED = 3
 """Every so manieth text is read by no system: those are tested."""
-MODEL, PRECISION, ROUNDS = "smollm2-135m-instruct", "bfloat16", 400
+MODEL, PRECISION, ROUNDS = "smollm2-135m-instruct", "bfloat16", 200
 SECRET, PUBLIC, SINGLE, REAL = "while secret", "public only", "one document, no privacy", "real texts"
 CONTROLS = {PUBLIC: "public_only", SINGLE: "non_private"}
 Floats = NDArray[np.float64]
@@ -81,10 +81,10 @@ class Labelled:
         return len(self.texts)
 
 
-def kinds() -> list[Kind]:
+def kinds(claims: Sequence[str] = CLAIMS) -> list[Kind]:
     """What is drawn, controls first."""
     return [(None, name) for name in CONTROLS] + [
-        (claim, meaning) for claim in CLAIMS for meaning in (UNCONDITIONAL, SECRET)
+        (claim, meaning) for claim in claims for meaning in (UNCONDITIONAL, SECRET)
     ]
 
 
@@ -138,7 +138,7 @@ def epsilon_of(data: str, kind: Kind) -> str | None:
     return claim if claim is None or meaning == UNCONDITIONAL else unconditional_epsilon(claim, charged(data))
 
 
-def draw(engine: Engine, out: Path, releases: int) -> None:
+def draw(engine: Engine, out: Path, releases: int, claims: Sequence[str]) -> None:
     """Append every release that is missing."""
     there = {(row["data"], row["claim"], row["meaning"], row["release"]) for row in read_lines_if_there(out)}
     with tempfile.TemporaryDirectory() as folder:
@@ -147,7 +147,7 @@ def draw(engine: Engine, out: Path, releases: int) -> None:
             (Path(folder) / data).mkdir()
             stores[data] = store(read(data)[0], Path(folder) / data)
         for number in range(releases):
-            for kind in kinds():
+            for kind in kinds(claims):
                 for data, corpus in stores.items():
                     if (data, *kind, number) not in there:
                         row = release(engine, corpus, data, kind, number)
@@ -189,6 +189,7 @@ def measure(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Iterator[dict[
         private, tested = read(data)
         by_kind = {kind: [row for row in rows if _kind(row) == (data, *kind)] for kind in kinds()}
         found = {kind: [Labelled(*zip(*row["texts"], strict=True)) for row in own] for kind, own in by_kind.items()}
+        found = {kind: own for kind, own in found.items() if own}
         count = min(map(len, found.values()))
         found[None, REAL] = [real_texts(private, tokenizer, number) for number in range(count)]
         classes = {name: number for number, name in enumerate(names(data))}
@@ -291,12 +292,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=Path, required=True, help="JSON lines, the texts of each release")
     parser.add_argument("--draw", type=int, default=0, metavar="RELEASES", help="draw so many releases of each kind")
+    parser.add_argument("--claims", nargs="+", default=list(CLAIMS), choices=CLAIMS, help="that are drawn")
     parser.add_argument("--out", type=Path, help="JSON lines, figures of each kind; of releases that are there")
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     model = load(MODEL, arguments.device, PRECISION)
     if arguments.draw:
-        draw(Engine(model), arguments.texts, arguments.draw)
+        draw(Engine(model), arguments.texts, arguments.draw, arguments.claims)
     if arguments.out is not None:
         write_lines(arguments.out, measure(read_lines(arguments.texts), model.tokenizer))
         print("\n".join(table(read_lines(arguments.out))))

@@ -12,7 +12,7 @@ allows, and exceeds the claim. The claim is what the product computes from the r
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -45,6 +45,9 @@ KEY = b"k" * 32
 SCHEME = PartitionScheme(KEY, 1)
 UNIT, OTHER = "the unit", "another"
 TEXTS = {UNIT: "MN\u00c8Z\u0096", OTHER: "\x1e\x1f !"}
+NEIGHBOURS = {OTHER: TEXTS[OTHER]}
+POISONED = {f"poisoned {number}": TEXTS[UNIT][:-1] for number in range(BATCHES)}
+"""Units of the reader, about one for each batch, that push the tokens that the unit pushes."""
 Floats = NDArray[np.float64]
 
 
@@ -131,14 +134,14 @@ class Releases:
         """
         unit = tokens_of(TEXTS[UNIT])
         rows = [release[number] for release, numbers in zip(self.rows, seen, strict=True) for number in numbers]
-        drawn, own = self._decoded(rows, None)
+        drawn, own = self.decoded(rows, None)
         swapped = [tuple(row for row in batch if row != unit) if unit in batch else (*batch, unit) for batch in rows]
-        _, other = self._decoded(swapped, drawn)
+        _, other = self.decoded(swapped, drawn)
         signs = [1 if unit in batch else -1 for batch in rows]
         ratios = [sign * (own[number] - other[number]) for number, sign in enumerate(signs)]
         return log_mean(np.array(ratios).reshape(len(seen), -1))
 
-    def _decoded(self, rows: Sequence[Batch], forced: Texts | None) -> tuple[Texts, dict[int, float]]:
+    def decoded(self, rows: Sequence[Batch], forced: Texts | None) -> tuple[Texts, dict[int, float]]:
         """Tokens and log-probabilities of a text from each batch; batches of one denominator are drawn together."""
         mechanisms = [self.denominator(self.draw, len(batch)) for batch in rows]
         tokens: dict[int, Sequence[int]] = {}
@@ -167,6 +170,16 @@ def known(releases: Releases) -> Floats:
     return releases.log_mean_ratio([[place] for place in releases.places])
 
 
+def ordered(releases: Releases) -> Floats:
+    """BROKEN: texts are in the order of the contents of their batches, in which what the unit wrote comes first."""
+    first = [max(release, key=lambda batch: sorted(map(repr, batch), reverse=True)) for release in releases.rows]
+    texts, _ = releases.decoded(first, None)
+    (_, there), (_, absent) = (
+        releases.decoded([batch] * len(first), texts) for batch in ((tokens_of(TEXTS[UNIT]),), ())
+    )
+    return np.array([there[number] - absent[number] for number in range(len(first))])
+
+
 def counted(releases: Releases) -> Floats:
     """BROKEN: the number of rows of each batch is printed, and the reader knows the other units."""
     return releases.row_counts
@@ -179,12 +192,17 @@ def bound_of(
     references: int = 1,
     draws: int = DRAWS,
     batches: int = BATCHES,
+    neighbours: Mapping[str, str] = NEIGHBOURS,
     **broken: Any,
 ) -> float:
-    """The epsilon that releases with the unit and without prove, by what a reader sees of them."""
+    """The epsilon that releases with the unit and without prove, by what a reader sees of them.
+
+    Args:
+        neighbours: the texts of all other units, which the reader may have written.
+    """
     draw = sampler.calibrate("table", RHO, draws, references, TEMPERATURE)
     found = []
-    for name, texts in (("with", TEXTS), ("without", {OTHER: TEXTS[OTHER]})):
+    for name, texts in (("with", {UNIT: TEXTS[UNIT], **neighbours}), ("without", dict(neighbours))):
         splits = [BatchSplit(BatchSplit.new_key(), "audit/1") for _ in range(trials)]
         found.append(view(Releases(draw, batches, store(folder / name, texts), splits, draws=draws, **broken)))
     return epsilon_lower_bound(*found, float(DELTA), CONFIDENCE).epsilon
@@ -194,14 +212,23 @@ def test_a_secret_assignment_holds_its_claim(tmp_path: Path) -> None:
     assert bound_of(tmp_path, secret, trials=200) <= claim(RHO, BATCHES, DELTA)
 
 
-OWN = {"references": 8, "draws": 16, "batches": 8, "denominator": own_denominator}
+def test_poisoned_neighbours_change_nothing(tmp_path: Path) -> None:
+    bound = bound_of(tmp_path, secret, trials=200, neighbours=POISONED, **FEW)
+    assert bound <= claim(RHO, FEW["batches"], DELTA)
+
+
+FEW = {"references": 8, "draws": 16, "batches": 8}
+OWN = FEW | {"denominator": own_denominator}
+TWO = {"batches": 2, "spread": 2}
 
 
 @pytest.mark.parametrize(
     ("view", "trials", "given"),
     [
         pytest.param(known, 9000, {}, id="the batch is known"),
+        pytest.param(ordered, 9000, {}, id="texts are in the order of their contents"),
         pytest.param(counted, 200, {}, id="rows are counted"),
+        pytest.param(secret, 1000, TWO, id="a unit in two batches"),
         pytest.param(secret, 320, OWN, id="own denominator"),
         pytest.param(secret, 200, {"spread": BATCHES}, id="a unit in all batches"),
     ],

@@ -13,6 +13,7 @@ from tasks.accounting.random_allocation import RandomAllocation, allocation_figu
 from tasks.accounting.renyi_account import allocation_curve
 from tasks.accounting.zcdp import epsilon_of, release_amount, rho_of
 from tasks.evaluation.registry import METRICS
+from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.tokens.exponential_mechanism import calibrate
 from tasks.planning.secret_assignment import (
@@ -218,3 +219,25 @@ def test_every_planned_release_is_charged_what_it_is_approved_for() -> None:
     curve = curve_of_plan(plan_json(plan))
     assert max(curve.remove) < plan.loss.rho
     assert curve_of_plan(plan_json(plan_of("invisible_ink", governed=False))) == RenyiCurve.of_rho(plan.loss.rho)
+
+
+# --- Extensions --------------------------------------------------------------------------------------------------
+
+
+class LaboratoryInk(InvisibleInk):
+    """A system of an extension: it inherits what the shipped one says of itself, and may draw by a rule of its own."""
+
+    name = "laboratory.ink"
+
+
+@pytest.mark.parametrize("metrics", [0, 1])
+def test_an_extension_inherits_no_claim_for_a_secret_assignment(metrics: int) -> None:
+    """Decision 0100, condition 4: what the claim rests on was read of two systems; a subclass is none of them."""
+    charged = [metric for metric in METRICS.values() if metric.estimate is not None][:metrics]
+    for system in (InvisibleInk(), LaboratoryInk()):
+        parameters = system.parameters.model_validate(PARAMETERS | {"samples": 16, "labels": ["a", "b"]})
+        inputs = PlanInputs(release_amount("4", DELTA), parameters, 1, 700, True)
+        plan = plan_with_metrics(system, inputs, charged, Decimal("0.1"))
+        assert (plan.assignment is None) == (system.name == "laboratory.ink")
+        is_whole = curve_of_plan(plan_json(plan)) == RenyiCurve.of_rho(plan.loss.rho)
+        assert is_whole == (system.name == "laboratory.ink")
