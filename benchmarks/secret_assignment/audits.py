@@ -1,10 +1,11 @@
 """Audits of releases while the assignment is secret, and of broken twins: the figures of the tests, larger.
 
-    python -m benchmarks.secret_assignment.audits --out docs/figures/secret_assignment_audits.jsonl    # resumes by audit
+    python -m benchmarks.secret_assignment.audits --out docs/figures/secret_assignment_audits.jsonl
     python -m benchmarks.secret_assignment.audits --out docs/figures/secret_assignment_audits.jsonl --table
 
-They are those of `tests/statistical/test_secret_assignment_release_audit.py`: the shipped store, split, loop, engine,
-rule and sampler, and a reader who knows everything but the unit's batch. A bound is a lower bound on epsilon at the
+An audit that is there already is not made again. They are those of
+`tests/statistical/test_secret_assignment_release_audit.py`: the shipped store, split, loop, engine, rule and sampler,
+and a reader who knows everything but the unit's batch. A bound is a lower bound on epsilon at the
 delta of the claim; of an honest release it stays below the claim, of a broken twin it exceeds it.
 """
 
@@ -21,24 +22,6 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 
 from benchmarks.common.json_lines import read_lines, read_lines_if_there
-from tests.statistical.test_secret_assignment_release_audit import (
-    BATCHES,
-    CONFIDENCE,
-    DELTA,
-    FEW,
-    OWN,
-    POISONED,
-    RHO,
-    TWO,
-    OneRun,
-    bound_of,
-    claim,
-    counted,
-    known,
-    log_mean,
-    ordered,
-    secret,
-)
 
 
 @dataclass(frozen=True)
@@ -57,51 +40,63 @@ class Audit:
     given: Mapping[str, Any] = field(default_factory=dict)
 
 
-AUDITS = {
-    "secret": Audit(False, secret, 400),
-    "secret, poisoned neighbours": Audit(False, secret, 400, FEW | {"neighbours": POISONED}),
-    "the batch is known": Audit(True, known, 9000),
-    "texts in the order of their contents": Audit(True, ordered, 9000),
-    "rows of each batch are printed": Audit(True, counted, 200),
-    "denominator of the batch": Audit(True, secret, 320, OWN),
-    "a unit in two batches": Audit(True, secret, 1000, TWO),
-    "a unit in all batches": Audit(True, secret, 200, {"spread": BATCHES}),
-}
+def audits() -> dict[str, Audit]:
+    """The audits of releases with the unit and without."""
+    from tests.statistical import test_secret_assignment_release_audit as shipped  # only audits need it
+
+    return {
+        "secret": Audit(False, shipped.secret, 400),
+        "secret, poisoned neighbours": Audit(
+            False, shipped.secret, 400, shipped.FEW | {"neighbours": shipped.POISONED}
+        ),
+        "the batch is known": Audit(True, shipped.known, 9000),
+        "texts in the order of their contents": Audit(True, shipped.ordered, 9000),
+        "rows of each batch are printed": Audit(True, shipped.counted, 200),
+        "denominator of the batch": Audit(True, shipped.secret, 320, shipped.OWN),
+        "a unit in two batches": Audit(True, shipped.secret, 1000, shipped.TWO),
+        "a unit in all batches": Audit(True, shipped.secret, 200, {"spread": shipped.BATCHES}),
+    }
+
+
 ONE_RUN, ONE_RUN_KNOWN = "one release, a canary for each batch", "the same, the batches are known"
 ONE_RUN_CONFIDENCE = 0.99
 
 
 def measure(there: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield the bound of each audit that is missing."""
+    from tests.statistical import test_secret_assignment_release_audit as shipped  # only audits need it
+
     if ONE_RUN_KNOWN not in there:
         yield from one_run()
-    for name, audit in AUDITS.items():
+    for name, audit in audits().items():
         if name in there:
             continue
-        started, batches = time.process_time(), audit.given.get("batches", BATCHES)
+        started, batches = time.process_time(), audit.given.get("batches", shipped.BATCHES)
         with tempfile.TemporaryDirectory() as folder:
-            bound = bound_of(Path(folder), audit.view, audit.trials, **audit.given)
+            bound = shipped.bound_of(Path(folder), audit.view, audit.trials, **audit.given)
         yield {
             "audit": name,
             "broken": audit.broken,
             "batches": batches,
             "trials": audit.trials,
-            "delta": DELTA,
-            "confidence": CONFIDENCE,
+            "delta": shipped.DELTA,
+            "confidence": shipped.CONFIDENCE,
             "bound": round(bound, 3),
-            "claim": round(claim(RHO, batches, DELTA), 3),
+            "claim": round(shipped.claim(shipped.RHO, batches, shipped.DELTA), 3),
             "seconds": round(time.process_time() - started, 1),
         }
 
 
 def one_run() -> Iterator[dict[str, Any]]:
     """Yield the bounds of one release with thousands of canaries."""
+    from tests.statistical import test_secret_assignment_release_audit as shipped  # only audits need it
+
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        run = OneRun(Path(folder) / "one")
+        run = shipped.OneRun(Path(folder) / "one")
     own = run.ratios[np.arange(run.BATCHES), run.places]
     seconds = round(time.process_time() - started, 1)
-    for name, scores in ((ONE_RUN, log_mean(run.ratios)), (ONE_RUN_KNOWN, own)):
+    for name, scores in ((ONE_RUN, shipped.log_mean(run.ratios)), (ONE_RUN_KNOWN, own)):
         yield {
             "audit": name,
             "broken": name == ONE_RUN_KNOWN,

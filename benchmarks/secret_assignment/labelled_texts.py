@@ -1,19 +1,20 @@
 """Accuracy of a classifier of texts that are drawn by either claim of a request: the claim's worth for labelled data.
 
-    python -m benchmarks.secret_assignment.labelled_texts --texts texts.jsonl --draw 2     # releases of each kind
-    python -m benchmarks.secret_assignment.labelled_texts --texts texts.jsonl --out docs/figures/secret_claim_labels.jsonl
+    python -m benchmarks.secret_assignment.labelled_texts --texts texts.jsonl --draw 1     # releases of each kind
+    python -m benchmarks.secret_assignment.labelled_texts --texts texts.jsonl \
+        --out docs/figures/secret_claim_labels.jsonl
 
 Releases of InvisibleInk with two labels from public data, at a bench in memory as in `free_tokens`: `SAMPLES` texts of
-at most `TOKENS` tokens, half of each label. The units of a label are split into `BATCHES` batches, one for each text, so
-N of the claim while the assignment is secret is `BATCHES`, not `SAMPLES`: a unit is in a batch of its own label. The
+at most `TOKENS` tokens, half of each label. The units of a label are split into `BATCHES` batches, one for each text,
+so N of the claim while the assignment is secret is `BATCHES`, not `SAMPLES`: a unit is in a batch of its own label. The
 unconditional epsilon of such a request is the one that a price gives. Texts are appended to `--texts` when a release is
 made, and one that is there already is not made again; `--out` gets figures alone.
 
 A logistic regression on embeddings (`tasks.evaluation`, *train on synthetic, test on real*) learns the labels from the
-texts of one release, and is asked about real texts that no system has read; the figure is the mean over the releases of
-a kind. Intervals are 95 % bootstraps over the texts of each release and over the tested texts, `ROUNDS` times; all kinds
-are tested on the same texts, so differences are paired in these. Controls: the public model alone, one real text a row
-without privacy, and as many real texts themselves.
+texts of one release, and is asked about real texts that no system has read; the figure is the mean over the releases
+of a kind. Intervals are 95 % bootstraps over the texts of each release and over the tested texts, `ROUNDS` times; all
+kinds are tested on the same texts, so differences are paired in these. Controls: the public model alone, one document a
+text without privacy, and as many real texts themselves.
 """
 
 import argparse
@@ -62,6 +63,8 @@ BATCHES, TOKENS, REFERENCE_TOKENS = 32, 32, 64
 SAMPLES = 2 * BATCHES
 UNTRAINED = 3
 """Every so manieth text is read by no system: those are tested."""
+MEMORY = 2**31
+"""Of the engine, in bytes: how many texts are drawn at a time, whatever else the machine does."""
 MODEL, PRECISION, ROUNDS = "smollm2-135m-instruct", "bfloat16", 200
 SECRET, PUBLIC, SINGLE, REAL = "while secret", "public only", "one document, no privacy", "real texts"
 CONTROLS = {PUBLIC: "public_only", SINGLE: "non_private"}
@@ -277,7 +280,8 @@ def shown(values: Floats) -> list[float]:
 
 def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield Markdown: accuracy by claim and by what holds it, with differences to the unconditional claim."""
-    yield "| data | claim | it holds | unconditional epsilon | clip norm C | accuracy | more | more than public only | CPU s |"
+    heads = "data | claim | it holds | unconditional epsilon | clip norm C | accuracy | more | more than public only"
+    yield f"| {heads} | CPU s |"
     yield "|" + 9 * " --- |"
     for line in lines:
         claim = "-" if line["claim"] is None else f"epsilon {line['claim']}"
@@ -298,7 +302,7 @@ def main() -> None:
     arguments = parser.parse_args()
     model = load(MODEL, arguments.device, PRECISION)
     if arguments.draw:
-        draw(Engine(model), arguments.texts, arguments.draw, arguments.claims)
+        draw(Engine(model, memory=MEMORY), arguments.texts, arguments.draw, arguments.claims)
     if arguments.out is not None:
         write_lines(arguments.out, measure(read_lines(arguments.texts), model.tokenizer))
         print("\n".join(table(read_lines(arguments.out))))

@@ -175,7 +175,7 @@ class InternalView(Base):
 
 
 class AssignmentExposure(Base):
-    """An assignment of units to texts that a request was charged for got out, since when, and how: the end of a claim."""
+    """An assignment of units to texts that a request was charged for got out, since when, and how: a claim's end."""
 
     __tablename__ = "assignment_exposure"
     __table_args__ = (

@@ -76,6 +76,8 @@ SIBLING = (
     " SELECT 'sibling', account_id, unit_field, text_field, relation, governed, created_at, created_by"
     " FROM dataset WHERE name = 'clinic'"
 )
+
+
 def exposed(request: str) -> Make:
     return sql(
         "INSERT INTO assignment_exposure (request_id, since, reason, actor_id, at)"
@@ -130,7 +132,7 @@ WITHIN_LIMIT = [
     Lone((*FEW, limited(1004), EXPOSED), allowed=[fours]),
     Lone((*FEW, limited(5), EXPOSED_BEFORE), denied=[fours]),
     Lone((*FEW, limited(5), *VIEWED_BEFORE), denied=[fours]),
-    Lone((*FEW, limited(900), EXPOSED_BEFORE), allowed=[fours]),
+    Lone((*FEW, limited(10**6), EXPOSED_BEFORE), allowed=[fours]),
     Lone(
         (*FEW, limited(5), *SECOND_CHARGE, on_blocks("approved", 0, 0), on_blocks("held", 1, 1)),
         allowed=[fours],

@@ -498,7 +498,7 @@ def test_keys_that_got_out_end_the_figures_of_all_their_releases(any_almoner: Al
 
 
 def test_a_run_that_was_given_up_can_be_exposed(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its charge counts with rho from then on, and what the request produces later has the unconditional claim alone."""
+    """Its charge counts with rho from then on; what the request produces later has the unconditional claim alone."""
     almoner = any_almoner
     almoner.approved(**SMALL)
     assert expose(almoner, code=1)["error"] == "NothingCharged"

@@ -325,7 +325,10 @@ def mark_exposed(
     reason: Annotated[str, typer.Option(help="How it got out, recorded in the audit log.")],
     since: Annotated[
         str | None,
-        typer.Option(metavar="DAY", help="First day (UTC) others could know it; by default, when it was produced, else first charged."),
+        typer.Option(
+            metavar="DAY",
+            help="First day (UTC) others could know it; by default, when it was produced, else first charged.",
+        ),
     ] = None,
 ) -> CommandResult:
     """Record that others may know which units were behind which texts. Its smaller epsilon ends; later bundles say so.

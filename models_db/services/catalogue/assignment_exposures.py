@@ -14,7 +14,16 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import principals
-from models_db.tables import Artifact, AssignmentExposure, Dataset, InternalView, Principal, Publication, RenyiCharge, Request
+from models_db.tables import (
+    Artifact,
+    AssignmentExposure,
+    Dataset,
+    InternalView,
+    Principal,
+    Publication,
+    RenyiCharge,
+    Request,
+)
 from models_db.values.secrecy_end import SecrecyEnd
 from models_db.writes.insert import insert_row
 
@@ -88,7 +97,7 @@ def find_secrecy_ends_of_account(session: Session, account_id: int) -> dict[int,
     return _find_ends(session, requests.where(Dataset.account_id == account_id))
 
 
-def _find_ends(session: Session, requests: Select[tuple[int]]) -> dict[int, SecrecyEnd]:
+def _find_ends(session: Session, requests: Select[int]) -> dict[int, SecrecyEnd]:
     exposures = (
         select(AssignmentExposure.request_id, AssignmentExposure.since, Principal.name, AssignmentExposure.reason)
         .join(Principal, Principal.id == AssignmentExposure.actor_id)
