@@ -1,4 +1,4 @@
-"""Audits of releases while the assignment is secret, and of broken twins: the figures of the tests, larger.
+"""Audits of releases while the assignment is secret, and of broken twins: the figures of the tests.
 
     python -m benchmarks.secret_assignment.audits --out docs/figures/secret_assignment_audits.jsonl
     python -m benchmarks.secret_assignment.audits --out docs/figures/secret_assignment_audits.jsonl --table
@@ -45,9 +45,9 @@ def audits() -> dict[str, Audit]:
     from tests.statistical import test_secret_assignment_release_audit as shipped  # only audits need it
 
     return {
-        "secret": Audit(False, shipped.secret, 400),
+        "secret": Audit(False, shipped.secret, 200),
         "secret, poisoned neighbours": Audit(
-            False, shipped.secret, 400, shipped.FEW | {"neighbours": shipped.POISONED}
+            False, shipped.secret, 200, shipped.FEW | {"neighbours": shipped.POISONED}
         ),
         "the batch is known": Audit(True, shipped.known, 9000),
         "texts in the order of their contents": Audit(True, shipped.ordered, 9000),

@@ -132,7 +132,8 @@ WITHIN_LIMIT = [
     Lone((*FEW, limited(1004), EXPOSED), allowed=[fours]),
     Lone((*FEW, limited(5), EXPOSED_BEFORE), denied=[fours]),
     Lone((*FEW, limited(5), *VIEWED_BEFORE), denied=[fours]),
-    Lone((*FEW, limited(10**6), EXPOSED_BEFORE), allowed=[fours]),
+    Lone((*FEW, limited(1001), EXPOSED_BEFORE), allowed=[lambda t: fours(t, rho=1000)]),
+    Lone((*FEW, limited(1000), EXPOSED_BEFORE), denied=[lambda t: fours(t, rho=1000)]),
     Lone(
         (*FEW, limited(5), *SECOND_CHARGE, on_blocks("approved", 0, 0), on_blocks("held", 1, 1)),
         allowed=[fours],

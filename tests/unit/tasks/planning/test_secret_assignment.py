@@ -1,5 +1,6 @@
 """The second figure of a claim: which releases have one, from which numbers, and never above the unconditional one."""
 
+import random
 from dataclasses import replace
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
@@ -16,6 +17,7 @@ from tasks.evaluation.registry import METRICS
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.tokens.exponential_mechanism import calibrate
+from tasks.planning.batches import layout_of
 from tasks.planning.secret_assignment import (
     SpentOnBlock,
     assignment_of_plan,
@@ -257,3 +259,35 @@ def test_unpublished_texts_count_as_read() -> None:
 
 def asked(selection: dict[str, int] | None) -> Quote:
     return priced(facts(population=100), parameters=PARAMETERS, **({"selection": selection} if selection else {}))
+
+
+# --- What is read, counted from the places themselves ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_cell_reads_more_or_has_fewer_batches_than_the_claim_says(seed: int) -> None:
+    """Whatever is asked for: of each label in each block at most M batches are read, all of N or more, each once."""
+    choose = random.Random(seed)
+    blocks, labels = choose.randint(1, 4), choose.randint(1, 4)
+    changes: dict[str, Any] = {"samples": max(blocks, labels) + choose.randint(0, 40)}
+    changes |= {"labels": [f"l{n}" for n in range(labels)]} if labels > 1 else {}
+    changes |= {"batches": choose.randint(1, 60)} if choose.random() < 0.4 else {}
+    population = choose.choice([None, choose.randint(1, 3000)])
+    plan = plan_of("invisible_ink", blocks=blocks, population=population, **changes)
+    parameters = SYSTEMS["invisible_ink"].parameters.model_validate(PARAMETERS | changes)
+    layout = layout_of(parameters, changes["samples"], blocks)  # type: ignore[arg-type]
+    cells: dict[tuple[int, int], list[int]] = {}
+    for ((block, label, batch),) in layout.sources():
+        cells.setdefault((block, label), []).append(batch)
+    stated = plan.facts["batches per block"]
+    counted = [layout.per_block(units, 7) for units in (-5, 0, 3, 10**4)]
+    for batches in [int(stated)] if stated.isdigit() else counted:
+        for read in cells.values():
+            assert len(set(read)) == len(read)
+            assert max(read) < batches
+            if plan.assignment is not None:
+                assert len(read) <= plan.assignment.read
+                assert batches >= plan.assignment.batches
+    if plan.assignment is not None:
+        assert 1 <= plan.assignment.read <= plan.assignment.batches
+        assert max(map(len, cells.values())) == plan.assignment.read
