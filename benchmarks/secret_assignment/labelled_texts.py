@@ -63,6 +63,8 @@ BATCHES, TOKENS, REFERENCE_TOKENS = 32, 32, 64
 SAMPLES = 2 * BATCHES
 UNTRAINED = 3
 """Every so manieth text is read by no system: those are tested."""
+UNITS = BATCHES * USUAL_ROWS
+"""The most units of a label, so that a batch has about as many rows as are nominal; further ones would cost time."""
 MEMORY = 2**31
 """Of the engine, in bytes: how many texts are drawn at a time, whatever else the machine does."""
 MODEL, PRECISION, ROUNDS = "smollm2-135m-instruct", "bfloat16", 200
@@ -96,11 +98,18 @@ def read(data: str) -> tuple[Labelled, Labelled]:
     field, labels = LABELS[data]
     rows = [row for row in read_lines(DATA / f"{data}.jsonl") if str(row[field]) in labels]
     private = [row for place, row in enumerate(rows) if place % UNTRAINED]
+    private = [row for label in names(data) for row in _of_label(private, field, labels, label)[:UNITS]]
     unread = [row for place, row in enumerate(rows) if place % UNTRAINED == 0]
     return tuple(  # type: ignore[return-value]
         Labelled(tuple(row["text"] for row in side), tuple(labels[str(row[field])] for row in side))
         for side in (private, unread)
     )
+
+
+def _of_label(
+    rows: Sequence[Mapping[str, Any]], field: str, labels: Mapping[str, str], label: str
+) -> list[Mapping[str, Any]]:
+    return [row for row in rows if labels[str(row[field])] == label]
 
 
 def store(private: Labelled, folder: Path) -> Corpus:
