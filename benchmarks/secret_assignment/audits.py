@@ -49,6 +49,7 @@ def audits() -> dict[str, Audit]:
         "secret, poisoned neighbours": Audit(
             False, shipped.secret, 200, shipped.FEW | {"neighbours": shipped.POISONED}
         ),
+        "secret, two batches": Audit(False, shipped.secret, 2000, {"batches": 2}),
         "the batch is known": Audit(True, shipped.known, 9000),
         "texts in the order of their contents": Audit(True, shipped.ordered, 9000),
         "rows of each batch are printed": Audit(True, shipped.counted, 200),
