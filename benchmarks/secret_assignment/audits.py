@@ -54,8 +54,8 @@ def audits() -> dict[str, Audit]:
         "texts in the order of their contents": Audit(True, shipped.ordered, 9000),
         "rows of each batch are printed": Audit(True, shipped.counted, 200),
         "denominator of the batch": Audit(True, shipped.secret, 320, shipped.OWN),
-        "a unit in two batches": Audit(True, shipped.secret, 1000, shipped.TWO),
-        "a unit in all batches": Audit(True, shipped.secret, 200, {"spread": shipped.BATCHES}),
+        "a unit in half of the batches": Audit(True, shipped.spread_out, 400, shipped.HALF),
+        "a unit in all batches": Audit(True, shipped.spread_out, 200, {"spread": shipped.BATCHES}),
     }
 
 

@@ -130,8 +130,12 @@ class Releases:
     def log_mean_ratio(self, seen: Sequence[Sequence[int]]) -> Floats:
         """What a reader knows who knows of each release that the unit is, or would be, in one of `seen`, not in which.
 
-        The logarithm of the mean likelihood ratio of their texts, a batch with the unit against without: [releases].
+        The logarithm of the mean likelihood ratio of their texts: [releases].
         """
+        return log_mean(self.log_ratios(seen))
+
+    def log_ratios(self, seen: Sequence[Sequence[int]]) -> Floats:
+        """The logarithm of each text's likelihood ratio, a batch with the unit against without: [releases, seen]."""
         unit = tokens_of(TEXTS[UNIT])
         rows = [release[number] for release, numbers in zip(self.rows, seen, strict=True) for number in numbers]
         drawn, own = self.decoded(rows, None)
@@ -139,7 +143,7 @@ class Releases:
         _, other = self.decoded(swapped, drawn)
         signs = [1 if unit in batch else -1 for batch in rows]
         ratios = [sign * (own[number] - other[number]) for number, sign in enumerate(signs)]
-        return log_mean(np.array(ratios).reshape(len(seen), -1))
+        return np.array(ratios).reshape(len(seen), -1)
 
     def decoded(self, rows: Sequence[Batch], forced: Texts | None) -> tuple[Texts, dict[int, float]]:
         """Tokens and log-probabilities of a text from each batch; batches of one denominator are drawn together."""
@@ -165,17 +169,27 @@ def secret(releases: Releases) -> Floats:
     return releases.log_mean_ratio([range(releases.batches)] * len(releases.splits))
 
 
+def spread_out(releases: Releases) -> Floats:
+    """BROKEN with a spread above 1: the reader knows how many batches the unit is in, one after the other."""
+    ratios = releases.log_ratios([range(releases.batches)] * len(releases.splits))
+    together = np.sum([np.roll(ratios, -further, axis=1) for further in range(releases.spread)], axis=0)
+    return log_mean(together)
+
+
 def known(releases: Releases) -> Floats:
     """BROKEN: the reader knows the unit's batch, from the key, or because texts are in the order of their rows."""
     return releases.log_mean_ratio([[place] for place in releases.places])
 
 
 def ordered(releases: Releases) -> Floats:
-    """BROKEN: texts are in the order of the contents of their batches, in which what the unit wrote comes first."""
+    """BROKEN: texts are in the order of the contents of their batches, in which what the unit wrote comes first.
+
+    Without the unit the first one is of the other unit's batch.
+    """
     first = [max(release, key=lambda batch: sorted(map(repr, batch), reverse=True)) for release in releases.rows]
     texts, _ = releases.decoded(first, None)
     (_, there), (_, absent) = (
-        releases.decoded([batch] * len(first), texts) for batch in ((tokens_of(TEXTS[UNIT]),), ())
+        releases.decoded([(tokens_of(TEXTS[who]),)] * len(first), texts) for who in (UNIT, OTHER)
     )
     return np.array([there[number] - absent[number] for number in range(len(first))])
 
@@ -219,7 +233,7 @@ def test_poisoned_neighbours_change_nothing(tmp_path: Path) -> None:
 
 FEW = {"references": 8, "draws": 16, "batches": 8}
 OWN = FEW | {"denominator": own_denominator}
-TWO = {"batches": 2, "spread": 2}
+HALF = {"spread": BATCHES // 2}
 
 
 @pytest.mark.parametrize(
@@ -228,9 +242,9 @@ TWO = {"batches": 2, "spread": 2}
         pytest.param(known, 9000, {}, id="the batch is known"),
         pytest.param(ordered, 9000, {}, id="texts are in the order of their contents"),
         pytest.param(counted, 200, {}, id="rows are counted"),
-        pytest.param(secret, 1000, TWO, id="a unit in two batches"),
+        pytest.param(spread_out, 400, HALF, id="a unit in half of the batches"),
         pytest.param(secret, 320, OWN, id="own denominator"),
-        pytest.param(secret, 200, {"spread": BATCHES}, id="a unit in all batches"),
+        pytest.param(spread_out, 200, {"spread": BATCHES}, id="a unit in all batches"),
     ],
 )
 def test_what_the_proof_does_not_allow_exceeds_the_claim(
