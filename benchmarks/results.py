@@ -24,6 +24,7 @@ from benchmarks import (
     label_rule,
     orchestration,
     outlines,
+    random_allocation,
     records,
     rehearsals,
     steering,
@@ -45,7 +46,9 @@ from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import tables as keyphrase_tables
 from benchmarks.keywords import selection as keyword_selection
 from benchmarks.reproductions import batch_size, court, email_extraction
+from benchmarks.secret_assignment import audits as secret_assignment_audits
 from benchmarks.secret_assignment import drawn_texts as secret_claim_texts
+from benchmarks.secret_assignment import labelled_texts as secret_claim_labels
 from benchmarks.secret_assignment import utility as secret_claim
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
@@ -142,6 +145,10 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "rehearsed": lambda: rehearsals.table(rehearsed_library()),
         "vectors": lambda: rehearsals.table(lines("rehearsed_vectors")),
     },
+    "proofs/secret-assignment": {
+        "add-bound": random_allocation.account_table,
+        "release-audits": lambda: secret_assignment_audits.table(lines("secret_assignment_audits")),
+    },
     "records": {
         "content": lambda: records.content_table(lines("records_content")),
         "systems": lambda: records.table(lines("records_systems")),
@@ -169,6 +176,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "coherence": lambda: ablation.coherence_table(lines("coherence")),
         "secret-claim": lambda: secret_claim.table(lines("secret_claim")),
         "secret-claim-texts": lambda: secret_claim_texts.table(lines("secret_claim_texts")),
+        "secret-claim-labels": lambda: secret_claim_labels.table(lines("secret_claim_labels")),
         "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
         "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),
         "label-rule": lambda: label_rule.agreement_table(lines("label_rule")),

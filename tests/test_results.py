@@ -26,6 +26,7 @@ NO_RESULTS = {
     "metrics": 4,
     "orchestration": 4,
     "planning": 4,
+    "proofs/secret-assignment": 7,
     "records": 1,
     "steering-vectors": 3,
     "summaries": 6,
@@ -47,7 +48,8 @@ def copied(results: ModuleType, folder: Path) -> Path:
     """A copy of what the command compares, without the drawings."""
     (folder / "figures").mkdir(parents=True)
     for name in results.marked_pages():
-        shutil.copy(ROOT / "docs" / f"{name}.md", folder)
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / "docs" / f"{name}.md", folder / f"{name}.md")
     for name in results.PAGES:
         shutil.copy(ROOT / "docs" / "figures" / f"{name}.md", folder / "figures")
     return folder

@@ -37,23 +37,21 @@ UNCONDITIONAL = "unconditional"
 FIGURES = ("kl", "loss", "covered")
 
 
-def epsilon_for(claim: str, batches: int) -> str:
+def unconditional_epsilon(claim: str, parameters: Mapping[str, Any]) -> str:
     """The unconditional epsilon of a request that asks for a claim while its assignment is secret, as it is priced."""
     system = SYSTEMS["invisible_ink"]
-    wanted = system.parameters.model_validate(
-        {
-            "samples": SAMPLES,
-            "references": USUAL_ROWS,
-            "batches": batches,
-            "max_new_tokens": TOKENS,
-            "temperature": "1",
-        }
-    )
+    wanted = system.parameters.model_validate(parameters)
 
     def plan_at(epsilon: Decimal) -> Plan:
         return system.plan(PlanInputs(release_amount(epsilon, DELTA), wanted, 1, None, governed=True))
 
     return str(SecretClaim(Decimal(claim), DELTA, None, system.name).unconditional_epsilon(plan_at))
+
+
+def epsilon_for(claim: str, batches: int) -> str:
+    """The unconditional epsilon of the release that is measured here, of so many batches."""
+    sizes = {"samples": SAMPLES, "references": USUAL_ROWS, "batches": batches, "max_new_tokens": TOKENS}
+    return unconditional_epsilon(claim, sizes | {"temperature": "1"})
 
 
 def lines_of(data: str) -> Iterator[dict[str, Any]]:

@@ -142,18 +142,7 @@ def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
     """Append every release that is missing."""
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
-<<<<<<< HEAD
         stores = {data: store(data, Path(folder) / data) for data in arguments.data}
-        for setting in arguments.settings:
-            for data, (corpus, units) in stores.items():
-                epsilon = str(arguments.epsilon) if SETTINGS[setting].charges else None
-                if (data, setting, epsilon, arguments.model) not in there:
-                    row = release(engine, corpus, units, data, setting, arguments)
-                    with out.open("a", encoding="utf-8") as lines:
-                        lines.write(json.dumps(row) + "\n")
-                    print(f"{data}, {setting}: {row['seconds']} s", flush=True)
-=======
-        stores = {data: store(data, Path(folder) / data) for data in DESCRIPTIONS}
         cells = [
             (data, setting, str(arguments.epsilon) if SETTINGS[setting].charges else None, arguments.model)
             for setting in arguments.settings
@@ -165,7 +154,6 @@ def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
             cell_of,
             lambda cell: release(engine, *stores[cell[0]], cell[0], cell[1], arguments),
         )
->>>>>>> text24
 
 
 def release(

@@ -19,8 +19,7 @@ from models_db.errors import Refused, UsageError
 from models_db.policies.policy import Policy
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import assignment_exposures, datasets, requests
-from models_db.services.catalogue.requests import WrongState
-from models_db.services.lifecycle import artifacts, renyi_account
+from models_db.services.lifecycle import renyi_account
 from models_db.services.lifecycle.gate_status import artifacts_by_request
 from models_db.services.queries import history, lists
 from models_db.tables import Account, Request
@@ -228,16 +227,20 @@ def limit_in_orders(budget: "OrdersBudget", blocks: Collection[int]) -> LimitInO
 
 @tracing.traced("mark-exposed", live=False)
 def record_exposure(workspace: Workspace, request_id: int, since: str | None, reason: str) -> SecrecyEnd:
-    """Record that the assignment of units to the texts of a release got out; returns the end of its second figure.
+    """Record that an assignment of a request's units to texts got out; returns the end of its second figure.
+
+    The request may have produced a release, or runs that failed or were given up: whatever was charged can be exposed.
 
     Args:
-        since: the first day (UTC) on which others could know it; None if unknown: since the release was produced.
+        since: the first day (UTC) on which others could know it; None if unknown: since the release was produced, or
+            where there is none, since the first attempt was charged.
 
     Raises:
         InvalidExposureReason: the audit log could not carry the reason.
         InvalidDate: `since` is not a date.
-        RequestUnknown, WrongState: there is no such release, or it has produced nothing.
-        NothingToExpose: the release claims nothing for the secrecy of its assignment.
+        RequestUnknown: there is no such request.
+        NothingCharged: no attempt of it was charged.
+        NothingToExpose: it claims nothing for the secrecy of its assignment.
         RoleRequired: only a steward or an admin records it.
         AlreadyExposed, ExposedLater: it is recorded already, or the day is to come.
     """
@@ -247,27 +250,24 @@ def record_exposure(workspace: Workspace, request_id: int, since: str | None, re
     tracing.set_request(request_id)
     with tracing.stage("record"), workspace.database.write() as session:
         request = requests.find_request(session, request_id)
-        artifact = artifacts.artifact_of(session, request_id)
-        if artifact is None:
-            raise WrongState(request_id, requests.state_of(session, request_id), "produced")
         if stated_figure(request) is None:
             raise NothingToExpose(request_id)
-        assignment_exposures.record_exposure(session, workspace.actor, artifact, beginning, reason)
+        assignment_exposures.record_exposure(session, workspace.actor, request_id, beginning, reason)
     with workspace.database.read() as session:
         end = assignment_exposures.find_secrecy_end(session, request_id)
     if end is None:
-        raise ArithmeticError(f"the exposure of release {request_id} was recorded and is not there")
+        raise ArithmeticError(f"the exposure of request {request_id} was recorded and is not there")
     return end
 
 
 @dataclass(frozen=True)
 class KeyCompromise:
-    """What a leak of keys of splits ended.
+    """What a leak of keys of splits ended, by number.
 
     Attributes:
-        recorded: the releases whose figure while the assignment was secret has ended with it, by number.
-        unfinished: the requests that were charged and have produced nothing. Their key may be in a journal that got
-            out; it is in use until their next attempt from nothing.
+        recorded: the releases whose figure while the assignment was secret has ended with it.
+        unfinished: the requests that were charged and have produced nothing, whose figure has ended too: a key of
+            theirs may be in a journal that got out. What they produce later has the unconditional claim alone.
     """
 
     recorded: tuple[int, ...]
@@ -280,7 +280,8 @@ def record_key_compromise(
     """Record that keys of splits got out: of every release whose key can have existed on that day or later.
 
     A release has a key of its own, from when its attempt begins until it is produced; if the run died just then, until
-    it is published (decision 0131). So all count that were not published before the day, in one transaction.
+    it is published (decision 0131). The key of a run that failed is in its journal. So all that were charged count,
+    unless they were published before the day, in one transaction.
 
     Args:
         since: the first day (UTC) on which others could read journals or memory of runs.
@@ -305,19 +306,18 @@ def record_key_compromise(
         )
         produced = artifacts_by_request(session, [request.id for request in asked])
         published = lists.published_at(session, [artifact.id for artifact in produced.values()])
-        charged = renyi_account.charged_requests(session)
-        exposed = assignment_exposures.artifacts_recorded_exposed(session)
-        recorded, unfinished = [], []
+        charged, exposed = renyi_account.charged_requests(session), assignment_exposures.exposed_requests(session)
+        recorded, unfinished = list[int](), list[int]()
         for request in asked:
             artifact = produced.get(request.id)
-            if stated_figure(request) is None:
+            if stated_figure(request) is None or request.id not in charged:
                 continue
-            if artifact is None:
-                unfinished += [request.id] if request.id in charged else []
-            elif published.get(artifact.id, beginning) >= beginning and artifact.id not in exposed:
-                if not dry_run:
-                    assignment_exposures.record_exposure(session, workspace.actor, artifact, None, reason)
-                recorded.append(request.id)
+            before = artifact is not None and published.get(artifact.id, beginning) < beginning
+            if before or request.id in exposed:
+                continue
+            if not dry_run:
+                assignment_exposures.record_exposure(session, workspace.actor, request.id, None, reason)
+            (unfinished if artifact is None else recorded).append(request.id)
     return KeyCompromise(tuple(sorted(recorded)), tuple(sorted(unfinished)))
 
 

@@ -215,14 +215,21 @@ LIMITS_WHOLE = " AND ".join(
     f"({name} IS NULL) = ({RENYI_LIMITS[0]} IS NULL) AND coalesce({name}, 0) >= 0" for name in RENYI_LIMITS
 )
 """A policy has a limit at every order, or at none."""
+
+
+def _known(request: str) -> str:
+    """Return the condition that the assignment of a request's texts is no longer secret."""
+    return (
+        f"(EXISTS (SELECT 1 FROM assignment_exposure w WHERE w.request_id = {request})"
+        " OR EXISTS (SELECT 1 FROM internal_view v JOIN artifact f ON f.id = v.artifact_id"
+        f" WHERE f.request_id = {request}))"
+    )
+
+
 _SUMS = ", ".join(f"coalesce(sum(CASE WHEN s.known THEN s.rho ELSE s.{name} END), 0) AS {name}" for name in CHARGED)
 _CHARGED_ON_BLOCK = f"""
     SELECT {_SUMS} FROM (
-        SELECT c.*, EXISTS (
-            SELECT 1 FROM artifact f WHERE f.request_id = c.request_id AND f.id IN (
-                SELECT w.artifact_id FROM assignment_exposure w UNION SELECT v.artifact_id FROM internal_view v
-            )
-        ) AS known FROM renyi_charge c
+        SELECT c.*, {_known("c.request_id")} AS known FROM renyi_charge c
     ) s JOIN request o ON o.id = s.request_id JOIN dataset y ON y.id = o.dataset_id
      JOIN planned_block z ON z.request_id = o.id
      WHERE y.account_id = d.account_id AND a.block >= z.first_block AND a.block <= z.last_block
@@ -232,7 +239,8 @@ _CHARGED_ON_BLOCK = f"""
 
 def _fits(direction: str) -> str:
     return " OR ".join(
-        f"x.{direction}_{order} + NEW.{direction}_{order} <= coalesce(q.{limit}, p.{limit})"
+        f"x.{direction}_{order} + CASE WHEN e.known THEN NEW.rho ELSE NEW.{direction}_{order} END"
+        f" <= coalesce(q.{limit}, p.{limit})"
         for order, limit in zip(RENYI_ORDERS, RENYI_LIMITS, strict=True)
     )
 
@@ -242,6 +250,7 @@ LIMIT_IN_ORDERS_PASSED = f"""
         SELECT 1 FROM request r JOIN dataset d ON d.id = r.dataset_id JOIN account a ON a.parent_id = d.account_id
          JOIN planned_block k ON k.request_id = r.id JOIN dataset g ON g.account_id = d.account_id
          CROSS JOIN policy_version p LEFT JOIN policy_rule q ON q.policy_id = p.id AND q.dataset = g.name
+         CROSS JOIN (SELECT {_known("NEW.request_id")} AS known) e
          WHERE r.id = NEW.request_id
           AND a.block >= k.first_block
           AND a.block <= k.last_block
@@ -253,5 +262,5 @@ LIMIT_IN_ORDERS_PASSED = f"""
 """Charge NEW would pass the limit that the policy in force sets for a dataset of its account, on a block of its plan.
 
 A charge of nothing passes none. The limits of one claim divide delta among the orders, so that in each direction one
-of them has to hold.
+of them has to hold. If an earlier assignment of the request got out, NEW counts with its rho too.
 """

@@ -7,8 +7,8 @@ Erasure: an erasure says what is left of each version (no mark: nothing). Reques
     of an erased version are denied. A policy may bar those who have seen unprotected figures of an account
     (`internal_view`) from requests, proposals and approvals.
 
-Secrecy: `assignment_exposure` says that the assignment of a release's units to texts got out. It is a record for
-    readers; no limit depends on it.
+Secrecy: `assignment_exposure` says that an assignment of units to texts got out that attempts of a request were charged
+    for, whether or not they have produced a release. From then on all of its charges in orders count with their rho.
 
 End: a dataset without anything in it may be forgotten (`dataset_end`); from then on it takes no version, proposal or
     erasure. Its row, its account and its name stay.
@@ -141,13 +141,13 @@ TABLES = (
         "assignment_exposure",
         """
         id {key}
-        artifact_id {number} NOT NULL -> artifact
+        request_id {number} NOT NULL -> request
         since VARCHAR(27) NOT NULL
         reason TEXT NOT NULL
         actor_id {number} NOT NULL -> principal
         at VARCHAR(27) NOT NULL
         """,
-        unique=(("artifact_id",),),
+        unique=(("request_id",),),
         checks={"since": "since <= at", "reason": "length(trim(reason)) > 0"},
     ),
     Table(
@@ -391,6 +391,12 @@ GUARDS = (
         "assignment_exposure",
         "only a steward or an admin records that an assignment got out",
         f"{NOBODY_ERASES}",
+    ),
+    Guard(
+        "assignment_exposure_charged",
+        "assignment_exposure",
+        "no attempt of the request was charged",
+        "NOT EXISTS (SELECT 1 FROM renyi_charge c WHERE c.request_id = NEW.request_id)",
     ),
     Guard("assignment_exposure_now", "assignment_exposure", WENT_BACK, STALE),
     Guard(

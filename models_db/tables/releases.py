@@ -175,7 +175,7 @@ class InternalView(Base):
 
 
 class AssignmentExposure(Base):
-    """The assignment of units to the texts of an artifact got out, since when, and how: the end of a claim."""
+    """An assignment of units to texts that a request was charged for got out, since when, and how: a claim's end."""
 
     __tablename__ = "assignment_exposure"
     __table_args__ = (
@@ -184,7 +184,7 @@ class AssignmentExposure(Base):
     )
 
     id: Mapped[Key]
-    artifact_id: Mapped[int] = mapped_column(reference("artifact"), unique=True)
+    request_id: Mapped[int] = mapped_column(reference("request"), unique=True)
     since: Mapped[Moment]
     reason: Mapped[Body]
     actor_id: Mapped[int] = mapped_column(reference("principal"))

@@ -75,6 +75,11 @@ class Extension:
         return f"{self.package} {self.version} ({', '.join(name for _, name in self.entries)})"
 
 
+def is_of_extension(name: str) -> bool:
+    """Return whether a name in requests and records is that of an extension: it has a dot."""
+    return "." in name
+
+
 @cache
 def extensions() -> tuple[Extension, ...]:
     """Return the installed extensions, by name of their packages.

@@ -20,6 +20,7 @@ from models_db.errors import UsageError
 from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.canonical_json import Json
 from models_db.values.requests import Selection
+from tasks.common.extensions import is_of_extension
 from tasks.common.retry import retry
 from tasks.corpus.identity.keys import length_prefixed
 from tasks.evaluation.charged.estimates import EstimateRequest, NoisyHistogramEstimate, UnitText, counted
@@ -56,7 +57,7 @@ def plan_with_metrics(
     """
     estimates = [metric.estimate for metric in metrics if metric.estimate is not None]
     if not estimates:
-        return system.plan(ask)
+        return _plan(system, ask)
     if extended_of(ask.parameters) is not None:
         raise ChargedMetricOfFurtherTexts(next(metric.name for metric in metrics if metric.estimate is not None))
     if ask.amount is None:
@@ -66,7 +67,7 @@ def plan_with_metrics(
         raise ShareTooSmall(share, len(estimates))
     noise = calibrate_count(share_of_each)  # its price is a histogram's, however many bins it has
     charge = noise.loss() * len(estimates)
-    plan = system.plan(replace(ask, amount=ask.amount - charge))
+    plan = _plan(system, replace(ask, amount=ask.amount - charge))
     estimate_request = EstimateRequest(
         published_texts(selection, plan.samples), tuple(getattr(ask.parameters, "labels", ()))
     )
@@ -77,6 +78,16 @@ def plan_with_metrics(
         measuring=tuple(InvocationPlan(histogram.event(), (histogram.loss(),)) for histogram in histograms),
         facts={**plan.facts, **facts},
     )
+
+
+def _plan(system: Generator[Any], ask: PlanInputs) -> Plan:
+    """Return a system's plan; that of an extension states no split whose assignment is secret.
+
+    The claim for it rests on what was read of two systems (decision 0100, condition 4). A subclass of one of them, with
+    a rule or a split of its own, would inherit the claim and not what it rests on (decision 0169).
+    """
+    plan = system.plan(ask)
+    return replace(plan, assignment=None) if is_of_extension(system.name) else plan
 
 
 @dataclass(frozen=True)

@@ -76,13 +76,28 @@ SIBLING = (
     " SELECT 'sibling', account_id, unit_field, text_field, relation, governed, created_at, created_by"
     " FROM dataset WHERE name = 'clinic'"
 )
-EXPOSED = sql(
-    "INSERT INTO assignment_exposure (artifact_id, since, reason, actor_id, at)"
-    f" SELECT id, '{PAST}', 'a copy', {{runner}}, '{PAST}' FROM artifact WHERE request_id = {{complete}}"
-)
+
+
+def exposed(request: str) -> Make:
+    return sql(
+        "INSERT INTO assignment_exposure (request_id, since, reason, actor_id, at)"
+        f" VALUES ({{{request}}}, '{PAST}', 'a copy', {{runner}}, '{PAST}')"
+    )
+
+
+EXPOSED = exposed("complete")
 VIEWED = sql(
     "INSERT INTO internal_view (account_id, artifact_id, actor_id, kind, at)"
     f" SELECT {{clinic}}, id, {{runner}}, 'shown', '{PAST}' FROM artifact WHERE request_id = {{complete}}"
+)
+EXPOSED_BEFORE = exposed("approved")
+"""An earlier assignment of the request that is to be charged got out."""
+VIEWED_BEFORE = (
+    sql("UPDATE artifact SET request_id = {approved} WHERE request_id = {complete}"),
+    sql(
+        "INSERT INTO internal_view (account_id, artifact_id, actor_id, kind, at)"
+        f" SELECT {{clinic}}, id, {{runner}}, 'shown', '{PAST}' FROM artifact WHERE request_id = {{approved}}"
+    ),
 )
 SECOND_CHARGE = (
     lambda t: text(
@@ -113,6 +128,12 @@ WITHIN_LIMIT = [
     Lone((*FEW, limited(100), EXPOSED), allowed=[nothing], denied=[fours]),
     Lone((*FEW, limited(100), VIEWED), denied=[fours]),
     Lone((*FEW, limited(1004), EXPOSED, VIEWED), allowed=[fours]),
+    Lone((*FEW, limited(1004), VIEWED), allowed=[fours]),
+    Lone((*FEW, limited(1004), EXPOSED), allowed=[fours]),
+    Lone((*FEW, limited(5), EXPOSED_BEFORE), denied=[fours]),
+    Lone((*FEW, limited(5), *VIEWED_BEFORE), denied=[fours]),
+    Lone((*FEW, limited(1001), EXPOSED_BEFORE), allowed=[lambda t: fours(t, rho=1000)]),
+    Lone((*FEW, limited(1000), EXPOSED_BEFORE), denied=[lambda t: fours(t, rho=1000)]),
     Lone(
         (*FEW, limited(5), *SECOND_CHARGE, on_blocks("approved", 0, 0), on_blocks("held", 1, 1)),
         allowed=[fours],

@@ -150,7 +150,7 @@ LIMITS: dict[str, list[Lone]] = {
     # --- erasures
     "erasure_by_steward": by_either("steward", "admin", lambda t: erasure(t, actor_id=t.world.analyst.id)),
     "assignment_exposure_by_steward": by_either(
-        "steward", "admin", lambda t: assignment_exposure(t, t.published, actor_id=t.world.analyst.id)
+        "steward", "admin", lambda t: assignment_exposure(t, t.published.request_id, actor_id=t.world.analyst.id)
     ),
     "dataset_end_by_steward": by_either("steward", "admin", lambda t: dataset_end(t, actor_id=t.world.analyst.id)),
     "erasure_end_by_steward": by_either("steward", "admin", lambda t: erasure_end(t, actor_id=t.world.analyst.id)),

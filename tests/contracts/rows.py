@@ -340,8 +340,8 @@ def passkey_end(town: "Town", by: str = "steward", **given: object) -> Executabl
     return insert("passkey_end", **row | given)
 
 
-def assignment_exposure(town: "Town", of: Attempt, **given: object) -> Executable:
-    row = {"artifact_id": town.artifact(of), "since": "2001-01-01T00:00:00.000000Z", "reason": "a copy of the journal",
+def assignment_exposure(town: "Town", of: int, **given: object) -> Executable:
+    row = {"request_id": of, "since": "2001-01-01T00:00:00.000000Z", "reason": "a copy of the journal",
            "actor_id": town.world.steward.id, "at": utc_now()}  # fmt: skip
     return insert("assignment_exposure", **row | given)
 

@@ -10,13 +10,14 @@ from sqlalchemy.orm import Session
 from models_db.database.base import utc_now
 from models_db.services.audit import verify_chain
 from models_db.services.catalogue import assignment_exposures, internal_views
-from models_db.services.catalogue.assignment_exposures import AlreadyExposed, ExposedLater
+from models_db.services.catalogue.assignment_exposures import AlreadyExposed, ExposedLater, NothingCharged
 from models_db.services.catalogue.principals import RoleRequired
 from models_db.services.lifecycle import artifacts
 from models_db.services.queries import health
 from models_db.services.verification import verify_rows
-from models_db.tables import Artifact
+from models_db.tables import Artifact, AssignmentExposure
 from models_db.writes.database_errors import RuleViolated
+from models_db.writes.insert import insert_row
 from tests.contracts.meeting import meanwhile
 from tests.support import World, fetch, later, snapshot
 
@@ -40,9 +41,7 @@ def artifact(session: Session, request_id: int = 1) -> Artifact:
 
 def expose(world: World, request_id: int = 1, since: str | None = None) -> str:
     with world.database.write() as session:
-        return assignment_exposures.record_exposure(
-            session, world.steward, artifact(session, request_id), since, "a copy"
-        )
+        return assignment_exposures.record_exposure(session, world.steward, request_id, since, "a copy")
 
 
 def test_it_changes_nothing_but_its_row_and_link(out: World) -> None:
@@ -55,7 +54,7 @@ def test_it_changes_nothing_but_its_row_and_link(out: World) -> None:
     with out.database.read() as session:
         made = artifact(session)
         assert since == made.created_at
-        assert made.digest in str(link[4])
+        assert since in str(link[4])
         assert verify_chain.verify_chain(session).sound
         assert verify_rows.compare_rows_with_chain(session) == []
         assert [each for each in health.check_health(session) if not each.ok] == []
@@ -65,10 +64,10 @@ def test_only_stewards_and_admins_record_it(out: World) -> None:
     for actor in (out.analyst, out.runner):
         before = snapshot(out.database)
         with pytest.raises(RoleRequired), out.database.write() as session:
-            assignment_exposures.record_exposure(session, actor, artifact(session), None, "a copy")
+            assignment_exposures.record_exposure(session, actor, 1, None, "a copy")
         assert snapshot(out.database) == before
     with out.database.write() as session:
-        assignment_exposures.record_exposure(session, out.admin, artifact(session), None, "a copy")
+        assignment_exposures.record_exposure(session, out.admin, 1, None, "a copy")
 
 
 def test_it_is_recorded_once_and_not_ahead_of_its_time(out: World) -> None:
@@ -84,7 +83,7 @@ def test_it_is_recorded_once_and_not_ahead_of_its_time(out: World) -> None:
 
 def test_two_record_it_at_once(out: World) -> None:
     def first(session: Session) -> object:
-        return assignment_exposures.record_exposure(session, out.steward, artifact(session), None, "a copy")
+        return assignment_exposures.record_exposure(session, out.steward, 1, None, "a copy")
 
     refused = meanwhile(out.database, first, lambda: expose(out))
     assert refused == ("AlreadyExposed" if out.database.is_sqlite else "AlreadyRecorded")
@@ -121,10 +120,33 @@ def test_what_was_never_published_is_in_no_list(out: World) -> None:
         assert assignment_exposures.exposed_artifacts(session) == ()
 
 
+def test_whatever_was_charged_can_be_exposed_and_nothing_else(out: World) -> None:
+    """An attempt that failed or still runs has used its assignment; a request that was never charged has none."""
+    waiting, running = out.request(), out.running()
+    ended = out.running()
+    out.fail(ended)
+    with pytest.raises(NothingCharged):
+        expose(out, waiting)
+    row = {"since": utc_now(), "reason": "a copy", "actor_id": out.steward.id, "at": utc_now()}
+    with pytest.raises(RuleViolated, match="no attempt of the request was charged"), out.database.write() as session:
+        insert_row(session, AssignmentExposure(**row, request_id=waiting))
+    for number in (running.request_id, ended.request_id):
+        first = fetch(out.database, f"SELECT min(at) FROM renyi_charge WHERE request_id = {number}")
+        assert [(expose(out, number),)] == first
+    with out.database.read() as session:
+        for number in (running.request_id, ended.request_id):
+            end = assignment_exposures.find_secrecy_end(session, number)
+            assert end is not None
+            assert end.cause == "exposed"
+        assert set(assignment_exposures.find_secrecy_ends_of_account(session, 1)) >= {ended.request_id}
+        assert assignment_exposures.exposed_artifacts(session) == ()
+        assert verify_rows.compare_rows_with_chain(session) == []
+
+
 @pytest.mark.parametrize("reason", ["", "  "])
 def test_the_database_wants_a_reason(out: World, reason: str) -> None:
     with pytest.raises(RuleViolated), out.database.write() as session:
-        assignment_exposures.record_exposure(session, out.steward, artifact(session), None, reason)
+        assignment_exposures.record_exposure(session, out.steward, 1, None, reason)
 
 
 def test_no_row_of_it_is_changed_or_deleted(out: World) -> None:

@@ -124,13 +124,51 @@ def test_a_release_whose_secret_is_out_counts_with_its_whole_rho(charged: World,
     for each in (attempt, other):
         charged.decide(each.request_id, "publish", "reject")
     with charged.database.write() as session:
-        made = artifacts.artifact_of(session, attempt.request_id)
-        assert made is not None
         if how == "exposed":
-            assignment_exposures.record_exposure(session, charged.steward, made, None, "a copy")
+            assignment_exposures.record_exposure(session, charged.steward, attempt.request_id, None, "a copy")
         else:
+            made = artifacts.artifact_of(session, attempt.request_id)
+            assert made is not None
             internal_views.record_view(session, charged.steward, made, "shown")
     assert sums(charged) == dict.fromkeys((0, 1), CURVE + RenyiCurve.of_rho(WHOLE))
+
+
+def failed(world: World) -> Attempt:
+    """An attempt that was charged, has armed one instalment and failed."""
+    attempt = start(world, approved(world))
+    world.hold(attempt, *PLAN)
+    world.arm(attempt)
+    world.fail(attempt)
+    return attempt
+
+
+def expose(world: World, request_id: int) -> None:
+    with world.database.write() as session:
+        assignment_exposures.record_exposure(session, world.steward, request_id, None, "a copy")
+
+
+def test_a_run_that_failed_counts_with_its_whole_rho_once_its_assignment_is_out(charged: World) -> None:
+    """It has no artifact, and its assignment was used all the same; what comes later of the request counts so too."""
+    attempt = failed(charged)
+    produced(charged)
+    expose(charged, attempt.request_id)
+    assert sums(charged) == dict.fromkeys((0, 1), CURVE + RenyiCurve.of_rho(WHOLE))
+    start(charged, attempt.request_id)
+    assert sums(charged) == dict.fromkeys((0, 1), CURVE + RenyiCurve.of_rho(2 * WHOLE))
+    with charged.database.read() as session:
+        assert verify_rows.compare_rows_with_chain(session) == []
+
+
+def test_a_new_attempt_of_an_exposed_request_is_held_to_the_limit_with_its_rho(charged: World) -> None:
+    attempt, other = failed(charged), failed(charged)
+    expose(charged, attempt.request_id)
+    added = max(sums(charged)[0].add)
+    limit(charged, (added + WHOLE - 1,) * 8)
+    with pytest.raises(LimitInOrdersExceeded):
+        start(charged, attempt.request_id)
+    start(charged, other.request_id)
+    limit(charged, (added + max(CURVE.add) + WHOLE,) * 8)
+    start(charged, attempt.request_id)
 
 
 def test_a_curve_is_nowhere_above_the_rho_of_its_plan(charged: World) -> None:
@@ -285,9 +323,7 @@ def test_a_leak_uses_up_what_the_limit_left(charged: World) -> None:
     attempt = produced(charged)
     limit(charged)
     with charged.database.write() as session:
-        made = artifacts.artifact_of(session, attempt.request_id)
-        assert made is not None
-        assignment_exposures.record_exposure(session, charged.steward, made, None, "a copy")
+        assignment_exposures.record_exposure(session, charged.steward, attempt.request_id, None, "a copy")
     with pytest.raises(LimitInOrdersExceeded):
         start(charged, approved(charged))
 

@@ -281,7 +281,8 @@ class Town:
                 assert made is not None
                 internal_views.record_view(session, who, made, "shown")
         with world.database.write() as session:
-            assignment_exposures.record_exposure(session, world.steward, made, None, "a copy of the journal")
+            leaked = self.spurned.request_id
+            assignment_exposures.record_exposure(session, world.steward, leaked, None, "a copy of the journal")
 
     def _erased(self) -> None:
         """Of one dataset the first version is gone; of the second a unit, of which nobody knows yet that it is gone."""

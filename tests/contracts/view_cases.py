@@ -80,18 +80,26 @@ VIEWS: dict[str, Case] = {
     ),
     "assignment_exposure_by_steward": Case(
         denied=[
-            lambda t: assignment_exposure(t, t.published, actor_id=t.world.analyst.id),
-            lambda t: assignment_exposure(t, t.published, actor_id=t.world.runner.id),
-            lambda t: assignment_exposure(t, t.published, actor_id=t.actor("former").id),
+            lambda t: assignment_exposure(t, t.published.request_id, actor_id=t.world.analyst.id),
+            lambda t: assignment_exposure(t, t.published.request_id, actor_id=t.world.runner.id),
+            lambda t: assignment_exposure(t, t.published.request_id, actor_id=t.actor("former").id),
         ],
         allowed=[
-            lambda t: assignment_exposure(t, t.published),
-            lambda t: assignment_exposure(t, t.discarded, actor_id=t.world.admin.id),
+            lambda t: assignment_exposure(t, t.published.request_id),
+            lambda t: assignment_exposure(t, t.discarded.request_id, actor_id=t.world.admin.id),
+        ],
+    ),
+    "assignment_exposure_charged": Case(
+        denied=[lambda t: assignment_exposure(t, t.submitted), lambda t: assignment_exposure(t, t.approved)],
+        allowed=[
+            lambda t: assignment_exposure(t, t.published.request_id),
+            lambda t: assignment_exposure(t, t.failed.request_id),
+            lambda t: assignment_exposure(t, t.running.request_id),
         ],
     ),
     "assignment_exposure_now": Case(
-        denied=[lambda t: [old_steward(t), assignment_exposure(t, t.published, at=THEN)]],
-        allowed=[lambda t: assignment_exposure(t, t.published)],
+        denied=[lambda t: [old_steward(t), assignment_exposure(t, t.published.request_id, at=THEN)]],
+        allowed=[lambda t: assignment_exposure(t, t.published.request_id)],
     ),
     "evaluation_viewed": Case(
         denied=[lambda t: evaluation(t, t.unseen, "internal"), lambda t: evaluation(t, t.discarded, "internal")],

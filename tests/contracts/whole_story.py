@@ -153,7 +153,9 @@ def _look(world: World) -> None:
         artifacts.record_metrics(session, artifact, measured, by=world.steward)
     with world.database.write() as session:
         internal_views.record_view(session, world.steward, artifact, "shown")
-        assignment_exposures.record_exposure(session, world.steward, artifact, "2001-01-01T00:00:00.000000Z", "a copy")
+        assignment_exposures.record_exposure(
+            session, world.steward, published.request_id, "2001-01-01T00:00:00.000000Z", "a copy"
+        )
 
 
 def _erase(world: World) -> None:

@@ -208,9 +208,9 @@ def approved_after_a_release(almoner: Almoner) -> int:
     return number
 
 
-def reviewed(almoner: Almoner, number: int) -> str:
+def reviewed(almoner: Almoner, number: int, gate: str = "spend") -> str:
     """What a steward reads before the decision, who then breaks it off."""
-    told = almoner.type(f"approve {number} --gate spend --reason seen", None, piped="no\n")
+    told = almoner.type(f"approve {number} --gate {gate} --reason seen", None, piped="no\n")
     return plain(told.out + told.err)
 
 
@@ -463,7 +463,7 @@ def test_it_is_recorded_once_with_its_link(any_almoner: Almoner) -> None:
 
 
 def test_keys_that_got_out_end_the_figures_of_all_their_releases(any_almoner: Almoner) -> None:
-    """All releases that were not published before the day, once each; a request without a release is named."""
+    """All releases that were not published before the day, and charged requests without a release, once each."""
     almoner = any_almoner
     almoner.published(**SMALL)
     number = request(almoner)
@@ -489,17 +489,55 @@ def test_keys_that_got_out_end_the_figures_of_all_their_releases(any_almoner: Al
     assert told == {"recorded": [1], "unfinished": [number]}
     assert remove_sum(almoner) > before
     assert almoner.ask("release show 1")["secrecy_end"]["reason"] == "the disk was copied"
+    assert almoner.ask(f"release show {number}")["secrecy_end"]["reason"] == "the disk was copied"
     again = almoner.ask(f"key compromised --since {TODAY} --reason again")
-    assert again == {"recorded": [], "unfinished": [number]}
+    assert again == {"recorded": [], "unfinished": []}
     alter(almoner.database, "UPDATE publication SET at = '2001-01-01T00:00:00.000000Z'")
     alter(almoner.database, "DELETE FROM assignment_exposure")
     assert almoner.ask(f"key compromised --since {TODAY} --reason x")["recorded"] == [], "its key was destroyed before"
 
 
+def test_a_run_that_was_given_up_can_be_exposed(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its charge counts with rho from then on; what the request produces later has the unconditional claim alone."""
+    almoner = any_almoner
+    almoner.approved(**SMALL)
+    assert expose(almoner, code=1)["error"] == "NothingCharged"
+    real = attempt.RunningAttempt.arm
+
+    def arm(run: attempt.RunningAttempt, sequence: int, instalment: int) -> None:
+        real(run, sequence, instalment)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(attempt.RunningAttempt, "arm", arm)
+        assert almoner.ask("run 1", 1)["error"] == "RunInterrupted"
+    [(rho, remove, *_)] = charged(almoner)
+    assert remove_sum(almoner) == int(str(remove)) < int(str(rho))
+    spent = fetch(almoner.database, "SELECT rho_held, rho_spent FROM account ORDER BY id")
+    assert expose(almoner)["secrecy_end"]["cause"] == "exposed"
+    assert expose(almoner, code=1)["error"] == "AlreadyExposed"
+    assert remove_sum(almoner) == int(str(rho))
+    assert fetch(almoner.database, "SELECT rho_held, rho_spent FROM account ORDER BY id") == spent, "rho is as it was"
+    assert almoner.ask("release show 1")["secret_assignment"] is None
+    assert [one["request"] for one in almoner.ask("budget show clinic")["secrecy_ends"]] == [1]
+    almoner.type("run 1 --anew")
+    assert remove_sum(almoner) == 2 * int(str(rho))
+    assert almoner.ask("budget show clinic")["epsilon_spent_while_secret"] is None
+    said = reviewed(almoner, 1, "publish")
+    assert ENDED in said
+    assert WHILE_SECRET not in said
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    told = almoner.ask(f"verify-release {almoner.bundle}")
+    assert (told["holds"], told["epsilon"], told["secret_assignment"]) == (True, "1", None)
+    assert told["assignment_exposed"] is True
+    assert almoner.type("audit verify").code == almoner.type("doctor", None).code == 0
+
+
 def test_what_cannot_be_recorded(almoner: Almoner) -> None:
     almoner.published(**SMALL)
     waiting = request(almoner)
-    assert expose(almoner, waiting, 1)["error"] == "WrongState"
+    assert expose(almoner, waiting, 1)["error"] == "NothingCharged"
     assert expose(almoner, 99, 2)["error"] == "RequestUnknown"
     for options, code, error in (
         ('--reason " "', 2, "InvalidExposureReason"),
@@ -527,7 +565,7 @@ def test_a_release_with_one_figure_has_nothing_to_expose(almoner: Almoner) -> No
         "DELETE FROM assignment_exposure",
         "UPDATE assignment_exposure SET since = '2020-01-01T00:00:00.000000Z'",
         "UPDATE assignment_exposure SET reason = 'nothing'",
-        "UPDATE assignment_exposure SET artifact_id = artifact_id + 1",
+        "UPDATE assignment_exposure SET request_id = request_id + 1",
     ],
 )
 def test_a_record_behind_the_guards_back_is_found(any_almoner: Almoner, change: str) -> None:

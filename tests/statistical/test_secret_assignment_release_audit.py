@@ -12,7 +12,7 @@ allows, and exceeds the claim. The claim is what the product computes from the r
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -45,6 +45,9 @@ KEY = b"k" * 32
 SCHEME = PartitionScheme(KEY, 1)
 UNIT, OTHER = "the unit", "another"
 TEXTS = {UNIT: "MN\u00c8Z\u0096", OTHER: "\x1e\x1f !"}
+NEIGHBOURS = {OTHER: TEXTS[OTHER]}
+POISONED = {f"poisoned {number}": TEXTS[UNIT][:-1] for number in range(BATCHES)}
+"""Units of the reader, about one for each batch, that push the tokens that the unit pushes."""
 Floats = NDArray[np.float64]
 
 
@@ -127,18 +130,22 @@ class Releases:
     def log_mean_ratio(self, seen: Sequence[Sequence[int]]) -> Floats:
         """What a reader knows who knows of each release that the unit is, or would be, in one of `seen`, not in which.
 
-        The logarithm of the mean likelihood ratio of their texts, a batch with the unit against without: [releases].
+        The logarithm of the mean likelihood ratio of their texts: [releases].
         """
+        return log_mean(self.log_ratios(seen))
+
+    def log_ratios(self, seen: Sequence[Sequence[int]]) -> Floats:
+        """The logarithm of each text's likelihood ratio, a batch with the unit against without: [releases, seen]."""
         unit = tokens_of(TEXTS[UNIT])
         rows = [release[number] for release, numbers in zip(self.rows, seen, strict=True) for number in numbers]
-        drawn, own = self._decoded(rows, None)
+        drawn, own = self.decoded(rows, None)
         swapped = [tuple(row for row in batch if row != unit) if unit in batch else (*batch, unit) for batch in rows]
-        _, other = self._decoded(swapped, drawn)
+        _, other = self.decoded(swapped, drawn)
         signs = [1 if unit in batch else -1 for batch in rows]
         ratios = [sign * (own[number] - other[number]) for number, sign in enumerate(signs)]
-        return log_mean(np.array(ratios).reshape(len(seen), -1))
+        return np.array(ratios).reshape(len(seen), -1)
 
-    def _decoded(self, rows: Sequence[Batch], forced: Texts | None) -> tuple[Texts, dict[int, float]]:
+    def decoded(self, rows: Sequence[Batch], forced: Texts | None) -> tuple[Texts, dict[int, float]]:
         """Tokens and log-probabilities of a text from each batch; batches of one denominator are drawn together."""
         mechanisms = [self.denominator(self.draw, len(batch)) for batch in rows]
         tokens: dict[int, Sequence[int]] = {}
@@ -162,9 +169,29 @@ def secret(releases: Releases) -> Floats:
     return releases.log_mean_ratio([range(releases.batches)] * len(releases.splits))
 
 
+def spread_out(releases: Releases) -> Floats:
+    """BROKEN with a spread above 1: the reader knows how many batches the unit is in, one after the other."""
+    ratios = releases.log_ratios([range(releases.batches)] * len(releases.splits))
+    together = np.sum([np.roll(ratios, -further, axis=1) for further in range(releases.spread)], axis=0)
+    return log_mean(together)
+
+
 def known(releases: Releases) -> Floats:
     """BROKEN: the reader knows the unit's batch, from the key, or because texts are in the order of their rows."""
     return releases.log_mean_ratio([[place] for place in releases.places])
+
+
+def ordered(releases: Releases) -> Floats:
+    """BROKEN: texts are in the order of the contents of their batches, in which what the unit wrote comes first.
+
+    Without the unit the first one is of the other unit's batch.
+    """
+    first = [max(release, key=lambda batch: sorted(map(repr, batch), reverse=True)) for release in releases.rows]
+    texts, _ = releases.decoded(first, None)
+    (_, there), (_, absent) = (
+        releases.decoded([(tokens_of(TEXTS[who]),)] * len(first), texts) for who in (UNIT, OTHER)
+    )
+    return np.array([there[number] - absent[number] for number in range(len(first))])
 
 
 def counted(releases: Releases) -> Floats:
@@ -179,12 +206,17 @@ def bound_of(
     references: int = 1,
     draws: int = DRAWS,
     batches: int = BATCHES,
+    neighbours: Mapping[str, str] = NEIGHBOURS,
     **broken: Any,
 ) -> float:
-    """The epsilon that releases with the unit and without prove, by what a reader sees of them."""
+    """The epsilon that releases with the unit and without prove, by what a reader sees of them.
+
+    Args:
+        neighbours: the texts of all other units, which the reader may have written.
+    """
     draw = sampler.calibrate("table", RHO, draws, references, TEMPERATURE)
     found = []
-    for name, texts in (("with", TEXTS), ("without", {OTHER: TEXTS[OTHER]})):
+    for name, texts in (("with", {UNIT: TEXTS[UNIT], **neighbours}), ("without", dict(neighbours))):
         splits = [BatchSplit(BatchSplit.new_key(), "audit/1") for _ in range(trials)]
         found.append(view(Releases(draw, batches, store(folder / name, texts), splits, draws=draws, **broken)))
     return epsilon_lower_bound(*found, float(DELTA), CONFIDENCE).epsilon
@@ -194,16 +226,25 @@ def test_a_secret_assignment_holds_its_claim(tmp_path: Path) -> None:
     assert bound_of(tmp_path, secret, trials=200) <= claim(RHO, BATCHES, DELTA)
 
 
-OWN = {"references": 8, "draws": 16, "batches": 8, "denominator": own_denominator}
+def test_poisoned_neighbours_change_nothing(tmp_path: Path) -> None:
+    bound = bound_of(tmp_path, secret, trials=200, neighbours=POISONED, **FEW)
+    assert bound <= claim(RHO, FEW["batches"], DELTA)
+
+
+FEW = {"references": 8, "draws": 16, "batches": 8}
+OWN = FEW | {"denominator": own_denominator}
+HALF = {"spread": BATCHES // 2}
 
 
 @pytest.mark.parametrize(
     ("view", "trials", "given"),
     [
         pytest.param(known, 9000, {}, id="the batch is known"),
+        pytest.param(ordered, 9000, {}, id="texts are in the order of their contents"),
         pytest.param(counted, 200, {}, id="rows are counted"),
+        pytest.param(spread_out, 400, HALF, id="a unit in half of the batches"),
         pytest.param(secret, 320, OWN, id="own denominator"),
-        pytest.param(secret, 200, {"spread": BATCHES}, id="a unit in all batches"),
+        pytest.param(spread_out, 200, {"spread": BATCHES}, id="a unit in all batches"),
     ],
 )
 def test_what_the_proof_does_not_allow_exceeds_the_claim(

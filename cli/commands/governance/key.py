@@ -31,7 +31,8 @@ def compromised(
     """Record that the keys of all splits since a day got out: the smaller epsilon of every affected release ends.
 
     Each release has a key of its own, which is destroyed after its draws, so releases that were published before are
-    not affected. `almoner release mark-exposed` records it for one release. It cannot be taken back.
+    not affected. Requests that were charged and have produced nothing are: a failed run leaves its key. `almoner
+    release mark-exposed` records it for one request. It cannot be taken back.
 
     Example: almoner key compromised --since 2026-11-20 --reason "a copy of the disk was stolen"
     """
@@ -49,8 +50,8 @@ def compromised(
     if found.unfinished:
         waiting = ", ".join(map(str, found.unfinished))
         lines.append(
-            f"Not produced yet: {waiting}. Draw them anew (`almoner run ID --anew`), which takes another key and costs"
-            " them once more, or record them with `almoner release mark-exposed` as soon as they are produced."
+            f"The same of requests that were charged and have produced nothing: {waiting}. What they produce later has"
+            " the unconditional epsilon alone; submit them again for a smaller one."
         )
     data = KeysCompromised(recorded=list(found.recorded), unfinished=list(found.unfinished))
     return CommandResult(data, lines)

@@ -503,12 +503,16 @@ def mark_exposed(
     reason: Annotated[str, typer.Option(help="How it got out, recorded in the audit log.")],
     since: Annotated[
         str | None,
-        typer.Option(metavar="DAY", help="First day (UTC) others could know it; by default, when it was produced."),
+        typer.Option(
+            metavar="DAY",
+            help="First day (UTC) others could know it; by default, when it was produced, else first charged.",
+        ),
     ] = None,
 ) -> CommandResult[AssignmentExposed]:
     """Record that others may know which units were behind which texts. Its smaller epsilon ends; later bundles say so.
 
-    The unconditional epsilon holds as before. It cannot be taken back.
+    It may be a release, or a request whose runs failed or were given up after they were charged. The unconditional
+    epsilon holds as before. It cannot be taken back.
 
     Example: almoner release mark-exposed 1 --reason "the journal of the run was copied" --since 2026-11-20
     """

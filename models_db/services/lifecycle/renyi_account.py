@@ -1,7 +1,7 @@
 """The account in Rényi orders: charges of attempts beside the counters of rho, and their sums for each block.
 
 A charge is of the whole plan, on each of its blocks, and is recorded when an attempt begins; the database lets nothing
-be armed that no charge covers. Sums are of charges, so there is no counter that could differ from them. A release whose
+be armed that no charge covers. Sums are of charges, so there is no counter that could differ from them. A request whose
 assignment is no longer secret counts with its whole rho: the sums say so from the moment on at which it is recorded.
 docs/proofs/secret-assignment.md has the proofs.
 """
@@ -92,8 +92,8 @@ def sums_of_blocks(session: Session, accounts: Collection[int]) -> dict[int, dic
 _CHARGES_OF_BLOCKS = """
 FROM account u JOIN dataset d ON d.account_id = u.parent_id JOIN request r ON r.dataset_id = d.id
 JOIN planned_block k ON k.request_id = r.id AND u.block BETWEEN k.first_block AND k.last_block
-JOIN (SELECT c.*, EXISTS (SELECT 1 FROM artifact f WHERE f.request_id = c.request_id AND f.id IN (
-    SELECT w.artifact_id FROM assignment_exposure w UNION SELECT v.artifact_id FROM internal_view v))
+JOIN (SELECT c.*, EXISTS (SELECT 1 FROM assignment_exposure w WHERE w.request_id = c.request_id)
+    OR EXISTS (SELECT 1 FROM internal_view v JOIN artifact f ON f.id = v.artifact_id WHERE f.request_id = c.request_id)
     AS known FROM renyi_charge c) s ON s.request_id = r.id
 WHERE u.kind = 'block' AND u.parent_id IN :accounts
 """

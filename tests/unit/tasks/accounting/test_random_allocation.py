@@ -14,7 +14,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from benchmarks.random_allocation import DIRECTIONS, Direction, GaussianAllocation
+from benchmarks.random_allocation import DIRECTIONS, Direction, GaussianAllocation, second_moment_divergence
 from tasks.accounting import random_allocation
 from tasks.accounting.conversions import pure_dp
 from tasks.accounting.random_allocation import (
@@ -170,6 +170,30 @@ def test_moments_of_small_releases_stay_below_their_bounds(sizes: tuple[int, int
     for real in (Fraction(3, 2), Fraction(2), Fraction(5), Fraction(20)):
         moment = math.log(release.without @ ratio ** float(1 - real))
         assert moment <= float((real - 1) * reverse_divergence(allocation, real))
+
+
+@pytest.mark.parametrize("sizes", TOYS)
+def test_the_second_bound_for_add_holds_too(sizes: tuple[int, int, float]) -> None:
+    """The one by the variance, which is not in use."""
+    release = toy(*sizes)
+    ratio, rho = release.ratios.mean(axis=0), release.rho / 1e12
+    for order in (2, 3, 4, 8, 20):
+        moment = math.log(release.without @ ratio ** float(1 - order)) / (order - 1)
+        assert moment <= second_moment_divergence(rho, release.batches, order)
+
+
+def test_the_second_bound_for_add_is_near_the_truth_of_gaussians_at_low_orders() -> None:
+    """Drawn ones: 200,000 means of 100 independent log-normal ratios. So a bound for four times as many is false."""
+    rng, rho, batches = np.random.default_rng(1), 0.03, 100
+    mean = np.concatenate(
+        [np.exp(rng.normal(-rho, math.sqrt(2 * rho), (20_000, batches))).mean(axis=1) for _ in range(10)]
+    )
+    for order in (2, 3, 4):
+        drawn = mean ** (1.0 - order)
+        error = 5 * drawn.std() / math.sqrt(len(drawn))
+        low, high = (math.log(drawn.mean() + sign * error) / (order - 1) for sign in (-1, 1))
+        assert low <= second_moment_divergence(rho, batches, order) < 2 * high
+        assert second_moment_divergence(rho, 4 * batches, order) < low
 
 
 def test_twins_that_break_a_hypothesis_exceed_the_figures() -> None:

@@ -1,5 +1,6 @@
 """The second figure of a claim: which releases have one, from which numbers, and never above the unconditional one."""
 
+import random
 from dataclasses import replace
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
@@ -13,8 +14,10 @@ from tasks.accounting.random_allocation import RandomAllocation, allocation_figu
 from tasks.accounting.renyi_account import allocation_curve
 from tasks.accounting.zcdp import epsilon_of, release_amount, rho_of
 from tasks.evaluation.registry import METRICS
+from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.tokens.exponential_mechanism import calibrate
+from tasks.planning.batches import layout_of
 from tasks.planning.secret_assignment import (
     SpentOnBlock,
     assignment_of_plan,
@@ -24,9 +27,10 @@ from tasks.planning.secret_assignment import (
     while_secret,
 )
 from tasks.pricing.charged_metrics import plan_with_metrics
-from tasks.pricing.quote import plan_json
+from tasks.pricing.quote import Quote, plan_json
 from tasks.pricing.registry import SYSTEMS
 from tasks.values.plan import BatchAssignment, Plan, PlanInputs
+from tests.unit.tasks.pricing.test_quote import facts, priced
 from tests.unit.tasks.publishing.builders import SUMMARIES
 
 DELTA = Fraction(1, 10**5)
@@ -220,3 +224,72 @@ def test_every_planned_release_is_charged_what_it_is_approved_for() -> None:
     curve = curve_of_plan(plan_json(plan))
     assert max(curve.remove) < plan.loss.rho
     assert curve_of_plan(plan_json(plan_of("invisible_ink", governed=False))) == RenyiCurve.of_rho(plan.loss.rho)
+
+
+# --- Extensions --------------------------------------------------------------------------------------------------
+
+
+class LaboratoryInk(InvisibleInk):
+    """A system of an extension: it inherits what the shipped one says of itself, and may draw by a rule of its own."""
+
+    name = "laboratory.ink"
+
+
+@pytest.mark.parametrize("metrics", [0, 1])
+def test_an_extension_inherits_no_claim_for_a_secret_assignment(metrics: int) -> None:
+    """Decision 0100, condition 4: what the claim rests on was read of two systems; a subclass is none of them."""
+    charged = [metric for metric in METRICS.values() if metric.estimate is not None][:metrics]
+    for system in (InvisibleInk(), LaboratoryInk()):
+        parameters = system.parameters.model_validate(PARAMETERS | {"samples": 16, "labels": ["a", "b"]})
+        inputs = PlanInputs(release_amount("4", DELTA), parameters, 1, 700, True)
+        plan = plan_with_metrics(system, inputs, charged, Decimal("0.1"))
+        assert (plan.assignment is None) == (system.name == "laboratory.ink")
+        is_whole = curve_of_plan(plan_json(plan)) == RenyiCurve.of_rho(plan.loss.rho)
+        assert is_whole == (system.name == "laboratory.ink")
+
+
+# --- Texts that are drawn and not published ----------------------------------------------------------------------
+
+
+def test_unpublished_texts_count_as_read() -> None:
+    """A selection publishes some of the texts that are drawn; the split is that of all of them."""
+    request = asked({"keep": 4})
+    whole = asked(None)
+    assert request.plan.assignment == whole.plan.assignment == BatchAssignment(14, 12)
+    assert request.secret_assignment == whole.secret_assignment
+
+
+def asked(selection: dict[str, int] | None) -> Quote:
+    return priced(facts(population=100), parameters=PARAMETERS, **({"selection": selection} if selection else {}))
+
+
+# --- What is read, counted from the places themselves ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_cell_reads_more_or_has_fewer_batches_than_the_claim_says(seed: int) -> None:
+    """Whatever is asked for: of each label in each block at most M batches are read, all of N or more, each once."""
+    choose = random.Random(seed)
+    blocks, labels = choose.randint(1, 4), choose.randint(1, 4)
+    changes: dict[str, Any] = {"samples": max(blocks, labels) + choose.randint(0, 40)}
+    changes |= {"labels": [f"l{n}" for n in range(labels)]} if labels > 1 else {}
+    changes |= {"batches": choose.randint(1, 60)} if choose.random() < 0.4 else {}
+    population = choose.choice([None, choose.randint(1, 3000)])
+    plan = plan_of("invisible_ink", blocks=blocks, population=population, **changes)
+    parameters = SYSTEMS["invisible_ink"].parameters.model_validate(PARAMETERS | changes)
+    layout = layout_of(parameters, changes["samples"], blocks)  # type: ignore[arg-type]
+    cells: dict[tuple[int, int], list[int]] = {}
+    for ((block, label, batch),) in layout.sources():
+        cells.setdefault((block, label), []).append(batch)
+    stated = plan.facts["batches per block"]
+    counted = [layout.per_block(units, 7) for units in (-5, 0, 3, 10**4)]
+    for batches in [int(stated)] if stated.isdigit() else counted:
+        for read in cells.values():
+            assert len(set(read)) == len(read)
+            assert max(read) < batches
+            if plan.assignment is not None:
+                assert len(read) <= plan.assignment.read
+                assert batches >= plan.assignment.batches
+    if plan.assignment is not None:
+        assert 1 <= plan.assignment.read <= plan.assignment.batches
+        assert max(map(len, cells.values())) == plan.assignment.read
