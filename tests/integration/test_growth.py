@@ -140,7 +140,7 @@ def test_a_later_version_without_the_flag_goes_to_the_newest_cohort(
     grow(almoner)
     third = [{"patient_id": unit, "text": "again"} for unit in (KNOWN[0], NEW[0], "patient-200")]
     told = almoner.ask(f"dataset ingest clinic {almoner.notes_file('third.jsonl', third)}")
-    assert told == {"dataset": "clinic", "version": 3, "labels": None}
+    assert told == {"dataset": "clinic", "version": 3, "labels": None, "opened_cohort": None, "repeats": None}
     almoner.type(f"release request {almoner.request_file(**SMALL, cohorts=[2])}")
     approve(almoner, 1)
     with reading(monkeypatch) as read:
