@@ -24,9 +24,9 @@ class RehearsedShare(TypedDict):
     """How far such a request went from the public model to no privacy, by a metric, on public corpora."""
 
     metric: str
-    share: str
-    low: str
-    high: str
+    share: int
+    low: int
+    high: int
     corpora: list[str]
     model: str
     texts: int
