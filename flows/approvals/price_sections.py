@@ -8,6 +8,7 @@ from models_db.values.canonical_json import Json
 from models_db.values.printable_text import value_text
 from tasks.common.number_format import format_share, format_small
 from tasks.release.promise_strength import describe_promise
+from tasks.release.wording.parameter_text import parameter_text
 
 EXTERNAL_MODEL_NOTE = "External model: sees only DP outputs. An estimate of the requests to it; none is sent yet"
 _PRICE_HIDES = (
@@ -124,7 +125,7 @@ def _fields(values: Json, title: str, *, detail: bool = False) -> FieldList:
 
 def _choice(choice: Json) -> tuple[str, str]:
     fields = _mapping(choice)
-    return value_text(fields.get("value")), value_text(fields.get("reason"))
+    return parameter_text(fields.get("value")), value_text(fields.get("reason"))
 
 
 def _mapping(value: Json) -> dict[str, Json]:

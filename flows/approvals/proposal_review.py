@@ -20,6 +20,7 @@ from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_epsilon, re
 from tasks.common.number_format import format_small
 from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.release.record import Person, planned_events
+from tasks.release.wording.parameter_text import parameter_text
 
 
 class ProposalContent(Strict):
@@ -187,7 +188,7 @@ def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) ->
 def _choice_sections(inputs: ProposalReviewInput) -> Iterator[Table]:
     """Yield the parameters that almoner chose, because the proposal's author left them out; the values are signed."""
     parameters = (inputs.configuration or {}).get("parameters", {})
-    rows = tuple((name, str(parameters.get(name, "-")), reason) for name, reason in inputs.choices.items())
+    rows = tuple((name, parameter_text(parameters.get(name, "-")), reason) for name, reason in inputs.choices.items())
     if rows:
         yield Table(CHOSEN_TITLE, ("parameter", "value", "reason"), rows, signed=False)
 

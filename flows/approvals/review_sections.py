@@ -30,6 +30,7 @@ from tasks.release.promise_strength import (
 )
 from tasks.release.record import Person, ReleaseRecord
 from tasks.release.wording.label_text import rule_section
+from tasks.release.wording.parameter_text import parameter_text
 from tasks.release.wording.selection_text import selection_sentence
 from tasks.values.metric_result import MetricResult
 
@@ -307,7 +308,9 @@ def _rehearsal_sections(inputs: RequestReviewInput) -> Iterator[Table]:
 def _choice_sections(request: ApprovedRequest) -> Iterator[Table]:
     """Yield the parameters that almoner chose, because the request's author left them out."""
     if request.choices:
-        rows = tuple((name, str(request.parameters[name]), reason) for name, reason in request.choices.items())
+        rows = tuple(
+            (name, parameter_text(request.parameters[name]), reason) for name, reason in request.choices.items()
+        )
         yield Table(CHOSEN_TITLE, ("parameter", "value", "reason"), rows)
 
 

@@ -1,4 +1,4 @@
-"""Parameters that almoner chooses where a request leaves them out: texts, references, length, temperature.
+"""Parameters that almoner chooses where a request leaves them out: texts, references, length, temperature; vocabulary.
 
 They are chosen once, when the request is priced, from what is public: the declared population, the blocks, the declared
 typical length, the labels, epsilon and delta, and the model's context. No text and no count of the corpus is read. The
@@ -10,6 +10,9 @@ chosen values become part of the request that is stored and approved, so pricing
           strongly (`tasks.pricing.influence`), 100 at most
     B     as many references as every text has units, up to those from which nothing is clipped any more: at the same
           rho the clip norm grows as B does, so a reference is the cheapest quality there is
+
+The vocabulary of `keyphrase_seeding` is selected from the units; where the declared population is so small that next to
+no phrase could be, it is chosen to be the built-in public topics, and the sketches get its share of rho.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +26,9 @@ from pydantic import BaseModel
 
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
 from models_db.values.requests import parse_model
+from tasks.analysis.keywords.keyword_set import is_next_to_none
 from tasks.generation.private_decoding.base import ChargedSystem, PrivateDecodingParameters
 from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.inference.structured_output.form_parameters import form_of
@@ -32,9 +37,12 @@ from tasks.inference.structured_output.schema_parameters import require_schema_f
 from tasks.planning.batches import batches_per_cell
 from tasks.planning.labels_and_groups import require_parts_for
 from tasks.pricing.influence import clip_norm_of, level_named, levels_of
+from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters, with_public_words
+from tasks.prompted_generation.keyphrases.stages import Stages
 from tasks.values.plan import Generator
 from tasks.values.release_kinds import TEXT_KINDS
 
+VOCABULARY = "vocabulary"
 CHOSEN_PARAMETERS = ("samples", "references", "max_new_tokens", "temperature")
 """Parameters that a request for texts may leave out."""
 MOST_SAMPLES = 100
@@ -72,7 +80,7 @@ class PublicFacts:
 class Choice:
     """A chosen value, and its reason in a few words."""
 
-    value: int | Decimal
+    value: int | Decimal | Mapping[str, Json]
     reason: str
 
 
@@ -91,7 +99,7 @@ class ChoiceInputs:
 
 
 def choose_parameters(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:
-    """Return a choice for each of CHOSEN_PARAMETERS that the system needs and the request leaves out.
+    """Return a choice for each of CHOSEN_PARAMETERS, or the vocabulary, that is left out and has to be chosen.
 
     Args:
         fields: the request's `parameters`.
@@ -105,6 +113,8 @@ def choose_parameters(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[s
         BudgetTooSmall: the amount buys no draw.
     """
     model = inputs.system.parameters
+    if issubclass(model, KeyphraseParameters):
+        return _vocabulary(inputs, fields)
     missing = [name for name in CHOSEN_PARAMETERS if name not in fields and _is_needed(model, name)]
     if not missing or inputs.kind not in TEXT_KINDS or not issubclass(model, _DECODING):
         return {}
@@ -120,6 +130,24 @@ def choose_parameters(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[s
         filled = {**_placeholders(missing), **fields, **{name: choice.value for name, choice in choices.items()}}
         choices |= _sizes(inputs, filled, missing)
     return {name: choices[name] for name in CHOSEN_PARAMETERS if name in choices}
+
+
+def _vocabulary(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:
+    """Choose public phrases where next to none could be selected from the declared units; else nothing."""
+    population = inputs.facts.population
+    if VOCABULARY in fields or "extends" in fields or population is None:
+        return {}
+    settings = parse_model(KeyphraseParameters, fields, f"`parameters` of {inputs.system.name}")
+    amount = inputs.amount(settings)
+    keywords = Stages.of(settings, amount).vocabulary.selecting if amount is not None else None
+    if keywords is None or keywords.selecting is None or not is_next_to_none(keywords.selecting, population):
+        return {}
+    needed = keywords.selecting.selection.even_count()
+    value = with_public_words({VOCABULARY: {"method": "public"}})[VOCABULARY]
+    if not isinstance(value, Mapping):
+        raise TypeError("a vocabulary is a mapping")
+    reason = f"a phrase selected from the units would need {needed} of the declared {population}; these cost nothing"
+    return {VOCABULARY: Choice(value, reason)}
 
 
 _DECODING = (PrivateDecodingParameters, BaselineParameters)

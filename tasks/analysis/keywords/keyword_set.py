@@ -314,9 +314,14 @@ def expected_keywords(selecting: PrivateSelection | None, population: int | None
     if needed > population:
         return {EXPECTED: f"none: a keyword needs {needed} units, and {population} are declared; {_INSTEAD}"}
     share = f"{math.ceil(1000 * needed / population) / 10:g} % of the declared {population} units"
-    if needed * MOST_SHARE > population:
+    if is_next_to_none(selecting, population):
         return {EXPECTED: f"next to none: a keyword needs {share}; {_INSTEAD}"}
     return {EXPECTED: f"{SOME_KEYWORDS} {share} or more propose"}
+
+
+def is_next_to_none(selecting: PrivateSelection, population: int) -> bool:
+    """Return whether a keyword needs so many of the declared units that hardly one is to be expected; public."""
+    return selecting.selection.even_count() * MOST_SHARE > population
 
 
 def even_chance(selection: Selection) -> str:

@@ -25,6 +25,7 @@ from tasks.release.promise_strength import describe_replace_one
 from tasks.release.record import CapChange, Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
 from tasks.release.wording import card_text, insight_text, label_text
 from tasks.release.wording.description import NOT_A_FACT, reads_nothing, written
+from tasks.release.wording.parameter_text import parameter_text
 from tasks.release.wording.selection_text import selection_sentence
 from tasks.values.metric_result import MetricResult
 from tasks.values.release_kinds import ReleaseKind
@@ -186,7 +187,10 @@ def _choices(record: ReleaseRecord) -> list[str]:
     chosen = record.request.get("choices") or {}
     if not chosen:
         return []
-    rows = [(code(name), code(str(record.request["parameters"][name])), code(why)) for name, why in chosen.items()]
+    rows = [
+        (code(name), code(parameter_text(record.request["parameters"][name])), code(why))
+        for name, why in chosen.items()
+    ]
     return [card_text.CHOSEN_PARAMETERS, table(("parameter", "value", "reason"), rows)]
 
 

@@ -1,6 +1,7 @@
 """Parameters that a request leaves out: chosen from public facts when it is priced, and fixed in its body."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from models_db.errors import UsageError
 from models_db.services.catalogue.requests import configuration
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import PublicMetadata
+from tasks.analysis.keywords.keyword_set import EXPECTED
 from tasks.inference.structured_output.schema_parameters import SchemaNeeded
 from tasks.planning.block_rotation import Rotation
 from tasks.planning.block_selection import Reading
@@ -19,7 +21,10 @@ from tasks.pricing.choices import CHOSEN_PARAMETERS, LengthNeeded, PopulationNee
 from tasks.pricing.influence import clip_norm_of
 from tasks.pricing.quote import quote, written_request
 from tasks.pricing.secret_claim import ClaimMissing
+from tasks.prompted_generation.keyphrases.parameters import TOPICS_FROM
 from tasks.release.approved_request import ApprovedRequest, PlanMismatch
+from tasks.release.wording.parameter_text import parameter_text
+from tasks.text.public_topics import PUBLIC_TOPICS
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced
 
 pytestmark = pytest.mark.dear
@@ -178,3 +183,41 @@ def test_whatever_is_chosen_is_priced_and_is_the_same_again(
     assert values["samples"] * values["references"] <= max(population, values["samples"])
     assert values["samples"] % (blocks * max(1, labels)) == 0
     assert priced(dataset, parameters=parameters(**written, **values), epsilon=epsilon).plan == quoted.plan
+
+
+def seeded(population: int | None, **own: Any) -> Any:
+    """A request of texts seeded by phrases, by one whose author leaves the vocabulary out unless `own` has it."""
+    return priced(
+        facts(population=population),
+        mechanism="keyphrase_seeding",
+        parameters={"samples": 4, "references": 20, "max_new_tokens": 16, **own},
+    )
+
+
+def test_phrases_are_public_where_next_to_none_could_be_selected() -> None:
+    quoted = seeded(300)
+    assert tuple(quoted.choices) == ("vocabulary",)
+    vocabulary = quoted.body["parameters"]["vocabulary"]
+    assert (vocabulary["method"], vocabulary["words_from"]) == ("public", TOPICS_FROM)
+    assert vocabulary["words"][0] == PUBLIC_TOPICS[0]
+    assert len(quoted.plan.invocations) == 1  # the sketches, with all of rho
+    found = re.search(r"would need (\d+) of the declared 300;", quoted.choices["vocabulary"])
+    assert found
+    needed = int(found[1])
+    assert parameter_text(vocabulary) == f"public, {len(vocabulary['words'])} phrases"
+    for population, method in ((10 * needed - 1, "public"), (10 * needed, "private")):
+        assert seeded(population).body["parameters"]["vocabulary"]["method"] == method
+
+
+@pytest.mark.parametrize("population", [None, 10**6])
+def test_phrases_are_selected_where_some_are_to_be_expected_or_nobody_can_tell(population: int | None) -> None:
+    quoted = seeded(population)
+    assert quoted.choices == {}
+    assert quoted.body["parameters"]["vocabulary"]["method"] == "private"
+
+
+def test_a_vocabulary_that_is_written_stays() -> None:
+    quoted = seeded(300, vocabulary={"method": "private"})
+    assert quoted.choices == {}
+    assert quoted.body["parameters"]["vocabulary"]["method"] == "private"
+    assert quoted.plan.facts[EXPECTED].startswith(("none", "next to none"))
