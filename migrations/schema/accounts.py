@@ -314,7 +314,7 @@ GUARDS = (
     Guard(
         "account_scope_fits",
         "account",
-        "the envelope does not fit what is left",
+        "the envelope exceeds the remaining budget",
         f"""
         NEW.kind = 'scope'
          AND (

@@ -99,7 +99,7 @@ def open_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, c
     except AlreadyRecorded:
         raise EnvelopeExists(name) from None
     except RuleViolated as refusal:
-        if refusal.facts["rule"] != "the envelope does not fit what is left":
+        if refusal.facts["rule"] != "the envelope exceeds the remaining budget":
             raise
         raise EnvelopeTooLarge(dataset.name, name, cap) from None
     return session.get_one(Account, envelope.id)  # with the counters that the database gave it

@@ -1,8 +1,8 @@
 """Comparison of rows with the links that commit to them, in the order of the chain; memory does not grow with either.
 
 For each link the digests of its rows are computed anew, and then its whole content: kind, actor, dataset, request and
-body. A link that cannot be read is reported by its number. A chain that was rewritten as a whole shows against an
-anchor (`verify_chain`), not here.
+body. A link that cannot be read is reported by its number. Only an anchor reveals a chain that was rewritten as a
+whole (`verify_chain`).
 """
 
 import hashlib
