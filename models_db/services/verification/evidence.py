@@ -5,7 +5,7 @@ principals and roles that may decide, the policies, all datasets with their clai
 use of a standing authorisation, the accounts under its root account with their holds, entries, counters and charges in
 orders, the recorded views of unprotected figures, and the request with its approvals and what it produced. Of a request
 that extends a release, that release is compared as well. A link must name each of them. Every link of the chain must
-have its own hash and follow the one before; a chain that was rewritten as a whole shows against an anchor
+have its own hash and follow the one before; only an anchor reveals a chain that was rewritten as a whole
 (`verify_chain`).
 """
 
