@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Never, Protocol, cast
 
 from models_db.errors import Refused
 from models_db.values.canonical_json import Json
+from tasks.common.progress import step
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.shards import Lot, lots, shard_of_text
 from tasks.corpus.store import SHARDS, Corpus, UnitDocuments
@@ -150,10 +151,17 @@ class RunContext:
     ) -> Json:
         """Return the value that the step `name` releases, armed in this context; as `ReleaseSteps.run_once`.
 
+        The draw is reported when it begins and ends: counting, clustering and noise have no progress of their own.
+
         Raises:
             StepLost: an interrupted run has paid for it and lost it.
         """
-        return self.steps.run_once(name, sequences, self.arm, self.journal, prepare, draw)
+
+        def reported(prepared: Prepared) -> Json:
+            with step(self.progress, f"drawing {name.removesuffix(' 0')}"):
+                return draw(prepared)
+
+        return self.steps.run_once(name, sequences, self.arm, self.journal, prepare, reported)
 
     def release_label_counts(self, histogram: NoisyHistogram | None, labels: Sequence[str]) -> list[int] | None:
         """Return the noisy number of units read under each label, released once as the first mechanism of the plan.

@@ -50,12 +50,14 @@ def released(run: UraniaRun) -> None:
     _ = run.keywords, run.centres, run.sizes, run.chosen
 
 
-@pytest.mark.parametrize(("keywords", "stages"), [(PUBLIC, 3), (PRIVATE, 5)])
-def test_nothing_is_read_before_the_first_stage_is_armed_and_each_is_armed_once(tmp_path, keywords, stages):
+@pytest.mark.parametrize(("keywords", "armed_first", "stages"), [(PUBLIC, 1, 3), (PRIVATE, 3, 6)])
+def test_nothing_is_read_before_the_first_stage_is_armed_and_each_is_armed_once(
+    tmp_path, keywords, armed_first, stages
+):
+    """Private keywords are the histogram of frequencies and two rounds of selection."""
     run, seen = run_of(tmp_path, keywords)
     assert seen == []
     released(run)
-    armed_first = 1 if keywords is PUBLIC else 2
     assert [step[0] for step in seen] == ["arm"] * armed_first + ["each_shard"] + ["arm"] * (stages - armed_first)
     assert [step[1:] for step in seen if step[0] == "arm"] == [(number, 0) for number in range(stages)]
 

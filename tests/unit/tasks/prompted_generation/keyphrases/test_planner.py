@@ -512,3 +512,14 @@ def test_the_run_is_made_without_reading(workshop):
     make: Callable[..., KeyphraseRun] = KeyphraseRun.of
     make(PRIVATE, Stages.of(PRIVATE, MUCH), SYSTEM.plan(ask(PRIVATE, MUCH)), bench)
     assert workshop.seen == []
+
+
+DRAWN = ("vocabulary", "sketches", "sequences")
+
+
+def test_every_draw_is_reported(workshop: Workshop) -> None:
+    told: list[tuple[str, int, int]] = []
+    bench = replace(workshop.bench(OS_RANDOM), progress=lambda *given: told.append(given))
+    KeyphraseRun.of(PRIVATE, Stages.of(PRIVATE, MUCH), SYSTEM.plan(ask(PRIVATE, MUCH)), bench).generated()
+    drawn = [given for given in told if given[0].startswith("drawing")]
+    assert drawn == [(f"drawing {name}", done, 1) for name in DRAWN for done in (0, 1)]
