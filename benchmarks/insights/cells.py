@@ -34,7 +34,17 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 from benchmarks.common.open_bench import open_bench
 from benchmarks.insights.data import CHATS, SYNTHETIC, corpus, leakage_runs, public_texts
 from benchmarks.insights.metrics import leakage
-from benchmarks.insights.systems import INFINITY, LEVELS, Asked, Clock, KeepingPoints, Material, simple_clio, urania
+from benchmarks.insights.systems import (
+    BY_COUNTS,
+    INFINITY,
+    LEVELS,
+    Asked,
+    Clock,
+    KeepingPoints,
+    Material,
+    simple_clio,
+    urania,
+)
 from benchmarks.insights.topics import SENSITIVE
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
@@ -223,9 +233,9 @@ class Workplace:
     def keywords(self, method: str) -> KeywordSettings:
         """A set of the paper's four; words of public sets where it has some."""
         if method == COVERAGE:
-            return KeywordSettings(method="tfidf", ranking="coverage")
+            return KeywordSettings(method="tfidf", ranking="coverage", **BY_COUNTS)
         words = self.public_words if method in ("public", "hybrid") else ()
-        return KeywordSettings(method=method, words=words)
+        return KeywordSettings(method=method, words=words, **({} if method == "public" else BY_COUNTS))
 
     @cached_property
     def public_words(self) -> tuple[str, ...]:
@@ -262,7 +272,7 @@ class Workplace:
         if system == "simple_clio":
             found = simple_clio(LEAKAGE_CLUSTERS, material, self.keeping, None)
         else:
-            asked = Asked(level, OURS, KeywordSettings(), LEAKAGE_CLUSTERS, "paper")
+            asked = Asked(level, OURS, KeywordSettings(**BY_COUNTS), LEAKAGE_CLUSTERS, "paper")
             found = urania(asked, material, self.keeping, None)
         return [row["text"] for row in found["insights"]]
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,10 @@ INFINITY = "infinity"
 _NO_NOISE = 10**18  # rho in 1e-12: a million
 _PAPERS_KEYWORDS = 5  # of a unit
 _ONE_LEVEL = HierarchySettings(levels=1)
+
+
+BY_COUNTS: Final[Mapping[str, Any]] = {"selection": "gaussian", "per_unit": 5}
+"""How the kept releases select their keywords: all were drawn before single words were selected by weights."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class Asked:
         epsilons = {"clusters": clusters, "histogram": histogram, "sizes": "1", "keywords": "1"}
         found = {name: rho_of(epsilon, DELTA) for name, epsilon in epsilons.items()}
         if self.reading == "paper":
-            most = {"histogram": self.parameters.keywords_of_a_unit, "sizes": 1, "keywords": self.keywords.per_unit}
+            most = {"histogram": self.parameters.keywords_of_a_unit, "sizes": 1, "keywords": BY_COUNTS["per_unit"]}
             found |= {name: independent_coordinates(epsilons[name], k).rho for name, k in most.items()}
         return found
 

@@ -86,12 +86,11 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.draw, name)
 
-    def draw_each(self, scores: Tensor, allowed: Tensor, rng: RandomSource) -> list[int]:
+    def draw_each(self, scores: Tensor, allowed: Tensor, rng: RandomSource) -> Tensor:
         """P(v) ~ exp(score u / tau), as the draw's docstring has it."""
         values = (scores - scores.masked_fill(~allowed, -(2**62)).amax(1, keepdim=True)).double() / self.draw.scale
         self.log = values.masked_fill(~allowed, -math.inf).log_softmax(1)
-        found: list[int] = self.log.argmax(1).tolist()
-        return found
+        return self.log.argmax(1)
 
 
 @dataclass

@@ -96,10 +96,10 @@ def _load_with_inputs(
             inputs = load_review_input(session, number, gate)
             draft = _find_draft(workspace, session, inputs) if gate is Gate.PUBLISH else None
             return build_review(gate, inputs, draft, viewer or workspace.key.public_key), inputs, draft
-        except ValidationError:
+        except (ValidationError, KeyError, TypeError) as problem:
             if gate is Gate.PROPOSAL:
                 raise ProposalUnreadable(number) from None
-            raise
+            raise RequestUnreadable(number) from problem
 
 
 def _find_draft(workspace: Workspace, session: Session, inputs: ReviewInput) -> Draft:
@@ -369,6 +369,17 @@ class ProposalUnreadable(Refused):
             f"Proposal {number} is not in the format of a proposal, so nobody can decide on it; it will expire.",
             "Find out who recorded it: `almoner audit log`; see the list with `almoner proposal list`.",
             {"proposal": number},
+        )
+
+
+class RequestUnreadable(Refused):
+    """The row of a request does not follow the format of requests, so almoner did not record it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"Request {number} is not in the format of a request, so nobody can approve it.",
+            "Find out who recorded it: `almoner audit log`; then submit a new request.",
+            {"request": number},
         )
 
 

@@ -75,7 +75,7 @@ def crawled(client: TestClient) -> Iterator[tuple[str, str]]:
     seen, ahead = set(), ["/"]
     while ahead:
         path = ahead.pop()
-        if path in seen or path.startswith("#") or "/report" in path or "/card" in path:
+        if path in seen or path.startswith("#") or any(one in path for one in ("/report", "/card", "/ask.json")):
             continue
         seen.add(path)
         found = client.get(path)
@@ -83,6 +83,12 @@ def crawled(client: TestClient) -> Iterator[tuple[str, str]]:
         yield path, found.text
         if found.headers["content-type"].startswith("text/html"):
             ahead += links(found.text) - seen
+
+
+def test_a_question_on_a_request_that_cannot_be_read_is_refused_by_name(many: Home) -> None:
+    refused = many.client(tell=lambda problem: None).get("/approvals/spend/15/ask.json")
+    assert refused.status_code == 403
+    assert "is not in the format of a request" in refused.text
 
 
 def test_every_link_leads_somewhere_and_nothing_is_markup_that_was_typed(client: TestClient) -> None:

@@ -81,9 +81,9 @@ class RehearsedMetric(TypedDict):
     public_only: str
     request: str
     non_private: str
-    share: str | None
-    low: str | None
-    high: str | None
+    share: int | None
+    low: int | None
+    high: int | None
     reason: str | None
 
 

@@ -12,6 +12,7 @@ import pytest
 from tasks.inference.engine.engine import Engine
 from tasks.prompted_generation.evolution import run
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
+from tasks.prompted_generation.evolution.schedule import Sizes
 from tasks.prompted_generation.keyphrases import run as keyphrase_run
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tests.tiny_embedder import Letters
@@ -106,8 +107,8 @@ def test_prompts_are_as_many_as_a_systems_name_says(bench: dict[str, ModuleType]
     once = EvolutionParameters.model_validate(asked_of("evolution_1x"))
     often = EvolutionParameters.model_validate(asked_of("evolution_10x"))
     assert (seeded.sequences, seeded.samples) == ("iterative", each * labels)
-    assert once.prompts == seeded.samples
-    assert often.prompts == 10 * seeded.samples
+    assert Sizes.planned(once).prompts == seeded.samples
+    assert Sizes.planned(often).prompts == 10 * seeded.samples
     assert often.samples == seeded.samples == 4 * once.samples
 
 

@@ -139,7 +139,7 @@ def material(bench):
 @pytest.mark.parametrize("level", ["very low", "infinity"])
 def test_one_release_of_planted_units(bench, material, method, level):
     systems = bench["insights.systems"]
-    asked = systems.Asked(level, method, KeywordSettings(size=20), 4, "paper")
+    asked = systems.Asked(level, method, KeywordSettings(size=20, **systems.BY_COUNTS), 4, "paper")
     found = systems.urania(asked, material, Words(), None)
     assert found["clusters"]["kept"] == len(found["insights"]) == len(found["by_chance"]) >= 1
     assert found["clusters"]["units_kept"] <= 720
@@ -153,12 +153,14 @@ def test_one_release_of_planted_units(bench, material, method, level):
 
 def test_each_level_buys_less_than_the_one_before_and_the_readings_differ_where_they_say(bench):
     systems = bench["insights.systems"]
-    rho = [systems.Asked(level, "anchored", KeywordSettings(), 8).rho for level in (*systems.LEVELS,)]
+    rho = [
+        systems.Asked(level, "anchored", KeywordSettings(**systems.BY_COUNTS), 8).rho for level in (*systems.LEVELS,)
+    ]
     for more, less in pairwise(rho):
         assert more["clusters"] > less["clusters"]
         assert more["histogram"] > less["histogram"]
         assert (more["sizes"], more["keywords"]) == (less["sizes"], less["keywords"])
-    paper = systems.Asked("high", "anchored", KeywordSettings(), 8, "paper").rho
+    paper = systems.Asked("high", "anchored", KeywordSettings(**systems.BY_COUNTS), 8, "paper").rho
     assert paper["clusters"] == rho[-1]["clusters"]
     assert paper["sizes"] == 462_117_157_261  # tanh(1/2), rounded up
     assert paper["histogram"] > rho[-1]["histogram"]
@@ -185,7 +187,7 @@ def test_cells_become_tables_and_plots(bench, material, tmp_path, monkeypatch):
     ]  # fmt: skip
     for cell in cells:
         if cell.system == "urania":
-            asked = systems.Asked(cell.level, cell.method, KeywordSettings(size=20), 4)
+            asked = systems.Asked(cell.level, cell.method, KeywordSettings(size=20, **systems.BY_COUNTS), 4)
             found = systems.urania(asked, material, Words(), None)
         else:
             found = systems.simple_clio(4, material, Words(), None)

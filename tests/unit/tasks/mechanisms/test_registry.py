@@ -56,6 +56,7 @@ FREE = {
     ("integer_draw", "head_room"),
     ("noisy_histogram", "bins"),
     ("set_histogram", "bins"),
+    ("weighted_selection", "contributions"),  # the charge is the largest over fewer candidates
     ("noisy_mean", "grid_exponent"),
     ("kmeans", "grid_exponent"),
     ("kde", "features"),
