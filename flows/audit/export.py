@@ -76,7 +76,10 @@ def export_links(workspace: ReadOnlyWorkspace, log_filter: LogFilter, form: Expo
 
 
 def link_to_json(link: LoggedLink) -> dict[str, object]:
-    """Return a link as JSON for programs; an unreadable `body` is null, explained by `unreadable_body_text`."""
+    """Return a link as JSON for programs; an unreadable `body` is null, explained by `unreadable_body_text`.
+
+    So is a `request` that is no number, which only an altered row has; `audit verify` names the link.
+    """
     body = parse_body(link.body)
     return {
         "seq": link.seq,
@@ -84,7 +87,7 @@ def link_to_json(link: LoggedLink) -> dict[str, object]:
         "actor": link.actor,
         "kind": link.kind,
         "dataset": link.dataset,
-        "request": link.request_id,
+        "request": link.request_id if isinstance(link.request_id, int) else None,
         "body": body,
         "prev_hash": link.prev_hash,
         "row_hash": link.row_hash,
