@@ -250,19 +250,19 @@ def _selection(settings: KeywordSettings, amount: Amount, rest: Amount) -> tuple
     `auto` takes the geometric kind where it needs fewer units for a keyword than the Gaussian one. Elsewhere weighted
     rounds release more single words, and no more extracted keywords (decision 0164).
     """
-    if settings.selection == "weighted":
-        return calibrate_rounds(rest, settings.per_unit or _CANDIDATES_OF_A_ROUND), None
-    if settings.selection == "truncated_geometric":
+    kind = settings.selection
+    if kind == "truncated_geometric":
         return _geometric(settings, amount, rest)
-    gaussian = calibrate_gaussian_selection(rest, settings.per_unit or _CANDIDATES)
-    if settings.selection == "auto":
-        with suppress(SelectionUnaffordable, NoiseInvalid):
-            geometric, counting = _geometric(settings, amount, rest)
-            if geometric.even_count() < gaussian.even_count():
-                return geometric, counting
-        if settings.method == "tfidf":
-            return calibrate_rounds(rest, settings.per_unit or _CANDIDATES_OF_A_ROUND), None
-    return gaussian, None
+    if kind != "weighted":
+        gaussian = calibrate_gaussian_selection(rest, settings.per_unit or _CANDIDATES)
+        if kind == "auto":
+            with suppress(SelectionUnaffordable, NoiseInvalid):
+                geometric, counting = _geometric(settings, amount, rest)
+                if geometric.even_count() < gaussian.even_count():
+                    return geometric, counting
+        if kind == "gaussian" or settings.method != "tfidf":
+            return gaussian, None
+    return calibrate_rounds(rest, settings.per_unit or _CANDIDATES_OF_A_ROUND), None
 
 
 def _geometric(settings: KeywordSettings, amount: Amount, rest: Amount) -> tuple[Selection, SetHistogram | None]:

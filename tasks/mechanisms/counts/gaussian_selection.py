@@ -32,9 +32,10 @@ Erfc is computed with 60 digits; 10^-30 of it is charged more.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol, TypeVar
 
 from mpmath.ctx_mp import MPContext
 from mpmath.libmp import to_rational
@@ -50,11 +51,29 @@ from tasks.mechanisms.counts.set_histogram import SetHistogram
 
 MECHANISM = "gaussian_selection"
 MOST_THRESHOLD = 2**40
-LARGEST_QUANTILE = 16
+_LARGEST_QUANTILE = 16
 """Standard deviations of the noise above which a threshold fails less than any delta of the ledger's unit asks for."""
 _ROUNDING = 1 + Fraction(1, 10**30)
 _mp = MPContext()  # our own context: mpmath's global one is shared mutable state
 _mp.dps = 60
+
+
+class ThresholdSelection(Protocol):
+    """A selection of candidates whose noisy number reaches a threshold, as far as its calibration needs it."""
+
+    @property
+    def sigma(self) -> Fraction:
+        """The noise's scale, in the threshold's unit."""
+
+    @property
+    def contributions(self) -> int:
+        """k, how many candidates one unit can name."""
+
+    def loss(self) -> Amount:
+        """Return the charge of one selection, rho and delta."""
+
+
+Selection = TypeVar("Selection", bound=ThresholdSelection)
 
 
 @dataclass(frozen=True)
@@ -161,18 +180,38 @@ def calibrate_gaussian_selection(amount: Amount, contributions: int) -> Gaussian
     """
     SetHistogram(None, contributions, "gaussian", Fraction(1))  # refuses the number of contributions
     sigma = least_scale(amount.rho, contributions)
-    least = math.ceil(sigma + Fraction(3, 2))
-    most = least + math.ceil(LARGEST_QUANTILE * sigma)
+
+    def with_threshold(threshold: int) -> GaussianSelection:
+        return GaussianSelection(sigma, threshold, contributions)
+
+    return with_lowest_threshold(with_threshold, math.ceil(sigma + Fraction(3, 2)), MOST_THRESHOLD, amount)
+
+
+def with_lowest_threshold(
+    with_threshold: Callable[[int], Selection], least: int, highest: int, amount: Amount
+) -> Selection:
+    """Return the selection with the lowest threshold whose failure the delta of an amount pays for.
+
+    Args:
+        with_threshold: the selection with a threshold; its failure probability falls as that rises.
+        least: the lowest threshold for which the failure probability is proved.
+        highest: the highest that is in range; above the lowest for every scale of noise.
+
+    Raises:
+        ThresholdUnaffordable: no threshold in range fails so seldom.
+    """
 
     def affordable(threshold: int) -> bool:
-        return GaussianSelection(sigma, threshold, contributions).loss().delta <= amount.delta
+        return with_threshold(threshold).loss().delta <= amount.delta
 
-    if most > MOST_THRESHOLD or not affordable(most):
-        raise ThresholdUnaffordable(amount, contributions)
-    while least < most:  # the failure probability falls with the threshold
+    selection = with_threshold(highest)
+    most = least + math.ceil(_LARGEST_QUANTILE * selection.sigma)
+    if most > highest or not affordable(most):
+        raise ThresholdUnaffordable(amount, selection.contributions)
+    while least < most:
         middle = (least + most) // 2
         least, most = (least, middle) if affordable(middle) else (middle + 1, most)
-    return GaussianSelection(sigma, least, contributions)
+    return with_threshold(least)
 
 
 class ThresholdInvalid(UsageError):

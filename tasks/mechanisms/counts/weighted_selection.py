@@ -46,7 +46,7 @@ from tasks.mechanisms.core.opendp_check import Measurement, check_with_opendp
 from tasks.mechanisms.core.opendp_library import dp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.contribution_bound import bound_contributions
-from tasks.mechanisms.counts.gaussian_selection import LARGEST_QUANTILE, ThresholdUnaffordable, tail_bound
+from tasks.mechanisms.counts.gaussian_selection import tail_bound, with_lowest_threshold
 from tasks.mechanisms.counts.noisy_count import check_sigma, least_scale, rounded_normal
 
 MECHANISM = "weighted_selection"
@@ -211,18 +211,12 @@ def calibrate_weighted_selection(amount: Amount, contributions: int) -> Weighted
         raise CandidatesInvalid(contributions)
     sigma = least_scale(amount.rho, STEPS**2)
     check_sigma(sigma)
+
+    def with_threshold(threshold: int) -> WeightedSelection:
+        return WeightedSelection(sigma, threshold, contributions)
+
     least = math.ceil(STEPS + sigma + Fraction(1, 2))
-    most = least + math.ceil(LARGEST_QUANTILE * sigma)
-
-    def affordable(threshold: int) -> bool:
-        return WeightedSelection(sigma, threshold, contributions).loss().delta <= amount.delta
-
-    if most > MOST_THRESHOLD or not affordable(most):
-        raise ThresholdUnaffordable(amount, contributions)
-    while least < most:  # the failure probability falls with the threshold
-        middle = (least + most) // 2
-        least, most = (least, middle) if affordable(middle) else (middle + 1, most)
-    return WeightedSelection(sigma, least, contributions)
+    return with_lowest_threshold(with_threshold, least, MOST_THRESHOLD, amount)
 
 
 def calibrate_rounds(amount: Amount, contributions: int) -> SelectionInRounds:
