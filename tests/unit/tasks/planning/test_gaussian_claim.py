@@ -144,7 +144,8 @@ def test_failure_probabilities_come_off_delta() -> None:
 @settings(max_examples=12)
 @given(st.lists(st.sampled_from(sorted(GAUSSIAN)), min_size=1, max_size=3), st.integers(8, 12), st.integers(5, 9))
 def test_random_releases_never_claim_more_than_rho_implies(names: list[str], size: int, exponent: int) -> None:
-    events = [GAUSSIAN[name](10**size // 2 + 10**9) for name in names if name != "gaussian_selection"]
+    made = (GAUSSIAN[name](10**size // 2 + 10**9) for name in names)
+    events = [event for event in made if not event.loss.delta]  # a selection may fail as often as delta allows
     delta = Fraction(1, 10**exponent)
     stated = state_gaussian_claim(events, delta)
     assert (stated is None) == (not events)
