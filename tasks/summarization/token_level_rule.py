@@ -1,6 +1,5 @@
 """Sampling rule of token-level summaries: at each step a noisy mean over the rows, and a public draw from it."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tasks.generation.decoding.candidates import CandidateSet
-from tasks.generation.decoding.loop import BudgetMeter, Step
+from tasks.generation.decoding.loop import BudgetMeter, StatelessRule, Step
 from tasks.inference.engine.session import RowValues
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
@@ -21,7 +20,7 @@ Centre: TypeAlias = Literal["public", "none"]
 
 
 @dataclass(frozen=True)
-class TokenLevelRule:
+class TokenLevelRule(StatelessRule):
     """Sampling rule of token-level summaries (PRIVACY §5; "Differentially Private Summarization", §4.1, Algorithm 1).
 
     The mean is taken of last hidden states, or of the candidates' logits. With `centre="public"` each row contributes
@@ -54,17 +53,6 @@ class TokenLevelRule:
         zeros = torch.zeros_like(choice.candidates.tokens)
         scores = utility_scores.utilities(self.public_draw, logits, zeros)
         return utility_scores.draw_tokens(self.public_draw, choice.candidates, scores, self.rng)
-
-    def facts(self, number: int) -> Mapping[str, float]:
-        """Return no facts: the text contains all released values."""
-        return {}
-
-    def kept(self, number: int) -> Sequence[float]:
-        """Return no state: a step depends on the text so far alone."""
-        return ()
-
-    def resume(self, number: int, kept: Sequence[float]) -> None:
-        """Restore nothing, because no state is kept."""
 
     def _hidden(self, step: Step, choice: CandidateSet) -> Tensor:
         """Return candidates' logits from the noisy mean of hidden states: float32 [L, K], -inf where there is none."""

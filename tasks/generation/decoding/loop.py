@@ -115,6 +115,21 @@ class ResumableSamplingRule(SamplingRule, Protocol):
         """Go on with a generation of which that was kept; called before the first step."""
 
 
+class StatelessRule:
+    """What a rule has beside its draws where they depend on the text so far alone: no figures, no state."""
+
+    def facts(self, number: int) -> Mapping[str, float]:
+        """Return no figures."""
+        return {}
+
+    def kept(self, number: int) -> Sequence[float]:
+        """Return no state."""
+        return ()
+
+    def resume(self, number: int, kept: Sequence[float]) -> None:
+        """Do nothing."""
+
+
 class Constraint(Protocol):
     """Constraint on the next token: a function of a public grammar and of the tokens already released.
 

@@ -1,13 +1,12 @@
 """The rule of Tang et al. 2024: the token with the largest noisy sum of the rows' probabilities."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tasks.generation.decoding.candidates import CandidateSet
-from tasks.generation.decoding.loop import BudgetMeter, Step
+from tasks.generation.decoding.loop import BudgetMeter, StatelessRule, Step
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens.sampler import DEFAULT, public_sampler
 from tasks.mechanisms.tokens.sparse_vector import NORM
@@ -16,7 +15,7 @@ from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 
 
 @dataclass(frozen=True)
-class FewShotGenerationRule:
+class FewShotGenerationRule(StatelessRule):
     """Sampling rule of Tang et al., the same for every generation of a release.
 
     Attributes:
@@ -44,14 +43,3 @@ class FewShotGenerationRule:
     def contribution(self, logits: Tensor, allowed: Tensor) -> Tensor:
         """Return each row's probabilities in grid steps of L2 norm at most S: float32, bool [N, K] -> int64 [N, K]."""
         return self.mechanism.quantised(distributions(logits / self.temperature, allowed).float().div_(NORM))
-
-    def facts(self, number: int) -> Mapping[str, float]:
-        """Return no figures."""
-        return {}
-
-    def kept(self, number: int) -> Sequence[float]:
-        """Return no state: the next sum depends on the tokens alone."""
-        return ()
-
-    def resume(self, number: int, kept: Sequence[float]) -> None:
-        """Do nothing: the rule has no state."""

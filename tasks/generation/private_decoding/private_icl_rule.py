@@ -1,11 +1,10 @@
 """Private ICL's rule (Bhusal et al.): clipped logits of rows and public model, blended half and half, then a draw."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from tasks.generation.decoding.candidates import CandidateSet
-from tasks.generation.decoding.loop import BudgetMeter, Step
+from tasks.generation.decoding.loop import BudgetMeter, StatelessRule, Step
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.clipped_logits import blended, clip_recentred
@@ -13,7 +12,7 @@ from tasks.mechanisms.tokens.sampler import TokenMechanism
 
 
 @dataclass(frozen=True)
-class PrivateIclRule:
+class PrivateIclRule(StatelessRule):
     """Private ICL's sampling rule (PRIVACY §4.3), the same for every generation of a release.
 
     Attributes:
@@ -34,14 +33,3 @@ class PrivateIclRule:
         sums = choice.sums_over_allowed(choice.rows(step), partial(clip_recentred, self.draw))
         scores = blended(self.draw, choice.public, choice.candidates.allowed, sums)
         return utility_scores.draw_tokens(self.draw, choice.candidates, scores, self.rng)
-
-    def facts(self, number: int) -> Mapping[str, float]:
-        """Return no figures."""
-        return {}
-
-    def kept(self, number: int) -> Sequence[float]:
-        """Return no state: the next draw depends on the tokens alone."""
-        return ()
-
-    def resume(self, number: int, kept: Sequence[float]) -> None:
-        """Do nothing: the rule has no state."""
