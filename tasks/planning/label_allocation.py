@@ -29,6 +29,7 @@ from pydantic import Field, model_validator
 
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
+from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal, RequestModel, format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.mechanisms.counts.noisy_count import NoisyCount
@@ -152,6 +153,16 @@ def histogram_of(parameters: LabelAllocationParameters, amount: Amount | None, s
     if rho < 1:
         raise AllocationShareTooSmall(allocation.share)
     return calibrate_histogram(rho, len(parameters.labels))
+
+
+def rho_beside(histogram: NoisyHistogram | None, amount: Amount) -> int:
+    """Return the rho (units of 1e-12) of an amount that a histogram of the units by label leaves."""
+    return amount.rho - (histogram.loss().rho if histogram else 0)
+
+
+def counting_events(histogram: NoisyHistogram | None) -> tuple[PrivacyEvent, ...]:
+    """Return the charged events of a histogram, which come first in a plan: one, or none of an equal allocation."""
+    return () if histogram is None else (histogram.event(),)
 
 
 def allocation_facts(parameters: LabelAllocationParameters, histogram: NoisyHistogram | None) -> dict[str, str]:

@@ -37,7 +37,7 @@ from tasks.inference.structured_output.schema_parameters import require_schema_f
 from tasks.planning.batches import batches_per_cell
 from tasks.planning.labels_and_groups import require_parts_for
 from tasks.pricing.influence import clip_norm_of, level_named, levels_of
-from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters, with_public_words
+from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters, public_topics
 from tasks.prompted_generation.keyphrases.stages import Stages
 from tasks.values.plan import Generator
 from tasks.values.release_kinds import TEXT_KINDS
@@ -143,11 +143,8 @@ def _vocabulary(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Ch
     if keywords is None or keywords.selecting is None or not is_next_to_none(keywords.selecting, population):
         return {}
     needed = keywords.selecting.selection.even_count()
-    value = with_public_words({VOCABULARY: {"method": "public"}})[VOCABULARY]
-    if not isinstance(value, Mapping):
-        raise TypeError("a vocabulary is a mapping")
     reason = f"a phrase selected from the units would need {needed} of the declared {population}; these cost nothing"
-    return {VOCABULARY: Choice(value, reason)}
+    return {VOCABULARY: Choice({"method": "public", **public_topics()}, reason)}
 
 
 _DECODING = (PrivateDecodingParameters, BaselineParameters)

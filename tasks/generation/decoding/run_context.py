@@ -163,17 +163,12 @@ class RunContext:
 
         return self.steps.run_once(name, sequences, self.arm, self.journal, prepare, reported)
 
-    def release_label_counts(self, histogram: NoisyHistogram | None, labels: Sequence[str]) -> list[int] | None:
+    def release_label_counts(self, histogram: NoisyHistogram, labels: Sequence[str]) -> list[int]:
         """Return the noisy number of units read under each label, released once as the first mechanism of the plan.
-
-        Args:
-            histogram: None for a release whose texts are allocated equally: it has no counts.
 
         Raises:
             StepLost: as `release`.
         """
-        if histogram is None:
-            return None
         released = self.release(
             LABEL_HISTOGRAM,
             [0],

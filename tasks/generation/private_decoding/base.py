@@ -416,7 +416,7 @@ def _allocated(
     if not bench.steps.paid:
         bench.journal.begin(first, {})
     histogram = NoisyHistogram.from_event(plan.invocations[0].event)
-    noisy = bench.release_label_counts(histogram, settings.labels) or []
+    noisy = bench.release_label_counts(histogram, settings.labels)
     blocks, references = len(plan.blocks), settings.references
     layout = AllocatedLayout.of(allocation, noisy, settings.samples, blocks, references, settings.batches)
     figures = {LABEL_COUNTS: format_counts(noisy), BATCHES_PER_LABEL: format_counts(layout.batches)}

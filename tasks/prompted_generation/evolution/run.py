@@ -121,7 +121,8 @@ class EvolutionRun:
 
     @cached_property
     def _counts_of_labels(self) -> list[int] | None:
-        return self.bench.release_label_counts(self.schedule.counting, self.parameters.labels)
+        counting = self.schedule.counting
+        return None if counting is None else self.bench.release_label_counts(counting, self.parameters.labels)
 
     @cached_property
     def _sizes(self) -> Sizes:

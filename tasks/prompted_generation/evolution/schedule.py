@@ -9,7 +9,7 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
 from tasks.planning.batches import labels_in_order, labels_without_batches
-from tasks.planning.label_allocation import histogram_of, texts_per_label
+from tasks.planning.label_allocation import counting_events, histogram_of, rho_beside, texts_per_label
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 
 Item = TypeVar("Item")
@@ -57,20 +57,18 @@ class Schedule:
             BinsInvalid: too many candidates.
         """
         counting = histogram_of(parameters, amount, NAME)
-        left = amount.rho - (counting.loss().rho if counting else 0)
-        bins = Sizes.planned(parameters).bins
-        return cls(counting, calibrate_histogram(left // parameters.rounds, bins), parameters.rounds)
+        each = rho_beside(counting, amount) // parameters.rounds
+        return cls(counting, calibrate_histogram(each, Sizes.planned(parameters).bins), parameters.rounds)
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
         """The charged events, in order: one histogram per round, each armed by itself."""
-        counted = () if self.counting is None else (self.counting.event(),)
-        return (*counted, *(self.histogram.event(),) * self.rounds)
+        return (*counting_events(self.counting), *(self.histogram.event(),) * self.rounds)
 
     @property
     def first_round(self) -> int:
         """The number of the first round's event among all events."""
-        return 0 if self.counting is None else 1
+        return len(counting_events(self.counting))
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,8 @@ class Sizes:
         ranked = self.parameters.selection == "rank"
         least = self.kept if ranked else (1,) * len(self.kept)
         between = (self.parameters.rounds - 1) * (self.bins - sum(least))
-        missing = (max(0, texts - own) if ranked else texts - 1 for texts, own in zip(self.texts, self.candidates, strict=True))  # fmt: skip  # noqa: E501
+        different = self.candidates if ranked else (1,) * len(self.candidates)
+        missing = (max(0, texts - own) for texts, own in zip(self.texts, different, strict=True))
         checking = 0 if self.parameters.label_allocation is None else 1  # that the backend answers, before it is paid
         return checking + self.bins + between + sum(missing)
 

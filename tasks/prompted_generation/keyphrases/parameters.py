@@ -183,6 +183,11 @@ class KeyphraseParameters(LabelAllocationParameters):
         return self.phrases_per_text if self.sequences == "iterative" else 1
 
 
+def public_topics() -> dict[str, Json]:
+    """Return the built-in topics as the words of a vocabulary."""
+    return {"words": list(PUBLIC_TOPICS), "words_from": TOPICS_FROM}
+
+
 def with_public_words(parameters: Mapping[str, Json]) -> dict[str, Json]:
     """Return the parameters with the words of a public vocabulary: those of a `file`, or the built-in topics.
 
@@ -196,5 +201,5 @@ def with_public_words(parameters: Mapping[str, Json]) -> dict[str, Json]:
         return dict(parameters)  # invalid values are reported by the settings' own validation
     vocabulary = with_words_from_file(dict(settings))
     if isinstance(vocabulary, Mapping) and not {"words", "file"} & set(vocabulary):
-        vocabulary = {**vocabulary, "words": list(PUBLIC_TOPICS), "words_from": TOPICS_FROM}
+        vocabulary = {**vocabulary, **public_topics()}
     return {**parameters, "vocabulary": vocabulary}

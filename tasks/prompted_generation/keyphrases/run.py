@@ -123,7 +123,8 @@ class KeyphraseRun:
         """Values that the mechanisms release now, or released in the journal or for the parent."""
         if self.parameters.extends is not None:
             return ReleasedValues.from_json(cast("Mapping[str, Any]", self.bench.values_of_parent()))
-        counts = self.bench.release_label_counts(self.stages.histogram, self.parameters.labels)
+        histogram, labels = self.stages.histogram, self.parameters.labels
+        counts = None if histogram is None else self.bench.release_label_counts(histogram, labels)
         budget = PlannedStageBudget(self.bench, VOCABULARY, self.stages.first_of_vocabulary)
         words = self.stages.vocabulary.draw(budget, self.reader.phrases, self.bench.rng, self.reader.embed)
         return ReleasedValues(tuple(words), self._sums(), counts)

@@ -12,7 +12,7 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.vectors.kde_sketch import KdeSketches, calibrate_kde
-from tasks.planning.label_allocation import histogram_of
+from tasks.planning.label_allocation import counting_events, histogram_of, rho_beside
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tasks.prompted_generation.keyphrases.vocabulary import Vocabulary, vocabulary_for
 
@@ -44,7 +44,7 @@ class Stages:
             SketchInvalid: sketches of so many features and labels are too large.
         """
         histogram = histogram_of(parameters, amount, NAME)
-        left = amount.rho - (histogram.loss().rho if histogram else 0)
+        left = rho_beside(histogram, amount)
         words, density = parameters.shares.of(left, charged=parameters.vocabulary.charged)
         vocabulary = vocabulary_for(parameters.vocabulary, Amount(words, amount.delta))
         labels = max(1, len(parameters.labels))
@@ -53,16 +53,12 @@ class Stages:
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
         """The charged events, in order."""
-        return (*self._counted, *self.vocabulary.events, self.sketches.event())
+        return (*counting_events(self.histogram), *self.vocabulary.events, self.sketches.event())
 
     @property
     def first_of_vocabulary(self) -> int:
         """The number of the vocabulary's first event among all events."""
-        return len(self._counted)
-
-    @property
-    def _counted(self) -> tuple[PrivacyEvent, ...]:
-        return () if self.histogram is None else (self.histogram.event(),)
+        return len(counting_events(self.histogram))
 
     def noise(self, parameters: KeyphraseParameters) -> Fraction:
         """Return the standard deviation of a phrase's score; features have norm 1."""

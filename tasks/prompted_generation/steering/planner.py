@@ -33,7 +33,7 @@ from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 from tasks.planning.batches import labels_without_batches
 from tasks.planning.further_texts import events_of, parent_facts
-from tasks.planning.label_allocation import allocation_facts, histogram_of
+from tasks.planning.label_allocation import allocation_facts, counting_events, histogram_of, rho_beside
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.precision_parameters import precision_facts
 from tasks.planning.sentence_completion_parameters import completion_facts
@@ -66,14 +66,12 @@ class Stages:
             AllocationShareTooSmall, NoiseInvalid: a share of it buys nothing.
         """
         histogram = histogram_of(settings, amount, SteeringVector.name)
-        left = amount.rho - (histogram.loss().rho if histogram else 0)
-        return cls(histogram, calibrate_mean(left, 1, settings.clip_norm))
+        return cls(histogram, calibrate_mean(rho_beside(histogram, amount), 1, settings.clip_norm))
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
         """The charged events, in order."""
-        counted = () if self.histogram is None else (self.histogram.event(),)
-        return (*counted, self.mean.event())
+        return (*counting_events(self.histogram), self.mean.event())
 
 
 class SteeringVector(GeneratorDefaults):

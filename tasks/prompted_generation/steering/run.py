@@ -145,8 +145,9 @@ class SteeringRun:
         if self.settings.extends is not None:
             return ReleasedVectors.from_json(cast("Mapping[str, Any]", self.bench.values_of_parent()))
         spreads, bench = self.origin.spreads, self.bench
-        counts = bench.release_label_counts(self.histogram, self.settings.labels)
-        number = 0 if self.histogram is None else 1
+        counts, number = None, 0
+        if self.histogram is not None:
+            counts, number = bench.release_label_counts(self.histogram, self.settings.labels), 1
         drawn = bench.release(
             SUMS, [number], self._sums, lambda sums: sums_json(self.mean.draw(sums, bench.rng).numpy())
         )
