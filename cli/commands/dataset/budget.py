@@ -11,7 +11,7 @@ from cli.commands.dataset import envelope
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
 from cli.framework.price_data import ViewingData
-from cli.framework.shared_data import SecrecyEndData, secrecy_end_data
+from cli.framework.shared_result_types import SecrecyEndData, secrecy_end_data
 from cli.framework.tables import fact_list, table
 from flows.datasets.affordable_runs import AffordableRuns, affordable_runs
 from flows.datasets.budget_summary import BudgetSummary, summarise_budget

@@ -13,7 +13,7 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import PriceDetails, ReviewDetails
 from cli.framework.price_data import GaussianFigure, PriceData, SecretFigure
 from cli.framework.proposal_view import ProposalData, as_data, waiting_sentence
-from cli.framework.shared_data import SecrecyEndData, secrecy_end_data
+from cli.framework.shared_result_types import SecrecyEndData, secrecy_end_data
 from cli.framework.tables import plain_text, table
 from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_fields
