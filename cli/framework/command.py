@@ -35,8 +35,8 @@ Data = TypeVar("Data", covariant=True)
 class CommandResult(Generic[Data]):
     """The result of a command: data for programs (`--json`), tables and sentences for people.
 
-    A command names the type of its data in its return type, such as `CommandResult[PolicyShown]`. The types are in
-    `cli/outputs`; mypy checks that a command fills its own, and `--json-schema` prints the schema that follows from it.
+    A command names the type of its data in its return type, such as `CommandResult[PolicyShown]`. The types
+    stand beside the commands; mypy checks that a command fills its own, and `--json-schema` prints its schema.
     """
 
     data: Data

@@ -1,4 +1,4 @@
-"""Schemas of what commands print under --json, derived from the types of their results (cli/outputs)."""
+"""Schemas of what commands print under --json, derived from the types of their results."""
 
 import inspect
 from collections.abc import Callable

@@ -93,13 +93,23 @@ def _load_with_inputs(
 ) -> tuple[Review, RequestReviewInput | ProposalReviewInput, Draft | None]:
     with workspace.database.read() as session:
         try:
-            inputs = load_review_input(session, number, gate)
+            inputs = _load_inputs(session, number, gate)
             draft = _find_draft(workspace, session, inputs) if gate is Gate.PUBLISH else None
             return build_review(gate, inputs, draft, viewer or workspace.key.public_key), inputs, draft
-        except (ValidationError, KeyError, TypeError) as problem:
+        except ValidationError:
             if gate is Gate.PROPOSAL:
                 raise ProposalUnreadable(number) from None
-            raise RequestUnreadable(number) from problem
+            raise
+
+
+def _load_inputs(session: Session, number: int, gate: Gate) -> RequestReviewInput | ProposalReviewInput:
+    """Load the review input of what was recorded; a request's body is read before its form is checked."""
+    try:
+        return load_review_input(session, number, gate)
+    except (KeyError, TypeError) as problem:
+        if gate is Gate.PROPOSAL:
+            raise
+        raise RequestUnreadable(number) from problem
 
 
 def _find_draft(workspace: Workspace, session: Session, inputs: ReviewInput) -> Draft:
