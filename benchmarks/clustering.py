@@ -27,7 +27,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common.json_lines import DATA
+from benchmarks.common.json_lines import DATA, append_lines
 from tasks.accounting.zcdp import rho_of
 from tasks.analysis.clustering.centres import Centroids
 from tasks.analysis.clustering.parameters import ClusterSettings
@@ -136,8 +136,7 @@ def measure(arguments: argparse.Namespace) -> None:
         lines.append(line)
         print(line, flush=True)
         if arguments.out:
-            with arguments.out.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(line) + "\n")
+            append_lines(arguments.out, [line])
     print("\n".join(table(lines, arguments.data, arguments.clusters)))
 
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.intervals import difference_of_means, written
-from benchmarks.common.json_lines import DATA, write_lines
+from benchmarks.common.json_lines import DATA, append_lines, write_lines
 from benchmarks.common.open_bench import KEY, open_bench
 from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
@@ -196,8 +196,7 @@ def measure(arguments: argparse.Namespace) -> None:
             started = time.process_time()
             texts = generate(engine, corpus, units, cell)
             row = {"cell": asdict(cell), "texts": list(map(asdict, texts)), "seconds": time.process_time() - started}
-            with arguments.out.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(row) + "\n")
+            append_lines(arguments.out, [row])
             print(f"{cell}: {records(EvaluationInput(texts, schema=SCHEMA)).line}", flush=True)
 
 

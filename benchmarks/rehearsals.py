@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.common.json_lines import write_lines
+from benchmarks.common.json_lines import append_lines, write_lines
 from flows.rehearsals.rehearsal_folder import RehearsalFolder
 from flows.rehearsals.rehearse import RehearsalOptions, RehearsalTools, rehearse_request
 from flows.releases.pricing import price_request
@@ -156,8 +156,7 @@ def _measured(out: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def _append(out: Path, line: dict[str, Any]) -> None:
-    with out.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    append_lines(out, [line])
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 from torch import Tensor
 
 from benchmarks.common.intervals import written
+from benchmarks.common.json_lines import append_lines
 from benchmarks.common.open_bench import open_bench
 from benchmarks.utility.mauve import embedder, measured_together
 from benchmarks.utility.sampled import DELTA, UNREAD, distinct_2, figures, real_texts, store
@@ -142,8 +143,7 @@ def measure(cells: Sequence[Cell], arguments: argparse.Namespace) -> None:
             seconds = round(time.process_time() - started, 1)
             row |= {"cell": asdict(cell), "texts": texts, "released": released, "seconds": seconds}
             print(f"{cell.data}, {cell.name}, {cell.epsilon}: {seconds} s {released}", flush=True)
-            with arguments.kept.open("a", encoding="utf-8") as kept:
-                kept.write(json.dumps(row) + "\n")
+            append_lines(arguments.kept, [row])
     with arguments.out.open("a", encoding="utf-8") as lines:
         for data in dict.fromkeys(cell.data for cell in cells):
             mine = {number: each for number, each in drawn.items() if each["cell"]["data"] == data}

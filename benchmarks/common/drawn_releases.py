@@ -1,7 +1,6 @@
 """Stages that benchmarks of drawn texts share: their options, a release at a bench in memory, and kept texts."""
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -9,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.common.json_lines import read_lines_if_there
+from benchmarks.common.json_lines import append_lines, read_lines_if_there
 from benchmarks.common.open_bench import KEY, open_bench
 from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
@@ -71,8 +70,7 @@ def append_missing(
     for cell in cells:
         if cell not in there:
             row = release(cell)
-            with texts.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(row) + "\n")
+            append_lines(texts, [row])
             print(f"{cell}: {row['seconds']} s", flush=True)
 
 

@@ -23,3 +23,9 @@ def read_lines_if_there(path: Path) -> list[dict[str, Any]]:
 def write_lines(path: Path, rows: Iterable[Any]) -> None:
     """Write rows as the whole of a file."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def append_lines(path: Path, rows: Iterable[Any]) -> None:
+    """Write rows behind what a file has; rows that are made meanwhile are written as they come."""
+    with path.open("a", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in rows)

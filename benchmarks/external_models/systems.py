@@ -30,7 +30,6 @@ whose seconds tell.
 """
 
 import argparse
-import json
 import random
 import tempfile
 import time
@@ -47,7 +46,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 
 from benchmarks.common.controls import best_constant, picked
-from benchmarks.common.json_lines import DATA, read_lines
+from benchmarks.common.json_lines import DATA, append_lines, read_lines
 from benchmarks.common.open_bench import open_bench
 from benchmarks.external_models.data import ABOUT, CORPORA, Split, split
 from benchmarks.external_models.tables import tables
@@ -232,8 +231,7 @@ def measure(asked: argparse.Namespace, place: "Workplace") -> None:
     for cell in cells(asked):
         if asdict(cell) not in known:
             line = place.measured(cell)
-            with asked.out.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(line) + "\n")
+            append_lines(asked.out, [line])
             print(*asdict(cell).values(), line["accuracy"], line["coral"], line["work"], flush=True)
 
 

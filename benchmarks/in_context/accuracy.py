@@ -27,7 +27,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.controls import permuted
-from benchmarks.common.json_lines import DATA
+from benchmarks.common.json_lines import DATA, append_lines
 from benchmarks.in_context.demonstrations import (
     PUBLIC_ONLY,
     Sizes,
@@ -135,8 +135,7 @@ def _append(out: Path, name: str, column: str, shots: int, run: Callable[[], InC
         found: dict[str, Any] = run().to_json()
     except AlmonerError as refused:
         found = {"task": name, "column": column, "shots": shots, "refused": type(refused).__name__}
-    with out.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(found) + "\n")
+    append_lines(out, [found])
     print(name, column, shots, found.get("refused") or found["calibrated"], flush=True)
 
 

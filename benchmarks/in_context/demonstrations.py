@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.json_lines import append_lines
 from benchmarks.common.open_bench import KEY, open_bench
 from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
@@ -96,8 +97,7 @@ def kept_pool(
     pool = make()
     row = made_by | {"texts": [[made.text, made.label] for made in pool], "seconds": time.process_time() - started}
     if kept:
-        with kept.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(row) + "\n")
+        append_lines(kept, [row])
     return pool
 
 

@@ -15,7 +15,6 @@ Each line has the scores of all members and non-members, those of equal labels i
 """
 
 import argparse
-import json
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,8 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.controls import permuted
-from benchmarks.common.json_lines import DATA, read_lines_if_there
+from benchmarks.common.figures_parser import figures_parser
+from benchmarks.common.json_lines import DATA, append_lines, read_lines_if_there
 from benchmarks.common.open_bench import KEY
 from benchmarks.in_context.demonstrations import public_labels, store
 from benchmarks.in_context.prompt_membership import Answerer, PromptRound, right_answers
@@ -43,12 +43,8 @@ EQUAL, ANY = "equal labels", "any labels"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser = figures_parser(__doc__, OUT)
     parser.add_argument("--data", type=Path, default=CORPUS)
-    parser.add_argument("--model", default="smollm2-135m-instruct")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
     if not arguments.table:
         measure(arguments)
@@ -63,8 +59,7 @@ def measure(arguments: argparse.Namespace) -> None:
         if labels in [line["labels"] for line in read_lines_if_there(arguments.out)]:
             continue
         line = {"labels": labels, **asked(answer, rounds)}
-        with arguments.out.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(line) + "\n")
+        append_lines(arguments.out, [line])
         print(labels, separation(line["members"], line["nonmembers"]).line(), flush=True)
 
 

@@ -14,7 +14,6 @@ label by label within each prompt.
 """
 
 import argparse
-import json
 import math
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,8 +23,9 @@ from typing import Any
 import numpy as np
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.figures_parser import figures_parser
 from benchmarks.common.intervals import interval_of_difference, written
-from benchmarks.common.json_lines import DATA, read_lines, read_lines_if_there
+from benchmarks.common.json_lines import DATA, append_lines, read_lines, read_lines_if_there
 from benchmarks.common.open_bench import KEY
 from benchmarks.in_context.demonstrations import PUBLIC_ONLY, public_labels, store
 from benchmarks.in_context.prompt_membership import PromptRound, right_answers
@@ -45,14 +45,10 @@ ITEMS, TEXT_TOKENS = 200, 64
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser = figures_parser(__doc__, OUT)
     parser.add_argument("--data", type=Path, default=DATA / "agnews.jsonl")
     parser.add_argument("--pools", type=Path, default=POOLS)
     parser.add_argument("--columns", nargs="+", default=[PUBLIC_ONLY, "private_icl, epsilon 8"])
-    parser.add_argument("--model", default="smollm2-135m-instruct")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
     if not arguments.table:
         measure(arguments)
@@ -76,8 +72,7 @@ def measure(arguments: argparse.Namespace) -> None:
             count = len(each.members)
             labels = [example.label for example in each.members]
             line["prompts"].append({"labels": labels, "members": scores[:count], "nonmembers": scores[count:]})
-        with arguments.out.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(line) + "\n")
+        append_lines(arguments.out, [line])
         print(pool["column"], len(line["prompts"]), flush=True)
 
 

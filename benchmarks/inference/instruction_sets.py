@@ -28,6 +28,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import torch
 from torch import nn
 
+from benchmarks.common.json_lines import append_lines
 from benchmarks.inference import decoding
 from benchmarks.inference.decoding import MODEL, Stopwatch
 from models_db.errors import EnvironmentProblem
@@ -66,8 +67,7 @@ def main() -> None:
         return
     rows = list(in_turns(arguments))
     if arguments.out:
-        with arguments.out.open("a", encoding="utf-8") as out:
-            out.writelines(json.dumps(row) + "\n" for row in rows)
+        append_lines(arguments.out, rows)
     print_table(rows)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.json_lines import read_lines_if_there, write_lines
+from benchmarks.common.json_lines import append_lines
 from benchmarks.ingestion.ingest import WORDS
 from benchmarks.ingestion.scale import BLOCKS, Cost, almoner, measured, source_of
 from models_db.home import ProjectHome
@@ -74,7 +74,7 @@ def main() -> None:
         for row in costs(documents, given.passes):
             rows.append(row)
             if given.out:
-                write_lines(given.out, [*read_lines_if_there(given.out), row])
+                append_lines(given.out, [row])
     print_table(rows, given.documents)
 
 

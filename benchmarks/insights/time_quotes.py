@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common.json_lines import DATA, read_lines, read_lines_if_there
+from benchmarks.common.json_lines import DATA, append_lines, read_lines, read_lines_if_there
 
 if TYPE_CHECKING:
     from tasks.pricing.quote import Quote
@@ -60,8 +60,7 @@ def main() -> None:
         for name in (name for name in arguments.systems if name not in there):
             command = [sys.executable, "-m", "benchmarks.insights.time_quotes", "--one", name]
             made = subprocess.run(command, check=True, capture_output=True, text=True)
-            with arguments.to.open("a", encoding="utf-8") as lines:
-                lines.write(made.stdout.splitlines()[-1] + "\n")
+            append_lines(arguments.to, [json.loads(made.stdout.splitlines()[-1])])
     print("\n".join(table(read_lines(arguments.to))))
 
 

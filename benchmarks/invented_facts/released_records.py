@@ -26,7 +26,8 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 
-from benchmarks.common.json_lines import read_lines_if_there
+from benchmarks.common.figures_parser import figures_parser
+from benchmarks.common.json_lines import append_lines, read_lines_if_there
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.invented_facts.released_texts import sentences, store
 from benchmarks.invented_facts.worlds import DELTA, NO_DATA, NO_NOISE, RELATIONS, World, answer, line_of, table
@@ -94,13 +95,9 @@ def cells() -> Iterator[Cell]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser = figures_parser(__doc__, OUT)
     parser.add_argument("--kinds", nargs="+", default=[RECORDS, SUMMARIES], choices=[RECORDS, SUMMARIES])
-    parser.add_argument("--model", default="smollm2-135m-instruct")
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))
-    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
     if not arguments.table:
         measure(arguments)
@@ -114,8 +111,7 @@ def measure(arguments: argparse.Namespace) -> None:
         there = {(line["system"], line["facts"], line["epsilon"]) for line in read_lines_if_there(arguments.out)}
         if cell.kind in arguments.kinds and (cell.shown, cell.facts, cell.epsilon) not in there:
             line = scored(cell, release(engine, cell, arguments.precision))
-            with arguments.out.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(line) + "\n")
+            append_lines(arguments.out, [line])
             print({name: value for name, value in line.items() if name != "texts"}, flush=True)
 
 

@@ -29,7 +29,8 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 
-from benchmarks.common.json_lines import read_lines_if_there
+from benchmarks.common.figures_parser import figures_parser
+from benchmarks.common.json_lines import append_lines, read_lines_if_there
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.invented_facts.worlds import (
     DELTA,
@@ -108,13 +109,9 @@ RELEASES: Sequence[tuple[str, str, str, str]] = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser = figures_parser(__doc__, OUT)
     parser.add_argument("--trials", type=int, default=1, help="worlds")
-    parser.add_argument("--model", default="smollm2-135m-instruct")
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))
-    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
     if not arguments.table:
         measure(arguments)
@@ -131,8 +128,7 @@ def measure(arguments: argparse.Namespace) -> None:
         }
         if (cell.trial, cell.shown, cell.facts, cell.epsilon) not in there:
             texts = release(engine, cell, arguments.precision)
-            with arguments.out.open("a", encoding="utf-8") as out:
-                out.writelines(json.dumps(line) + "\n" for line in scored(cell, texts))
+            append_lines(arguments.out, scored(cell, texts))
             print(cell, flush=True)
 
 

@@ -17,7 +17,6 @@ passes on what one unit says.
 """
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -26,7 +25,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 
-from benchmarks.common.json_lines import read_lines_if_there
+from benchmarks.common.json_lines import append_lines, read_lines_if_there
 from benchmarks.insights.data import Unit
 from benchmarks.insights.systems import Clock, InMemoryBench, KeepingPoints, Material, nobody
 from benchmarks.invented_facts.worlds import (
@@ -83,8 +82,7 @@ def main() -> None:
         there = read_lines_if_there(arguments.out)
         for trial in range(arguments.trials):
             measured_before = {line["epsilon"] for line in there if line["trial"] == trial}
-            with arguments.out.open("a", encoding="utf-8") as out:
-                out.writelines(json.dumps(line) + "\n" for line in measured(trial, measured_before))
+            append_lines(arguments.out, measured(trial, measured_before))
     print("\n".join(table(read_lines_if_there(arguments.out))))
 
 

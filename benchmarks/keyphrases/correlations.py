@@ -27,7 +27,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common.json_lines import read_lines_if_there
+from benchmarks.common.json_lines import append_lines, read_lines_if_there
 from benchmarks.keyphrases.data import LABELS, Planted, Units, World
 from benchmarks.keyphrases.systems import INDEPENDENT, SYSTEMS, Drawing, Phrases, sums_of
 from tasks.evaluation.algorithms.logistic_regression import fit
@@ -75,8 +75,7 @@ def measure(out: Path, trials: Sequence[int]) -> None:
 def append(out: Path, lines: Iterator[Mapping[str, Any]]) -> None:
     """Write lines down, each as soon as it is there."""
     for line in lines:
-        with out.open("a", encoding="utf-8") as to:
-            to.write(json.dumps(line) + "\n")
+        append_lines(out, [line])
 
 
 def lines_of(out: Path) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ Of single words a release also keeps in how many units its keywords really are, 
 """
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -22,7 +21,7 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
-from benchmarks.common.json_lines import DATA, read_lines, read_lines_if_there
+from benchmarks.common.json_lines import DATA, append_lines, read_lines, read_lines_if_there
 from benchmarks.insights.data import chats
 from models_db.values.amounts import DELTA_UNIT, Amount
 from models_db.values.requests import parse_model
@@ -182,8 +181,7 @@ def main() -> None:
             parser.error("--to is needed to draw")
         for name, texts in corpora(options.dev).items():
             for row in releases(texts, name, read_lines_if_there(options.to)):
-                with options.to.open("a", encoding="utf-8") as lines:
-                    lines.write(json.dumps(row) + "\n")
+                append_lines(options.to, [row])
     rows = read_lines(options.source or options.to)
     print("\n".join([*table(rows), "", *gains_table(rows)]))
 

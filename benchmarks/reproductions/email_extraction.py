@@ -26,7 +26,8 @@ from typing import Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from scipy.stats import binomtest
 
-from benchmarks.common.json_lines import DATA, read_lines
+from benchmarks.common.figures_parser import figures_parser
+from benchmarks.common.json_lines import DATA, append_lines, read_lines, read_lines_if_there
 from benchmarks.common.open_bench import KEY, open_bench
 from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
@@ -84,13 +85,9 @@ def addresses(texts: Sequence[str]) -> set[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser = figures_parser(__doc__, OUT)
     parser.add_argument("--data", type=Path, default=CORPUS)
-    parser.add_argument("--model", default="smollm2-135m-instruct")
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--systems", nargs="+", default=["private_icl", "invisible_ink"])
-    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
     if not arguments.table:
         measure(arguments)
@@ -106,13 +103,12 @@ def measure(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         corpus = store(posts.read, Path(folder))
         for system, epsilon in cells:
-            there = [json.loads(line) for line in arguments.out.open()] if arguments.out.exists() else []
+            there = read_lines_if_there(arguments.out)
             if (system, epsilon) in [(line["system"], line["epsilon"]) for line in there]:
                 continue
             texts = release(engine, corpus, len(posts.read), system, epsilon)
             line = {"system": system, "epsilon": epsilon, **asdict(counted(texts, posts))}
-            with arguments.out.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(line) + "\n")
+            append_lines(arguments.out, [line])
             print(line, flush=True)
 
 

@@ -10,7 +10,6 @@ delta of the claim; of an honest release it stays below the claim, of a broken t
 """
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import numpy as np
 
-from benchmarks.common.json_lines import read_lines, read_lines_if_there
+from benchmarks.common.json_lines import append_lines, read_lines, read_lines_if_there
 
 
 @dataclass(frozen=True)
@@ -130,8 +129,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.table:
         for line in measure([line["audit"] for line in read_lines_if_there(arguments.out)]):
-            with arguments.out.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(line) + "\n")
+            append_lines(arguments.out, [line])
             print(line, flush=True)
     print("\n".join(table(read_lines(arguments.out))))
 

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common.intervals import written
-from benchmarks.common.json_lines import DATA, read_lines, read_lines_if_there, write_lines
+from benchmarks.common.json_lines import DATA, append_lines, read_lines, read_lines_if_there, write_lines
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.secret_assignment.utility import CLAIMS, UNCONDITIONAL, unconditional_epsilon
 from benchmarks.utility.next_tokens import NAMES, USUAL_ROWS
@@ -163,8 +163,7 @@ def draw(engine: Engine, out: Path, releases: int, claims: Sequence[str]) -> Non
                 for data, corpus in stores.items():
                     if (data, *kind, number) not in there:
                         row = release(engine, corpus, data, kind, number)
-                        with out.open("a", encoding="utf-8") as lines:
-                            lines.write(json.dumps(row) + "\n")
+                        append_lines(out, [row])
                         print(f"{data}, {kind}, {number}: {row['seconds']} s", flush=True)
 
 

@@ -16,7 +16,6 @@ so the true shares are known. Two parts; each has its lines in `--out`:
 """
 
 import argparse
-import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ import numpy as np
 
 from benchmarks.common.controls import rotated
 from benchmarks.common.intervals import written
-from benchmarks.common.json_lines import DATA, read_lines
+from benchmarks.common.json_lines import DATA, append_lines, read_lines
 from benchmarks.utility.texts import SEED
 from tasks.accounting.zcdp import rho_of
 from tasks.mechanisms.core.rng import OS_RANDOM
@@ -162,8 +161,7 @@ def main() -> None:
 
 
 def _append(out: Path, lines: Iterator[dict[str, Any]]) -> None:
-    with out.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)
+    append_lines(out, lines)
 
 
 def shares_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.common.json_lines import append_lines
 from benchmarks.utility.systems import (
     AMIN,
     AMIN_PRIVATE,
@@ -175,8 +176,7 @@ def measure(arguments: argparse.Namespace, parts: Sequence[Sequence[Setting]]) -
             known = {found.setting for found in there if found.data == data}
             missing = [setting for setting in dict.fromkeys(wanted) if setting not in known]
             found = measured(model, data, missing, arguments) if missing else []
-            with arguments.out.open("a", encoding="utf-8") as out:
-                out.writelines(json.dumps(line.to_json()) + "\n" for line in found)
+            append_lines(arguments.out, (line.to_json() for line in found))
 
 
 def measured(

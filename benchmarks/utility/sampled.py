@@ -25,6 +25,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.intervals import written
+from benchmarks.common.json_lines import append_lines
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.texts import DESCRIPTIONS, SEED, read_texts
 from models_db.home import ProjectHome
@@ -145,8 +146,7 @@ def measure(model: LanguageModel, arguments: argparse.Namespace) -> None:
             started = time.process_time()
             texts = generate(engine, *stores[cell.data], cell)
             row = {"cell": asdict(cell), "texts": texts, "seconds": round(time.process_time() - started, 1)}
-            with out.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(row) + "\n")
+            append_lines(out, [row])
             print(f"{cell}: {row['seconds']} s", flush=True)
 
 

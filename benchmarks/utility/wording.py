@@ -13,7 +13,6 @@ public model, and `private`, InvisibleInk's with 7 rows at epsilon 4. Each figur
 """
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.common.intervals import written
-from benchmarks.common.json_lines import read_lines
+from benchmarks.common.json_lines import append_lines, read_lines
 from benchmarks.utility.next_tokens import compare, interval
 from benchmarks.utility.systems import INK, Setting, bind, private_distribution, unprotected
 from benchmarks.utility.texts import DESCRIPTIONS, STRIDE, Forced, Trace, choose, read_texts
@@ -139,8 +138,7 @@ def main() -> None:
         model = load(arguments.model, arguments.device, arguments.precision)
         with torch.inference_mode():
             for line in measured(model, arguments):
-                with arguments.out.open("a", encoding="utf-8") as out:
-                    out.write(json.dumps(line) + "\n")
+                append_lines(arguments.out, [line])
     print("\n".join(table(read_lines(arguments.out))))
 
 
