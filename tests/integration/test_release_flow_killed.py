@@ -267,6 +267,19 @@ def test_postgresql_is_killed_between_publication_and_delivery(
     as_after_a_quiet_run(almoner, machines)
 
 
+def held_amid_generation(almoner: Almoner, machines: Machines) -> tuple[subprocess.Popen[bytes], UUID]:
+    """Start a server and a worker with a run that has paid and drawn in part, and is held; the server and the run."""
+    almoner.approved()
+    server = machines.start_server()
+    almoner.type("deploy --pool pool")
+    run = UUID(almoner.ask("release start 1")["flow_run"])
+    machines.hold.touch()
+    machines.start_worker()
+    machines.wait_until_held()
+    assert 0 < armed(almoner) < len(instalments(almoner))
+    return server, run
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """The files of a bundle; none where there is no bundle."""
     return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -275,14 +288,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
 def test_prefects_database_is_lost_while_a_release_is_generated(any_almoner: Almoner, machines: Machines) -> None:
     almoner = any_almoner
-    almoner.approved()
-    server = machines.start_server()
-    almoner.type("deploy --pool pool")
-    lost = UUID(almoner.ask("release start 1")["flow_run"])
-    machines.hold.touch()
-    machines.start_worker()
-    machines.wait_until_held()
-    assert 0 < armed(almoner) < len(instalments(almoner))
+    server, lost = held_amid_generation(almoner, machines)
 
     kill(server)
     machines.delete_database()
@@ -307,14 +313,7 @@ def test_prefects_postgresql_is_killed_while_a_release_is_generated(
     any_almoner: Almoner, machines: Machines, prefect_database: PrefectDatabase
 ) -> None:
     almoner = any_almoner
-    almoner.approved()
-    machines.start_server()
-    almoner.type("deploy --pool pool")
-    run = UUID(almoner.ask("release start 1")["flow_run"])
-    machines.hold.touch()
-    machines.start_worker()
-    machines.wait_until_held()
-    assert 0 < armed(almoner) < len(instalments(almoner))
+    _, run = held_amid_generation(almoner, machines)
 
     prefect_database.kill()
     machines.hold.unlink()
