@@ -100,10 +100,11 @@ def read(data: str) -> tuple[Labelled, Labelled]:
     private = [row for place, row in enumerate(rows) if place % UNTRAINED]
     private = [row for label in names(data) for row in _of_label(private, field, labels, label)[:UNITS]]
     unread = [row for place, row in enumerate(rows) if place % UNTRAINED == 0]
-    return tuple(  # type: ignore[return-value]
-        Labelled(tuple(row["text"] for row in side), tuple(labels[str(row[field])] for row in side))
-        for side in (private, unread)
-    )
+
+    def labelled(side: Sequence[Mapping[str, Any]]) -> Labelled:
+        return Labelled(tuple(row["text"] for row in side), tuple(labels[str(row[field])] for row in side))
+
+    return labelled(private), labelled(unread)
 
 
 def _of_label(
