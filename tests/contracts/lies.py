@@ -272,7 +272,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "an envelope that does not fit": (
         "steward",
         [door("account", '{"kind": "scope", "parent_id": $estate, "name": "mine", "rho_cap": 999, "delta_cap": 0}')],
-        "does not fit",
+        "exceeds the remaining budget",
     ),
     "a block beyond its root": (
         "steward",
