@@ -63,6 +63,11 @@ MECHANISMS = ("token_draw",) * 10
 """What requests of tests are approved for, if nothing else is said."""
 
 
+def today() -> str:
+    """The day of now in UTC; asked for when it is compared, because a run of all tests may pass midnight."""
+    return datetime.now(UTC).date().isoformat()
+
+
 def event_of(mechanism: str) -> PrivacyEvent:
     """An event that says nothing of instalments: requests of tests are approved for any that are not too many."""
     return PrivacyEvent(mechanism, 1, {"sigma": "1/2"}, Amount(), {"kind": "NoOp"})

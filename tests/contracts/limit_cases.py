@@ -23,10 +23,17 @@ from tests.contracts.rows import (
 from tests.contracts.town import Town
 from tests.support import SOON, event_of, plan_of
 
-TOO_LATE = utc_now(datetime.now(UTC) + timedelta(days=367))
-"""A day later than the policies of these tests allow."""
-LAST = (datetime.now(UTC) + timedelta(days=366)).strftime("%Y-%m-%dT00:00:00.000000Z")
 MOST = 10**15
+
+
+def too_late() -> str:
+    """A time one day later than the policies of these tests allow."""
+    return utc_now(datetime.now(UTC) + timedelta(days=367))
+
+
+def last() -> str:
+    """The beginning of the last day that they allow."""
+    return (datetime.now(UTC) + timedelta(days=366)).strftime("%Y-%m-%dT00:00:00.000000Z")
 
 
 def planned_row(town: Town, table: str, of: int, **given: object) -> Executable:
@@ -123,33 +130,33 @@ LIMITS: dict[str, Case] = {
         ],
     ),
     "request_expires": Case(
-        denied=[lambda t: request(t, "clinic", "clinic", expires_at=TOO_LATE)],
-        allowed=[lambda t: request(t, "clinic", "clinic", expires_at=LAST)],
+        denied=[lambda t: request(t, "clinic", "clinic", expires_at=too_late())],
+        allowed=[lambda t: request(t, "clinic", "clinic", expires_at=last())],
     ),
     "proposal_expires": Case(
         denied=[
-            lambda t: proposal(t, expires_at=TOO_LATE),
-            lambda t: proposal(t, expires_at=TOO_LATE, until=TOO_LATE),
-            lambda t: proposal(t, expires_at=TOO_LATE, **standing(t, SOON)),
+            lambda t: proposal(t, expires_at=too_late()),
+            lambda t: proposal(t, expires_at=too_late(), until=too_late()),
+            lambda t: proposal(t, expires_at=too_late(), **standing(t, SOON)),
         ],
         allowed=[
-            lambda t: proposal(t, expires_at=LAST),
-            lambda t: proposal(t, expires_at=TOO_LATE, **standing(t, TOO_LATE)),
+            lambda t: proposal(t, expires_at=last()),
+            lambda t: proposal(t, expires_at=too_late(), **standing(t, too_late())),
         ],
     ),
     "approval_expires": Case(
         denied=[
-            lambda t: approval(t, t.reopened, expires_at=TOO_LATE),
-            lambda t: approval(t, t.open_proposal, "proposal", expires_at=TOO_LATE),
+            lambda t: approval(t, t.reopened, expires_at=too_late()),
+            lambda t: approval(t, t.open_proposal, "proposal", expires_at=too_late()),
         ],
         allowed=[
-            lambda t: approval(t, t.reopened, expires_at=LAST),
-            lambda t: approval(t, t.open_proposal, "proposal", expires_at=LAST),
+            lambda t: approval(t, t.reopened, expires_at=last()),
+            lambda t: approval(t, t.open_proposal, "proposal", expires_at=last()),
         ],
     ),
     "delegation_expires": Case(
-        denied=[lambda t: delegation(t, "second steward", "delegate", valid_to=TOO_LATE)],
-        allowed=[lambda t: delegation(t, "second steward", "delegate", valid_to=LAST)],
+        denied=[lambda t: delegation(t, "second steward", "delegate", valid_to=too_late())],
+        allowed=[lambda t: delegation(t, "second steward", "delegate", valid_to=last())],
     ),
     "policy_says_limits": Case(
         denied=[

@@ -1,7 +1,6 @@
 """Whoever has seen unprotected figures of an account is on record, and everything later on that account says so."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,10 @@ from cli.web.application import application
 from models_db.values.internal_view import CONDITIONAL_CLAIM
 from tasks.common.files import encode_json
 from tests.integration.story import NOTES, Almoner
-from tests.support import fetch
+from tests.support import fetch, today
 
 CONCERNS = ("flows/approvals", "flows/releases", "migrations/schema", "models_db/services")
 
-TODAY = datetime.now(UTC).date().isoformat()
 SMALL = {"epsilon": 1.0, "evaluation": ["length"]}
 PUBLISHED = ("README.md", "report.html", "checklist.md", "deployment.yaml", "croissant.json")
 
@@ -48,8 +46,8 @@ def test_every_later_place_says_it(any_almoner: Almoner) -> None:
     name = looked(almoner)
     number = request(almoner)
     price = almoner.ask(f"release request {almoner.request_file(**SMALL)} --dry-run")["price"]
-    assert price["unprotected_figures"] == {"since": TODAY, "people": [name], "meaning": CONDITIONAL_CLAIM}
-    seen = f"first seen on {TODAY}; they were seen by {name}. {CONDITIONAL_CLAIM}"
+    assert price["unprotected_figures"] == {"since": today(), "people": [name], "meaning": CONDITIONAL_CLAIM}
+    seen = f"first seen on {today()}; they were seen by {name}. {CONDITIONAL_CLAIM}"
     assert almoner.ask("budget show clinic")["unprotected_figures"]["people"] == [name]
     assert seen in words(almoner.type("budget show clinic").out)
     assert "Unprotected figures" in almoner.type(f"release request {almoner.request_file(**SMALL)} --dry-run").out
@@ -58,10 +56,10 @@ def test_every_later_place_says_it(any_almoner: Almoner) -> None:
     bundle = publish(almoner, number)
     assert any(CONDITIONAL_CLAIM in warning["line"] for warning in almoner.ask(f"report {number}")["warnings"])
     record = json.loads((bundle / "release.json").read_bytes())
-    assert record["unprotected_figures"] == {"since": TODAY, "people": 1}
+    assert record["unprotected_figures"] == {"since": today(), "people": 1}
     for file in PUBLISHED[:-1]:
         assert CONDITIONAL_CLAIM in words((bundle / file).read_text()), file
-    assert f'"dp:unprotectedFiguresSeenSince":"{TODAY}"' in (bundle / PUBLISHED[-1]).read_text().replace(": ", ":")
+    assert f'"dp:unprotectedFiguresSeenSince":"{today()}"' in (bundle / PUBLISHED[-1]).read_text().replace(": ", ":")
     assert "one person" in (bundle / "README.md").read_text()
     almoner.type(f"verify-release {bundle}")
     assert almoner.type("audit verify").code == almoner.type("doctor", None).code == 0
