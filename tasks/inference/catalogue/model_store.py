@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident
+from typing import Any
 
 from models_db.errors import EnvironmentProblem
 
@@ -122,21 +123,22 @@ def file_sha256(path: Path) -> str:
 
 
 def recorded_digest(record: Path) -> str | None:
-    """Return the digest in a record, or None if nothing was recorded."""
-    return str(json.loads(record.read_text())["digest"]) if record.is_file() else None
+    """Return the digest in a record, or None if there is none; a damaged record counts as none."""
+    stored = _read_record(record)
+    return str(stored["digest"]) if stored else None
 
 
 def model_digest(name: str, folder: Path, record: Path) -> str:
     """Return the digest of the model in `folder`, taken from `record` while sizes and modification times agree.
 
-    The first call writes the record.
+    The first call writes the record, and so does one that finds it damaged.
 
     Raises:
         NoSafetensors, ModelChanged.
     """
     files = _files_of(name, folder)
     stamps = stamps_of(folder, files)
-    stored = json.loads(record.read_text()) if record.is_file() else None
+    stored = _read_record(record)
     if stored and stored.get("format") != DIGEST_FORMAT:
         stored = None
     if stored and stored["files"] == stamps:
@@ -193,6 +195,15 @@ def listing_digest(folder: Path, files: list[Path]) -> str:
         return digests[0]
     listing = "".join(f"{digest}  {file.relative_to(folder)}\n" for digest, file in zip(digests, files, strict=True))
     return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def _read_record(record: Path) -> dict[str, Any] | None:
+    """Return a digest record, or None if there is none or it is damaged."""
+    try:
+        stored = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return stored if isinstance(stored, dict) and {"digest", "files"} <= stored.keys() else None
 
 
 def write_text(path: Path, text: str) -> None:

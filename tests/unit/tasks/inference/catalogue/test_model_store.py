@@ -54,6 +54,16 @@ def test_the_record_saves_the_work_while_the_file_is_untouched(tmp_path: Path, m
     assert json.loads((tmp_path / "digest.json").read_text())["files"] == {"model.safetensors": [7, 10**9]}
 
 
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"{}", b"\xff", b"[" * 100_000], ids=range(6))
+def test_a_damaged_record_counts_as_none(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    record = tmp_path / "digest.json"
+    record.write_bytes(damage)
+    assert model_store.recorded_digest(record) is None
+    assert model_digest("m", tmp_path, record) == sha256(b"weights")
+    assert model_store.recorded_digest(record) == sha256(b"weights")
+
+
 @pytest.mark.parametrize("changed", ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json"])
 def test_another_way_of_pooling_is_noticed(tmp_path: Path, changed: str) -> None:
     (tmp_path / "1_Pooling").mkdir()
