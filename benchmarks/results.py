@@ -173,6 +173,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "sentences": lambda: ablation.table(lines("ablation")),
         "sentences-second-model": lambda: ablation.sentences_table(lines("drawn_wordings")),
         "drawn-wordings": lambda: ablation.wordings_table(lines("drawn_wordings")),
+        "drawn-notes": lambda: ablation.wordings_table(lines("drawn_notes")),
         "coherence": lambda: ablation.coherence_table(lines("coherence")),
         "secret-claim": lambda: secret_claim.table(lines("secret_claim")),
         "secret-claim-texts": lambda: secret_claim_texts.table(lines("secret_claim_texts")),

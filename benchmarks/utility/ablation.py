@@ -33,7 +33,7 @@ from benchmarks.common.intervals import written
 from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.utility.free_tokens import DRAWS, EPSILON, REFERENCE_TOKENS, REFERENCES
 from benchmarks.utility.sampled import interval, perplexity, real_texts, store
-from benchmarks.utility.texts import DESCRIPTIONS
+from benchmarks.utility.texts import DESCRIPTIONS, NOTES
 from benchmarks.utility.wording import EXAMPLES
 from models_db.values.requests import Prompt
 from tasks.corpus.store import Corpus
@@ -57,6 +57,7 @@ COMPLETE = 32
 MINILM, MPNET = "all-minilm-l6-v2", "all-mpnet-base-v2"
 EMBEDDERS = (MINILM, MPNET)
 TODAY = "as it was"
+DESCRIBED = {**DESCRIPTIONS, NOTES: "Short notes that a doctor writes after seeing a patient."}
 
 
 Cell: TypeAlias = tuple[str, str, str | None, str]
@@ -98,6 +99,10 @@ SETTINGS: Mapping[str, Setting] = {
     "public only, two public examples": Setting(examples=True, system="public_only"),
     "completion": Setting(_COMPLETION),
     "completion, two public examples": Setting(_COMPLETION, examples=True),
+    "completion, two public examples, temperature 0.7": Setting(_COMPLETION, examples=True, own=_COOLER),
+    "public only, completion, two public examples, temperature 0.7": Setting(
+        _COMPLETION, examples=True, own=_COOLER, system="public_only"
+    ),
     "public only, completion": Setting(_COMPLETION, system="public_only"),
     "public only, completion, two public examples": Setting(_COMPLETION, examples=True, system="public_only"),
     "one document, no privacy": Setting(system="non_private"),
@@ -122,7 +127,7 @@ class Tokens(RunJournal):
 def main() -> None:
     parser = drawing_parser(__doc__, "release", 48)
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS)[:4], choices=list(SETTINGS))
-    parser.add_argument("--data", nargs="+", default=list(DESCRIPTIONS), choices=list(DESCRIPTIONS))
+    parser.add_argument("--data", nargs="+", default=list(DESCRIPTIONS), choices=list(DESCRIBED))
     parser.add_argument("--epsilon", type=Decimal, default=EPSILON)
     parser.add_argument("--draw-only", action="store_true", help="measure nothing yet: further models are to follow")
     arguments = parsed(parser)
@@ -172,7 +177,7 @@ def release(
     }
     tokens = Tokens()
     asked = Prompt.model_validate({
-        "description": DESCRIPTIONS[data],
+        "description": DESCRIBED[data],
         **changed.wording,
         **({"examples": EXAMPLES[data]} if changed.examples else {}),
     })  # fmt: skip
@@ -229,8 +234,9 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
 
     embedders = {name: embedder(name) for name in EMBEDDERS}
     rows, lines = read_lines(texts), []
-    for data in DESCRIPTIONS:
-        own = [row for row in rows if row["data"] == data]
+    for data in DESCRIBED:
+        if not (own := [row for row in rows if row["data"] == data]):
+            continue
         count = min(len(row["cut"]) for row in own)
         _, real = real_texts(model.tokenizer, data, count, DRAWS)
         sides = {
@@ -263,7 +269,7 @@ def _figures_of(model: LanguageModel, row: Mapping[str, Any], end: str) -> dict[
     """Figures of each text of a release, with its sentences cut or completed; none of its words."""
     examples = EXAMPLES[row["data"]] if SETTINGS[row["setting"]].examples else ()
     found = [text["text"] for text in row[end]]
-    doubts = [find_doubts(text, " ".join([DESCRIPTIONS[row["data"]], *examples])) for text in found]
+    doubts = [find_doubts(text, " ".join([DESCRIBED[row["data"]], *examples])) for text in found]
     return {
         **{name: row[name] for name in ("data", "setting", "epsilon", "model", "clip_norm")},
         "completed": end == "completed",

@@ -26,6 +26,9 @@ DESCRIPTIONS = {
     "mts_dialog": "Short dialogues between a doctor and a patient about symptoms and history.",
     "yelp": "Reviews that customers write about restaurants, shops and other businesses.",
 }
+NOTES = "mts_notes"
+"""What doctors noted of the dialogues of mts_dialog, half of them of 13 words at most; a field of its file."""
+FIELDS = {NOTES: ("mts_dialog", "summary")}
 MOST_ROWS = 31
 REFERENCE_TOKENS = 128
 STRIDE, POSITIONS = 4, 16
@@ -78,7 +81,8 @@ class Trace:
 
 def read_texts(data: str, folder: Path = DATA) -> list[str]:
     """All texts of a public data set, in the file's order."""
-    return [json.loads(line)["text"] for line in (folder / f"{data}.jsonl").open(encoding="utf-8")]
+    file, field = FIELDS.get(data, (data, "text"))
+    return [json.loads(line)[field] for line in (folder / f"{file}.jsonl").open(encoding="utf-8")]
 
 
 def choose(

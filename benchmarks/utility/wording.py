@@ -27,7 +27,7 @@ from benchmarks.common.intervals import written
 from benchmarks.common.json_lines import append_lines, read_lines
 from benchmarks.utility.next_tokens import compare, interval
 from benchmarks.utility.systems import INK, Setting, bind, private_distribution, unprotected
-from benchmarks.utility.texts import DESCRIPTIONS, STRIDE, Forced, Trace, choose, read_texts
+from benchmarks.utility.texts import DESCRIPTIONS, NOTES, STRIDE, Forced, Trace, choose, read_texts
 from models_db.values.requests import Prompt
 from tasks.inference.engine.row_batch import RowBatch
 from tasks.inference.loading.loading import load
@@ -54,6 +54,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
             " is a 64-year-old male who takes lisinopril 10 mg daily. Home readings are about"
             " 135/85.\n\nASSESSMENT AND PLAN\n\n1. Hypertension. We will continue the present dose."
         ),
+    ),
+    NOTES: (
+        "The patient is a 61-year-old man with a cough for two weeks. He does not smoke.",
+        "She takes ramipril for high blood pressure and reports no allergies.",
     ),
     "personal_reddit_synth": (
         (
