@@ -363,8 +363,10 @@ def show_dataset(context: CommandContext, name: DatasetName) -> CommandResult[Da
             )
             for v in datasets.list_versions(session, dataset)
         ]
-    rows = [list(version.values()) for version in versions]
-    columns = ("version", "ingested", "uid", "labels from", "erased")
+    rows = [
+        (v["version"], v["ingested_at"][:19], v["uid"], v["labels"], "yes" if v["erased"] else "no") for v in versions
+    ]
+    columns = ("version", "ingested (UTC)", "uid", "labels from", "erased")
     data = DatasetShown(**cast(DatasetData, shown), history=versions)
     return CommandResult(data, [*_dataset_page(shown), table(columns, rows)])
 
