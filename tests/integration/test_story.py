@@ -89,7 +89,7 @@ def test_the_story_as_people_read_it(almoner: Almoner) -> None:
     assert "The bundle is whole" in whole
     for line, said in {
         "dataset list": "clinic",
-        "dataset show clinic": "epsilon_spent",
+        "dataset show clinic": "epsilon spent",
         "budget show clinic": "Spent by",
         "budget forecast clinic": "releases left",
         "budget simulate clinic --epsilon 1": "of 10 releases fit",
