@@ -42,7 +42,7 @@ def _section_html(section: ReviewSection) -> str:
             cells = ("".join(f"<td{_VALUE}>{_text(cell)}</td>" for cell in row) for row in rows)
             return _table_html(title, f"<thead><tr>{head}</tr></thead>", cells)
         case Samples(title=title, texts=texts):
-            return f"<p>{_text(title)}: {len(texts)} texts, not shown</p>"
+            return f"<p>{_text(title)}: {section.of or len(texts):,} of them, not shown</p>"
 
 
 def _table_html(title: str, head: str, rows: Iterable[str]) -> str:
@@ -63,7 +63,7 @@ def _section_lines(section: ReviewSection) -> Iterator[str]:
         case Table(title=title, columns=columns, rows=rows):
             yield from ("", title, *_aligned([columns, *rows]))
         case Samples(title=title, texts=texts):
-            yield f"{title}: {len(texts)} texts, not shown"
+            yield f"{title}: {section.of or len(texts):,} of them, not shown"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

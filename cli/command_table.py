@@ -8,12 +8,13 @@ import importlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Final, cast
 
 import typer
 from typer._click.core import Context
 from typer._click.exceptions import UsageError
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_group
 
 
@@ -236,6 +237,24 @@ COMMANDS = (
 """All commands in the order of the help page. A module has a group `app`, or a `register` that adds commands."""
 
 
+VALUE_NAMES: Final = {bool: "", int: "N", str: "TEXT", Path: "PATH", list[str]: "TEXT", list[Path]: "PATH"}
+"""How help pages name the value of an option, by its type."""
+HELP_OPTIONS: Final = ("--help", "-h")
+
+
+def name_values(command: TyperCommand | TyperGroup) -> None:
+    """Give arguments and options on help pages the names that other programs use: NAME, TEXT, none for a switch."""
+    help_option = command.get_help_option(Context(command, help_option_names=list(HELP_OPTIONS)))
+    for param in [*command.params, *([] if help_option is None else [help_option])]:
+        if param.metavar is None and isinstance(param, TyperArgument):
+            param.metavar = str(param.name).upper()
+        elif param.metavar is None and isinstance(param, TyperOption):
+            param.metavar = VALUE_NAMES.get(param.type_descriptor.annotation)
+    for member in getattr(command, "commands", {}).values():
+        if not isinstance(member, ListedCommand):
+            name_values(member)
+
+
 class ListedCommand(TyperCommand):
     """A command or group as lists show it: its name and its help line, no parameters."""
 
@@ -251,7 +270,9 @@ class ListedCommand(TyperCommand):
             module.register(root)
         if self.name not in {command.name for command in root.registered_commands} and hasattr(module, "app"):
             root.add_typer(module.app, name=self.name)
-        return cast(TyperCommand | TyperGroup, get_group(root).commands[str(self.name)])
+        loaded = cast(TyperCommand | TyperGroup, get_group(root).commands[str(self.name)])
+        name_values(loaded)
+        return loaded
 
 
 class CommandTable(TyperGroup):
@@ -261,6 +282,7 @@ class CommandTable(TyperGroup):
         super().__init__(**settings)
         for entry in COMMANDS:
             self.add_command(ListedCommand(entry))
+        name_values(self)
 
     def main(  # type: ignore[override]  # nobody calls it with a program name in second place
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **settings: Any

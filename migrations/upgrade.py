@@ -8,7 +8,7 @@ from sqlalchemy.exc import OperationalError
 from migrations.runner import run
 from migrations.schema_inventory import schema_differences
 from models_db.errors import EnvironmentProblem
-from models_db.sessions.database import Database, LedgerUnreachable
+from models_db.sessions.database import Database, LedgerDiskFull, LedgerUnreachable, disk_is_full
 
 _UPGRADE_LOCK = 0x616C6D6F6E6572  # 'almoner'
 OLDEST_POSTGRESQL = 160_000
@@ -27,6 +27,7 @@ def upgrade(database: Database, revision: str = "head") -> None:
         SchemaUnknown: a newer almoner has made this ledger.
         ScratchSchemaForbidden: see `migrations.schema_inventory.expected_items`.
         LedgerUnreachable: the database cannot be opened or stays locked.
+        LedgerDiskFull: there is no room for it.
         PostgreSQLTooOld: its server cannot hold what the ledger needs.
     """
     require_supported(database)
@@ -44,6 +45,8 @@ def upgrade(database: Database, revision: str = "head") -> None:
     except CommandError:
         raise SchemaUnknown from None
     except OperationalError as problem:
+        if disk_is_full(problem.orig, committing=False):  # nothing is decided by it: `upgrade` is repeated
+            raise LedgerDiskFull(str(database.engine.url.database)) from problem
         raise LedgerUnreachable(database.engine.url.render_as_string(hide_password=True)) from problem
 
 

@@ -2,12 +2,14 @@
 
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,37 @@ def test_the_wheel_holds_the_rooms_and_their_documentation() -> None:
     assert built["sources"] == {"docs": "almoner/docs"}
     for room in ROOMS:
         assert (ROOT / room / "py.typed").exists()
+
+
+def imported_packages(path: Path) -> set[str]:
+    """The packages of others that a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(str(node.module).partition(".")[0])
+    return found - set(ROOMS) - sys.stdlib_module_names
+
+
+def undeclared(paths: Iterable[Path]) -> dict[str, str]:
+    """Packages that no requirement of the wheel names, and a module that imports each; as deptry of `make audit`."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, deptry = settings["project"], settings["tool"]["deptry"]
+    asked = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    packages = {re.split(r"[^a-z0-9._-]", line.lower(), maxsplit=1)[0] for line in asked}
+    modules = {deptry["package_module_name_map"].get(name, name.replace("-", "_")) for name in packages}
+    known = modules | set(deptry["per_rule_ignores"]["DEP004"])
+    return {package: named(path) for path in paths for package in imported_packages(path) - known}
+
+
+def test_every_imported_package_is_declared() -> None:
+    assert undeclared(MODULES) == {}
+
+
+def test_the_search_for_undeclared_packages_finds_them() -> None:
+    found = undeclared([ROOT / "tests" / "test_docs.py", ROOT / "tests" / "test_layout.py"])
+    assert found["pytest"].startswith("tests/")
 
 
 def test_no_flow_hides_another_module() -> None:

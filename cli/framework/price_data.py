@@ -92,6 +92,7 @@ class PriceData(TypedDict):
     facts: dict[str, object]
     choices: NotRequired[dict[str, ChosenParameter]]
     influence: NotRequired[str]
+    units_behind: NotRequired[str]
     prompt: dict[str, object]
     prompt_sha256: NotRequired[str]
     public_metadata: dict[str, object]

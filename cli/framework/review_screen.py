@@ -15,15 +15,18 @@ UNSIGNED_NOTE = " (from the ledger; your signature does not cover it)"
 DETAILS_NOTE = "Left out: {}. `--details` shows them."
 
 
-def render_review(review: Review, *, elsewhere: bool = False, details: bool = True) -> list[RenderableType]:
+def render_review(
+    review: Review, *, elsewhere: bool = False, details: bool = True, title: str | None = None
+) -> list[RenderableType]:
     """Render the review of a request or proposal, section by section.
 
     Args:
         elsewhere: the review comes from a file, so sections that the signature does not cover are marked.
         details: whether to show the sections that are details; otherwise their titles alone are listed.
+        title: a heading in the place of the review's own.
     """
     return [
-        _render_heading(review.title, "bold"),
+        _render_heading(title or review.title, "bold"),
         *render_sections(review.sections, elsewhere=elsewhere, details=details),
         Text(f"\nAn approval binds to sha256 {review.subject_digest}"),
     ]
@@ -60,8 +63,11 @@ def _render_section(section: ReviewSection, title: str) -> list[RenderableType]:
             return [_render_heading(title), table(columns, rows)]
         case Samples(texts=texts, names=names):
             about = [f": {name}" if name is not None else "" for name in names or [None] * len(texts)]
-            shown = [f"{n} of {len(texts)} shown{name}" for n, name in enumerate(about, 1)]
-            return [_render_heading(title), *map(_render_sample, texts, shown)]
+            shown = [f"Text {n}{name}" for n, name in enumerate(about, 1)]
+            return [
+                _render_heading(title.replace(section.title, section.heading, 1)),
+                *map(_render_sample, texts, shown),
+            ]
 
 
 def _render_heading(title: str, style: str = "bold underline") -> Text:

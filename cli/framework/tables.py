@@ -1,6 +1,6 @@
 """Tables and fact lists in one style for all commands; text from outside is never interpreted as markup."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich import box
 from rich.panel import Panel
@@ -26,13 +26,21 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
 
 
 def fact_list(pairs: Mapping[str, object] | Iterable[tuple[str, object]], title: str | None = None) -> Table:
-    """Return names and values, one pair in each row."""
+    """Return names and values, one pair in each row; those of a mapping are spelt as words, `rho cap` for `rho_cap`."""
     grid = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, value in pairs.items() if isinstance(pairs, Mapping) else pairs:
+    for name, value in _in_words(pairs) if isinstance(pairs, Mapping) else pairs:
         grid.add_row(plain_text(name), plain_text(value_text(value)))
     return grid
+
+
+def _in_words(facts: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Yield program's names without underscores, and yes and no; a name behind a colon is somebody's and stays."""
+    for name, value in facts.items():
+        own, colon, given = name.partition(":")
+        answer = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+        yield f"{own.replace('_', ' ')}{colon}{given}", answer
 
 
 def groups_table(shown: Iterable[tuple[object, object]], title: str) -> Table:

@@ -187,7 +187,7 @@ class DashboardViews:
 
     def missing(self, request: Request, problem: Exception) -> Response:
         """Answer a path that has no page."""
-        return error_response(request, 404, "NoPage", "There is no such page.", "Begin at /.")
+        return error_response(request, 404, "NoPage", "There is no such page.", "The address may be mistyped.")
 
 
 def report_policy(drawn: str) -> str:

@@ -102,9 +102,10 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
 
 
 def shown_samples(folder: Path) -> Samples:
-    """Return the first texts of a draft."""
-    samples = tuple(read_labelled(folder, SAMPLES_SHOWN))
-    return Samples("Samples", tuple(text for text, _ in samples), names=tuple(name for _, name in samples))
+    """Return the first texts of a draft, and how many there are."""
+    samples, count = tuple(read_labelled(folder, SAMPLES_SHOWN)), sum(1 for _ in read_labelled(folder))
+    names = tuple(name for _, name in samples)
+    return Samples("Texts", tuple(text for text, _ in samples), names=names, of=count)
 
 
 def shown_insights(nodes: Sequence[Insight], record: ReleaseRecord | None = None) -> Table:

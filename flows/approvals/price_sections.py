@@ -13,7 +13,7 @@ from tasks.release.wording.parameter_text import parameter_text
 EXTERNAL_MODEL_NOTE = "External model: sees only DP outputs. An estimate of the requests to it; none is sent yet"
 _PRICE_HIDES = (
     "facts", "prompt", "public_metadata", "groups", "external", "budget", "choices", "unprotected_figures", "warnings",
-    "influence", "expected_seconds_per_unit",
+    "influence", "units_behind", "expected_seconds_per_unit",
 )  # fmt: skip
 """Fields of a price that have sections or words of their own."""
 _PRICE_ROWS = {
@@ -70,6 +70,8 @@ def _judgement(price: Mapping[str, Json], warnings: tuple[str, ...]) -> Iterator
         delta = str(price["delta"])
         meaning = describe_promise(str(epsilon), delta, str(price["unit"]))
         yield f"Epsilon {epsilon} at delta {format_small(delta)}: {meaning}."
+    if (behind := price.get("units_behind")) is not None:
+        yield str(behind)
     if (influence := price.get("influence")) is not None and influence not in warnings:
         yield str(influence)
 

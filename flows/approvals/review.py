@@ -59,12 +59,19 @@ class Table:
 
 @dataclass(frozen=True)
 class Samples:
-    """Texts to read, such as samples; `names` are their topics, where known."""
+    """Texts to read, the first of `of`; `names` are their topics, where known."""
 
     title: str
     texts: tuple[str, ...]
     signed: bool = True
     names: tuple[str | None, ...] = ()
+    of: int = 0
+
+    @property
+    def heading(self) -> str:
+        """Return the title, with how many of the texts are here."""
+        here = len(self.texts)
+        return f"{self.title}: the first {here:,} of {self.of:,}" if self.of > here else f"{self.title}: all {here:,}"
 
 
 @dataclass(frozen=True)

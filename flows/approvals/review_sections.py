@@ -19,7 +19,7 @@ from tasks.common.number_format import format_share, format_small
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
 from tasks.planning.gaussian_claim import by_gaussian_noise
 from tasks.planning.secret_assignment import CONDITION, asked_while_secret, while_secret
-from tasks.pricing.influence import influence_of_request, setting_warnings
+from tasks.pricing.influence import influence_of_request, setting_warnings, units_behind
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
 from tasks.release.promise_strength import (
@@ -33,6 +33,7 @@ from tasks.release.wording.label_text import rule_section
 from tasks.release.wording.parameter_text import parameter_text
 from tasks.release.wording.selection_text import selection_sentence
 from tasks.values.metric_result import MetricResult
+from tasks.values.release_kinds import ReleaseKind
 
 NEARLY_SPENT = Decimal("0.8")
 CHOSEN_TITLE = "Chosen by almoner: the author left these out"
@@ -79,15 +80,22 @@ def publish_sections(
         Summary(tuple(_publish_summary(inputs, record))),
         released,
         _metric_rows(metrics),
-        FieldList(
-            "Report", (("this review as one page, with plots", f"almoner report {inputs.number}"),), signed=False
-        ),
+        _further_reading(inputs.number, record),
         *_cost_section(inputs),
         *_content_section(inputs),
         *_background_sections(inputs),
         *_detail_sections(inputs),
         Table("Files to publish", ("file", "bytes", "sha256"), _file_rows(files), detail=True),
     )
+
+
+def _further_reading(number: int, record: ReleaseRecord) -> FieldList:
+    """Return the commands that show more of a draft than its review."""
+    texts = (
+        () if record.kind == ReleaseKind.INSIGHTS else (("every text, with doubts", f"almoner release texts {number}"),)
+    )
+    rows = (*texts, ("this review as one page, with plots", f"almoner report {number}"))
+    return FieldList("Read before you decide", rows, signed=False)
 
 
 def _spend_summary(inputs: RequestReviewInput) -> Iterator[str]:
@@ -100,6 +108,8 @@ def _spend_summary(inputs: RequestReviewInput) -> Iterator[str]:
         cost, share = inputs.budget.facts.share_of_cap(inputs.loss), _spent_share_after(inputs)
         left = format_share(max(1 - share, Decimal(0)), ROUND_FLOOR)
         yield f"It costs {format_share(cost)} of the lifetime budget; {left} is left afterwards. No refunds."
+    if (behind := units_behind(inputs.request)) is not None:
+        yield behind
     yield from (rehearsal.sentence for rehearsal in inputs.rehearsals)
 
 

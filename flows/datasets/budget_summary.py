@@ -90,11 +90,15 @@ def _facts(budget: BudgetView, name: str) -> dict[str, Json]:
 
 def _sentence(budget: BudgetView) -> str:
     share = budget.share_of_cap(budget.spent)
+    more = "more " if budget.spent.rho else ""
     affordable = [
-        f"{row.ever} more {'release' if row.ever == 1 else 'releases'} at epsilon {row.epsilon}"
+        f"{row.ever} {more}{'release' if row.ever == 1 else 'releases'} at epsilon {row.epsilon}"
         for row in forecast_table(budget, EXAMPLE_DELTA, epsilons=EXAMPLE_EPSILONS)
         if row.ever
     ]
+    if not budget.spent.rho:
+        example = f": it is enough for {' or '.join(affordable)}" if affordable else ""
+        return f"Nothing of the lifetime budget (epsilon {budget.claim.epsilon}) is used{example}."
     rest = f", for example {' or '.join(affordable)}" if affordable else ", too little for a release at epsilon 1"
     return (
         f"{format_share(share)} of the lifetime budget is used (epsilon {budget.epsilon_spent} of"

@@ -165,7 +165,7 @@ class Database:
                 raise LedgerForbidden(self._url_without_password) from None
             if isinstance(problem, OperationalError):
                 committing = bool(session.info.get(COMMITTING))
-                if _disk_is_full(problem.orig, committing=committing):
+                if disk_is_full(problem.orig, committing=committing):
                     raise LedgerDiskFull(str(self.engine.url.database)) from problem
                 lost = committing and sqlstate not in _ROLLED_BACK_STATES
                 raise (OutcomeUnknown if lost else LedgerUnreachable)(self._url_without_password) from problem
@@ -203,7 +203,7 @@ class LedgerUnreachable(EnvironmentProblem):
         )
 
 
-def _disk_is_full(problem: BaseException | None, *, committing: bool) -> bool:
+def disk_is_full(problem: BaseException | None, *, committing: bool) -> bool:
     """Return whether SQLite had no room for a page, or for the index of its write-ahead log.
 
     A transaction whose commit had no room for a page is not committed: its last frame, which commits it, was not

@@ -174,12 +174,29 @@ def filled_part(parameters: Mapping[str, Any], population: int | None, blocks: i
     return min(Fraction(1), Fraction(population, groups * cells * batches * parameters["references"]))
 
 
+def units_behind(body: Mapping[str, Any]) -> str | None:
+    """Return on how many units the texts of a canonical request draw, from public numbers; None without references."""
+    facts, population = body["plan"]["facts"], body["population"]
+    if "references B" not in facts or "samples" not in facts:
+        return None
+    count = int(facts["references B"]) * int(facts["samples"])
+    if population is None:
+        return f"Its texts draw on about {count:,} {'unit' if count == 1 else 'units'}."
+    if count >= population:
+        return f"Its texts draw on nearly all of the {population:,} declared units."
+    return f"Its texts draw on about {count:,} of the {population:,} declared units."
+
+
 def setting_warnings(body: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each setting of a canonical request from which little can come."""
     facts = body["plan"]["facts"]
     references, influence = facts.get("references B"), influence_of_request(body)
     if references is not None and Decimal(references) < LEAST_REFERENCES:
-        yield f"References B = {references}: each text learns from about so many units, and says little of the corpus."
+        units = "unit" if Decimal(references) == 1 else "units"
+        yield (
+            f"References B = {references}: each text draws on about {references} {units},"
+            " so it says little about the corpus."
+        )
     if influence is not None and influence.level.name in SMALL_INFLUENCE:
         yield influence.sentence
     if WARNING in facts:

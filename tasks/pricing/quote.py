@@ -50,7 +50,7 @@ from tasks.planning.selection import published_texts, require_selection, with_se
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.choices import ChoiceInputs, PublicFacts, choose_parameters
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
-from tasks.pricing.influence import Influence, influence_of_request
+from tasks.pricing.influence import Influence, influence_of_request, units_behind
 from tasks.pricing.limit_in_orders import LimitComparison
 from tasks.pricing.memory_warning import memory_warning
 from tasks.pricing.prompt_form import require_context, require_form, with_default_preset
@@ -279,6 +279,7 @@ class Quote:
             "facts": dict(self.plan.facts),
             **({"choices": self._choices()} if self.choices else {}),
             **({"influence": self.influence.sentence} if self.influence else {}),
+            **({"units_behind": behind} if (behind := units_behind(self.body)) else {}),
             "prompt": {"description": self.prompt.description, **self._wording},
             **({"prompt_sha256": self.body["prompt_sha256"]} if "prompt_sha256" in self.body else {}),
             "public_metadata": self.body.get("public_metadata", {}),

@@ -195,7 +195,7 @@ def test_a_browser_logs_in(tab: Tab, tmp_path_factory: pytest.TempPathFactory, m
         assert tab.ask("document.title") == "Budgets · almoner"
         assert tab.ask("document.cookie") == "", "no script could read it"
         tab.open(base + "/audit", DESK)
-        assert tab.ask("document.title") == "Record · almoner"
+        assert tab.ask("document.title") == "Audit log · almoner"
 
 
 def sent(tab: Tab, token: str) -> None:

@@ -187,7 +187,7 @@ def test_health_finds_a_broken_chain_and_says_where(recorded: World) -> None:
         wrong = {finding.check: finding.detail for finding in health.check_health(session) if not finding.ok}
     assert wrong == {
         "audit chain": "broken at link 8: a link was altered",
-        "told": "not as the chain tells: link 8 differs from its rows",
+        "rows and links": "not as the chain tells: link 8 differs from its rows",
     }
 
 
@@ -196,7 +196,7 @@ def test_health_finds_damaged_counters(recorded: World) -> None:
         execute(recorded.database, "DROP TRIGGER account_moves_by_entry", "UPDATE account SET rho_held = 3")
     else:
         superuser(recorded.database, "UPDATE account SET rho_held = 3")
-    assert unhealthy(recorded) == {"counters", "told"}
+    assert unhealthy(recorded) == {"counters", "rows and links"}
 
 
 def test_health_finds_a_row_without_its_parent(sqlite_database: Database) -> None:
@@ -208,7 +208,7 @@ def test_health_finds_a_row_without_its_parent(sqlite_database: Database) -> Non
         raw.execute("PRAGMA foreign_keys = OFF")
         raw.execute(f"INSERT INTO cap VALUES (1, 99, '8', '0', 0, '{utc_now()}', 0, 0)")
         raw.execute("PRAGMA foreign_keys = ON")
-    assert unhealthy(world) == {"foreign keys", "told"}
+    assert unhealthy(world) == {"foreign keys", "rows and links"}
 
 
 def test_health_finds_a_row_that_breaks_a_check(sqlite_database: Database) -> None:
@@ -218,4 +218,4 @@ def test_health_finds_a_row_that_breaks_a_check(sqlite_database: Database) -> No
         raw.execute("PRAGMA ignore_check_constraints = ON")
         raw.execute("INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('other', 1, 1)")
         raw.execute("PRAGMA ignore_check_constraints = OFF")
-    assert unhealthy(World.create(sqlite_database)) == {"storage", "told"}
+    assert unhealthy(World.create(sqlite_database)) == {"storage", "rows and links"}

@@ -274,7 +274,7 @@ def test_cohorts_agree_with_the_commands(tmp_path: Path) -> None:
         "That read all cohorts",
         "That read cohort 3, the newest, alone",
         ">nobody<",
-        "of cohorts 1, 2; asked",
+        "of cohorts 1, 2; requested",
     ):
         assert text in page
     assert [path.count("<path") for path in page.split("<figure>")[1:]] == [3]

@@ -121,6 +121,7 @@ class Steward:
         """From the invitation to the command that the page shows."""
         self.open(person.ask(f"passkey invite --origin {self.origin}")["url"])
         self.click("form[data-passkey] button", "!document.getElementById('made').hidden")
+        assert self.tab.ask("document.querySelector('form[data-passkey]').checkVisibility()") is False
         return str(self.tab.ask("document.getElementById('command').value")).removeprefix("almoner ")
 
     def sign_in(self) -> None:

@@ -120,3 +120,25 @@ def test_a_full_disk_is_named_and_leaves_nothing_behind(almoner: Almoner) -> Non
     run, _, doctor, verified = seen["after"]
     assert run.get("state") == "produced", "with room it goes on, and pays nothing twice"
     assert (doctor.get("ok"), verified.get("holds")) == (True, True), "the ledger is unharmed"
+
+
+@pytest.mark.usefixtures("namespace")
+def test_a_home_without_room_for_a_ledger_says_so(tmp_path: Path) -> None:
+    """`almoner init`, where the disk is full before the schema is there; with room it goes on."""
+    room = tmp_path / "room"
+    room.mkdir()
+    program = [sys.executable, "-c", "from cli.app import main; main()", "init", "--json", "--home", str(room / "home")]
+    init = shlex.join(program)
+    steps = f"""
+mount -t tmpfs -o size=96k,mode=700 none room || exit 77
+{init} > full
+mount -o remount,size=24m room
+{init} > roomy
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [*IN_A_NAMESPACE, "sh", "-c", steps]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    problem = json.loads((tmp_path / "full").read_text())
+    assert (problem["error"], "MiB of room" in problem["advice"]) == ("LedgerDiskFull", True)
+    assert json.loads((tmp_path / "roomy").read_text())["enrolled"] is True

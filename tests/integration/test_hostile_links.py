@@ -218,7 +218,7 @@ def test_doctor_reports_them(implanted: Implanted) -> None:
     findings = implanted.almoner.ask("doctor", expected=3)["findings"]
     found = {one["check"]: one for one in findings if not one["ok"]}
     assert f"link {implanted.unreadable[0]}" in found["audit chain"]["detail"]
-    assert "link" in found["told"]["detail"]
+    assert "link" in found["rows and links"]["detail"]
 
 
 def test_the_comparison_names_every_one_of_them(implanted: Implanted, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def test_a_mistyped_command_is_answered_in_json(almoner: Almoner, line: str) -> 
 def test_a_budget_says_first_what_it_affords(almoner: Almoner) -> None:
     almoner.registered()
     first = almoner.type("budget show clinic").out.splitlines()[0]
-    assert first.startswith("0.0 % of the lifetime budget is used (epsilon 0 of 8); 100.0 % is left, for example ")
+    assert first.startswith("Nothing of the lifetime budget (epsilon 8) is used: it is enough for ")
     assert almoner.type("budget simulate clinic --epsilon 4 --releases 8").out.splitlines()[-1] == (
         "All 8 fit at epsilon 2.713 each, at the same delta."
     )

@@ -74,7 +74,7 @@ def test_the_story_as_people_read_it(almoner: Almoner) -> None:
     assert "Next: `almoner run 1`." in shown.out
     assert "3 texts wait in quarantine" in almoner.type("run 1").out
     gate = almoner.type('approve 1 --gate publish --reason "names nobody"')
-    assert "1 of 3 shown" in gate.err
+    assert "Texts: all 3" in gate.err
     assert "Next: `almoner publish 1 --to DIR`." in gate.out
     assert "perplexity" in gate.err
     assert "[red]a first look[/red]" in almoner.type("release show 1").out  # nothing in a reason is markup
@@ -89,7 +89,7 @@ def test_the_story_as_people_read_it(almoner: Almoner) -> None:
     assert "The bundle is whole" in whole
     for line, said in {
         "dataset list": "clinic",
-        "dataset show clinic": "epsilon_spent",
+        "dataset show clinic": "epsilon spent",
         "budget show clinic": "Spent by",
         "budget forecast clinic": "releases left",
         "budget simulate clinic --epsilon 1": "of 10 releases fit",

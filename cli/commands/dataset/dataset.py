@@ -22,6 +22,7 @@ from models_db.services.catalogue import datasets, erasures
 from models_db.services.catalogue.datasets import Registration
 from models_db.values.requests import PublicGroup, PublicMetadata
 from tasks.accounting.lifetime_claims import lifetime_epsilon
+from tasks.common.number_format import format_small
 from tasks.object_storage.hub_dataset import parse_source
 
 if TYPE_CHECKING:
@@ -336,7 +337,9 @@ def list_all(context: CommandContext) -> CommandResult[list[DatasetData]]:
         rows = list(list_datasets(session))
     columns = ("name", "unit", "versions", "blocks", "epsilon_cap", "delta_cap", "epsilon_spent", "rho_left")
     data = cast(list[DatasetData], rows)
-    return CommandResult(data, [table(columns, [[row[c] for c in columns] for row in rows])])
+    shown = [row | {"delta_cap": format_small(str(row["delta_cap"]))} for row in rows]
+    headings = [column.replace("_", " ") for column in columns]
+    return CommandResult(data, [table(headings, [[row[c] for c in columns] for row in shown])])
 
 
 @command(app, "show")
@@ -360,8 +363,10 @@ def show_dataset(context: CommandContext, name: DatasetName) -> CommandResult[Da
             )
             for v in datasets.list_versions(session, dataset)
         ]
-    rows = [list(version.values()) for version in versions]
-    columns = ("version", "ingested", "uid", "labels from", "erased")
+    rows = [
+        (v["version"], v["ingested_at"][:19], v["uid"], v["labels"], "yes" if v["erased"] else "no") for v in versions
+    ]
+    columns = ("version", "ingested (UTC)", "uid", "labels from", "erased")
     data = DatasetShown(**cast(DatasetData, shown), history=versions)
     return CommandResult(data, [*_dataset_page(shown), table(columns, rows)])
 
@@ -389,7 +394,7 @@ def write_mock_records(
     return CommandResult(
         MockFile(dataset=name, path=str(path), rows=shape.rows, units=shape.units, labels=list(shape.labels)),
         [
-            f"Wrote fictional records to {path}: {shape.rows:,}, units: {shape.units:,}. No text of {name} was read.",
+            f"Wrote {shape.rows:,} fictional records of {shape.units:,} units to {path}. No text of {name} was read.",
             "Next: in a home of its own, register a dataset with the same fields, ingest the file and try requests.",
         ],
     )

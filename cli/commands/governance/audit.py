@@ -4,6 +4,7 @@ Only `write_checkpoint` needs a key and writes; `audit_mechanism` needs no home 
 """
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, cast
@@ -23,6 +24,9 @@ from models_db.errors import UsageError
 from models_db.services.audit import log as audit_log
 from models_db.services.audit.log import LogFilter
 from models_db.services.audit.verify_chain import AnchorPlacement
+from models_db.values.amounts import Amount
+from models_db.values.digits import parse_digits
+from tasks.common.number_format import format_small
 from tasks.object_storage.address import parse_place
 
 if TYPE_CHECKING:
@@ -386,9 +390,19 @@ def _link_summary(link: LinkData) -> str:
     body = link["body"]
     if not isinstance(body, dict):
         return f"UNREADABLE: {link.get('unreadable')}"
+    shown = body | _amounts(body) if str(link["kind"]).startswith("ledger.") else body
     return ", ".join(
-        f"{name}={_short_value(value)}" for name, value in body.items() if value is not None and name != "rows"
+        f"{name}={_short_value(value)}" for name, value in shown.items() if value is not None and name != "rows"
     )
+
+
+def _amounts(body: Mapping[str, object]) -> dict[str, object]:
+    """Return rho and delta of a link of the ledger as decimals, as other screens show them; the link has integers."""
+    rho, delta = (parse_digits(str(body.get(name))) for name in ("rho", "delta"))
+    return {
+        **({} if rho is None else {"rho": Amount(rho).rho_text}),
+        **({} if delta is None else {"delta": format_small(Amount(delta=delta).delta_text)}),
+    }
 
 
 def _short_value(value: object) -> str:

@@ -19,7 +19,6 @@ from flows.approvals.review import Review
 from flows.workspace.workspace import Workspace, open_workspace, signing_key_path
 from models_db.errors import UsageError
 from models_db.services.lifecycle import artifacts
-from models_db.services.lifecycle.gates import GateClosed
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
 from tasks.release.signatures.ed25519 import SigningKey
@@ -328,20 +327,14 @@ def _decision_result(
     what: Literal["request", "proposal"] = "proposal" if review.gate is Gate.PROPOSAL else "request"
     data = Decision(gate=review.gate, decision=verdict, state=state, by=by, subject_sha256=review.subject_digest)
     data[what] = review.number
-    lines = [f"{sentence} at the {review.gate} gate; the {what} is {state}."]
-    step = _NEXT_STEPS.get((review.gate, state))
-    if state == RequestState.PRODUCED and not _is_publishable(workspace, review.number):
-        step = _ANOTHER_APPROVAL
+    outcome, step = f"the {what} is {state}", _NEXT_STEPS.get((review.gate, state))
+    if state == RequestState.PRODUCED:
+        with workspace.database.read() as session:
+            publishable = artifacts.is_publishable(session, review.number)
+        outcome = f"the release may {'now' if publishable else 'not yet'} be published"
+        step = step if publishable else _ANOTHER_APPROVAL
+    lines = [f"{sentence} at the {review.gate} gate; {outcome}."]
     return CommandResult(data, lines if step is None else [*lines, step.format(review.number)])
-
-
-def _is_publishable(workspace: Workspace, number: int) -> bool:
-    with workspace.database.read() as session:
-        try:
-            artifacts.require_publishable(session, number)
-        except GateClosed:
-            return False
-    return True
 
 
 _ANOTHER_APPROVAL = "It waits for another approval: `almoner release show {}`."

@@ -25,8 +25,10 @@ from models_db.tables import Request
 from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
 from models_db.values.requests import ReleaseRequest
+from tasks.common.number_format import format_small
 
 if TYPE_CHECKING:
+    from flows.approvals.review import Review
     from tasks.reporting.sections import TextOnPage
 
 app = typer.Typer(
@@ -285,7 +287,13 @@ def list_all(
     if waiting:
         rows = [row for row in rows if row["state"] in STATES_AT_A_GATE]
     columns = ("request", "dataset", "kind", "mechanism", "epsilon", "delta", "state", "requester", "submitted")
-    return CommandResult(rows, [table(columns, [list(row.values())[: len(columns)] for row in rows])])
+    shown = [list({**row, **_short_values(row)}.values())[: len(columns)] for row in rows]
+    return CommandResult(rows, [table((*columns[:-1], "submitted (UTC)"), shown)])
+
+
+def _short_values(row: RequestData) -> dict[str, str | None]:
+    delta = row["delta"]
+    return {"delta": None if delta is None else format_small(delta), "submitted": row["submitted"][:19]}
 
 
 @command(app, "show")
@@ -311,7 +319,7 @@ def show_release(
     shown = load_review(workspace, request, Gate.SPEND)
     with workspace.database.read() as session:
         row = requests.find_request(session, request)
-        artifact = artifacts.artifact_of(session, request)
+        artifact, data_state = artifacts.artifact_of(session, request), requests.state_of(session, request)
         steps: list[StepData] = [
             {"at": s.at, "from": s.from_state, "to": s.to_state, "detail": s.detail}
             for s in requests.history(session, request)
@@ -324,6 +332,7 @@ def show_release(
         ]
         claim = stated_claim(row)
         secret, end = standing_figure(session, row)
+        publishable = data_state == RequestState.PRODUCED and artifacts.is_publishable(session, request)
         selects = "selection" in request_body(row)
         selection = read_selection(workspace, artifact) if artifact and selects else None
         gaussian = None if claim is None or claim.gaussian is None else claim.gaussian.model_dump()
@@ -346,9 +355,9 @@ def show_release(
     return CommandResult(
         data,
         [
-            f"Request {request} is {data['state']}. {_next_step(data)}",
+            f"Request {request} is {data['state']}. {_next_step(data, publishable=publishable)}",
             *([selection] if selection else []),
-            *render_review(shown, details=details),
+            *render_review(shown, details=details, title=_title_of(shown)),
             table(("at", "from", "to", "detail"), [list(step.values()) for step in steps], "Steps"),
             table(
                 ("at", "gate", "decision", "by", "reason", "expires"),
@@ -409,20 +418,29 @@ def show_schema(context: CommandContext) -> CommandResult[dict[str, object]]:
     return CommandResult(content, [json.dumps(content, indent=2)])
 
 
+def _title_of(review: "Review") -> str:
+    """Return the heading of what a request asks for; beyond the spend gate it says that it was decided there."""
+    if review.state == RequestState.SUBMITTED:
+        return review.title
+    return f"Dataset {review.dataset} - Request {review.number}, as it was put to the spend gate"
+
+
 _NEXT_STEPS = {
     RequestState.SUBMITTED: 'It waits at the spend gate: `almoner approve {} --gate spend --reason "..."`.',
     RequestState.APPROVED: "Next: `almoner run {}`.",
     RequestState.RUNNING: "A run is drawing it; if that run has died, `almoner run {}` resumes it.",
     RequestState.PRODUCED: (
         "It waits at the publish gate: read it with `almoner release texts {0}`, then"
-        ' `almoner approve {0} --gate publish --reason "..."`; `almoner publish {0} --to DIR` follows the approvals.'
+        ' `almoner approve {0} --gate publish --reason "..."`.'
     ),
     RequestState.PUBLISHED: "Its bundle is verified offline by `almoner verify-release DIR`.",
 }
 """The next step of a request, by its state."""
 
 
-def _next_step(summary: RequestData) -> str:
+def _next_step(summary: RequestData, *, publishable: bool) -> str:
+    if publishable:
+        return f"It may be published: `almoner publish {summary['request']} --to DIR`."
     step = _NEXT_STEPS.get(RequestState(summary["state"]), "Nothing more can be done with it.")
     return step.format(summary["request"])
 

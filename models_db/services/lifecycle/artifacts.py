@@ -157,6 +157,15 @@ def require_publishable(session: Session, request_id: int) -> tuple[Request, Art
     return request, artifact
 
 
+def is_publishable(session: Session, request_id: int) -> bool:
+    """Return whether the request has an artifact, and the approvals to publish it."""
+    try:
+        require_publishable(session, request_id)
+    except (requests.WrongState, gates.GateClosed):
+        return False
+    return True
+
+
 def record_publication(session: Session, actor: Actor, request_id: int) -> Publication:
     """Record the publication of the produced artifact, before a byte is copied; the second call finds the first.
 

@@ -15,8 +15,8 @@ from models_db.services.verification import verify_rows
 
 def check_health(session: Session) -> list[Finding]:
     """Return the findings of all checks, in one snapshot of the ledger; the time grows with its length."""
-    checks = {"counters": _check_counters, "audit chain": _check_chain, "told": _check_rows_against_chain,
-              "plans": _check_plans}  # fmt: skip
+    checks = {"counters": _check_counters, "audit chain": _check_chain,
+              "rows and links": _check_rows_against_chain, "plans": _check_plans}  # fmt: skip
     if session.get_bind().dialect.name == "sqlite":
         checks |= {"foreign keys": _check_references, "storage": _check_storage}
     return [_check_readable(session, name, check) for name, check in checks.items()]
@@ -53,9 +53,11 @@ def _check_rows_against_chain(session: Session) -> Finding:
     """Compare the rows of all tables with the links of the chain."""
     wrong = verify_rows.compare_rows_with_chain(session)
     detail = (
-        f"not as the chain tells: {', '.join(wrong)}" if wrong else "every fact has its link, and every link its fact"
+        f"not as the chain tells: {', '.join(wrong)}"
+        if wrong
+        else "every row has its link, and every link agrees with its rows"
     )
-    return Finding("told", not wrong, detail)
+    return Finding("rows and links", not wrong, detail)
 
 
 def _check_plans(session: Session) -> Finding:

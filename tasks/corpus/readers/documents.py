@@ -202,9 +202,9 @@ class NoUnit(BadRecord):
 
     problem = "has no unit: {field!r} is missing, empty, or neither a string nor an integer"
     remedy = (
-        "Give it the id of the person or thing it is about. The field was fixed by `--unit` when the dataset was"
-        " registered: if another one holds the id, register a dataset with that field; `almoner dataset forget` removes"
-        " an empty one from lists"
+        "Give it the id of the person or thing it is about. `--unit` fixed the field when the dataset was registered."
+        " If another field holds the id, `almoner dataset forget` takes the empty dataset out of lists, and"
+        " `almoner dataset register NEW_NAME --unit FIELD --check PATH` tries the field before it is fixed"
     )
 
 

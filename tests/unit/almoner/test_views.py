@@ -89,9 +89,9 @@ def test_a_price_is_shown_with_its_warnings_first() -> None:
 
 
 def test_texts_of_samples_are_in_no_view() -> None:
-    shown = (Samples("Samples", ("zanzibarquux", "b")),)
+    shown = (Samples("Texts", ("zanzibarquux", "b"), of=1000),)
     for said in (markup.html("A", shown), markup.plain("A", shown)):
-        assert "2 texts, not shown" in said
+        assert "Texts: 1,000 of them, not shown" in said
         assert "zanzibarquux" not in said
 
 

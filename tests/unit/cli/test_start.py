@@ -61,6 +61,16 @@ def test_the_table_says_what_the_module_says(entry) -> None:
     assert entry.help == first_paragraph(loaded.help)
 
 
+def test_help_pages_name_values_alike(tmp_path: Path) -> None:
+    """A switch has no value; others are named by their type, or by a name of their own."""
+    done, _ = started(tmp_path, "budget", "simulate", "--help", COLUMNS="200")
+    assert "simulate [OPTIONS] {NAME}" in done.stdout
+    assert "<bool>" not in done.stdout
+    values = {line.split()[1]: line.split()[2] for line in done.stdout.splitlines() if line.startswith("│    --")}
+    assert {name: values[name] for name in ("--delta", "--releases", "--home", "--rotate-over")} == {
+        "--delta": "TEXT", "--releases": "N", "--home": "PATH", "--rotate-over": "K"}  # fmt: skip
+
+
 def test_every_module_with_commands_is_in_the_table() -> None:
     import importlib
     import pkgutil

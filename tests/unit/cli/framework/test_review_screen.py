@@ -78,6 +78,11 @@ def test_lines_and_letters_of_other_languages_stay_as_they_are() -> None:
 
 def test_a_sample_says_what_it_is_about_where_that_is_known() -> None:
     screen = shown(with_sections(Samples("Samples", ("It boils.", "It stands."), names=("Kettle", None))))
-    assert "1 of 2 shown: Kettle" in screen
-    assert "2 of 2 shown " in screen
-    assert "1 of 1 shown " in shown(with_sections(Samples("Samples", ("It boils.",))))
+    assert "Text 1: Kettle" in screen
+    assert "Text 2 " in screen
+    assert "Text 1 " in shown(with_sections(Samples("Samples", ("It boils.",))))
+
+
+def test_the_first_texts_never_look_like_all_of_them() -> None:
+    assert "Texts: the first 2 of 1,000" in shown(with_sections(Samples("Texts", ("a", "b"), of=1000)))
+    assert "Texts: all 2" in shown(with_sections(Samples("Texts", ("a", "b"), of=2)))

@@ -195,7 +195,7 @@ def test_another_policy_than_the_requests_is_refused():
 def test_at_the_publish_gate_texts_and_measurements_come_before_the_price_and_digests_last(tmp_path):
     asked = produced(tmp_path, a_question(needed=2))
     titles = [one.title for one in asked.sections]
-    assert titles[:3] == ["Summary", "Samples", "Evaluation"]
+    assert titles[:3] == ["Summary", "Texts", "Evaluation"]
     assert titles[-1] == "Files to publish"
     said = text_of(asked)
     assert TEXTS[0] in said
@@ -250,14 +250,14 @@ def test_a_steward_reads_what_is_summarised_and_which_text_is_about_what(tmp_pat
     shown = section(build_spend_review(question, None), "Groups to summarise")
     assert shown.rows == (("b7", "Kettle - kitchen, electric"), ("b8", "b8"))
     assert shown.signed
-    samples = section(produced(tmp_path, question), "Samples")
+    samples = section(produced(tmp_path, question), "Texts")
     assert (samples.texts, samples.names) == (TEXTS, ("b7", "b8"))
 
 
 def test_other_kinds_summarise_nothing(tmp_path):
     asked = produced(tmp_path, a_question())
     assert "summarised" not in text_of(asked)
-    assert section(asked, "Samples").names == (None, None)
+    assert section(asked, "Texts").names == (None, None)
 
 
 def test_insights_are_shown_as_a_table(tmp_path, monkeypatch):
@@ -272,7 +272,7 @@ def test_insights_are_shown_as_a_table(tmp_path, monkeypatch):
     assert shown.rows[0] == ("1", "Writing and editing", "1378", "job; essay; story; slogan")
     assert shown.rows[4] == ("5", "Cover letters", "385", "job; letter; tone")
     assert shown.signed
-    assert not [one for one in asked.sections if one.title == "Samples"]
+    assert not [one for one in asked.sections if one.title == "Texts"]
 
 
 def test_of_many_insights_the_first_are_shown_groups_before_their_members():

@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.pricing.influence import LEVELS, InfluenceLevel, filled_part, influence_of, level_named, levels_of
+from tasks.pricing.influence import (
+    LEVELS,
+    InfluenceLevel,
+    filled_part,
+    influence_of,
+    level_named,
+    levels_of,
+    units_behind,
+)
 
 RESULTS = Path(__file__).parents[4] / "docs" / "figures" / "utility.jsonl"
 MEASURED = {
@@ -100,6 +108,26 @@ def test_more_candidates_than_were_measured_are_not_judged(candidates: str, judg
     facts = {"clip norm c": "9", "top k": candidates}
     assert (influence_of(facts, "private_icl") is not None) is judged
     assert influence_of(facts, "invisible_ink") is not None
+
+
+@pytest.mark.parametrize(
+    ("references", "samples", "population", "said"),
+    [
+        ("7", "4", 1185, "about 28 of the 1,185 declared units"),
+        ("7", "4", 28, "nearly all of the 28 declared units"),
+        ("7", "4", None, "about 28 units"),
+        ("1", "1", None, "about 1 unit."),
+    ],
+)
+def test_a_price_says_on_how_many_units_texts_draw(
+    references: str, samples: str, population: int | None, said: str
+) -> None:
+    facts = {"references B": references, "samples": samples}
+    assert said in str(units_behind({"plan": {"facts": facts}, "population": population}))
+
+
+def test_systems_without_references_say_nothing_of_units_behind_a_text() -> None:
+    assert units_behind({"plan": {"facts": {"samples": "4"}}, "population": 9}) is None
 
 
 def test_empty_rows_count_for_nothing() -> None:
