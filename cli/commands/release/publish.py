@@ -144,8 +144,8 @@ def _verified(report: "VerificationReport") -> list[RenderableType]:
     rows = [("ok", kind, count) for kind, count in report.count_by_kind().items()]
     return [
         f"All {len(report.checks)} checks hold: {claim}. `--details` lists them.",
-        *([] if report.gaussian is None else [f"Beside it: {by_gaussian_noise(report.gaussian)}."]),
-        *([] if secret is None else [f"Beside it: {while_secret(secret)}."]),
+        *([] if report.gaussian is None else [f"Second figure: {by_gaussian_noise(report.gaussian)}."]),
+        *([] if secret is None else [f"Second figure: {while_secret(secret)}."]),
         table(("", "about", "checks"), rows),
         report.conclusion,
     ]
