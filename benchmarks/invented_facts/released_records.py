@@ -9,10 +9,12 @@ systems read at most UNITS_OF_A_GROUP units a creature (the last by name has few
     records      one record a creature, held to a schema: what it eats, where it lives, which colour it has, each one of
                  the eight values. A record says all three of each creature, so that one of eight answers is right by
                  chance; the piece is the creature's name with the record
-    summaries    one summary a creature, of the units that tell about it; a piece is a sentence
+    summaries    one summary a creature, of the units that tell about it; a piece is a sentence. The adapter of one-shot
+                 summaries is trained on the shared facts of three other worlds
 
 Controls: `public_only`, which is told the creature and reads no unit; `non_private`, one whole unit (of a summary: all
-of them) in each prompt; and private facts, in a release of their own whose 20 creatures have one unit each.
+of them) in each prompt; `no data`, a system that reads units of which none tells about these creatures; and private
+facts, in a release of their own whose 20 creatures have one unit each.
 """
 
 import argparse

@@ -4,17 +4,23 @@
     python -m benchmarks.invented_facts.released_texts --table   # the table of docs/utility.md from these lines
 
 Worlds, and the rule that answers, are those of `worlds.py`; a piece is a sentence of a released text. A release has
-TEXTS texts of at most TOKENS tokens, each from REFERENCES units, at its whole epsilon.
+TEXTS texts of at most TOKENS tokens, at its whole epsilon.
 
     a text of any units       nothing is declared: the batches are mixed
     a text of each creature   the 20 creatures are declared as labels, as somebody who knows whom to ask about would.
                               A unit has the label of a creature that it tells about, one of them if it tells about two.
                               Private facts have a release of their own, whose 20 labels are the private creatures:
-                              each batch of it has one unit
+                              each has one unit
 
-Both are made at each of TEMPERATURES. Controls: `public_only`, which reads no unit but is told the label: what a model
-guesses; and `non_private`, one whole unit in each prompt: what the model can copy. A release is kept with its texts,
-and one that is there is not made again.
+    decoders                  `invisible_ink`, `private_icl`, `private_prediction` (Amin et al.) and
+                              `few_shot_generation` (Tang et al.) draw each text from REFERENCES units, or from more
+                              where the name says so
+    released values           `keyphrase_seeding`, `private_evolution` and `steering_vector` read all units of a label
+                              once, and show the model what they have released; `none` is epsilon 1,000,000
+
+Controls: `public_only`, which reads no unit but is told the label: what a model guesses; and `non_private`, one whole
+unit in each prompt: what the model can copy. `RELEASES` says at which of TEMPERATURES a release is made. A release is
+kept with its texts, and one that is there is not made again.
 """
 
 import argparse
