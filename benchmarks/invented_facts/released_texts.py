@@ -84,12 +84,12 @@ def cells(trials: int) -> Iterator[Cell]:
                 yield Cell(trial, name, texts, facts, epsilon, temperature)
 
 
-def _at_all_epsilons(
-    name: str, *temperatures: str, epsilons: Sequence[str] = EPSILONS
+def _each(
+    name: str, temperature: str, epsilons: Sequence[str] = EPSILONS, leak_tests: Sequence[str] = ()
 ) -> Iterator[tuple[str, str, str, str, Sequence[str]]]:
-    """Yield a system's releases of shared creatures, from the largest epsilon down, and its leak test."""
-    yield from ((name, EACH, "shared", epsilon, temperatures) for epsilon in reversed(epsilons))
-    yield from ((name, EACH, "private", epsilon, temperatures) for epsilon in epsilons[3:])
+    """Yield a system's releases of shared creatures, from the largest epsilon down, and then those of private ones."""
+    yield from ((name, EACH, "shared", epsilon, [temperature]) for epsilon in reversed(epsilons))
+    yield from ((name, EACH, "private", epsilon, [temperature]) for epsilon in leak_tests)
 
 
 RELEASES: Sequence[tuple[str, str, str, str, Sequence[str]]] = (
@@ -101,13 +101,13 @@ RELEASES: Sequence[tuple[str, str, str, str, Sequence[str]]] = (
     ("public_only", ANY, "shared", NO_DATA, [FREE]),
     ("non_private", ANY, "shared", NO_NOISE, TEMPERATURES),
     ("invisible_ink", ANY, "shared", "100", TEMPERATURES),
-    *_at_all_epsilons("keyphrase_seeding", COPYING, epsilons=WITHOUT_NOISE),
-    *_at_all_epsilons("private_evolution", COPYING, epsilons=WITHOUT_NOISE),
-    *_at_all_epsilons("steering_vector", COPYING, epsilons=WITHOUT_NOISE),
-    *_at_all_epsilons("few_shot_generation", COPYING),
-    *_at_all_epsilons("private_prediction", FREE),
-    *(("private_icl", EACH, "shared", epsilon, [FREE]) for epsilon in reversed(EPSILONS)),
-    *((name, EACH, "shared", "100", [FREE]) for name in (f"private_icl with {MORE} references",)),
+    *_each("keyphrase_seeding", COPYING, WITHOUT_NOISE, ["100", NO_NOISE]),
+    *_each("private_evolution", COPYING),
+    *_each("steering_vector", COPYING, WITHOUT_NOISE),
+    *_each("few_shot_generation", COPYING),
+    *_each("private_prediction", FREE),
+    *_each("private_icl", FREE),
+    *_each(f"private_icl with {MORE} references", FREE, ["100"]),
 )
 """System, texts, facts, epsilon and temperatures of the releases of a world."""
 

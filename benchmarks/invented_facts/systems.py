@@ -45,6 +45,7 @@ UNITS_OF_A_GROUP, REFERENCE_TOKENS, SUMMARY_TOKENS = 16, 48, 24
 SUMMARY = "A short sentence that says what people tell about this animal: what it eats, where it lives, or its colour."
 ADAPTER, PUBLIC_WORLDS = "invented-facts", (1, 2, 3)
 """One-shot summaries have an adapter of other worlds, whose creatures and facts are in no released text."""
+UNITS_OF_AN_EXAMPLE, STEPS = 5, 40
 
 
 @dataclass(frozen=True)
@@ -180,10 +181,10 @@ def amount_of(epsilon: str) -> Decimal:
 
 
 def trained(folder: Path, model: str, device: str) -> KnownAdapter:
-    """Train the adapter of one-shot summaries on other worlds, with the sizes of the benchmark of summaries."""
-    path = training_file(map(World.of, PUBLIC_WORLDS), folder / "worlds.jsonl", UNITS_OF_A_GROUP)
+    """Train the adapter of one-shot summaries on other worlds: a small one, in some minutes of processor time."""
+    path = training_file(map(World.of, PUBLIC_WORLDS), folder / "worlds.jsonl", UNITS_OF_AN_EXAMPLE)
     settings = TrainingSettings(
-        max_reference_tokens=REFERENCE_TOKENS, max_summary_tokens=SUMMARY_TOKENS, steps=100, patience=2
+        max_reference_tokens=REFERENCE_TOKENS, max_summary_tokens=SUMMARY_TOKENS, steps=STEPS, batch=4
     )
     wording = default_wording(SUMMARY, labelled=True)
     return train_adapter(path, TrainingRequest(ADAPTER, model, "invented", settings, wording=wording), device)

@@ -174,7 +174,7 @@ def test_the_table_leaves_out_what_was_not_asked(facts, texts):
 
 def test_an_adapter_learns_from_worlds_that_no_release_is_of(facts, corpora, systems, tmp_path):
     others = [facts.World.of(number) for number in systems.PUBLIC_WORLDS]
-    path = corpora.training_file(others, tmp_path / "worlds.jsonl", systems.UNITS_OF_A_GROUP)
+    path = corpora.training_file(others, tmp_path / "worlds.jsonl", systems.UNITS_OF_AN_EXAMPLE)
     data = read_training_data(path)
     assert len(data.groups) == len(systems.PUBLIC_WORLDS) * facts.SHARED
     own = facts.World.of(0)
@@ -182,7 +182,7 @@ def test_an_adapter_learns_from_worlds_that_no_release_is_of(facts, corpora, sys
     assert not words & {next(iter(roots(fact.creature))) for fact in (*own.shared, *own.private)}
     first = json.loads(path.read_text().splitlines()[0])
     assert first["summary"] == others[0].shared[0].told(0)
-    assert 0 < len(first["documents"]) <= systems.UNITS_OF_A_GROUP
+    assert 0 < len(first["documents"]) <= systems.UNITS_OF_AN_EXAMPLE
     assert all(first["about"] in text.lower() for text in first["documents"])
 
 
