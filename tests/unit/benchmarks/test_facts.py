@@ -213,6 +213,14 @@ def test_releases_differ(texts, records):
         assert len(set(keys)) == len(keys)
 
 
+def test_the_committed_releases_are_those_that_the_scripts_make(texts, records):
+    """Some may be missing, and are made by the next run; none is of settings that the scripts do not have."""
+    made = {(line["system"], line["release"], line["epsilon"]) for line in texts.read_lines_if_there(texts.OUT)}
+    assert made <= {(cell.shown, cell.facts, cell.epsilon) for cell in texts.cells(1)}
+    made = {(line["system"], line["facts"], line["epsilon"]) for line in records.read_lines_if_there(records.OUT)}
+    assert made <= {(cell.shown, cell.facts, cell.epsilon) for cell in records.cells()}
+
+
 @pytest.fixture
 def place(systems, tmp_path):
     made = systems.Workplace("tiny", "cpu", "float32", tmp_path)
