@@ -35,6 +35,7 @@ from benchmarks.utility.texts import DESCRIPTIONS, read_texts
 from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
@@ -43,7 +44,7 @@ from tasks.pricing.registry import SYSTEMS
 from tasks.prompted_generation.steering.parameters import SteeringParameters
 from tasks.prompted_generation.steering.run import SteeringRun
 from tasks.prompted_generation.steering.vectors import PublicOrigin
-from tasks.values.plan import PlanInputs
+from tasks.values.plan import Plan, PlanInputs
 
 PUBLIC, INK, STEERED = "public_only", "invisible_ink", "steering_vector"
 TUNING = {"agnews": "Short news items of a news agency."}
@@ -188,6 +189,14 @@ class Shared(SteeringRun):
         return self.known[self.key]  # type: ignore[no-any-return]
 
 
+def shared_run(
+    parameters: SteeringParameters, plan: Plan, bench: RunContext, known: dict[str, Any], key: str
+) -> Shared:
+    """Return a run that shares with others of the same key, as `Shared`."""
+    run = SteeringRun.of(parameters, None, NoisyMean.from_event(plan.invocations[0].event), plan, bench)
+    return Shared(**{part.name: getattr(run, part.name) for part in fields(run)}, known=known, key=key)
+
+
 def generate(
     engine: Engine, corpus: Corpus, units: int, cell: Cell, count: int, known: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -203,11 +212,8 @@ def generate(
     plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=system.charges))
     bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=(DESCRIPTIONS | TUNING)[cell.data])))
     if isinstance(parameters, SteeringParameters):
-        mean = NoisyMean.from_event(plan.invocations[0].event)
-        run = SteeringRun.of(parameters, None, mean, plan, bench)
-        own = {part.name: getattr(run, part.name) for part in fields(run)}
         key = f"{cell.data} {cell.units} {parameters.depth} {parameters.clip_norm}"
-        made = Shared(**own, known=known, key=key).generated()
+        made = shared_run(parameters, plan, bench, known, key).generated()
     else:
         made = system.generate(plan, parameters, bench)
     texts = [{"text": text.text, "tokens": text.tokens, "complete": text.complete} for text in made.texts]

@@ -4,26 +4,31 @@
     python -m benchmarks.invented_facts.released_texts --table   # the table of docs/utility.md from these lines
 
 Worlds, and the rule that answers, are those of `worlds.py`; a piece is a sentence of a released text. A release has
-TEXTS texts of at most TOKENS tokens, each from REFERENCES units, at its whole epsilon.
+TEXTS texts of at most TOKENS tokens, at its whole epsilon.
 
     a text of any units       nothing is declared: the batches are mixed
     a text of each creature   the 20 creatures are declared as labels, as somebody who knows whom to ask about would.
                               A unit has the label of a creature that it tells about, one of them if it tells about two.
                               Private facts have a release of their own, whose 20 labels are the private creatures:
-                              each batch of it has one unit
+                              each has one unit
 
-Both are made at each of TEMPERATURES. Controls: `public_only`, which reads no unit but is told the label: what a model
-guesses; and `non_private`, one whole unit in each prompt: what the model can copy. A release is kept with its texts,
-and one that is there is not made again.
+    decoders                  `invisible_ink`, `private_icl`, `private_prediction` (Amin et al.) and
+                              `few_shot_generation` (Tang et al.) draw each text from REFERENCES units, or from more
+                              where the name says so
+    released values           `keyphrase_seeding`, `private_evolution` and `steering_vector` read all units of a label
+                              once, and show the model what they have released; `none` is epsilon 1,000,000
+
+Controls: `public_only`, which reads no unit but is told the label: what a model guesses; and `non_private`, one whole
+unit in each prompt: what the model can copy. `RELEASES` says at which of TEMPERATURES a release is made. A release is
+kept with its texts, and one that is there is not made again.
 """
 
 import argparse
-import json
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,33 +36,17 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 
 from benchmarks.common.figures_parser import figures_parser
 from benchmarks.common.json_lines import append_lines, read_lines_if_there
-from benchmarks.common.open_bench import KEY, open_bench
-from benchmarks.invented_facts.worlds import (
-    DELTA,
-    NO_DATA,
-    NO_NOISE,
-    Fact,
-    World,
-    answer,
-    line_of,
-    table,
-)
-from models_db.home import ProjectHome
-from models_db.values.requests import Prompt
-from tasks.accounting.zcdp import release_amount
-from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import BatchSplit
-from tasks.corpus.store import Corpus, open_corpus
-from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.pricing.registry import SYSTEMS
+from benchmarks.external_models.systems import remember_points
+from benchmarks.invented_facts.systems import REFERENCE_TOKENS, Workplace, add_selection, selected, system
+from benchmarks.invented_facts.worlds import EPSILONS, NO_DATA, NO_NOISE, Fact, World, answer, line_of, table
 from tasks.text.keyword_normalisation import roots
-from tasks.values.plan import PlanInputs
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "facts_texts.jsonl"
-TEXTS, TOKENS, REFERENCES, REFERENCE_TOKENS = 20, 24, 7, 48
-TEMPERATURES = ("0.3", "1")
+TEXTS, TOKENS, REFERENCES = 20, 24, 7
+TEMPERATURES = COPYING, FREE = "0.3", "1"
+WITHOUT_NOISE = (*EPSILONS, NO_NOISE)
+MORE = 32
+"""References of the systems for whose noise 7 are too few."""
 DESCRIPTION = (
     "Notes in which people write about animals, two or three short sentences: what an animal eats, where it lives, or"
     " which colour it has."
@@ -90,27 +79,43 @@ class Cell:
 def cells(trials: int) -> Iterator[Cell]:
     """Yield the releases world by world; at temperature 1 those of the first world alone."""
     for trial in range(trials):
-        for temperature in TEMPERATURES if trial == 0 else TEMPERATURES[:1]:
-            for system, texts, facts, epsilon in RELEASES:
-                yield Cell(trial, system, texts, facts, epsilon, temperature)
+        for name, texts, facts, epsilon, temperatures in RELEASES:
+            for temperature in temperatures if trial == 0 else [each for each in temperatures if each == COPYING]:
+                yield Cell(trial, name, texts, facts, epsilon, temperature)
 
 
-RELEASES: Sequence[tuple[str, str, str, str]] = (
-    ("public_only", EACH, "shared", NO_DATA),
-    ("non_private", EACH, "shared", NO_NOISE),
-    ("non_private", EACH, "private", NO_NOISE),
-    *(("invisible_ink", EACH, "shared", epsilon) for epsilon in ("100", "10", "4", "1")),
-    *(("invisible_ink", EACH, "private", epsilon) for epsilon in ("100", "10")),
-    ("private_icl", EACH, "shared", "100"),
-    ("non_private", ANY, "shared", NO_NOISE),
-    ("invisible_ink", ANY, "shared", "100"),
+def _each(
+    name: str, temperature: str, epsilons: Sequence[str] = EPSILONS, leak_tests: Sequence[str] = ()
+) -> Iterator[tuple[str, str, str, str, Sequence[str]]]:
+    """Yield a system's releases of shared creatures, from the largest epsilon down, and then those of private ones."""
+    yield from ((name, EACH, "shared", epsilon, [temperature]) for epsilon in reversed(epsilons))
+    yield from ((name, EACH, "private", epsilon, [temperature]) for epsilon in leak_tests)
+
+
+RELEASES: Sequence[tuple[str, str, str, str, Sequence[str]]] = (
+    ("public_only", EACH, "shared", NO_DATA, TEMPERATURES),
+    ("non_private", EACH, "shared", NO_NOISE, TEMPERATURES),
+    ("non_private", EACH, "private", NO_NOISE, TEMPERATURES),
+    *(("invisible_ink", EACH, "shared", epsilon, TEMPERATURES) for epsilon in reversed(EPSILONS)),
+    ("invisible_ink", EACH, "private", "100", [COPYING]),
+    ("public_only", ANY, "shared", NO_DATA, [FREE]),
+    ("non_private", ANY, "shared", NO_NOISE, TEMPERATURES),
+    ("invisible_ink", ANY, "shared", "100", TEMPERATURES),
+    *_each("keyphrase_seeding", COPYING, WITHOUT_NOISE, ["100", NO_NOISE]),
+    *_each("private_evolution", COPYING),
+    *_each("steering_vector", COPYING, WITHOUT_NOISE),
+    *_each("few_shot_generation", COPYING),
+    *_each("private_prediction", FREE),
+    *_each("private_icl", FREE),
+    *_each(f"private_icl with {MORE} references", FREE, ["100"]),
 )
-"""System, texts, facts and epsilon of the releases of a world."""
+"""System, texts, facts, epsilon and temperatures of the releases of a world."""
 
 
 def main() -> None:
     parser = figures_parser(__doc__, OUT)
     parser.add_argument("--trials", type=int, default=1, help="worlds")
+    add_selection(parser)
     parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))
     arguments = parser.parse_args()
     if not arguments.table:
@@ -120,20 +125,18 @@ def main() -> None:
 
 def measure(arguments: argparse.Namespace) -> None:
     """Append the lines of every release that is missing."""
-    engine = Engine(load(arguments.model, arguments.device, arguments.precision))
-    for cell in cells(arguments.trials):
-        there = {
-            (line["trial"], line["system"], line["release"], line["epsilon"])
-            for line in read_lines_if_there(arguments.out)
-        }
-        if (cell.trial, cell.shown, cell.facts, cell.epsilon) not in there:
-            texts = release(engine, cell, arguments.precision)
-            append_lines(arguments.out, scored(cell, texts))
-            print(cell, flush=True)
-
-
-def _made(line: Mapping[str, Any]) -> tuple[Any, ...]:
-    return line["trial"], line["system"], line["release"], line["epsilon"]
+    remember_points()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Workplace(arguments.model, arguments.device, arguments.precision, Path(folder))
+        for cell in cells(arguments.trials):
+            there = {
+                (line["trial"], line["system"], line["release"], line["epsilon"])
+                for line in read_lines_if_there(arguments.out)
+            }
+            if selected(arguments, cell) and (cell.trial, cell.shown, cell.facts, cell.epsilon) not in there:
+                started = time.process_time()
+                append_lines(arguments.out, scored(cell, release(place, cell)))
+                print(cell, f"{time.process_time() - started:.0f} s", flush=True)
 
 
 def scored(cell: Cell, texts: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -159,44 +162,25 @@ def sentences(text: str) -> list[str]:
     return [part for part in re.split(r"(?<=[.!?])\s+|\n", text) if part.strip()]
 
 
-def release(engine: Engine, cell: Cell, precision: str) -> list[str]:
+def release(place: Workplace, cell: Cell) -> list[str]:
     """Return the texts of one release."""
-    world, system = World.of(cell.trial), SYSTEMS[cell.system]
+    world = World.of(cell.trial)
     facts = world.shared if cell.facts == "shared" else world.private
     labels = tuple(fact.creature for fact in facts) if cell.texts == EACH else ()
-    wanted = {
+    asked = {
         "samples": TEXTS,
         "references": REFERENCES,
         "max_new_tokens": TOKENS,
         "max_reference_tokens": REFERENCE_TOKENS,
         "temperature": cell.temperature,
         "top_k": 100,
-        "precision": precision,
         **({"labels": labels} if labels else {}),
     }
-    parameters = system.parameters.model_validate(wanted)
-    amount = release_amount(Decimal(cell.epsilon), Decimal(DELTA)) if system.charges else None
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = store(world, labels, Path(folder))
-        # As many units as make one batch of each label: a private creature's one unit is then always read.
-        units = TEXTS * REFERENCES if cell.facts == "private" else len(world.texts)
-        plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=system.charges))
-        bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTION), labels))
-        bench = replace(bench, split=BatchSplit(KEY, f"{cell.shown} {cell.epsilon}"))
-        return [text.text for text in system.generate(plan, parameters, bench).texts]
-
-
-def store(world: World, labels: Sequence[str], folder: Path) -> Corpus:
-    """Return the units as an ingested version; a unit's label is the first of its creatures that is declared."""
-    home, source = ProjectHome(folder / "home"), folder / "units.jsonl"
-    home.create()
-    names = {next(iter(roots(label))): label for label in labels}
-    with source.open("w", encoding="utf-8") as lines:
-        for number, text in enumerate(world.texts):
-            told = [names[word] for word in sorted(roots(text)) if word in names]
-            record = {"id": f"{number}", "unit": f"{number}", "text": text, "label": told[0] if told else "none"}
-            lines.write(json.dumps(record) + "\n")
-    return open_corpus(home, ingest(home, source, "unit", KEY, label_field="label").uid)
+    # As many units as make one batch of each label: a private creature's one unit is then always read.
+    rows = system(cell.system).changes.get("references", REFERENCES)
+    units = TEXTS * rows if cell.facts == "private" else len(world.texts)
+    corpus, key = place.corpus(cell.trial, labels), f"{cell.shown} {cell.epsilon}"
+    return [text.text for text in place.release(cell.system, cell.epsilon, asked, corpus, DESCRIPTION, units, key)]
 
 
 if __name__ == "__main__":
