@@ -2,7 +2,7 @@
 
 python -m tests.pictures [FOLDER]    runs both in FOLDER, or in one that is gone afterwards, and writes docs/pictures
 
-It needs the two models, Chromium and a few minutes (`make pictures`). README.md quotes what the run prints.
+It needs the two models, Chromium and a few minutes (`make pictures`). README.md quotes the output of such a run.
 """
 
 import base64
