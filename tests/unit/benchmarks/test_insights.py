@@ -253,6 +253,17 @@ def test_a_true_name_is_true_of_its_units_and_a_random_one_is_not(bench):
     assert row == "| now | urania, topics | 3 | 2 | 0.667 | 0.667 | 0.000 | 0.667 | 1 |"
 
 
+def test_versions_are_compared_by_the_names_of_urania_s_topics(bench):
+    head = {"system": "urania", "level": 0, "named": True}
+    old = [head | {"version": "old", "either": share} for share in (0.1, 0.2, 0.2, 0.2, 0.3)]
+    new = [head | {"version": "new", "either": share} for share in (0.6, 0.6, 0.6)]
+    others = [
+        old[0] | change for change in ({"system": "simple_clio"}, {"level": 1}, {"named": False}, {"either": None})
+    ]
+    (difference,) = bench["insights.truthfulness"].differences([*old, *new, *others])
+    assert difference == "new less old: 0.40 [0.30, 0.50], 3.0 [2.0, 6.0] times"
+
+
 def test_the_committed_truth_has_both_versions_and_the_page_has_their_figures(bench):
     truth = bench["insights.truthfulness"]
     lines = [json.loads(line) for line in truth.OUT.read_text(encoding="utf-8").splitlines()]
