@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.intervals import interval_of_mean
 from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import spread
 from benchmarks.insights.cells import OUT, cells_in
@@ -159,12 +160,13 @@ OF_LEVELS = {
     "kept": "clusters kept",
     "topics": "topic coverage",
     "topics_by_chance": "the same of keywords at random",
+    "above_chance": "the difference of both",
     "found": "known topics found",
     "named": "known topics named",
     "named_by_chance": "the same by keywords at random",
 }
 INTERVALS = ("topics", "topics_by_chance", "found", "named", "named_by_chance")
-"""Figures that have an interval; of counts there are the smallest and the largest."""
+"""Figures between 0 and 1 that have an interval; of counts there are the smallest and the largest."""
 
 
 def levels_table(lines: Sequence[Line]) -> Iterator[str]:
@@ -182,7 +184,10 @@ def levels_table(lines: Sequence[Line]) -> Iterator[str]:
             here = [line for line in mine if (line["cell"]["corpus"], line["cell"]["count"]) == (corpus, count)]
             for method in sorted(set(map(method_of, here)), key=lambda name: (not name.startswith("anch"), name)):
                 own = [line for line in here if method_of(line) == method]
-                if figure not in ("topics", "topics_by_chance") and own[0]["cell"].get("evidence") == "counts":
+                if (
+                    figure not in ("topics", "topics_by_chance", "above_chance")
+                    and own[0]["cell"].get("evidence") == "counts"
+                ):
                     continue  # evidence decides words, not clusters; `named` is shown of the default
                 trials = ([line for line in own if line["cell"]["level"] == level] for level in levels)
                 cells = [told([value_of(line, figure) for line in some], figure) for some in trials]
@@ -217,7 +222,10 @@ def table(rows: Mapping[tuple[str, str, str], Sequence[Line]], names: Sequence[s
 
 
 def value_of(line: Line, name: str) -> float | None:
-    """A figure of a cell, wherever it stands."""
+    """A figure of a cell, wherever it stands; `above_chance` is paired, of one release and its random keywords."""
+    if name == "above_chance":
+        both = line["figures"]["topics"], line["figures"]["topics_by_chance"]
+        return None if None in both else both[0] - both[1]
     for part in ("figures", "clusters", "known"):
         if line.get(part) and name in line[part]:
             found: float | None = line[part][name]
@@ -233,7 +241,9 @@ def told(values: Sequence[float | None], name: str) -> str:
     mean = sum(there) / len(there)
     if name in ("kept", "used", "units_kept"):
         return f"{mean:.0f}" if min(there) == max(there) else f"{mean:.0f} ({min(there):.0f} to {max(there):.0f})"
-    ends = spread(there) if name in INTERVALS else None
+    if name == "above_chance" and len(there) > 2:
+        return "{:.3f} ({:.2f} to {:.2f})".format(*interval_of_mean(there))
+    ends = spread(there) if name in (*INTERVALS, "above_chance") else None
     return f"{mean:.3f}" if ends is None else f"{mean:.3f} ({ends[0]:.2f} to {ends[1]:.2f})"
 
 

@@ -20,11 +20,10 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common.intervals import written
+from benchmarks.common.intervals import interval_of_mean, written
 from benchmarks.common.json_lines import append_lines, read_lines, read_lines_if_there
 from benchmarks.keyphrases.corpora import Read, read
 from benchmarks.keyphrases.systems import AT_ONCE
-from benchmarks.keyphrases.tables import interval
 from tasks.accounting.zcdp import release_amount
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.vectors.kde_sketch import calibrate_kde
@@ -123,7 +122,7 @@ def table(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _percent(values: Sequence[float]) -> str:
-    return written(interval([100 * value for value in values]), 0, " %")
+    return written(interval_of_mean([100 * value for value in values]), 0, " %")
 
 
 if __name__ == "__main__":

@@ -205,6 +205,27 @@ def test_cells_become_tables_and_plots(bench, material, tmp_path, monkeypatch):
     assert (tmp_path / "insights_leakage.svg").stat().st_size > 5000
 
 
+def test_what_is_above_chance_is_paired_and_may_be_negative(bench):
+    def cell(trial: int, topics: float, chance: float | None) -> dict[str, Any]:
+        told = {
+            "corpus": "chats",
+            "count": 23,
+            "system": "urania",
+            "level": "high",
+            "keywords": "tfidf",
+            "trial": trial,
+        }
+        told |= {"text": "plain", "reading": "matched", "facets": "rake", "method": "anchored", "evidence": ""}
+        return {"cell": told, "figures": {"topics": topics, "topics_by_chance": chance}, "clusters": {"kept": 23}}
+
+    cells = [cell(0, 0.1, 0.2), cell(1, 0.3, 0.4), cell(2, 0.5, 0.6)]
+    rows = {row.split(" | ")[0][2:]: row.split(" | ")[6] for row in bench["insights.tables"].levels_table(cells)}
+    assert rows["topic coverage"] == "0.300 (0.00 to 0.80)"
+    assert rows["the same of keywords at random"] == "0.400 (0.00 to 0.90)"
+    assert rows["the difference of both"] == "-0.100 (-0.10 to -0.10)"
+    assert bench["insights.tables"].value_of(cell(0, 0.5, None), "above_chance") is None
+
+
 def test_releases_of_one_corpus_are_compared_two_by_two(bench):
     def cell(trial: int, sizes: Sequence[int], **other: str) -> dict[str, Any]:
         rows = [
