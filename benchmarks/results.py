@@ -45,6 +45,7 @@ from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import tables as keyphrase_tables
 from benchmarks.keywords import selection as keyword_selection
+from benchmarks.ledger import capacity
 from benchmarks.reproductions import batch_size, court, email_extraction
 from benchmarks.secret_assignment import audits as secret_assignment_audits
 from benchmarks.secret_assignment import drawn_texts as secret_claim_texts
@@ -105,6 +106,11 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "emails": lambda: email_extraction.table(lines("email_extraction")),
         "labels": lambda: membership_and_labels.table(lines("membership_and_labels")),
         "released": lambda: released_membership.table(lines("released_membership")),
+    },
+    "capacity": {
+        "simulation": lambda: capacity.simulation_table(lines("capacity_simulation")),
+        "ledgers": lambda: capacity.ledgers_table(lines("capacity_simulation")),
+        "failures": lambda: capacity.failures_table(lines("capacity_simulation")),
     },
     "clustering": {
         "units-64": _clusters("units", 64),
@@ -207,6 +213,7 @@ def drawings() -> Iterator[tuple[str, Any]]:
     yield "histograms", utility_figures.draw_histograms(histograms)
     yield "summaries_epsilon", summaries_figures.draw(summaries_figures.gathered(lines("summaries")))
     yield from insights_figures.drawings(lines("insights"))
+    yield "capacity", capacity.draw(lines("capacity_simulation"))
     yield "api_accuracy", api_figures.draw_accuracy(lines("api"))
     yield "api_costs", api_figures.draw_costs(lines("api"))
     planted = [line for line in lines("phrase_correlations") if "cell" in line]

@@ -126,8 +126,7 @@ def test_every_figure_of_a_results_page_is_drawn_from_data(results: ModuleType) 
     }
     source = (ROOT / "benchmarks" / "results.py").read_text() + (ROOT / "benchmarks/insights/figures.py").read_text()
     source += " ".join(sweep.name for sweep in results.utility_figures.sweeps())
-    simulated = {"capacity"}  # by benchmarks/ledger/capacity.py, from a seed
-    assert {name for name in shown if name not in source} == simulated
+    assert {name for name in shown if name not in source} == set()
     assert {path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")} - shown == set()
 
 

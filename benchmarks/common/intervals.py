@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -26,6 +26,17 @@ def interval_of_difference(
 def difference_of_means(values: Sequence[float], usual: Sequence[float], seed: int) -> list[float]:
     """Return how much larger the mean of one sample is, with its interval."""
     return interval_of_difference(values, usual, lambda own, other: fmean(own) - fmean(other), seed)
+
+
+def interval_of_mean(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return a mean and Student's 95 % interval of it; of one value, itself three times."""
+    from scipy.stats import t as student  # slow to import
+
+    middle = fmean(values)
+    if len(values) < 2:
+        return middle, middle, middle
+    half = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
+    return middle, middle - half, middle + half
 
 
 def written(values: Sequence[float], digits: int, unit: str = "") -> str:

@@ -1,10 +1,10 @@
 """Insights under the paper's privacy levels: every cell of its tables 1 and 2, with its texts and what it took.
 
-    python -m benchmarks.insights.cells --corpus chats                       # 3,470 units, plain descriptions
-    python -m benchmarks.insights.cells --corpus chats --text model          # described by the model: minutes a cell
-    python -m benchmarks.insights.cells --corpus synthetic                   # 50,000 units with known topics
-    python -m benchmarks.insights.cells --leakage  # 200 runs with and without one conversation
-    python -m benchmarks.insights.cells --judge                              # whether the model can judge at all
+    python -m benchmarks.insights.cells --version COMMIT --corpus chats          # 3,470 units, plain descriptions
+    python -m benchmarks.insights.cells --version COMMIT --corpus chats --text model   # by the model: minutes a cell
+    python -m benchmarks.insights.cells --version COMMIT --corpus synthetic      # 50,000 units with known topics
+    python -m benchmarks.insights.cells --version COMMIT --leakage     # 200 runs with and without one conversation
+    python -m benchmarks.insights.cells --version COMMIT --judge                 # whether the model can judge at all
     python -m benchmarks.insights.tables                               # docs/figures/insights.md, insights_*.svg
 
 A cell is one release of a public corpus, stage by stage, without a ledger (`insights/systems.py`); it is a JSON file in
@@ -35,7 +35,6 @@ from benchmarks.common.open_bench import open_bench
 from benchmarks.insights.data import CHATS, SYNTHETIC, corpus, leakage_runs, public_texts
 from benchmarks.insights.metrics import leakage
 from benchmarks.insights.systems import (
-    BY_COUNTS,
     INFINITY,
     LEVELS,
     Asked,
@@ -101,6 +100,7 @@ class Cell:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=OUT, help="folder of results; not in the repository")
+    parser.add_argument("--version", required=True, help="of the program, as the lines say it: its commit")
     parser.add_argument("--corpus", choices=[CHATS, SYNTHETIC], default=CHATS)
     parser.add_argument("--units", type=int, help="so many of them, for trials and for facets of the model")
     parser.add_argument("--text", choices=["plain", "model"], default="plain")
@@ -121,10 +121,10 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     place = Workplace(arguments)
     if arguments.judge:
-        keep(arguments.out / "judge.json", place.judged())
+        keep(arguments.out / "judge.json", {"version": arguments.version, **place.judged()})
     elif arguments.leakage:
         for name, line in place.leaking():
-            keep(arguments.out / f"leakage_{name}.json", line)
+            keep(arguments.out / f"leakage_{name}.json", {**line, "version": arguments.version})
     else:
         for cell in cells(arguments):
             if not (arguments.out / cell.name).exists():
@@ -188,7 +188,8 @@ class Workplace:
             )
             found = urania(asked, self.material, self.keeping, write)
         machine = f"{platform.machine()}, {platform.processor() or 'CPU'}, Python {platform.python_version()}"
-        return {"cell": vars(cell), "units": len(self.material.units), "machine": machine, **found}
+        head = {"version": self.arguments.version, "cell": vars(cell), "units": len(self.material.units)}
+        return {**head, "machine": machine, **found}
 
     @cached_property
     def embed(self) -> Any:
@@ -233,9 +234,9 @@ class Workplace:
     def keywords(self, method: str) -> KeywordSettings:
         """A set of the paper's four; words of public sets where it has some."""
         if method == COVERAGE:
-            return KeywordSettings(method="tfidf", ranking="coverage", **BY_COUNTS)
+            return KeywordSettings(method="tfidf", ranking="coverage")
         words = self.public_words if method in ("public", "hybrid") else ()
-        return KeywordSettings(method=method, words=words, **({} if method == "public" else BY_COUNTS))
+        return KeywordSettings(method=method, words=words)
 
     @cached_property
     def public_words(self) -> tuple[str, ...]:
@@ -272,7 +273,7 @@ class Workplace:
         if system == "simple_clio":
             found = simple_clio(LEAKAGE_CLUSTERS, material, self.keeping, None)
         else:
-            asked = Asked(level, OURS, KeywordSettings(**BY_COUNTS), LEAKAGE_CLUSTERS, "paper")
+            asked = Asked(level, OURS, KeywordSettings(), LEAKAGE_CLUSTERS, "paper")
             found = urania(asked, material, self.keeping, None)
         return [row["text"] for row in found["insights"]]
 

@@ -1,7 +1,7 @@
 """How often `almoner insights compare` calls something a change in two releases of one corpus, where nothing changed.
 
-    python -m benchmarks.insights.cells --corpus chats --levels low --methods anchored --readings matched --trials 10 \
-        --keywords tfidf public --out FOLDER
+    python -m benchmarks.insights.cells --version COMMIT --corpus chats --levels low --methods anchored \
+        --readings matched --trials 10 --keywords tfidf public --out FOLDER
     python -m benchmarks.insights.compare --cells FOLDER
 
 Every two releases of the same configuration are compared: clusters alone, descriptions in their plain form. A line of

@@ -5,9 +5,10 @@ each stage its own epsilon, and two readings of that are measured:
 
     matched   a stage gets rho_of(epsilon, 1e-6): it costs (epsilon, 1e-6), whatever mechanism it is
     paper     clustering gets that; the others, which in the paper are epsilon-DP, get what this platform would charge
-              for their mechanism at that epsilon: epsilon tanh(epsilon/2k) for k keywords a unit, k = 1 for sizes
+              for their mechanism at that epsilon: epsilon tanh(epsilon/2k) for k = 5 keywords a unit, k = 1 for sizes
 
-Selecting keywords may fail with 1e-6 besides. `infinity` is the same pipeline with so much rho that noise is nothing.
+How keywords are selected is the default of a request (`KeywordSettings.selection`), whatever the reading. Selecting
+keywords may fail with 1e-6 besides. `infinity` is the same pipeline with so much rho that noise is nothing.
 """
 
 import json
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import SimpleNamespace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,10 +65,6 @@ INFINITY = "infinity"
 _NO_NOISE = 10**18  # rho in 1e-12: a million
 _PAPERS_KEYWORDS = 5  # of a unit
 _ONE_LEVEL = HierarchySettings(levels=1)
-
-
-BY_COUNTS: Final[Mapping[str, Any]] = {"selection": "gaussian", "per_unit": 5}
-"""How the kept releases select their keywords: all were drawn before single words were selected by weights."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ class Asked:
         epsilons = {"clusters": clusters, "histogram": histogram, "sizes": "1", "keywords": "1"}
         found = {name: rho_of(epsilon, DELTA) for name, epsilon in epsilons.items()}
         if self.reading == "paper":
-            most = {"histogram": self.parameters.keywords_of_a_unit, "sizes": 1, "keywords": BY_COUNTS["per_unit"]}
+            most = {"histogram": _PAPERS_KEYWORDS, "sizes": 1, "keywords": _PAPERS_KEYWORDS}
             found |= {name: independent_coordinates(epsilons[name], k).rho for name, k in most.items()}
         return found
 
@@ -220,9 +217,10 @@ def urania(asked: Asked, material: Material, embed: Embedder, write: Write | Non
     _ = run.keywords, run.centres, run.sizes, run.chosen
     found = clock.time("described", run._insights)
     members = [np.flatnonzero(run.clusters == number) for number in run.kept]
+    by_chance = _by_chance(run)
     return {
         "insights": [_row(each) for each in sorted(found, key=lambda each: each.number)],
-        "by_chance": _by_chance(run),
+        "by_chance": [", ".join(own) for own in by_chance],
         "clusters": {
             "released": len(run.centres),
             "used": len(np.unique(run.clusters[run.clusters >= 0])),
@@ -233,7 +231,7 @@ def urania(asked: Asked, material: Material, embed: Embedder, write: Write | Non
         },
         "keywords": {"released": len(run.keywords), "closed": run.chosen[0]},
         "cost": _cost(material.points, run.clusters, run.centres.vectors),
-        "known": _known_share(run, members, material),
+        "known": _known_share(run, members, material, by_chance),
         "noise": {
             "keyword count": round(stages.histogram.variance() ** 0.5, 2),
             "size": round(float(stages.sizes.noise.sigma), 2),
@@ -288,17 +286,24 @@ def _topic(topic: Any, keywords: Sequence[str], size: int | None) -> dict[str, A
     return {"text": text, "plain": plain, "keywords": list(keywords), "size": size}
 
 
-def _by_chance(run: UraniaRun) -> list[str]:
+def _by_chance(run: UraniaRun) -> list[list[str]]:
     """As many lists of keywords as there are insights, as long as theirs, drawn at random from the same set."""
     named = list(run.chosen[0])
-    return [", ".join(picked(named, len(own), place)) for place, own in enumerate(run.keyword_lists)]
+    return [picked(named, len(own), place) for place, own in enumerate(run.keyword_lists)]
 
 
-def _known_share(run: UraniaRun, members: Sequence[NDArray[np.int64]], material: Material) -> dict[str, float] | None:
+def _known_share(
+    run: UraniaRun, members: Sequence[NDArray[np.int64]], material: Material, by_chance: Sequence[Sequence[str]]
+) -> dict[str, float] | None:
+    """Which known topics are told about; `named_by_chance` is the control, by the same number of random keywords."""
     if not material.units or material.units[0].topic is None:
         return None
     topics = [_topics_of(material, some) for some in members]
-    return known_coverage(list(zip(map(_words, run.keyword_lists), topics, strict=True)))
+    control = known_coverage(list(zip(by_chance, topics, strict=True)))["named"]
+    return {
+        **known_coverage(list(zip(map(_words, run.keyword_lists), topics, strict=True))),
+        "named_by_chance": control,
+    }
 
 
 def _words(keywords: Sequence[Keyword]) -> list[str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.intervals import interval_of_mean
 from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import spread
 from benchmarks.insights.cells import OUT, cells_in
@@ -45,6 +46,7 @@ TITLES = {
     "units_kept": "units in them",
     "found": "topics found",
     "named": "topics named",
+    "named_by_chance": "named by chance",
 }
 TABLE = ("kept", "topics", "topics_by_chance", *(name for name in FIGURES if name != "topics"))
 
@@ -73,7 +75,7 @@ def scored(folder: Path) -> Iterator[Line]:
     for line in lines:
         reference, texts = public[_place(line)], _texts(line)
         found = compared(texts, reference, embed, tag)
-        drawn = line.get("by_chance", []) if line["cell"]["trial"] == 0 else []
+        drawn = line.get("by_chance", [])
         chance = coverage(points(embed, drawn), points(embed, reference)) if drawn else None
         kept = {
             name: line[name] for name in ("cell", "units", "machine", "clusters", "cost", "known", "work", "peak_mib")
@@ -83,7 +85,7 @@ def scored(folder: Path) -> Iterator[Line]:
         # What SIMPLE-CLIO says may repeat a text.
         examples = texts[:3] if line["cell"]["system"] == "urania" else []
         more = {"figures": figures, "keywords_released": released, "examples": examples, "noise": line.get("noise")}
-        yield {**kept, "seconds": line["seconds"], "rho": line.get("rho"), **more}
+        yield {"version": line["version"], **kept, "seconds": line["seconds"], "rho": line.get("rho"), **more}
 
 
 @dataclass
@@ -146,7 +148,7 @@ def page(lines: Sequence[Line]) -> list[str]:
                 "",
                 f"### {corpus}, {units} units, k = {count}, {text} descriptions, facets by {facets}: {reading}",
             ]
-            names = (*TABLE, "found", "named") if corpus == SYNTHETIC else TABLE
+            names = (*TABLE, "found", "named", "named_by_chance") if corpus == SYNTHETIC else TABLE
             found += ["", *table(rows, names)]
     found += leakage_table([line for line in lines if "leakage" in line])
     found += scale_table([line for line in cells if line["cell"]["corpus"] == SYNTHETIC])
@@ -158,15 +160,19 @@ OF_LEVELS = {
     "kept": "clusters kept",
     "topics": "topic coverage",
     "topics_by_chance": "the same of keywords at random",
+    "above_chance": "the difference of both",
     "found": "known topics found",
     "named": "known topics named",
+    "named_by_chance": "the same by keywords at random",
 }
+INTERVALS = ("topics", "topics_by_chance", "found", "named", "named_by_chance")
+"""Figures between 0 and 1 that have an interval; of counts there are the smallest and the largest."""
 
 
 def levels_table(lines: Sequence[Line]) -> Iterator[str]:
     """Yield the table of docs/insights-results.md: TF-IDF, plain descriptions, the matched reading.
 
-    Means; brackets are Student's 95 % interval over trials, of two trials both; keywords at random are one trial.
+    Means; brackets are Student's 95 % interval over trials, of two trials both.
     """
     levels = {**{name: f"{name} ({', '.join(own)})" for name, own in LEVELS.items()}, INFINITY: "no noise"}
     yield f"| figure | corpus | clusterer | {' | '.join(levels.values())} |"
@@ -174,11 +180,14 @@ def levels_table(lines: Sequence[Line]) -> Iterator[str]:
     wanted = {"system": "urania", "keywords": "tfidf", "text": "plain", "reading": "matched", "facets": "rake"}
     mine = [line for line in lines if "cell" in line and wanted.items() <= line["cell"].items()]
     for figure, title in OF_LEVELS.items():
-        for corpus, count in PLACES[2 * (figure in ("found", "named")) :]:
+        for corpus, count in PLACES[2 * (figure in ("found", "named", "named_by_chance")) :]:
             here = [line for line in mine if (line["cell"]["corpus"], line["cell"]["count"]) == (corpus, count)]
             for method in sorted(set(map(method_of, here)), key=lambda name: (not name.startswith("anch"), name)):
                 own = [line for line in here if method_of(line) == method]
-                if figure not in ("topics", "topics_by_chance") and own[0]["cell"].get("evidence") == "counts":
+                if (
+                    figure not in ("topics", "topics_by_chance", "above_chance")
+                    and own[0]["cell"].get("evidence") == "counts"
+                ):
                     continue  # evidence decides words, not clusters; `named` is shown of the default
                 trials = ([line for line in own if line["cell"]["level"] == level] for level in levels)
                 cells = [told([value_of(line, figure) for line in some], figure) for some in trials]
@@ -213,7 +222,10 @@ def table(rows: Mapping[tuple[str, str, str], Sequence[Line]], names: Sequence[s
 
 
 def value_of(line: Line, name: str) -> float | None:
-    """A figure of a cell, wherever it stands."""
+    """A figure of a cell, wherever it stands; `above_chance` is paired, of one release and its random keywords."""
+    if name == "above_chance":
+        both = line["figures"]["topics"], line["figures"]["topics_by_chance"]
+        return None if None in both else both[0] - both[1]
     for part in ("figures", "clusters", "known"):
         if line.get(part) and name in line[part]:
             found: float | None = line[part][name]
@@ -229,7 +241,9 @@ def told(values: Sequence[float | None], name: str) -> str:
     mean = sum(there) / len(there)
     if name in ("kept", "used", "units_kept"):
         return f"{mean:.0f}" if min(there) == max(there) else f"{mean:.0f} ({min(there):.0f} to {max(there):.0f})"
-    ends = spread(there) if name in ("topics", "found", "named") else None
+    if name == "above_chance" and len(there) > 2:
+        return "{:.3f} ({:.2f} to {:.2f})".format(*interval_of_mean(there))
+    ends = spread(there) if name in (*INTERVALS, "above_chance") else None
     return f"{mean:.3f}" if ends is None else f"{mean:.3f} ({ends[0]:.2f} to {ends[1]:.2f})"
 
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import numpy as np
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from numpy.typing import NDArray
 
+from benchmarks.common.intervals import interval_of_difference, written
 from benchmarks.common.json_lines import read_lines
 from benchmarks.common.open_bench import open_bench
 from benchmarks.insights.cells import MODEL
@@ -97,7 +99,7 @@ def main() -> None:
     if not arguments.table:
         measure(arguments)
     lines = read_lines(arguments.out)
-    print("\n".join(table(lines)))
+    print("\n".join([*table(lines), "", *differences(lines)]))
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -231,6 +233,19 @@ def table(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
             *(_median(named, figure) for figure in ("either", "words", "random_name")),
             f"{right / units:.3f}", f"{sum(map(is_overstated, named))} |",
         ])  # fmt: skip
+
+
+def differences(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield by how much names of topics of URANIA are truer in a later version: medians, bootstrap over topics."""
+    shares: dict[str, list[float]] = {}
+    for line in lines:
+        if line["system"] == "urania" and not line["level"] and line["named"] and line["either"] is not None:
+            shares.setdefault(line["version"], []).append(line["either"])
+    for earlier, later in combinations(shares, 2):
+        both = shares[later], shares[earlier]
+        more = interval_of_difference(*both, lambda new, old: statistics.median(new) - statistics.median(old), 0)
+        times = interval_of_difference(*both, lambda new, old: statistics.median(new) / statistics.median(old), 0)
+        yield f"{later} less {earlier}: {written(more, 2)}, {written(times, 1)} times"
 
 
 def is_overstated(line: dict[str, Any]) -> bool:

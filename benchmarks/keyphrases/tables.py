@@ -4,14 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
-from scipy.stats import t as student
 
+from benchmarks.common.intervals import interval_of_mean
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.keyphrases.correlations import CLOSE, EPSILONS, LENGTH, STRENGTHS, TRUE, UNITS, lines_of
 from benchmarks.keyphrases.data import World
@@ -82,19 +82,12 @@ def told(out: Path) -> None:
         save(draw_map(planted), out.with_suffix(".svg"))
 
 
-def interval(values: Sequence[float]) -> Told:
-    """Student's 95 % interval of a mean; the mean alone of one."""
-    middle = mean(values)
-    if len(values) < 2:
-        return middle, middle, middle
-    half = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
-    return middle, middle - half, middle + half
-
-
 def better(lines: Sequence[Line], system: str, figure: str) -> Told:
     """By how much a system is better than independent sequences of the same trial."""
     sign = -1 if figure in ERRORS else 1
-    return interval([sign * (line["figures"][system][figure] - line["figures"][INDEPENDENT][figure]) for line in lines])
+    return interval_of_mean(
+        [sign * (line["figures"][system][figure] - line["figures"][INDEPENDENT][figure]) for line in lines]
+    )
 
 
 def of_setting(lines: Sequence[Line], world: World, units: int, epsilon: str) -> list[Line]:
@@ -213,7 +206,7 @@ def corpora_table(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _accuracy(lines: Sequence[Line], system: str) -> str:
-    middle, low, high = interval([line["figures"][system]["label"] for line in lines])
+    middle, low, high = interval_of_mean([line["figures"][system]["label"] for line in lines])
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
@@ -269,7 +262,7 @@ def relative(line: Line) -> float:
 
 
 def _cell(values: Sequence[float]) -> str:
-    middle, low, high = interval(values)
+    middle, low, high = interval_of_mean(values)
     return f"{middle:.3f}" if low == high else f"{middle:.3f} ({low:.2f} to {high:.2f})"
 
 

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-SCRIPTS = ("ledger.capacity_model",)
+SCRIPTS = ("ledger.capacity", "ledger.capacity_model")
 SERVICE = 0.01
 
 
@@ -81,3 +81,31 @@ def test_the_same_seed_says_the_same(model: ModuleType) -> None:
     writes = model.Writes(model.fixed(0.02), model.measured([0.001, 0.002, 0.05]), model.fixed(0.01))
     first, again, other = (model.Simulation(fleet, writes, 2, seed).run(3000) for seed in (5, 5, 6))
     assert first == again != other
+
+
+def test_tables_and_figure_are_of_kept_simulations(
+    bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capacity = bench["ledger.capacity"]
+    monkeypatch.setattr(capacity, "SHORTEST", 60.0)
+    monkeypatch.setattr(capacity, "ARMS", 100)
+    monkeypatch.setattr(capacity, "INSTALMENTS", (32, 128))
+    fleet = capacity.replace(capacity.GPUS, workers=50, rounds=2, load_s=1, poll_s=2)
+    lines = list(capacity.simulations(fleet, [2.0, 400.0], [1.0]))
+    assert lines == list(capacity.simulations(fleet, [2.0, 400.0], [1.0])), "the seed is fixed"
+    assert len(lines) == 2 * 2 * 4 + 3
+    (_, _, *rows) = capacity.simulation_table(lines)
+    assert [row.split(" | ")[:3] for row in rows] == [
+        ["| 2 ms", "32", "1"],
+        ["| 2 ms", "32", "2"],
+        ["| 2 ms", "128", "1"],
+    ]
+    (_, _, fast, slow) = capacity.ledgers_table(lines)
+    assert fast == "| 2 ms | 1 | 1 |"
+    assert slow.startswith("| 400 ms | more | ")  # 31 arms a second, of which sixteen ledgers make 40, unevenly
+    (_, _, *failing) = capacity.failures_table(lines)
+    assert [row.split(" | ")[1] for row in failing] == ["32", "128", "512"]
+    panels = capacity.draw(lines).axes
+    assert [panel.get_title() for panel in panels] == ["2 ms a write", "400 ms a write", "", ""]
+    shares = [line["drawing"] for line in lines if (line["write_ms"], line["ledgers"]) == (400.0, 16)]
+    assert list(panels[1].lines[3].get_ydata()) == pytest.approx([100 * share for share in shares])

@@ -139,28 +139,28 @@ def material(bench):
 @pytest.mark.parametrize("level", ["very low", "infinity"])
 def test_one_release_of_planted_units(bench, material, method, level):
     systems = bench["insights.systems"]
-    asked = systems.Asked(level, method, KeywordSettings(size=20, **systems.BY_COUNTS), 4, "paper")
+    asked = systems.Asked(level, method, KeywordSettings(size=20), 4, "paper")
     found = systems.urania(asked, material, Words(), None)
     assert found["clusters"]["kept"] == len(found["insights"]) == len(found["by_chance"]) >= 1
     assert found["clusters"]["units_kept"] <= 720
     assert all(row["plain"] and row["text"] == ", ".join(row["keywords"]) for row in found["insights"])
     assert {"keywords 0 drawn", "clusters 0 drawn", "sizes 0 drawn", "histogram 0 drawn"} <= set(found["work"])
     if level == "infinity":
-        assert found["known"] == {"found": 3 / 64, "named": 3 / 64}
+        known = found["known"]
+        assert known | {"named_by_chance": 0} == {"found": 3 / 64, "named": 3 / 64, "named_by_chance": 0}
+        assert known["named_by_chance"] <= 3 / 64
         assert sum(row["size"] for row in found["insights"]) == 720
     json.dumps(found)
 
 
 def test_each_level_buys_less_than_the_one_before_and_the_readings_differ_where_they_say(bench):
     systems = bench["insights.systems"]
-    rho = [
-        systems.Asked(level, "anchored", KeywordSettings(**systems.BY_COUNTS), 8).rho for level in (*systems.LEVELS,)
-    ]
+    rho = [systems.Asked(level, "anchored", KeywordSettings(), 8).rho for level in (*systems.LEVELS,)]
     for more, less in pairwise(rho):
         assert more["clusters"] > less["clusters"]
         assert more["histogram"] > less["histogram"]
         assert (more["sizes"], more["keywords"]) == (less["sizes"], less["keywords"])
-    paper = systems.Asked("high", "anchored", KeywordSettings(**systems.BY_COUNTS), 8, "paper").rho
+    paper = systems.Asked("high", "anchored", KeywordSettings(), 8, "paper").rho
     assert paper["clusters"] == rho[-1]["clusters"]
     assert paper["sizes"] == 462_117_157_261  # tanh(1/2), rounded up
     assert paper["histogram"] > rho[-1]["histogram"]
@@ -187,11 +187,11 @@ def test_cells_become_tables_and_plots(bench, material, tmp_path, monkeypatch):
     ]  # fmt: skip
     for cell in cells:
         if cell.system == "urania":
-            asked = systems.Asked(cell.level, cell.method, KeywordSettings(size=20, **systems.BY_COUNTS), 4)
+            asked = systems.Asked(cell.level, cell.method, KeywordSettings(size=20), 4)
             found = systems.urania(asked, material, Words(), None)
         else:
             found = systems.simple_clio(4, material, Words(), None)
-        line = {"cell": vars(cell), "units": 720, "machine": "m", **found}
+        line = {"version": "c0ffee", "cell": vars(cell), "units": 720, "machine": "m", **found}
         (tmp_path / cell.name).write_text(json.dumps(line))
     leaked = {"system": "urania", "level": "high", "scores": [0.1, 0.2] * 10, "there": [True, False] * 10}
     (tmp_path / "leakage_urania_high.json").write_text(json.dumps({**leaked, "insights": [1] * 20, "seconds": 1.0}))
@@ -203,6 +203,27 @@ def test_cells_become_tables_and_plots(bench, material, tmp_path, monkeypatch):
     assert "| urania | high | 20 | 1.0 | 0.0000 (0.0000 to 0.3085) | - |" in page
     assert (tmp_path / "insights_levels.svg").stat().st_size > 5000
     assert (tmp_path / "insights_leakage.svg").stat().st_size > 5000
+
+
+def test_what_is_above_chance_is_paired_and_may_be_negative(bench):
+    def cell(trial: int, topics: float, chance: float | None) -> dict[str, Any]:
+        told = {
+            "corpus": "chats",
+            "count": 23,
+            "system": "urania",
+            "level": "high",
+            "keywords": "tfidf",
+            "trial": trial,
+        }
+        told |= {"text": "plain", "reading": "matched", "facets": "rake", "method": "anchored", "evidence": ""}
+        return {"cell": told, "figures": {"topics": topics, "topics_by_chance": chance}, "clusters": {"kept": 23}}
+
+    cells = [cell(0, 0.1, 0.2), cell(1, 0.3, 0.4), cell(2, 0.5, 0.6)]
+    rows = {row.split(" | ")[0][2:]: row.split(" | ")[6] for row in bench["insights.tables"].levels_table(cells)}
+    assert rows["topic coverage"] == "0.300 (0.00 to 0.80)"
+    assert rows["the same of keywords at random"] == "0.400 (0.00 to 0.90)"
+    assert rows["the difference of both"] == "-0.100 (-0.10 to -0.10)"
+    assert bench["insights.tables"].value_of(cell(0, 0.5, None), "above_chance") is None
 
 
 def test_releases_of_one_corpus_are_compared_two_by_two(bench):
@@ -242,11 +263,22 @@ def test_a_true_name_is_true_of_its_units_and_a_random_one_is_not(bench):
     assert row == "| now | urania, topics | 3 | 2 | 0.667 | 0.667 | 0.000 | 0.667 | 1 |"
 
 
-def test_the_committed_truth_has_both_versions_and_the_page_has_their_figures(bench):
+def test_versions_are_compared_by_the_names_of_urania_s_topics(bench):
+    head = {"system": "urania", "level": 0, "named": True}
+    old = [head | {"version": "old", "either": share} for share in (0.1, 0.2, 0.2, 0.2, 0.3)]
+    new = [head | {"version": "new", "either": share} for share in (0.6, 0.6, 0.6)]
+    others = [
+        old[0] | change for change in ({"system": "simple_clio"}, {"level": 1}, {"named": False}, {"either": None})
+    ]
+    (difference,) = bench["insights.truthfulness"].differences([*old, *new, *others])
+    assert difference == "new less old: 0.40 [0.30, 0.50], 3.0 [2.0, 6.0] times"
+
+
+def test_the_committed_truth_has_every_version_and_the_page_has_their_figures(bench):
     truth = bench["insights.truthfulness"]
     lines = [json.loads(line) for line in truth.OUT.read_text(encoding="utf-8").splitlines()]
     assert {(line["version"], line["system"]) for line in lines} == {
-        ("before", "urania"), ("before", "simple_clio"), ("after", "urania"),
+        ("before", "urania"), ("before", "simple_clio"), ("after", "urania"), ("weighted", "urania"),
     }  # fmt: skip
     page = (truth.OUT.parents[1] / "insights-results.md").read_text(encoding="utf-8").replace("*", "")
     for row in list(truth.table(lines))[2:]:

@@ -1,0 +1,73 @@
+"""MAUVE by private rows: which releases are measured together, what a line has, and the page's table."""
+
+from collections.abc import Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.utility import mauve
+
+SCRIPTS = ("reproductions.batch_size",)
+PLACES = {"good": 0, "fair": 1, "poor": 2}
+
+
+@pytest.fixture
+def module(bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark with texts that are embedded by their first word, and cut to two words."""
+    module = bench["reproductions.batch_size"]
+    monkeypatch.setattr(module, "load", lambda *_: SimpleNamespace(tokenizer=None))
+    monkeypatch.setattr(module, "beginning", lambda _, text: " ".join(text.split()[:2]))
+    monkeypatch.setattr(module, "real_texts", lambda _, data, count, __: (["good text"] * count, real(3 * count)))
+    monkeypatch.setattr(mauve, "embedder", lambda name: embedded)
+    return module
+
+
+def real(count: int) -> list[str]:
+    return ["good text"] * (count - 2) + ["fair text", "poor text"]
+
+
+def embedded(texts: Sequence[str]) -> Any:
+    assert all(len(text.split()) == 2 for text in texts), "texts are cut before they are compared"
+    return np.array([np.eye(3)[PLACES[text.split()[0]]] for text in texts])
+
+
+def release(data: str, setting: str, word: str, epsilon: str | None = None) -> dict[str, Any]:
+    texts = [{"text": f"{word} text and more"}] * 20 + [{"text": "fair text and more"}, {"text": "poor text and more"}]
+    return {"data": data, "setting": setting, "completed": texts, "epsilon": epsilon, "clip_norm": 0.5, "seconds": 1.0}
+
+
+def test_a_release_is_measured_beside_the_public_model_of_its_data(module: ModuleType) -> None:
+    rows = [
+        release("yelp", "public only", "poor"), release("yelp", "15 rows", "good", "10"),
+        release("yelp", "unknown setting", "good"), release("another corpus", "3 rows", "good"),
+    ]  # fmt: skip
+    lines = {line["setting"]: line for line in module.measure(rows, "cpu")}
+    assert list(lines) == [module.REAL, module.PUBLIC, "15 rows"]
+    assert [line["rows"] for line in lines.values()] == [None, None, 15]
+    assert {(line["texts"], line["real_texts"]) for line in lines.values()} == {(22, 66)}
+    assert not lines[module.REAL]["more_than_public"]
+    assert not lines[module.PUBLIC]["more_than_public"]
+    for by in module.EMBEDDERS:
+        near, far = (lines[name]["mauve"][by] for name in ("15 rows", module.PUBLIC))
+        assert near[1] <= near[0] <= near[2]
+        assert near[0] > far[0]
+        gain = lines["15 rows"]["more_than_public"][by]
+        assert gain[0] == pytest.approx(near[0] - far[0], abs=2e-4)
+        assert gain[1] > 0
+
+
+def test_the_table_tells_rows_from_controls(bench: dict[str, ModuleType]) -> None:
+    module = bench["reproductions.batch_size"]
+    figures = {"all-minilm-l6-v2": [0.5, 0.4, 0.6], "all-mpnet-base-v2": [0.25, 0.2, 0.3]}
+    common = {"data": "yelp", "epsilon": None, "clip_norm": None, "texts": 48, "mauve": figures}
+    lines = [
+        {**common, "setting": module.PUBLIC, "rows": None, "more_than_public": {}},
+        {**common, "setting": "3 rows", "rows": 3, "epsilon": "10", "clip_norm": 0.125, "more_than_public": figures},
+    ]
+    head, rule, control, row = module.table(lines)
+    assert head.count("|") == rule.count("|") == control.count("|") == row.count("|")
+    assert control.endswith(f"| {module.PUBLIC} | - | - |  | 48 | 0.50 [0.40, 0.60] |  | 0.25 [0.20, 0.30] |  |")
+    interval = "0.50 [0.40, 0.60] | 0.50 [0.40, 0.60] | 0.25 [0.20, 0.30] | 0.25 [0.20, 0.30]"
+    assert row.endswith(f"| InvisibleInk | 3 | 10 | 0.12 | 48 | {interval} |")
