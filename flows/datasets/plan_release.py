@@ -50,7 +50,7 @@ from tasks.values.release_kinds import TEXT_KINDS
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 DEFAULT_MINUTES = Decimal(480)
-NO_GPU_MEASURED = "The speed of a GPU was never measured, so no time is estimated for one."
+NO_GPU_TIMES = "almoner estimates times for processors only, not for GPUs."
 
 
 class PlanOptions(RequestModel):
@@ -218,7 +218,7 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
     alternatives = (*texts, *(offer for offer in (vector, topics) if offer is not None))
     if options.description is None:
         reasons["description"] = _description_reason(public)
-    device = [NO_GPU_MEASURED] if options.device == "cuda" else []
+    device = [NO_GPU_TIMES] if options.device == "cuda" else []
     notes = notes_of(terms, alternatives, declared=declared, groups=len(public.groups))
     return ReleasePlan(terms, alternatives, reasons, [*notes, *device], not hidden, options.device)
 
@@ -237,7 +237,7 @@ def _seconds(options: PlanOptions) -> int | None:
     if options.device == "cpu":
         return int((DEFAULT_MINUTES if options.minutes is None else options.minutes) * 60)
     if options.minutes is not None:
-        raise InvalidPlan(f"`--time` is for a plan on processors: {NO_GPU_MEASURED} Leave it out with --device cuda.")
+        raise InvalidPlan(f"`--time` is for a plan on processors: {NO_GPU_TIMES} Leave it out with --device cuda.")
     return None
 
 

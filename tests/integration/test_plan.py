@@ -243,7 +243,7 @@ def test_a_plan_for_a_gpu_says_that_its_time_is_not_estimated(clinic: Almoner) -
     """And no limit of time, which rests on the same figures, makes it smaller."""
     plan = clinic.ask(f"{PLAN} --device cuda")
     assert plan["device"] == "cuda"
-    assert any("never measured" in note for note in plan["notes"])
+    assert any("not for GPUs" in note for note in plan["notes"])
     assert [one["texts"] for one in plan["alternatives"]] == [one["texts"] for one in table_of(clinic, PLAN)]
     assert "time on two cores" in clinic.type(PLAN).out
     assert "time on two cores" not in clinic.type(f"{PLAN} --device cuda").out
