@@ -1,7 +1,7 @@
 """What free tokens change at equal epsilon: length, perplexity under the public model, MAUVE.
 
     python -m benchmarks.utility.free_tokens --texts texts.jsonl --out docs/figures/free_tokens.jsonl
-    python -m benchmarks.utility.free_tokens --model gemma3-270m --form completion --settings 3 --texts texts.jsonl ...
+    python -m benchmarks.utility.free_tokens --model gemma3-270m --form completion --settings none 0.7 --texts texts.jsonl ...
     python -m benchmarks.utility.free_tokens --out docs/figures/free_tokens.jsonl --table
 
 Releases of InvisibleInk from public data, at a bench in memory as in `sampled`, with and without `free_above`. Texts
@@ -54,27 +54,37 @@ class Cell:
     Attributes:
         draws: T, charged draws of a text.
         free_above: None for a release without free tokens.
+        system: the mechanism; `public_only` is the control, which reads no private text.
     """
 
     model: str
     data: str
     draws: int
     free_above: str | None
+    system: str = "invisible_ink"
 
     @property
     def name(self) -> str:
         """The cell without its data set."""
+        if self.system == CONTROL:
+            return f"public only, T = {self.draws}"
         return f"T = {self.draws}, {'no free tokens' if self.free_above is None else f'above {self.free_above}'}"
 
 
-SETTINGS = ((DRAWS, None), (DRAWS, "0.9"), (DRAWS, "0.7"), (FEWER_DRAWS, "0.7"))
-"""The same T makes longer texts; fewer draws make texts of about the same length with a larger clip norm."""
+CONTROL = "public_only"
+SETTINGS = {
+    "none": (DRAWS, None),
+    "0.9": (DRAWS, "0.9"),
+    "0.7": (DRAWS, "0.7"),
+    "0.7-fewer-draws": (FEWER_DRAWS, "0.7"),
+}
+"""Charged draws and `free_above` by name. The same T makes longer texts; fewer draws make texts of about the same length with a larger clip norm."""
 
 
 def main() -> None:
     parser = drawing_parser(__doc__, "release", TEXTS)
     parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
-    parser.add_argument("--settings", type=int, default=len(SETTINGS), help="how many of the settings, from the first")
+    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     arguments = parsed(parser)
     if not arguments.table:
         model = load(arguments.model, arguments.device, arguments.precision)
@@ -90,8 +100,12 @@ def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
         stores = {data: store(data, Path(folder) / data) for data in DESCRIPTIONS}
-        settings = SETTINGS[: arguments.settings]
-        cells = [Cell(arguments.model, data, *setting) for data in DESCRIPTIONS for setting in settings]
+        charged = [(*SETTINGS[name], "invisible_ink") for name in arguments.settings]
+        cells = [
+            Cell(arguments.model, data, *setting)
+            for setting in (*charged, (DRAWS, None, CONTROL))
+            for data in DESCRIPTIONS
+        ]
         append_missing(
             arguments.texts,
             cells,
@@ -112,12 +126,12 @@ def release(engine: Engine, corpus: Corpus, units: int, cell: Cell, arguments: a
     }
     prompt = Prompt.model_validate({"description": DESCRIPTIONS[cell.data], "form": arguments.form})
     plan, made, seconds = draw_release(
-        engine, corpus, units, "invisible_ink", parameters, EPSILON, prompt, split=cell.name
+        engine, corpus, units, cell.system, parameters, EPSILON, prompt, split=cell.name
     )
     texts = [{"text": text.text, "tokens": text.tokens, "complete": text.complete, **text.facts} for text in made.texts]
     return {
         "cell": asdict(cell),
-        "clip_norm": float(plan.facts["clip norm C"]),
+        "clip_norm": None if cell.system == CONTROL else float(plan.facts["clip norm C"]),
         "texts": texts,
         "seconds": seconds,
     }
