@@ -203,7 +203,7 @@ def longer_by(tokens: Sequence[float], usual: Sequence[float]) -> list[float]:
 def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield Markdown, one line a release; differences are from the first of its model and data, without free tokens."""
     named = ("model", "data", "release", "C", "texts", "free", "tokens", "longer by", "ended", "perplexity")
-    yield f"| {' | '.join((*named, 'MAUVE', 'MAUVE, difference', 'CPU s'))} |"
+    yield f"| {' | '.join((*named, 'MAUVE', 'MAUVE, difference', 'CPU s a text'))} |"
     yield "|" + 13 * " --- |"
     plain: dict[tuple[str, str], Sequence[int]] = {}
     for line in lines:
@@ -220,7 +220,7 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             written(found["perplexity"], 1),
             written(found["mauve"], 2),
             "" if first else written(found["mauve_difference"], 2),
-            "" if line["seconds"] is None else f"{line['seconds']:.0f}",
+            "" if line["seconds"] is None else f"{line['seconds'] / len(line['tokens']):.1f}",
         ]
         yield f"| {cell.model} | {cell.data} | {cell.name} | {' | '.join(shown)} |"
 
