@@ -4,7 +4,7 @@
     python -m benchmarks.allocated_texts --out docs/figures/allocated_texts.jsonl --table
 
 `benchmarks.utility.label_allocation` has what shares alone do; here a model draws the texts. Releases of InvisibleInk
-with the labels of two public corpora, whose shares are as they come: `SAMPLES` texts, equally many of each label, or
+with the labels of two public corpora, whose shares are as they come: as many texts, equally many of each label, or
 in proportion to a noisy histogram that the release pays for. Either way a label's units are split into batches as a
 request splits them, so a frequent label has fuller batches under an equal allocation. Controls, all of as many texts:
 the public model alone under both allocations, so that what the allocation does can be told from what private texts do;
@@ -21,7 +21,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,9 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common.drawn_releases import append_missing, draw_release, drawing_parser, parsed
+from benchmarks.common.drawn_releases import DEFAULT_MODEL, append_missing, draw_release, drawing_parser, parsed
 from benchmarks.common.intervals import written
-from benchmarks.common.json_lines import DATA, read_lines, write_lines
+from benchmarks.common.json_lines import DATA, read_lines, read_lines_if_there, write_lines
 from benchmarks.secret_assignment.labelled_texts import (
     MEMORY,
     REFERENCE_TOKENS,
@@ -68,7 +68,7 @@ LABELS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "yelp": ("stars", {"1": "negative", "2": "negative", "3": "mixed", "4": "positive", "5": "positive"}),
 }
 """Field of a label, and the label of its values; records with other values are left out."""
-SAMPLES, REFERENCES, EPSILON = 64, 7, Decimal(4)
+SAMPLES, REFERENCES, EPSILON = 48, 7, Decimal(4)
 UNITS = 523
 """The most units, which are the first ones; mts_dialog has no more."""
 INK, PUBLIC, REAL = "invisible_ink", "public_only", "real texts"
@@ -79,12 +79,19 @@ Kind = tuple[str, str]
 
 @dataclass(frozen=True)
 class Cell:
-    """One release; its number names a split of the units of its own."""
+    """One release; its number names a split of the units of its own.
+
+    Attributes:
+        form: of the prompt; `completion` for a base model.
+    """
 
     data: str
     system: str
     allocation: str
     release: int
+    samples: int = SAMPLES
+    model: str = DEFAULT_MODEL
+    form: str = "chat"
 
     @property
     def kind(self) -> Kind:
@@ -94,12 +101,15 @@ class Cell:
 
 def main() -> None:
     parser = drawing_parser(__doc__, "kind of release", SAMPLES)
+    parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
     parser.add_argument("--releases", type=int, default=1, help="of InvisibleInk under each allocation")
     arguments = parsed(parser)
     if not arguments.table:
         model = load(arguments.model, arguments.device, arguments.precision)
         draw(Engine(model, memory=MEMORY), arguments)
-        write_lines(arguments.out, measure(read_lines(arguments.texts), model.tokenizer))
+        others = [line for line in read_lines_if_there(arguments.out) if line["model"] != arguments.model]
+        rows = [row for row in read_lines(arguments.texts) if row["cell"]["model"] == arguments.model]
+        write_lines(arguments.out, [*others, *measure(rows, model.tokenizer)])
     print("\n".join(table(read_lines(arguments.out))))
 
 
@@ -127,9 +137,9 @@ def counts(data: str, labels: Sequence[str]) -> list[int]:
     return [found[name] for name in names(data)]
 
 
-def true_allocation(data: str) -> tuple[int, ...]:
+def true_allocation(data: str, samples: int) -> tuple[int, ...]:
     """Return the numbers of texts in proportion to the true counts of the units."""
-    return allocate(SAMPLES, counts(data, read(data)[0].labels))
+    return allocate(samples, counts(data, read(data)[0].labels))
 
 
 def draw(engine: Engine, arguments: argparse.Namespace) -> None:
@@ -139,9 +149,10 @@ def draw(engine: Engine, arguments: argparse.Namespace) -> None:
         for data in LABELS:
             (Path(folder) / data).mkdir()
             stores[data] = store(read(data)[0], Path(folder) / data)
-        cells = [Cell(data, PUBLIC, kind, 0) for data in LABELS for kind in (EQUAL, PROPORTIONAL)]
+        about = (arguments.samples, arguments.model, arguments.form)
+        cells = [Cell(data, PUBLIC, kind, 0, *about) for data in LABELS for kind in (EQUAL, PROPORTIONAL)]
         cells += [
-            Cell(data, INK, kind, number)
+            Cell(data, INK, kind, number, *about)
             for number in range(arguments.releases)
             for data in LABELS
             for kind in (EQUAL, PROPORTIONAL)
@@ -162,9 +173,9 @@ def release(engine: Engine, corpus: Corpus, cell: Cell, precision: str) -> dict[
     """
     labels, charged = names(cell.data), cell.system == INK
     proportional = cell.allocation == PROPORTIONAL
-    wanted = true_allocation(cell.data) if proportional and not charged else ()
+    wanted = true_allocation(cell.data, cell.samples) if proportional and not charged else ()
     parameters = {
-        "samples": max(wanted) * len(labels) if wanted else SAMPLES,
+        "samples": max(wanted) * len(labels) if wanted else cell.samples,
         "max_new_tokens": TOKENS,
         "max_reference_tokens": REFERENCE_TOKENS,
         "precision": precision,
@@ -172,17 +183,18 @@ def release(engine: Engine, corpus: Corpus, cell: Cell, precision: str) -> dict[
         **({"references": REFERENCES} if charged else {}),
         **({"label_allocation": {"method": "proportional"}} if charged and proportional else {}),
     }
-    prompt, units = Prompt(description=DESCRIPTIONS[cell.data]), len(read(cell.data)[0])
+    prompt = Prompt.model_validate({"description": DESCRIPTIONS[cell.data], "form": cell.form})
+    units = len(read(cell.data)[0])
     plan, made, seconds = draw_release(
         engine, corpus, units, cell.system, parameters, EPSILON, prompt, f"{cell.kind} {cell.release}", labels=labels
     )
     texts = [[text.text, str(text.label)] for text in made.texts]
     if wanted:
         own = {name: [text for text in texts if text[1] == name] for name in labels}
-        seconds = round(seconds * SAMPLES / len(texts), 1)
+        seconds = round(seconds * cell.samples / len(texts), 1)
         texts = [text for name, count in zip(labels, wanted, strict=True) for text in own[name][:count]]
     return {
-        "cell": {"data": cell.data, "system": cell.system, "allocation": cell.allocation, "release": cell.release},
+        "cell": asdict(cell),
         "clip_norm": float(plan.facts["clip norm C"]) if charged else None,
         "texts": texts,
         "released": dict(made.released),
@@ -190,10 +202,10 @@ def release(engine: Engine, corpus: Corpus, cell: Cell, precision: str) -> dict[
     }
 
 
-def real_texts(private: Labelled, data: str, allocation: str, tokenizer: Any) -> Labelled:
+def real_texts(private: Labelled, data: str, allocation: str, samples: int, tokenizer: Any) -> Labelled:
     """Return as many real texts as a release has under an allocation, of the units, cut to as many tokens."""
     source, found = random.Random(SEED), list[tuple[str, str]]()
-    wanted = true_allocation(data) if allocation == PROPORTIONAL else allocate(SAMPLES, [1] * len(names(data)))
+    wanted = true_allocation(data, samples) if allocation == PROPORTIONAL else allocate(samples, [1] * len(names(data)))
     for name, count in zip(names(data), wanted, strict=True):
         own = [text for text, label in zip(private.texts, private.labels, strict=True) if label == name]
         found += [(cut(text, tokenizer), name) for text in source.sample(own, count)]
@@ -212,7 +224,7 @@ def measure(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Iterator[dict[
         for cell, row in own:
             releases.setdefault(cell.kind, []).append(Labelled(*zip(*row["texts"], strict=True)))
         for kind in (EQUAL, PROPORTIONAL):
-            releases[REAL, kind] = [real_texts(private, data, kind, tokenizer)]
+            releases[REAL, kind] = [real_texts(private, data, kind, own[0][0].samples, tokenizer)]
         compared = [cut(text, tokenizer) for text in unread.texts]
         sides = {f"{kind} {n}": side.texts for kind, made in releases.items() for n, side in enumerate(made)}
         together = measured_together(embed, sides, compared)
@@ -234,7 +246,8 @@ def measure(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Iterator[dict[
                 }
             mine = [row for cell, row in own if cell.kind == kind]
             yield {
-                "data": data, "system": kind[0], "allocation": kind[1], "releases": len(made), "texts": SAMPLES,
+                "model": own[0][0].model, "data": data, "system": kind[0], "allocation": kind[1],
+                "releases": len(made), "texts": own[0][0].samples,
                 "units": len(private), "unread": len(unread),
                 "clip_norm": mine[0]["clip_norm"] if mine else None,
                 "variation": [round(total_variation(counts(data, side.labels), shares), 4) for side in made],
@@ -276,11 +289,12 @@ def _round(number: int, sides: Sequence[tuple[Points, Classes]], features: Point
 
 def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield Markdown, one line a kind of release."""
-    heads = "data | texts of | allocation | variation | MAUVE | less equal's | less public's | accuracy | less equal's"
-    yield f"| {heads} | less public's | balanced accuracy | less equal's | CPU s |"
-    yield "|" + 13 * " --- |"
+    heads = "model | data | texts of | allocation | n | variation | MAUVE | less equal's | less public's"
+    scores = "accuracy | less equal's | less public's | balanced accuracy | less equal's"
+    yield f"| {heads} | {scores} | CPU s |"
+    yield "|" + 15 * " --- |"
     for line in lines:
-        cells = [line["data"], line["system"].replace("_", " "), line["allocation"]]
+        cells = [line["model"], line["data"], line["system"].replace("_", " "), line["allocation"], str(line["texts"])]
         cells.append(", ".join(f"{value:.3f}" for value in line["variation"]))
         cells.extend(_shown(line, name) for name in ("mauve", "mauve_less_equal", "mauve_less_public"))
         cells.extend(_shown(line, name) for name in ("accuracy", "accuracy_less_equal", "accuracy_less_public"))

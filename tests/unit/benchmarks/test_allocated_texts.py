@@ -22,7 +22,7 @@ def test_no_system_reads_what_it_is_compared_with_and_shares_are_unbalanced(scri
     private, unread = script.read(data)
     assert len(private) == script.UNITS
     assert set(private.labels) == set(unread.labels) == set(script.names(data))
-    wanted = script.true_allocation(data)
+    wanted = script.true_allocation(data, script.SAMPLES)
     assert sum(wanted) == script.SAMPLES
     assert max(wanted) > 3 * min(wanted)
 
@@ -31,13 +31,12 @@ def test_a_public_release_in_proportion_has_the_true_shares_and_costs_what_its_t
     script: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(script, "TOKENS", 2)
-    monkeypatch.setattr(script, "SAMPLES", 12)
     engine = Engine(tiny_model(stops=False))
-    made = script.release(engine, None, script.Cell("yelp", script.PUBLIC, script.PROPORTIONAL, 0), "float32")
-    wanted = dict(zip(script.names("yelp"), script.true_allocation("yelp"), strict=True))
+    made = script.release(engine, None, script.Cell("yelp", script.PUBLIC, script.PROPORTIONAL, 0, 12), "float32")
+    wanted = dict(zip(script.names("yelp"), script.true_allocation("yelp", 12), strict=True))
     assert Counter(label for _, label in made["texts"]) == wanted
     assert made["clip_norm"] is None
-    equal = script.release(engine, None, script.Cell("yelp", script.PUBLIC, script.EQUAL, 0), "float32")
+    equal = script.release(engine, None, script.Cell("yelp", script.PUBLIC, script.EQUAL, 0, 12), "float32")
     assert set(Counter(label for _, label in equal["texts"]).values()) == {4}
 
 
