@@ -2,7 +2,7 @@
 
     python -m benchmarks.steering --stage tuning --kept drawn.jsonl --out docs/figures/steering.jsonl
     python -m benchmarks.steering --stage reported --kept drawn.jsonl --out docs/figures/steering.jsonl
-    python -m benchmarks.steering --model gemma3-270m --form completion --ink 4 --fewer-rows 2 --texts 48 \\
+    python -m benchmarks.steering --model gemma3-270m --form completion --ink 4 --fewer-rows 2 --texts 32 \\
         --kept gemma.jsonl --out docs/figures/steering.jsonl
     python -m benchmarks.steering --out docs/figures/steering.jsonl --table
 
@@ -12,7 +12,7 @@ Depth, strength and clip norm were chosen by the figures of `tuning`, on a corpu
 left then is owed to any vector, and not to the units. MAUVE is of as many texts of each release against real texts that
 no system has read; all releases of a corpus by one model share clusters and draws of real texts, so differences are
 paired. Perplexity is SmolLM2's, whichever model wrote the texts. With `--fewer-rows`, InvisibleInk is drawn again with
-so few rows that it takes about as much processor time as the vector with its reading. Lines hold figures alone.
+so many rows, for a comparison at less processor time. Lines hold figures alone.
 """
 
 import argparse
@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
     parser.add_argument("--ink", nargs="+", default=["4", "8"], help="epsilons at which InvisibleInk is drawn")
-    parser.add_argument("--fewer-rows", type=int, help="of InvisibleInk at about equal processor time")
+    parser.add_argument("--fewer-rows", type=int, help="of another release of InvisibleInk")
     parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16", "int8"))
     parser.add_argument(
         "--kept",

@@ -1,5 +1,7 @@
 """The ablation of the selection compares equal numbers of texts, and its control does not look at them."""
 
+import json
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -64,3 +66,19 @@ def test_only_charged_releases_with_the_fewest_rows_are_selected_from(module: Mo
     assert whole["public only"].texts == ("public only 0", "public only 1")
     assert whole["11 rows, not selected"].texts == ("InvisibleInk, paper 0", "InvisibleInk, paper 1")
     assert (whole["public only"].seconds, whole["11 rows, not selected"].seconds) == (4.0, 30.0)
+
+
+def test_releases_without_free_tokens_are_read_from_the_texts_of_the_benchmark_of_free_tokens(
+    module: ModuleType, tmp_path: Path
+) -> None:
+    cell = {"model": "m", "data": "yelp", "draws": 48, "free_above": None, "system": "invisible_ink"}
+    texts = [{"text": "a knee", "tokens": 2, "complete": True, "free_tokens": "0"}] * 3
+    cells = (cell, cell | {"free_above": "0.7"}, cell | {"system": "public_only"}, cell | {"model": "n"})
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"cell": each, "texts": texts, "seconds": 1.0}) + "\n" for each in cells))
+    found = module.read_releases(path, "m", 3)
+    assert [(one.cell.system, one.cell.epsilon, one.cell.tokens) for one in found["yelp"]] == [
+        ("InvisibleInk, log-probability", "4", 48),
+        ("public only", None, 48),
+    ]
+    assert module.read_releases(path, "m", 4) == {}
