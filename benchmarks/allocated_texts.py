@@ -1,7 +1,7 @@
 """Drawn texts under an equal and a proportional allocation to labels, at equal epsilon.
 
-    python -m benchmarks.allocated_texts --texts texts.jsonl --out docs/figures/allocated_texts.jsonl
-    python -m benchmarks.allocated_texts --out docs/figures/allocated_texts.jsonl --table
+    python -m benchmarks.allocated_texts --texts texts.jsonl --out allocated_texts.jsonl
+    python -m benchmarks.allocated_texts --out allocated_texts.jsonl --table
 
 `benchmarks.utility.label_allocation` has what shares alone do; here a model draws the texts. Releases of InvisibleInk
 with the labels of two public corpora, whose shares are as they come: as many texts, equally many of each label, or
