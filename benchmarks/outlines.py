@@ -1,6 +1,8 @@
 """What an outline changes in long texts at equal epsilon: perplexity, repetition, MAUVE.
 
     python -m benchmarks.outlines --texts texts.jsonl --out docs/figures/outlines.jsonl
+    python -m benchmarks.outlines --model gemma3-270m --form completion --samples 8 --seeds 1 --texts gemma.jsonl \\
+        --out docs/figures/outlines.jsonl
     python -m benchmarks.outlines --out docs/figures/outlines.jsonl --table
 
 Releases of InvisibleInk from public data, at a bench in memory as in `free_tokens`, and of the public model alone as
@@ -9,7 +11,8 @@ long texts of a data set alone, `LEAST_WORDS` words and more; the real texts are
 without headings, since the real texts have none. Texts are appended to `--texts` when a release is made, and one that
 is there already is not made again; `--out` gets one line a setting, of all its releases: figures of each text (none of
 its words), and MAUVE. All settings of a data set and a length are measured together, so that their differences from
-the one without an outline are paired.
+the one without an outline are paired. Perplexity is SmolLM2's, whichever model wrote the texts. `--texts` has releases
+of one model; `--out` has the lines of other models kept.
 """
 
 import argparse
@@ -23,9 +26,16 @@ from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
-from benchmarks.common.drawn_releases import append_missing, beginning, draw_release, drawing_parser, parsed
+from benchmarks.common.drawn_releases import (
+    DEFAULT_MODEL,
+    append_missing,
+    beginning,
+    draw_release,
+    drawing_parser,
+    parsed,
+)
 from benchmarks.common.intervals import interval_of_difference, written
-from benchmarks.common.json_lines import read_lines, write_lines
+from benchmarks.common.json_lines import read_lines, read_lines_if_there, write_lines
 from benchmarks.utility.free_tokens import longer_by
 from benchmarks.utility.sampled import UNREAD, distinct_2, interval, perplexity, store
 from benchmarks.utility.texts import SEED, read_texts
@@ -71,6 +81,7 @@ class Cell:
 
 def main() -> None:
     parser = drawing_parser(__doc__, "setting", 16)
+    parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
     parser.add_argument("--seeds", type=int, default=2, help="releases of a setting")
     parser.add_argument("--draws", type=int, nargs="+", default=[200], choices=list(OUTLINES))
     parser.add_argument("--data", nargs="+", default=list(DESCRIPTIONS), choices=list(DESCRIPTIONS))
@@ -78,7 +89,9 @@ def main() -> None:
     if not arguments.table:
         model = load(arguments.model, arguments.device, arguments.precision)
         draw(model, arguments)
-        measure(model, arguments.texts, arguments.out)
+        other = arguments.model != DEFAULT_MODEL
+        scorer = load(DEFAULT_MODEL, arguments.device, arguments.precision) if other else model
+        measure(scorer, arguments.model, arguments.texts, arguments.out)
     print("\n".join(table(read_lines(arguments.out))))
 
 
@@ -120,7 +133,7 @@ def release(engine: Engine, corpus: Corpus, units: int, cell: Cell, arguments: a
         "precision": arguments.precision,
         **({"outline": OUTLINES[cell.draws] | {"headings": False}} if cell.outline else {}),
     }
-    prompt = Prompt(description=DESCRIPTIONS[cell.data])
+    prompt = Prompt.model_validate({"description": DESCRIPTIONS[cell.data], "form": arguments.form})
     plan, made, seconds = draw_release(
         engine, corpus, units, cell.system, parameters, EPSILON, prompt, split=f"seed {cell.seed}"
     )
@@ -132,12 +145,17 @@ def release(engine: Engine, corpus: Corpus, units: int, cell: Cell, arguments: a
     }
 
 
-def measure(model: LanguageModel, texts: Path, out: Path) -> None:
-    """Write the figures of all settings that are there."""
+def measure(model: LanguageModel, writer: str, texts: Path, out: Path) -> None:
+    """Write the figures of all settings that are there, behind those of other models that have been written before.
+
+    Args:
+        model: it scores every text, and its tokens are those that texts are cut by.
+        writer: the name of the model that wrote them.
+    """
     from benchmarks.utility.mauve import embedder, measured_together  # only figures need it
 
     embed, found = embedder(), [(Cell(**row["cell"]), row) for row in read_lines(texts)]
-    lines = []
+    lines = [line for line in read_lines_if_there(out) if line["model"] != writer]
     for data, draws in dict.fromkeys((cell.data, cell.draws) for cell, _ in found):
         own: dict[tuple[str, int, str, bool], list[dict[str, Any]]] = {}
         for cell, row in found:
@@ -151,6 +169,7 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
             words = [text["text"] for text in made]
             plain = similar[str((*setting[:3], False))]
             lines.append({
+                "model": writer,
                 **dict(zip(("data", "draws", "system", "outline"), setting, strict=True)),
                 "clip_norms": own[setting][0]["clip_norms"],
                 "releases": len(own[setting]),
@@ -184,13 +203,15 @@ def perplexity_ratio(scores: Sequence[tuple[float, int]], usual: Sequence[tuple[
 
 def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield Markdown, one line a setting; differences are from the setting without an outline before it."""
-    yield "| data | T | texts | number | C | tokens | perplexity | ratio | distinct-2 | difference | repeat | MAUVE | difference |"  # fmt: skip  # noqa: E501
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    heads = "model | data | T | texts | number | C | tokens | perplexity | ratio | distinct-2 | difference | repeat"
+    yield f"| {heads} | MAUVE | difference | CPU s |"
+    yield "|" + 15 * " --- |"
     plain: Mapping[str, Any] = {}
     for line in lines:
         found = figures(line)
         plain = plain if line["outline"] else line
         shown = [
+            line["model"],
             line["data"],
             str(line["draws"]),
             line["system"].replace("_", " ") + (", outline" if line["outline"] else ""),
@@ -204,6 +225,7 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             str(line["repeats"]),
             written(line["mauve"], 2),
             written(line["mauve_difference"], 2) if line["outline"] else "",
+            f"{sum(line['seconds']):.0f}",
         ]
         yield f"| {' | '.join(shown)} |"
 

@@ -2,14 +2,17 @@
 
     python -m benchmarks.steering --stage tuning --kept drawn.jsonl --out docs/figures/steering.jsonl
     python -m benchmarks.steering --stage reported --kept drawn.jsonl --out docs/figures/steering.jsonl
+    python -m benchmarks.steering --model gemma3-270m --form completion --ink 4 --fewer-rows 2 --texts 32 \\
+        --kept gemma.jsonl --out docs/figures/steering.jsonl
     python -m benchmarks.steering --out docs/figures/steering.jsonl --table
 
 Depth, strength and clip norm were chosen by the figures of `tuning`, on a corpus that no other page reports; those of
 `reported` are the corpora of the other pages on utility, measured once with what was chosen. Releases are drawn as in
 `sampled`, from the same units. The control has the vector of another corpus's texts under the same prompt: what is
 left then is owed to any vector, and not to the units. MAUVE is of as many texts of each release against real texts that
-no system has read; all releases of a corpus share clusters and draws of real texts, so differences are paired. Lines
-hold figures alone.
+no system has read; all releases of a corpus by one model share clusters and draws of real texts, so differences are
+paired. Perplexity is SmolLM2's, whichever model wrote the texts. With `--fewer-rows`, InvisibleInk is drawn again with
+so many rows, for a comparison at less processor time. Lines hold figures alone.
 """
 
 import argparse
@@ -26,6 +29,7 @@ from typing import Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from torch import Tensor
 
+from benchmarks.common.drawn_releases import DEFAULT_MODEL
 from benchmarks.common.intervals import written
 from benchmarks.common.json_lines import append_lines
 from benchmarks.common.open_bench import open_bench
@@ -38,6 +42,7 @@ from tasks.corpus.store import Corpus
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.pricing.registry import SYSTEMS
@@ -91,26 +96,34 @@ def tuning() -> Iterator[Cell]:
                 yield Cell(data, STEERED, "8", changes={"depth": depth, "strength": strength})
 
 
-def reported() -> Iterator[Cell]:
-    """The systems at both epsilons, the vector without noise, and the control."""
+def reported(ink: Sequence[str] = ("4", "8"), fewer_rows: int | None = None) -> Iterator[Cell]:
+    """The systems at both epsilons, the vector without noise, and the control.
+
+    Args:
+        ink: epsilons at which InvisibleInk is drawn.
+        fewer_rows: rows of a second release of InvisibleInk at the first of them; None draws no such release.
+    """
     for data in DESCRIPTIONS:
         yield Cell(data, PUBLIC)
         for epsilon in ("4", "8"):
-            yield Cell(data, INK, epsilon)
+            if epsilon in ink:
+                yield Cell(data, INK, epsilon)
             yield Cell(data, STEERED, epsilon)
+        if fewer_rows is not None:
+            yield Cell(data, INK, ink[0], changes={"references": fewer_rows})
         yield Cell(data, STEERED, FREE)
         yield Cell(data, STEERED, "8", OTHERS[data])
 
 
-STAGES = {"tuning": tuning, "reported": reported}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", choices=list(STAGES), default="reported")
+    parser.add_argument("--stage", choices=list(MOST_UNITS), default="reported")
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each release")
     parser.add_argument("--texts", type=int, default=TEXTS)
-    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
+    parser.add_argument("--ink", nargs="+", default=["4", "8"], help="epsilons at which InvisibleInk is drawn")
+    parser.add_argument("--fewer-rows", type=int, help="of another release of InvisibleInk")
     parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16", "int8"))
     parser.add_argument(
         "--kept",
@@ -121,7 +134,8 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="only print what is there")
     arguments = parser.parse_args()
     if not arguments.table:
-        measure(list(STAGES[arguments.stage]()), arguments)
+        stage = tuning() if arguments.stage == "tuning" else reported(arguments.ink, arguments.fewer_rows)
+        measure(list(stage), arguments)
     print("\n".join(table([json.loads(line) for line in arguments.out.open(encoding="utf-8")])))
 
 
@@ -140,15 +154,18 @@ def measure(cells: Sequence[Cell], arguments: argparse.Namespace) -> None:
             if row:
                 continue
             started = time.process_time()
-            texts, released = generate(engine, *stores[cell.units or cell.data], cell, arguments.texts, known)
+            corpus, units = stores[cell.units or cell.data]
+            texts, released = generate(engine, corpus, units, cell, arguments.texts, known, arguments.form)
             seconds = round(time.process_time() - started, 1)
             row |= {"cell": asdict(cell), "texts": texts, "released": released, "seconds": seconds}
             print(f"{cell.data}, {cell.name}, {cell.epsilon}: {seconds} s {released}", flush=True)
             append_lines(arguments.kept, [row])
+    other = arguments.model != DEFAULT_MODEL
+    scorer = load(DEFAULT_MODEL, "cpu", arguments.precision) if other else engine.model
     with arguments.out.open("a", encoding="utf-8") as lines:
         for data in dict.fromkeys(cell.data for cell in cells):
             mine = {number: each for number, each in drawn.items() if each["cell"]["data"] == data}
-            for line in measured(engine, embed, data, mine, arguments):
+            for line in measured(scorer, embed, data, mine, arguments):
                 lines.write(json.dumps(line) + "\n")
 
 
@@ -198,7 +215,7 @@ def shared_run(
 
 
 def generate(
-    engine: Engine, corpus: Corpus, units: int, cell: Cell, count: int, known: dict[str, Any]
+    engine: Engine, corpus: Corpus, units: int, cell: Cell, count: int, known: dict[str, Any], form: str = "chat"
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The texts of one release, and the figures that it releases."""
     system = SYSTEMS[cell.system]
@@ -210,7 +227,8 @@ def generate(
     parameters = system.parameters.model_validate(written_out)
     amount = None if cell.epsilon is None else release_amount(Decimal(cell.epsilon), DELTA)
     plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=system.charges))
-    bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=(DESCRIPTIONS | TUNING)[cell.data])))
+    prompt = Prompt.model_validate({"description": (DESCRIPTIONS | TUNING)[cell.data], "form": form})
+    bench = open_bench(engine, corpus, PromptSpec.of(prompt))
     if isinstance(parameters, SteeringParameters):
         key = f"{cell.data} {cell.units} {parameters.depth} {parameters.clip_norm}"
         made = shared_run(parameters, plan, bench, known, key).generated()
@@ -221,15 +239,19 @@ def generate(
 
 
 def measured(
-    engine: Engine, embed: Any, data: str, drawn: Mapping[int, Mapping[str, Any]], arguments: argparse.Namespace
+    scorer: LanguageModel, embed: Any, data: str, drawn: Mapping[int, Mapping[str, Any]], arguments: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
-    """One line for each release of a corpus, each figure with its 95 % bootstrap interval over texts."""
-    model = engine.model
-    others, real = real_texts(model.tokenizer, data, arguments.texts, TOKENS)
+    """One line for each release of a corpus, each figure with its 95 % bootstrap interval over texts.
+
+    Args:
+        scorer: scores every text, and its tokens are those that real texts are cut by.
+    """
+    others, real = real_texts(scorer.tokenizer, data, arguments.texts, TOKENS)
     sides = {str(number): [text["text"] for text in each["texts"]] for number, each in drawn.items()}
     estimates = measured_together(embed, sides | {"real": others}, real)
     public = next(str(number) for number, each in drawn.items() if each["cell"]["system"] == PUBLIC)
     about = {
+        "model": arguments.model,
         "data": data,
         "real": len(real),
         "precision": arguments.precision,
@@ -244,6 +266,7 @@ def measured(
         ]
         compared = {"public": public} if cell.system != PUBLIC else {}
         compared |= {"ink": ink[0]} if ink and cell.system == STEERED else {}
+        compared |= {"fewer_rows": ink[1]} if ink[1:] and cell.system == STEERED else {}
         yield about | {
             "name": cell.name,
             "epsilon": cell.epsilon,
@@ -253,7 +276,7 @@ def measured(
             "mauve": _rounded(estimate.shown),
             **{f"mauve_less_{name}": _rounded(estimate.less(estimates[side]).shown) for name, side in compared.items()},
             "distinct_2": round(distinct_2(sides[str(number)]), 4),
-            **{name: _rounded(value) for name, value in figures(model, each["texts"]).items()},
+            **{name: _rounded(value) for name, value in figures(scorer, each["texts"]).items()},
         }
     yield about | {
         "name": "real, others",
@@ -270,13 +293,18 @@ def units_of(data: str, most: int) -> int:
 
 def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """The results as Markdown."""
-    rows = [
-        "| data | system | epsilon | texts | MAUVE | less public | less InvisibleInk | perplexity | distinct-2 | s |",
-        "| --- " * 10 + "|",
-    ]
+    heads = "model | data | system | epsilon | texts | MAUVE | less public | less InvisibleInk | less fewer rows"
+    rows = [f"| {heads} | perplexity | distinct-2 | CPU s |", "| --- " * 12 + "|"]
     for line in lines:
-        cells = [line["data"], line["name"], line["epsilon"] or "", str(line["texts"]), _shown(line["mauve"], 2)]
-        cells += [_shown(line.get(f"mauve_less_{name}"), 2) for name in ("public", "ink")]
+        cells = [
+            line["model"],
+            line["data"],
+            line["name"],
+            line["epsilon"] or "",
+            str(line["texts"]),
+            _shown(line["mauve"], 2),
+        ]
+        cells += [_shown(line.get(f"mauve_less_{name}"), 2) for name in ("public", "ink", "fewer_rows")]
         cells += [_shown(line.get("perplexity"), 1), str(line.get("distinct_2", "")), str(line.get("seconds", ""))]
         rows.append(f"| {' | '.join(cells)} |")
     return rows

@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -84,6 +84,7 @@ def draw_release(
     prompt: Prompt,
     split: str,
     journal: RunJournal | None = None,
+    labels: Sequence[str] = (),
 ) -> tuple[Plan, Generated, float]:
     """Return the plan of a release, what it generated, and the seconds of the processor that it took.
 
@@ -91,13 +92,14 @@ def draw_release(
         units: of the corpus, as its declared population.
         epsilon: of a system that charges.
         split: names the split of the units into batches.
+        labels: those that the parameters declare.
     """
     generator = SYSTEMS[system]
     sampler = {"sampler": "table"} if generator.charges else {}
     settings = generator.parameters.model_validate({"temperature": "1", **sampler, **parameters})
     started, amount = time.process_time(), release_amount(epsilon, DELTA) if generator.charges else None
     plan = generator.plan(PlanInputs(amount, settings, 1, units, governed=generator.charges))
-    bench = open_bench(engine, corpus, PromptSpec.of(prompt))
+    bench = open_bench(engine, corpus, PromptSpec.of(prompt, tuple(labels)))
     bench = replace(bench, split=BatchSplit(KEY, split), journal=journal or RunJournal())
     return plan, generator.generate(plan, settings, bench), round(time.process_time() - started, 1)
 

@@ -1,21 +1,23 @@
 """What free tokens change at equal epsilon: length, perplexity under the public model, MAUVE.
 
     python -m benchmarks.utility.free_tokens --texts texts.jsonl --out docs/figures/free_tokens.jsonl
-    python -m benchmarks.utility.free_tokens --model gemma3-270m --form completion --settings 3 --texts texts.jsonl ...
+    python -m benchmarks.utility.free_tokens --model gemma3-270m --form completion --settings none 0.7 \\
+        --texts texts.jsonl --out docs/figures/free_tokens.jsonl
     python -m benchmarks.utility.free_tokens --out docs/figures/free_tokens.jsonl --table
 
-Releases of InvisibleInk from public data, at a bench in memory as in `sampled`, with and without `free_above`. Texts
-are appended to `--texts` when a release is made, and one that is there already is not made again; `--out` gets one line
-a release: figures of each text (none of its words), and MAUVE. MAUVE is of the first `MAUVE_TOKENS` tokens of all
-texts, because it follows length: it tells whether free tokens take texts away from the real ones, not that they are
-longer. All releases of a data set by one model are measured together, so their differences from the one without free
-tokens are paired. Perplexity is SmolLM2's, whichever model wrote the texts. `--out` has the lines of other models kept.
+Releases of InvisibleInk from public data, at a bench in memory as in `sampled`, with and without `free_above`, and of
+the public model alone as control. Texts are appended to `--texts` when a release is made, and one that is there
+already is not made again; `--out` gets one line a release: figures of each text (none of its words), and MAUVE. MAUVE
+is of the first `MAUVE_TOKENS` tokens of all texts, because it follows length: it tells whether free tokens take texts
+away from the real ones, not that they are longer. All releases of a data set by one model
+are measured together, so their differences from the one without free tokens are paired. Perplexity is SmolLM2's,
+whichever model wrote the texts. `--out` has the lines of other models kept.
 """
 
 import argparse
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
@@ -54,27 +56,40 @@ class Cell:
     Attributes:
         draws: T, charged draws of a text.
         free_above: None for a release without free tokens.
+        system: the mechanism; `public_only` is the control, which reads no private text.
     """
 
     model: str
     data: str
     draws: int
     free_above: str | None
+    system: str = "invisible_ink"
 
     @property
     def name(self) -> str:
         """The cell without its data set."""
+        if self.system == CONTROL:
+            return f"public only, T = {self.draws}"
         return f"T = {self.draws}, {'no free tokens' if self.free_above is None else f'above {self.free_above}'}"
 
 
-SETTINGS = ((DRAWS, None), (DRAWS, "0.9"), (DRAWS, "0.7"), (FEWER_DRAWS, "0.7"))
-"""The same T makes longer texts; fewer draws make texts of about the same length with a larger clip norm."""
+CONTROL = "public_only"
+SETTINGS = {
+    "none": (DRAWS, None),
+    "0.9": (DRAWS, "0.9"),
+    "0.7": (DRAWS, "0.7"),
+    "0.7-fewer-draws": (FEWER_DRAWS, "0.7"),
+}
+"""Charged draws and `free_above`, by name.
+
+The same T makes longer texts; fewer draws make texts of about the same length with a larger clip norm.
+"""
 
 
 def main() -> None:
     parser = drawing_parser(__doc__, "release", TEXTS)
     parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
-    parser.add_argument("--settings", type=int, default=len(SETTINGS), help="how many of the settings, from the first")
+    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     arguments = parsed(parser)
     if not arguments.table:
         model = load(arguments.model, arguments.device, arguments.precision)
@@ -90,8 +105,12 @@ def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
         stores = {data: store(data, Path(folder) / data) for data in DESCRIPTIONS}
-        settings = SETTINGS[: arguments.settings]
-        cells = [Cell(arguments.model, data, *setting) for data in DESCRIPTIONS for setting in settings]
+        charged = [(*SETTINGS[name], "invisible_ink") for name in arguments.settings]
+        cells = [
+            Cell(arguments.model, data, *setting)
+            for setting in (*charged, (DRAWS, None, CONTROL))
+            for data in DESCRIPTIONS
+        ]
         append_missing(
             arguments.texts,
             cells,
@@ -111,13 +130,11 @@ def release(engine: Engine, corpus: Corpus, units: int, cell: Cell, arguments: a
         **({} if cell.free_above is None else {"free_above": cell.free_above}),
     }
     prompt = Prompt.model_validate({"description": DESCRIPTIONS[cell.data], "form": arguments.form})
-    plan, made, seconds = draw_release(
-        engine, corpus, units, "invisible_ink", parameters, EPSILON, prompt, split=cell.name
-    )
+    plan, made, seconds = draw_release(engine, corpus, units, cell.system, parameters, EPSILON, prompt, split=cell.name)
     texts = [{"text": text.text, "tokens": text.tokens, "complete": text.complete, **text.facts} for text in made.texts]
     return {
         "cell": asdict(cell),
-        "clip_norm": float(plan.facts["clip norm C"]),
+        "clip_norm": None if cell.system == CONTROL else float(plan.facts["clip norm C"]),
         "texts": texts,
         "seconds": seconds,
     }
@@ -149,6 +166,7 @@ def measure(model: LanguageModel, texts: Path, out: Path) -> None:
             lines.append({
                 **asdict(cell),
                 "clip_norm": row["clip_norm"],
+                "seconds": row["seconds"],
                 "tokens": [text["tokens"] for text in row["texts"]],
                 "free": [int(text.get("free_tokens", 0)) for text in row["texts"]],
                 "complete": [text["complete"] for text in row["texts"]],
@@ -185,22 +203,24 @@ def longer_by(tokens: Sequence[float], usual: Sequence[float]) -> list[float]:
 def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield Markdown, one line a release; differences are from the first of its model and data, without free tokens."""
     named = ("model", "data", "release", "C", "texts", "free", "tokens", "longer by", "ended", "perplexity")
-    yield f"| {' | '.join((*named, 'MAUVE', 'MAUVE, difference'))} |"
-    yield "|" + 12 * " --- |"
+    yield f"| {' | '.join((*named, 'MAUVE', 'MAUVE, difference', 'CPU s a text'))} |"
+    yield "|" + 13 * " --- |"
     plain: dict[tuple[str, str], Sequence[int]] = {}
     for line in lines:
-        found, cell = figures(line), Cell(*(line[name] for name in ("model", "data", "draws", "free_above")))
+        found, cell = figures(line), Cell(*(line[field.name] for field in fields(Cell)))
+        first = (cell.model, cell.data) not in plain
         usual = plain.setdefault((cell.model, cell.data), line["tokens"])
         shown = [
-            f"{line['clip_norm']:.2f}",
+            "" if line["clip_norm"] is None else f"{line['clip_norm']:.2f}",
             str(len(line["tokens"])),
             written(found["free"], 2),
             written(found["tokens"], 1),
-            "" if cell.free_above is None else written(longer_by(line["tokens"], usual), 1),
+            "" if first else written(longer_by(line["tokens"], usual), 1),
             f"{fmean(line['complete']):.0%}",
             written(found["perplexity"], 1),
             written(found["mauve"], 2),
-            "" if cell.free_above is None else written(found["mauve_difference"], 2),
+            "" if first else written(found["mauve_difference"], 2),
+            "" if line["seconds"] is None else f"{line['seconds'] / len(line['tokens']):.1f}",
         ]
         yield f"| {cell.model} | {cell.data} | {cell.name} | {' | '.join(shown)} |"
 

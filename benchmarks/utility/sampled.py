@@ -24,8 +24,9 @@ from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.drawn_releases import DEFAULT_MODEL
 from benchmarks.common.intervals import written
-from benchmarks.common.json_lines import append_lines
+from benchmarks.common.json_lines import append_lines, read_lines_if_there
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.texts import DESCRIPTIONS, SEED, read_texts
 from models_db.home import ProjectHome
@@ -60,7 +61,11 @@ MECHANISMS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One release."""
+    """One release.
+
+    Attributes:
+        form: of the prompt; `completion` for a base model.
+    """
 
     data: str
     system: str
@@ -72,6 +77,8 @@ class Cell:
     top_k: int
     reference_tokens: int
     precision: str
+    model: str = DEFAULT_MODEL
+    form: str = "chat"
 
     def parameters(self) -> dict[str, Any]:
         """The request's parameters."""
@@ -90,7 +97,8 @@ class Cell:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each cell")
-    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--data", nargs="+", default=list(DESCRIPTIONS))
     parser.add_argument("--systems", nargs="+", default=list(MECHANISMS), choices=list(MECHANISMS))
@@ -124,6 +132,8 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
         arguments.top_k,
         arguments.reference_tokens,
         arguments.precision,
+        arguments.model,
+        arguments.form,
     )
     charging = {name: SYSTEMS[MECHANISMS[name][0]].charges for name in arguments.systems}
     for data in arguments.data:
@@ -136,12 +146,12 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 def measure(model: LanguageModel, arguments: argparse.Namespace) -> None:
     """Append every cell that is missing."""
     out: Path = arguments.out
-    there = [json.loads(line)["cell"] for line in out.open(encoding="utf-8")] if out.exists() else []
+    there = [Cell(**row["cell"]) for row in read_lines_if_there(out)]
     engine = Engine(model)
     with tempfile.TemporaryDirectory() as folder:
         stores = {data: store(data, Path(folder) / data) for data in arguments.data}
         for cell in cells(arguments):
-            if asdict(cell) in there:
+            if cell in there:
                 continue
             started = time.process_time()
             texts = generate(engine, *stores[cell.data], cell)
@@ -186,7 +196,8 @@ def generate(engine: Engine, corpus: Corpus, units: int, cell: Cell) -> list[dic
     parameters = system.parameters.model_validate(cell.parameters())
     amount = None if cell.epsilon is None else release_amount(Decimal(cell.epsilon), DELTA)
     plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=system.charges))
-    bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTIONS[cell.data])))
+    prompt = Prompt.model_validate({"description": DESCRIPTIONS[cell.data], "form": cell.form})
+    bench = open_bench(engine, corpus, PromptSpec.of(prompt))
     bench = replace(bench, split=BatchSplit(KEY, f"{cell.samples} samples"))
     made = system.generate(plan, parameters, bench)
     return [{"text": text.text, "tokens": text.tokens, "complete": text.complete} for text in made.texts]

@@ -4,15 +4,18 @@
         python -m benchmarks.utility.sampled --out sampled.jsonl --systems "InvisibleInk, log-probability" \\
             --epsilons 4 --tokens 48 --samples $n; done
     python -m benchmarks.utility.selection sampled.jsonl --out docs/figures/selection.jsonl
+    python -m benchmarks.utility.selection gemma.jsonl --model gemma3-270m --keep 32 --out docs/figures/selection.jsonl
 
-Of every release `KEEP` texts are published, chosen in one of several ways; the texts of one data set's releases are
-then taken together. `random` is the control: as many texts, chosen without looking at them, `CONTROLS` times. MAUVE
-shares clusters and real texts between the ways, so differences are paired. Drawn texts stay in `sampled.jsonl`; the
-results hold figures alone, as one of the data sets may not be passed on.
+Of every release `--keep` texts are published, chosen in one of several ways; the texts of one data set's releases are
+then taken together. `random` is the control: as many texts, chosen without looking at them, `CONTROLS` times. Releases
+of the public model alone and releases with more rows than the fewest are not selected from: their first texts are
+published, as another control and as what the drawing of further texts would buy at about equal processor time. MAUVE
+shares clusters and real texts between the ways, so differences are paired. Texts are chosen by the model that wrote
+them, and the table's perplexity is SmolLM2's. Drawn texts stay in `sampled.jsonl`; the results hold figures alone, as
+one of the data sets may not be passed on.
 """
 
 import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +26,9 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 
 from benchmarks.common.controls import picked
-from benchmarks.common.json_lines import write_lines
+from benchmarks.common.drawn_releases import DEFAULT_MODEL
+from benchmarks.common.json_lines import read_lines, read_lines_if_there, write_lines
+from benchmarks.utility import free_tokens
 from benchmarks.utility.mauve import Estimate, embedder, measured_together
 from benchmarks.utility.sampled import UNREAD, Cell, distinct_2, interval, perplexity, real_texts
 from benchmarks.utility.texts import DESCRIPTIONS, SEED, read_texts
@@ -52,49 +57,124 @@ class Drawn:
 
 
 @dataclass(frozen=True)
+class Release:
+    """A release's setting, its texts, and the seconds of the processor that they took."""
+
+    cell: Cell
+    texts: tuple[Drawn, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Published:
-    """Texts of several releases of one data set, chosen in one way."""
+    """Texts of several releases of one data set, chosen in one way; seconds where they were drawn for it alone."""
 
     texts: tuple[str, ...]
     failing: tuple[bool, ...]
+    seconds: float | None = None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sampled", type=Path, help="texts drawn by utility/sampled.py")
+    parser.add_argument("sampled", type=Path, help="texts drawn by utility/sampled.py or utility/free_tokens.py")
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each data set and way of choosing")
-    parser.add_argument("--model", default="smollm2-135m-instruct", help="the public model that scores texts")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="the public model that wrote the texts, and chooses")
+    parser.add_argument("--keep", type=int, default=KEEP, help="published texts of a release")
     arguments = parser.parse_args()
-    model, embed = load(arguments.model, "cpu"), embedder()
-    score, lines = scorer(model), []
-    for data, releases in read_releases(arguments.sampled).items():
-        chosen = published(releases, DESCRIPTIONS[data], score)
+    model, embed, keep = load(arguments.model, "cpu"), embedder(), arguments.keep
+    usual = model if arguments.model == DEFAULT_MODEL else load(DEFAULT_MODEL, "cpu")
+    choosing, score = scorer(model), scorer(usual)
+    lines = [line for line in read_lines_if_there(arguments.out) if line["model"] != arguments.model]
+    for data, found in read_releases(arguments.sampled, arguments.model, keep).items():
+        releases, whole = selected_from(found, keep)
+        chosen = published(releases, DESCRIPTIONS[data], choosing, keep)
         count = min(len(chosen[FILTER].texts), len(read_texts(data)) // UNREAD // 3)  # MAUVE needs the other two thirds
-        others, real = real_texts(model.tokenizer, data, count, max(cell.tokens for cell, _ in releases))
-        sides = {name: each.texts for name, each in chosen.items()} | {OTHERS: others}
+        others, real = real_texts(usual.tokenizer, data, count, max(one.cell.tokens for one in releases))
+        sides = {name: each.texts for name, each in (chosen | whole).items()} | {OTHERS: others}
         estimates = measured_together(embed, sides, real)
         control = [estimates[name] for name in controls()]
-        about = {"data": data, "releases": len(releases), "drawn": sum(len(texts) for _, texts in releases)}
-        for name in (FILTER, WITHOUT_PERPLEXITY, LIKELIEST):
-            estimate = estimates[name]
-            less = pooled([estimate.less(one) for one in control])
-            lines.append(about | line(name, [chosen[name]], score, estimate, less, len(real)))
+        about = {"model": arguments.model, "data": data, "releases": len(releases)}
+        drawn, seconds = sum(len(one.texts) for one in releases), total_seconds(releases)
+        selected = about | {"drawn": drawn, "seconds": seconds}
+
+        less = {
+            name: pooled([estimates[name].less(one) for one in control])
+            for name in (FILTER, WITHOUT_PERPLEXITY, LIKELIEST, *whole)
+        }
+        lines += [
+            selected | line(name, [chosen[name]], score, estimates[name], less[name], len(real))
+            for name in (FILTER, WITHOUT_PERPLEXITY, LIKELIEST)
+        ]
         sides_at_random = [chosen[name] for name in controls()]
-        lines.append(about | line(RANDOM, sides_at_random, score, pooled(control), None, len(real)))
-        whole = Published(tuple(others), tuple(failing(others, DESCRIPTIONS[data])))
-        lines.append(about | line(OTHERS, [whole], score, estimates[OTHERS], None, len(real)))
+        lines.append(selected | line(RANDOM, sides_at_random, score, pooled(control), None, len(real)))
+        for name, each in whole.items():
+            about_it = about | {"drawn": len(each.texts), "seconds": each.seconds}
+            lines.append(about_it | line(name, [each], score, estimates[name], less[name], len(real)))
+        unread = Published(tuple(others), tuple(failing(others, DESCRIPTIONS[data], keep)))
+        about_it = about | {"drawn": len(others), "seconds": None}
+        lines.append(about_it | line(OTHERS, [unread], score, estimates[OTHERS], None, len(real)))
     write_lines(arguments.out, lines)
     print("\n".join(table(lines)))
 
 
-def read_releases(path: Path) -> dict[str, list[tuple[Cell, tuple[Drawn, ...]]]]:
-    """The releases in a file of drawn texts, by data set; those with as many texts as are published, or more."""
-    found: dict[str, list[tuple[Cell, tuple[Drawn, ...]]]] = {}
-    for row in map(json.loads, path.open(encoding="utf-8")):
-        cell, texts = Cell(**row["cell"]), tuple(Drawn(**text) for text in row["texts"])
-        if cell.data in DESCRIPTIONS and len(texts) >= KEEP:
-            found.setdefault(cell.data, []).append((cell, texts))
+def read_releases(path: Path, model: str, keep: int) -> dict[str, list[Release]]:
+    """The releases of a model in a file of drawn texts, by data set; those with `keep` texts or more."""
+    found: dict[str, list[Release]] = {}
+    for row in read_lines(path):
+        cell = as_sampled(row["cell"], len(row["texts"]))
+        if cell is None:
+            continue
+        texts = tuple(Drawn(text["text"], text["tokens"], text["complete"]) for text in row["texts"])
+        if cell.data in DESCRIPTIONS and cell.model == model and len(texts) >= keep:
+            found.setdefault(cell.data, []).append(Release(cell, texts, row["seconds"]))
     return found
+
+
+def as_sampled(cell: Mapping[str, Any], samples: int) -> Cell | None:
+    """The setting of a release of `sampled`, or of `free_tokens`; None for one that has free tokens."""
+    if "draws" not in cell:
+        return Cell(**cell)
+    if cell["free_above"] is not None:
+        return None
+    public = cell["system"] == free_tokens.CONTROL
+    return Cell(
+        data=cell["data"],
+        system="public only" if public else "InvisibleInk, log-probability",
+        epsilon=None if public else str(free_tokens.EPSILON),
+        samples=samples,
+        tokens=cell["draws"],
+        references=free_tokens.REFERENCES,
+        temperature="1",
+        top_k=100,
+        reference_tokens=free_tokens.REFERENCE_TOKENS,
+        precision="bfloat16",
+        model=cell["model"],
+    )
+
+
+def selected_from(releases: Sequence[Release], keep: int) -> tuple[list[Release], dict[str, Published]]:
+    """Those that texts are selected from, and the first texts of the others: of the public model, and of more rows."""
+    charged = [one for one in releases if one.cell.epsilon is not None]
+    fewest = min(one.cell.references for one in charged)
+    others: dict[str, list[Release]] = {}
+    for one in releases:
+        if one.cell.epsilon is None:
+            others.setdefault(one.cell.system, []).append(one)
+        elif one.cell.references > fewest:
+            others.setdefault(f"{one.cell.references} rows, not selected", []).append(one)
+    whole = {}
+    for name, own in others.items():
+        texts = [text.text for one in own for text in one.texts[:keep]]
+        prompt = DESCRIPTIONS[own[0].cell.data]
+        flags = [flag for one in own for flag in failing([text.text for text in one.texts], prompt, keep)[:keep]]
+        share = len(texts) / sum(len(one.texts) for one in own)
+        whole[name] = Published(tuple(texts), tuple(flags), round(share * total_seconds(own), 1))
+    return [one for one in charged if one.cell.references == fewest], whole
+
+
+def total_seconds(releases: Sequence[Release]) -> float:
+    """Of the processor, of all releases."""
+    return round(sum(one.seconds for one in releases), 1)
 
 
 def controls() -> list[str]:
@@ -102,49 +182,49 @@ def controls() -> list[str]:
     return [f"{RANDOM} {number}" for number in range(CONTROLS)]
 
 
-def published(releases: Sequence[tuple[Cell, Sequence[Drawn]]], prompt: str, score: Scorer) -> dict[str, Published]:
+def published(releases: Sequence[Release], prompt: str, score: Scorer, keep: int) -> dict[str, Published]:
     """The texts that each way of choosing publishes of all releases, and which of them fail a criterion."""
-    fails = [failing([text.text for text in texts], prompt) for _, texts in releases]
+    fails = [failing([text.text for text in one.texts], prompt, keep) for one in releases]
     found = {}
-    for name, choose in choices().items():
+    for name, choose in choices(keep).items():
         texts: list[str] = []
         flags: list[bool] = []
-        for (_, drawn), flagged in zip(releases, fails, strict=True):
-            places = choose(drawn, prompt, score)
-            texts += [drawn[place].text for place in places]
+        for one, flagged in zip(releases, fails, strict=True):
+            places = choose(one.texts, prompt, score)
+            texts += [one.texts[place].text for place in places]
             flags += [flagged[place] for place in places]
         found[name] = Published(tuple(texts), tuple(flags))
     return found
 
 
-def failing(texts: Sequence[str], prompt: str) -> list[bool]:
+def failing(texts: Sequence[str], prompt: str, keep: int) -> list[bool]:
     """Whether each text fails a criterion, duplicates among these texts included."""
-    return [criterion is not None for criterion in failed_criteria(texts, every(), prompt)]
+    return [criterion is not None for criterion in failed_criteria(texts, every(keep), prompt)]
 
 
-def every() -> Selection:
+def every(keep: int) -> Selection:
     """The selection of a request that names `keep` alone."""
-    return Selection(keep=KEEP)
+    return Selection(keep=keep)
 
 
-def choices() -> Mapping[str, Choice]:
-    """Ways of choosing `KEEP` texts of a release, by name."""
+def choices(keep: int) -> Mapping[str, Choice]:
+    """Ways of choosing `keep` texts of a release, by name."""
 
     def by(selection: Selection) -> Choice:
         return lambda drawn, prompt, score: list(select(drawn, selection, prompt, score).places)
 
     def likeliest(drawn: Sequence[Drawn], prompt: str, score: Scorer) -> list[int]:
         """The usual shortcut, which the filter does not take: the lowest perplexity is the best."""
-        failed = failed_criteria([text.text for text in drawn], every(), prompt)
+        failed = failed_criteria([text.text for text in drawn], every(keep), prompt)
         losses = [-total / max(1, count) for total, count in score([text.text for text in drawn])]
-        return sorted(sorted(range(len(drawn)), key=lambda place: (failed[place] is not None, losses[place]))[:KEEP])
+        return sorted(sorted(range(len(drawn)), key=lambda place: (failed[place] is not None, losses[place]))[:keep])
 
     def at_random(seed: str) -> Choice:
-        return lambda drawn, prompt, score: sorted(picked(range(len(drawn)), KEEP, f"{seed} {len(drawn)}"))
+        return lambda drawn, prompt, score: sorted(picked(range(len(drawn)), keep, f"{seed} {len(drawn)}"))
 
     return {
-        FILTER: by(every()),
-        WITHOUT_PERPLEXITY: by(Selection(keep=KEEP, criteria=WITHOUT_MODEL)),
+        FILTER: by(every(keep)),
+        WITHOUT_PERPLEXITY: by(Selection(keep=keep, criteria=WITHOUT_MODEL)),
         LIKELIEST: likeliest,
         **{name: at_random(f"{SEED} {name}") for name in controls()},
     }
@@ -180,17 +260,16 @@ def averaged(figures: Sequence[Sequence[float]]) -> list[float]:
 
 def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """The results as Markdown, line by line."""
-    rows = [
-        "| data | published | texts | fail a criterion | perplexity | distinct-2 | MAUVE | less random's |",
-        "| --- " * 8 + "|",
-    ]
+    heads = "model | data | published | texts | fail a criterion | perplexity | distinct-2 | MAUVE | less random's"
+    rows = [f"| {heads} | CPU s |", "| --- " * 10 + "|"]
     for each in lines:
         shares = shown([100 * value for value in each["failing"]], 1, "%")
         less = "" if each["mauve_less_random"] is None else shown(each["mauve_less_random"], 2)
         number, pairs = f"{each['texts']} of {each['drawn']}", f"{each['distinct_2']:.3f}"
-        number = str(each["texts"]) if each["way"] == OTHERS else number
-        cells = [each["data"], each["way"], number, shares, shown(each["perplexity"], 1), pairs]
-        rows.append(f"| {' | '.join([*cells, shown(each['mauve'], 2), less])} |")
+        number = str(each["texts"]) if each["texts"] == each["drawn"] or each["way"] == OTHERS else number
+        seconds = "" if each["seconds"] is None else f"{each['seconds']:.0f}"
+        cells = [each["model"], each["data"], each["way"], number, shares, shown(each["perplexity"], 1), pairs]
+        rows.append(f"| {' | '.join([*cells, shown(each['mauve'], 2), less, seconds])} |")
     return rows
 
 

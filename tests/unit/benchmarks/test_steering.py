@@ -66,6 +66,15 @@ def test_stages_have_their_own_corpora_and_a_control_each(module: ModuleType) ->
     assert len({(cell.data, cell.name, cell.epsilon) for cell in reported}) == len(reported)
 
 
+def test_invisible_ink_is_drawn_at_the_epsilons_that_are_named_and_once_with_fewer_rows(module: ModuleType) -> None:
+    cells = [cell for cell in module.reported(["4"], 2) if cell.system == module.INK]
+    assert [(cell.data, cell.epsilon, dict(cell.changes)) for cell in cells] == [
+        (data, "4", changes) for data in module.DESCRIPTIONS for changes in ({}, {"references": 2})
+    ]
+    others = [cell for cell in module.reported(["4"], 2) if cell.system != module.INK]
+    assert others == [cell for cell in module.reported() if cell.system != module.INK]
+
+
 def test_the_defaults_are_those_that_the_tuning_chose(module: ModuleType) -> None:
     lines = [json.loads(line) for line in (DOCS / "figures" / "steering.jsonl").read_text().splitlines()]
     tuned = {line["name"]: line["mauve"][0] for line in lines if line["data"] in module.TUNING}
