@@ -138,13 +138,19 @@ def test_many_wanted_texts_have_one_vector() -> None:
 def test_what_is_said_of_a_vector_was_measured() -> None:
     lines = map(json.loads, (DOCS / "figures" / "steering.jsonl").read_text().splitlines())
     gains = {
-        (one["data"], one["epsilon"]): one["mauve_less_public"] for one in lines if one["name"] == "steering_vector"
+        (one["model"], one["data"], one["epsilon"]): one["mauve_less_public"]
+        for one in lines
+        if one["name"] == "steering_vector"
     }
-    for corpus in ("mts_dialog", "yelp"):
-        low, high = (
-            f"{gain:.2f} [{least:.2f}, {most:.2f}]" for gain, least, most in (gains[corpus, "4"], gains[corpus, "8"])
-        )
-        assert f"{low} and {high} on {'Yelp' if corpus == 'yelp' else corpus}" in VECTOR_MEASURED
+    models = {model for model, *_ in gains}
+    assert models == {"smollm2-135m-instruct", "gemma3-270m"}
+    for model in models:
+        for corpus in ("mts_dialog", "yelp"):
+            low, high = (
+                f"{gain:.2f} [{least:.2f}, {most:.2f}]"
+                for gain, least, most in (gains[model, corpus, "4"], gains[model, corpus, "8"])
+            )
+            assert f"{low} and {high} on {'Yelp' if corpus == 'yelp' else corpus}" in VECTOR_MEASURED
 
 
 def test_labels_share_the_people_of_a_vector() -> None:
