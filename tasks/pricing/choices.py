@@ -13,8 +13,9 @@ chosen values become part of the request that is stored and approved, so pricing
 
 Systems that show the model released values (a steering vector, key phrases, the votes of an evolution) charge nothing
 for a text, so as many are written as are chosen at most. Their n, by which sums over the units of a label are divided,
-is the declared population over the labels. The vocabulary of `keyphrase_seeding` is selected from the units; where the declared population is so small that next to
-no phrase could be, it is chosen to be the built-in public topics, and the sketches get its share of rho.
+is the declared population over the labels. The vocabulary of `keyphrase_seeding` is selected from the units; where the
+declared population is so small that next to no phrase could be, it is chosen to be the built-in public topics, and the
+sketches get its share of rho.
 """
 
 from collections.abc import Callable, Mapping

@@ -265,5 +265,5 @@ def test_a_vocabulary_is_chosen_beside_texts_and_n() -> None:
 def test_n_needs_a_declared_unit_of_each_label(
     population: int | None, labels: list[str], error: type[UsageError]
 ) -> None:
-    with pytest.raises(error, match="references|at least"):
+    with pytest.raises(error, match=r"references|at least"):
         priced(facts(population=population), mechanism="steering_vector", parameters={"labels": labels})
