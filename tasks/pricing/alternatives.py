@@ -19,7 +19,7 @@ from typing import Any
 from models_db.errors import AlmonerError, UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ReleaseRequest, format_decimal, model_to_json, parse_model
-from tasks.analysis.keywords.keyword_set import EXPECTED, SOME_KEYWORDS
+from tasks.analysis.keywords.expected_keywords import EXPECTED, SOME_KEYWORDS
 from tasks.planning.keyword_rule import LabelRule
 from tasks.pricing.choices import (
     PROBE_REFERENCES,

@@ -31,7 +31,7 @@ from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import parse_model
-from tasks.analysis.keywords.keyword_set import is_next_to_none
+from tasks.analysis.keywords.expected_keywords import is_next_to_none
 from tasks.generation.private_decoding.base import ChargedSystem, PrivateDecodingParameters
 from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.inference.structured_output.form_parameters import form_of

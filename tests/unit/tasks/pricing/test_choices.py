@@ -12,7 +12,7 @@ from models_db.errors import UsageError
 from models_db.services.catalogue.requests import configuration
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import PublicMetadata
-from tasks.analysis.keywords.keyword_set import EXPECTED
+from tasks.analysis.keywords.expected_keywords import EXPECTED
 from tasks.inference.structured_output.schema_parameters import SchemaNeeded
 from tasks.planning.block_rotation import Rotation
 from tasks.planning.block_selection import Reading
