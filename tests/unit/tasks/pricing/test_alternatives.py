@@ -32,7 +32,7 @@ from tasks.pricing.alternatives import (
     vector_alternative,
 )
 from tasks.pricing.influence import clip_norm_of
-from tasks.pricing.plan_notes import CLAIM_NOTE, notes_of
+from tasks.pricing.plan_notes import CLAIM_NOTE, TEMPERATURE_MEASURED, notes_of
 from tasks.pricing.quote import Quote, quote
 from tests.unit.tasks.pricing.test_quote import MODEL, facts
 
@@ -151,6 +151,20 @@ def test_what_is_said_of_a_vector_was_measured() -> None:
                 for gain, least, most in (gains[model, corpus, "4"], gains[model, corpus, "8"])
             )
             assert f"{low} and {high} on {'Yelp' if corpus == 'yelp' else corpus}" in VECTOR_MEASURED
+
+
+def test_what_is_said_of_a_temperature_is_in_the_table() -> None:
+    rows = (DOCS / "utility.md").read_text().splitlines()
+    for corpus, name in (("mts_dialog", "mts_dialog"), ("yelp", "Yelp")):
+        cool, warm = (
+            next(
+                row.split(" | ")[5]
+                for row in rows
+                if row.startswith(f"| smollm2-135m-instruct | {corpus} | {told} | 4 |")
+            )
+            for told in ("preset `brief`, temperature 0.7", "preset `brief`")
+        )
+        assert f"{cool} instead of {warm} on {name}" in TEMPERATURE_MEASURED
 
 
 def test_labels_share_the_people_of_a_vector() -> None:
