@@ -26,6 +26,7 @@ from tests.integration.story import Almoner
 from tests.support import snapshot
 
 pytestmark = pytest.mark.usefixtures("own_connections")
+CONCERNS = ("flows/backup", "models_db/services", "flows/releases")
 
 NOTHING_SINCE = '--reason "the disk failed, and nothing ran after the backup"'
 
@@ -210,6 +211,7 @@ def test_what_is_left_out_is_what_a_later_run_could_take_for_more(almoner: Almon
     assert kept <= names
 
 
+@pytest.mark.slow
 def test_a_backup_from_the_middle_of_a_run_begins_anew_and_pays_anew(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,8 @@ from models_db.values.amounts import Amount
 from tests.dashboard_homes import EVIL, HOSTILE_NAMES, RTL, Home, grown, plenty
 from tests.support import PATIENCE, execute, snapshot
 
+CONCERNS = ("cli/web", "flows/dashboard")
+
 PAGES = (
     "/",
     "/datasets/clinic",
@@ -559,6 +561,7 @@ class Counted(ReadOnlyDatabase):
         event.listen(self.engine, "before_cursor_execute", lambda *told: self.statements.append(told[2]))
 
 
+@pytest.mark.slow
 def test_many_requests_take_no_more_statements_than_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home.made(tmp_path)
     home.dataset("clinic")

@@ -20,6 +20,8 @@ from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.summarization.planted import adapter
 
+CONCERNS = ("flows/releases", "tasks/summarization")
+
 SECTIONS = sorted({note["section"] for note in NOTES})
 NOBODY = "astrology"
 SECRET_GROUP = "zyzzogeton-ward"
@@ -157,6 +159,7 @@ def test_summaries_by_one_noisy_mean(groups: Almoner) -> None:
     assert "noisy_means" not in text_of(groups.bundle)  # they would cost nothing to tell, and are told to nobody
 
 
+@pytest.mark.slow
 def test_an_adapter_that_is_gone_ends_the_run_before_anything_is_spent(groups: Almoner) -> None:
     made = adapter()
     known = save_adapter(made.meta, tensors_of(made.space, made.decoder), {})

@@ -79,6 +79,7 @@ def test_a_curve_is_never_above_the_whole_rho_nor_below_what_all_balls_in_one_bi
         assert curve == RenyiCurve.of_rho(whole)
 
 
+@pytest.mark.slow
 def test_a_release_in_two_splits_costs_no_more_than_its_whole_curve() -> None:
     """An attempt from nothing has a split of its own: what it draws and what was drawn before are under one charge."""
     for one in ALLOCATIONS:

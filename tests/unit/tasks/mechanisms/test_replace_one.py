@@ -22,6 +22,7 @@ from tasks.release.claim import state_claim
 from tests.unit.tasks.publishing.builders import event as token_draws
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/accounting",)
 
 SIGMA = Fraction(3)
 
@@ -129,6 +130,7 @@ def epsilon_at(rho: mpf, delta: mpf) -> mpf:
     return high
 
 
+@pytest.mark.slow
 def test_private_evolution_at_4_shows_5_88_and_not_8_71() -> None:
     with mp.workdps(30):
         rho = mpf("0.266313968646")

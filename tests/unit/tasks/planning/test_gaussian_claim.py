@@ -141,6 +141,7 @@ def test_failure_probabilities_come_off_delta() -> None:
     assert Decimal(stated.epsilon) > (composed_epsilon([GaussianNoise(sigma, ones=8)], DELTA) or 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.lists(st.sampled_from(sorted(GAUSSIAN)), min_size=1, max_size=3), st.integers(8, 12), st.integers(5, 9))
 def test_random_releases_never_claim_more_than_rho_implies(names: list[str], size: int, exponent: int) -> None:

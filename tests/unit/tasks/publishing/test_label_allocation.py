@@ -20,6 +20,8 @@ from tasks.values.plan import PlanInputs
 from tests.unit.tasks.publishing.builders import INK, a_record, a_request
 from tests.unit.tasks.publishing.forging import failures
 
+CONCERNS = ("tasks/publishing",)
+
 LABELS = ("cough", "knee", "skin")
 TEXTS = ("Doctor: How are you?", "Patient: Better.", "Doctor: And the knee?", "Patient: Well.", "Doctor: Good.", "A.")
 FIGURES = {"label_counts": "61, 30, -4", "batches_per_label": "8, 4, 1"}
@@ -144,6 +146,12 @@ def test_texts_without_batches_verify_by_their_counts_alone(make_release, tmp_pa
     assert "| `cough` | 61 ±" in (folder / "README.md").read_text()
 
 
+@pytest.mark.slow_except(
+    "{'label_counts': '5, 5, 81'}-steering_vector",
+    "{'label_counts': None}-steering_vector",
+    "{'batches_per_label': '8, 4, 1'}-steering_vector",
+    "{'label_counts': None}-private_evolution",
+)
 @pytest.mark.parametrize("mechanism", SYSTEMS)
 @pytest.mark.parametrize(
     "figures", [{"label_counts": "5, 5, 81"}, {"label_counts": None}, {"batches_per_label": "8, 4, 1"}], ids=str

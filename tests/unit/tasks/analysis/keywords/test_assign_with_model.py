@@ -16,6 +16,7 @@ from tasks.values.insight import Facets
 from tests.tiny_model import tiny_model
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/analysis/keywords",)
 
 KEYWORDS = ["art", "art history", "c++", "cooking", "语言", "zoology"]
 UNITS = [
@@ -46,6 +47,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], str | Non
     monkeypatch.setattr(assign_with_model, "complete_constrained", fake)
 
 
+@pytest.mark.slow_except("3")
 @pytest.mark.parametrize("most", [1, 3, 5])
 def test_at_most_so_many_of_the_set(chooser, most):
     found = chosen(chooser, most=most)
@@ -138,6 +140,7 @@ def test_a_long_list_is_shown_in_parts(monkeypatch, chooser):
     assert len(found[0]) == 3
 
 
+@pytest.mark.slow
 def test_a_long_list_fits_the_model(chooser):
     """Of the size that settings allow: no error after something was spent."""
     keywords = [f"{'long ' * 11}{number}" for number in range(60)]

@@ -20,6 +20,7 @@ from tests.tiny_model import SPEC, tiny_model
 from tests.unit.tasks.summarization.school import after, lessons, network, order, planted
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/summarization",)
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +37,7 @@ def tensors(known: KnownAdapter) -> dict[str, torch.Tensor]:
     return load_file(store.adapter_folder(known.digest) / store.TENSORS)
 
 
+@pytest.mark.slow
 def test_the_loss_falls_and_what_is_learned_is_read_off_the_mean() -> None:
     """Whoever is shown the mean of all groups cannot know which of the two words it is to be."""
     known = trained(order(steps=160, soft_tokens=2, words=0))
