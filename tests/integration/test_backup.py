@@ -85,6 +85,7 @@ def test_a_home_comes_back_and_goes_on(any_almoner: Almoner, backend: str) -> No
     assert [each["body"]["reason"] for each in told] == ["the disk failed, and nothing ran after the backup"]
 
 
+@pytest.mark.slow
 def test_an_older_backup_is_refused_and_says_what_knows_more(almoner: Almoner) -> None:
     """Backup, then a spend, then the loss. The way forward: the newest backup; of an old one only the record."""
     almoner.approved()

@@ -93,6 +93,7 @@ def test_a_question_on_a_request_that_cannot_be_read_is_refused_by_name(many: Ho
     assert "is not in the format of a request" in refused.text
 
 
+@pytest.mark.slow
 def test_every_link_leads_somewhere_and_nothing_is_markup_that_was_typed(client: TestClient) -> None:
     pages = dict(crawled(client))
     assert len(pages) > 40

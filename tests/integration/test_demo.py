@@ -54,6 +54,7 @@ def test_the_whole_output_of_each_command_on_request(almoner: Almoner) -> None:
         assert said in told.out + told.err
 
 
+@pytest.mark.slow
 def test_the_demo_leaves_the_ledger_of_a_team_alone(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = almoner.folder / "team.db"
     monkeypatch.setenv("ALMONER_DATABASE_URL", f"sqlite:///{ledger}")

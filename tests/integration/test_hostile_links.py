@@ -307,6 +307,7 @@ def faulty(problem: BaseException) -> None:
     raise problem
 
 
+@pytest.mark.slow
 def test_the_dashboard_shows_them(implanted: Implanted) -> None:
     behind = access_policy(AccessOptions())
     client = TestClient(application(implanted.almoner.home, behind, faulty), base_url=behind.url.rstrip("/"))

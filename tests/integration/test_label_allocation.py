@@ -105,6 +105,7 @@ def test_killed_in_the_draws_a_run_goes_on_with_the_counts_that_it_has(almoner: 
     assert list(parse_counts(verified(almoner)["released"]["label_counts"])) == kept
 
 
+@pytest.mark.slow
 def test_labels_of_two_fields_from_ingest_to_the_bundle(almoner: Almoner) -> None:
     """The request names values of each field; a text has one of their combinations, and its prompt names both."""
     almoner.registered()

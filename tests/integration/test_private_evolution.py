@@ -197,6 +197,7 @@ def test_a_killed_run_asks_for_what_is_missing_and_for_nothing_else(
     assert len(published(office)) == 3
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_fails_between_rounds_costs_nothing_twice(office: Almoner, server: ModelServer) -> None:
     price = approved(office, EXTERNAL)
     for answered in (3, 4):

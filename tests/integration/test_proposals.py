@@ -396,7 +396,7 @@ def test_windows_are_shown_and_counted(team: Team) -> None:
 # --- retractions
 
 
-@pytest.mark.slow_except("retract")
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", ["release retract", "retract"])
 def test_a_retraction_is_decided_and_carried_by_the_next_bundle(team: Team, typed: str) -> None:
     root = team.root

@@ -89,6 +89,7 @@ def test_no_telemetry_leaves_a_script(tmp_path: Path, imports: str) -> None:
     assert told["left"] == []
 
 
+@pytest.mark.slow
 def test_telemetry_that_leaves_would_be_noticed(tmp_path: Path) -> None:
     """The same script, in which almoner sets nothing."""
     told = observed(tmp_path, "import flows.releases.propose", NO_SETTING)

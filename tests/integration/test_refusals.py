@@ -270,6 +270,7 @@ def test_a_run_that_may_not_begin_is_refused_before_anything_is_loaded_for_it(
     refused(almoner, "run 1", 1, "PlanChanged")
 
 
+@pytest.mark.slow
 def test_what_is_refused_early_needs_no_language_model() -> None:
     code = (
         "import sys, cli.app, flows.releases.attempt, flows.releases.sweep, flows.releases.publish; "

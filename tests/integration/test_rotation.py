@@ -169,6 +169,7 @@ def test_the_planner_counts_with_turns_and_without(almoner: Almoner) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_system_that_reads_unit_by_unit_reads_its_turn_alone(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,6 +188,7 @@ LOOKS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow_except("its bytes", "its folder")
 @pytest.mark.parametrize("look", LOOKS.values(), ids=list(LOOKS))
 def test_a_filter_that_looks_at_the_corpus_is_seen(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch, look: Callable[[Path], object]

@@ -131,6 +131,7 @@ def test_every_listing_has_json_and_changes_nothing(almoner: Almoner) -> None:
     assert almoner.everything() == before
 
 
+@pytest.mark.slow
 def test_simulation_and_forecast_agree_with_what_the_ledger_admits(almoner: Almoner) -> None:
     almoner.ingested()
     forecast = {row["epsilon"]: row for row in almoner.ask("budget forecast clinic --delta 1e-7")}
@@ -221,7 +222,7 @@ def test_the_non_private_baseline_on_public_data(almoner: Almoner) -> None:
     assert "No differential privacy is claimed" in (almoner.bundle / "README.md").read_text()
 
 
-@pytest.mark.slow_except("published")
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["published", "discarded"])
 def test_internal_metrics_follow_the_decision(almoner: Almoner, when: str) -> None:
     almoner.produced()

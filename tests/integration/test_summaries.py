@@ -137,6 +137,7 @@ def published_when_all_is_spent(almoner: Almoner, whole: bool) -> Any:
     return rows, (almoner.bundle / CARD).read_text(), json.loads((almoner.bundle / RECORD).read_text())
 
 
+@pytest.mark.slow
 def test_summaries_by_one_noisy_mean(groups: Almoner) -> None:
     made = adapter(centres=2, tokens=4, words=1)
     known = save_adapter(made.meta, tensors_of(made.space, made.decoder), {})
@@ -175,6 +176,7 @@ def test_an_adapter_that_is_gone_ends_the_run_before_anything_is_spent(groups: A
     of_every_group(published(groups)[0])
 
 
+@pytest.mark.slow_except("invisible_ink")
 @pytest.mark.parametrize("mechanism", ["invisible_ink", "public_only"])
 def test_other_systems_summarise_too(groups: Almoner, mechanism: str) -> None:
     changes: dict[str, Any] = {"mechanism": mechanism, "parameters": BY_TOKEN}

@@ -119,6 +119,7 @@ def test_figures_of_public_data_mark_nothing(almoner: Almoner) -> None:
     assert almoner.type("doctor", None).code == 0
 
 
+@pytest.mark.slow
 def test_nobody_looks_while_a_release_is_waiting(any_almoner: Almoner) -> None:
     almoner = any_almoner
     almoner.published(**SMALL)
@@ -133,6 +134,7 @@ def test_nobody_looks_while_a_release_is_waiting(any_almoner: Almoner) -> None:
     almoner.type("evaluate 1 --internal")
 
 
+@pytest.mark.slow
 def test_reading_stored_figures_is_looking(any_almoner: Almoner) -> None:
     almoner = any_almoner
     almoner.published(**SMALL)

@@ -135,7 +135,7 @@ def test_a_request_is_decided_without_them_and_run_where_they_are(almoner: Almon
     almoner.type('approve 1 --gate publish --reason "names nobody"')
 
 
-@pytest.mark.slow_except("yake")
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["yake", "scikit-learn"])
 def test_one_that_a_run_would_meet_in_its_middle_is_asked_for_first(almoner: Almoner, package: str) -> None:
     almoner.approved()
@@ -159,7 +159,7 @@ def test_a_release_is_read_published_and_verified_without_them(almoner: Almoner,
     typed(home, "budget show clinic")
 
 
-@pytest.mark.slow_except("release request {file}", "audit mechanism token_draw")
+@pytest.mark.slow_except("release request {file}")
 @pytest.mark.parametrize(
     "line",
     [

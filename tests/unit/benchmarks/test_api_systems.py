@@ -148,6 +148,7 @@ def test_private_text_that_is_shown_is_counted(bench: dict[str, ModuleType], pla
     assert place.measured(cell(bench, "seeding_independent"))["private_texts_shown"] == 1
 
 
+@pytest.mark.slow
 def test_private_texts_that_invisible_ink_shows_are_counted(bench: dict[str, ModuleType], place: Any) -> None:
     found = place.measured(cell(bench, "invisible_ink"))
     references = bench["external_models.systems"].REFERENCES

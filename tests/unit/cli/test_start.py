@@ -169,13 +169,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow_except(
-    "budget show clinic-0-800",
-    "audit log-0-800",
-    "run 7-2-800",
-    "plan clinic --choice 1-2-800",
-    "publish 7 --to out-2-800",
-)
+@pytest.mark.slow_except("budget show clinic-0-800", "run 7-2-800", "plan clinic --choice 1-2-800")
 @pytest.mark.parametrize(
     ("line", "code", "most"),
     [

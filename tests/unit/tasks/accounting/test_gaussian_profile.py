@@ -23,6 +23,8 @@ from tasks.accounting.gaussian_profile import LARGEST_EPSILON, ONE, GaussianNois
 from tasks.accounting.zcdp import epsilon_of, release_amount
 from tasks.mechanisms.counts.noisy_count import least_scale
 
+CONCERNS = ("tasks/accounting",)
+
 DELTA = Fraction(1, 10**7)
 Weights = NDArray[np.float64]
 
@@ -209,6 +211,7 @@ def test_there_is_no_figure_where_noise_is_too_coarse_or_epsilon_too_large(noise
     assert LARGEST_EPSILON == 100
 
 
+@pytest.mark.slow
 def test_the_order_and_the_grouping_of_noises_change_nothing() -> None:
     parts = [ones(3, 2), ones(5), ones(3), GaussianNoise(Fraction(10**6), square=2**38)]
     whole = composed_epsilon(parts, DELTA)

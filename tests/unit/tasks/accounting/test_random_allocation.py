@@ -237,6 +237,7 @@ def test_a_negative_loss_an_order_of_one_and_an_impossible_delta_are_refused() -
             allocation_figures(RandomAllocation.whole(10**9, 3), delta)
 
 
+@pytest.mark.slow_except("1")
 @pytest.mark.parametrize("rho", [0, 1, 10**6])
 def test_next_to_nothing_costs_next_to_nothing(rho: int) -> None:
     """High orders of tiny losses, where a sum with terms of both signs would lose every digit."""

@@ -18,6 +18,8 @@ from tasks.accounting.rounding import Exact
 from tasks.accounting.zcdp import InvalidTarget, epsilon_of, rho_of
 from tests.toy_release import probability
 
+CONCERNS = ("tasks/accounting",)
+
 ALLOCATIONS = [
     RandomAllocation(rho, batches, read, other)
     for rho in (1, 3 * 10**10, 37 * 10**10, 178 * 10**10)

@@ -56,6 +56,7 @@ def test_the_oracle_knows_what_is_charged_for_one_unit_more() -> None:
     assert close_above(NoisyCount(SIGMA).loss(), gaussian_rho(SIGMA, [1]))
 
 
+@pytest.mark.slow_except("count", "set", "mean")
 @pytest.mark.parametrize(
     ("made", "moved"),
     [

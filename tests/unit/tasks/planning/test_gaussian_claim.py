@@ -30,6 +30,8 @@ from tasks.mechanisms.vectors.kmeans_rounds import calibrate_rounds
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 from tasks.planning.gaussian_claim import METHOD, by_gaussian_noise, state_gaussian_claim
 
+CONCERNS = ("tasks/accounting", "tasks/planning")
+
 DELTA = Fraction(1, 10**7)
 RHO = release_amount("4", DELTA).rho
 FAILURE = 2 * 10**10  # of 1e-18: a fifth of delta

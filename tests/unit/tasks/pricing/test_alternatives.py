@@ -329,6 +329,7 @@ def test_more_epsilon_never_gives_a_smaller_clip_norm_for_the_same_texts() -> No
     assert norms == sorted(norms)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     population=st.integers(1, 10**7),

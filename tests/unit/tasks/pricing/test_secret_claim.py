@@ -35,6 +35,7 @@ def second(quoted: Quote) -> Decimal:
     return Decimal(quoted.secret_assignment.epsilon)
 
 
+@pytest.mark.slow_except("8-1", "100-4")
 @pytest.mark.parametrize("claim", ["0.5", "1", "4"])
 @pytest.mark.parametrize("samples", [8, 100])
 def test_the_unconditional_epsilon_is_the_largest_that_keeps_the_claim(claim: str, samples: int) -> None:

@@ -136,6 +136,7 @@ def test_figures_of_another_split_or_mechanism_and_words_are_found(make_release,
     assert failures(release, tmp_path / "out") == {"record"}
 
 
+@pytest.mark.slow_except("private_evolution")
 @pytest.mark.parametrize("mechanism", SYSTEMS)
 def test_texts_without_batches_verify_by_their_counts_alone(make_release, tmp_path, mechanism):
     record = record_of(without_batches(mechanism), **figures_of(mechanism))
@@ -176,6 +177,7 @@ def test_further_texts_verify_by_the_counts_of_their_parent(make_release, tmp_pa
     assert "| `cough` | 61 ±" in (folder / "README.md").read_text()
 
 
+@pytest.mark.slow_except("steering_vector")
 @pytest.mark.parametrize("mechanism", SYSTEMS)
 def test_equal_texts_without_batches_do_not_follow_the_blocks(make_release, tmp_path, mechanism):
     """They are written label by label, whatever the number of blocks that are read."""

@@ -256,6 +256,7 @@ def test_free_tokens_make_longer_texts_of_the_same_instalments(corpus: Corpus, r
     assert [step for step in workshop.seen if step[0] == "arm"] == [("arm", 0, number) for number in range(3)]
 
 
+@pytest.mark.slow_except("public too")
 @pytest.mark.parametrize("public", [{}, {"free_above": "0.6", "complete_sentence": 20}], ids=["charged", "public too"])
 def test_a_text_that_is_penalised_for_them_repeats_no_tokens(corpus: Corpus, public: dict[str, Any]) -> None:
     """Every draw sees what the text has, that of a free token and of one that finishes a sentence, too."""

@@ -189,6 +189,7 @@ def test_weights_in_parts_are_joined(
     assert visible(models / "small@1.0") == {"model.safetensors", "digest.json"}
 
 
+@pytest.mark.slow
 def test_an_archive_in_parts_is_joined_and_its_folders_stay(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +284,7 @@ FULL = {
 }
 
 
+@pytest.mark.slow_except("a quota")
 @pytest.mark.parametrize("said", FULL)
 def test_a_disk_that_fills_up_is_named(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str

@@ -72,7 +72,7 @@ def make(system: Generator, corpus: Corpus, parameters: Any = None, workshop: Wo
 SYSTEMS = [InvisibleInk(), PrivatePrediction(), PrivateIcl(), FewShotGeneration(), PublicOnly(), NonPrivate()]
 
 
-@pytest.mark.slow_except("few_shot_generation", "invisible_ink")
+@pytest.mark.slow_except("invisible_ink")
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 def test_every_text_of_every_system_is_a_finished_valid_record(system: Generator, corpus: Corpus) -> None:
     made = make(system, corpus)

@@ -128,6 +128,7 @@ def test_the_keyed_order_is_not_that_of_the_extractor(tmp_path):
     assert all(set(order) == set(own) for order in orders)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_units(tmp_path):
     """All the way from the stored corpus to the sums."""
     sketches = calibrate_kde(10**11, KERNEL.features, 1, 1)

@@ -61,6 +61,7 @@ def test_an_adapter_that_is_loaded_tells_the_groups_apart() -> None:
     assert torch.dist(soft[0], soft[2]) < torch.dist(soft[0], soft[1]) / 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_gives_the_same_adapter_bit_for_bit() -> None:
     whole = trained(order())
 
@@ -78,6 +79,7 @@ def test_an_interrupted_training_gives_the_same_adapter_bit_for_bit() -> None:
     assert not checkpoint.folder_of("planted").exists()
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_adapter_and_the_same_one_the_same() -> None:
     short = {"steps": 3, "check_every": 3}
     assert trained(order(**short)).digest == trained(order(**short)).digest
@@ -101,6 +103,7 @@ def test_a_checkpoint_of_another_order_is_refused() -> None:
     assert checkpoint.resume(order()) is None
 
 
+@pytest.mark.slow
 def test_training_ends_when_the_held_out_groups_gain_nothing() -> None:
     """And the adapter is the best one, not the last."""
     known = trained(order(steps=400, learning_rate="0.5", patience=2, check_every=2))
