@@ -15,6 +15,8 @@ from tests import tiny_model
 from tests.integration.story import REQUEST, Almoner
 from tests.support import snapshot
 
+CONCERNS = ("cli/commands/release", "tasks/pricing", "tasks/planning")
+
 SHORT = "--population 60"
 PLAN = f"plan clinic --epsilon 4 --tokens 8 --model {tiny_model.NAME}"
 
@@ -283,6 +285,7 @@ def test_a_plan_shows_what_rehearsals_measured(clinic: Almoner, monkeypatch: pyt
     assert f"about {shares[0]} %" in said
 
 
+@pytest.mark.slow
 def test_many_wanted_texts_are_planned_with_one_vector(almoner: Almoner) -> None:
     almoner.ingested("--population 2000")
     path = almoner.folder / "planned.yaml"

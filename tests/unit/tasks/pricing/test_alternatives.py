@@ -37,6 +37,7 @@ from tasks.pricing.quote import Quote, quote
 from tests.unit.tasks.pricing.test_quote import MODEL, facts
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/planning", "tasks/pricing")
 
 AS_DEAR = 2e-5
 """Relative: a table loses less than 10^-5 of its clip norm (docs/decisions/0016), so twice that of the cost."""
@@ -342,6 +343,7 @@ def test_more_epsilon_never_gives_a_smaller_clip_norm_for_the_same_texts() -> No
     assert norms == sorted(norms)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     population=st.integers(1, 10**7),
@@ -396,6 +398,7 @@ def test_every_proposal_is_a_request_that_is_priced_alike(
         assert norm(more) < norm(better)
 
 
+@pytest.mark.slow
 def test_a_plan_by_the_claim_while_secret_reaches_its_levels_with_fewer_units() -> None:
     """Larger batches are fewer and hide less, so the references of each level follow from prices with so many."""
     by_second = plan_alternatives(terms(300, "50", epsilon_while_secret=Decimal(1)))
