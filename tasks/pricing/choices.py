@@ -12,12 +12,13 @@ chosen values become part of the request that is stored and approved, so pricing
           rho the clip norm grows as B does, so a reference is the cheapest quality there is
 
 Systems that show the model released values (a steering vector, key phrases, the votes of an evolution) charge nothing
-for a text, so as many are written as are chosen at most. Their n, by which sums over the units of a label are divided,
-is the declared population over the labels. The vocabulary of `keyphrase_seeding` is selected from the units; where the
-declared population is so small that next to no phrase could be, it is chosen to be the built-in public topics, and the
-sketches get its share of rho.
+for a text, so as many are written as are chosen at most; an evolution has fewer where votes are few. Their n, by which
+sums over the units of a label are divided, is the declared population over the labels. The vocabulary of
+`keyphrase_seeding` is selected from the units; where the declared population is so small that next to no phrase could
+be, it is chosen to be the built-in public topics, and the sketches get its share of rho.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -147,11 +148,10 @@ def _seeded(inputs: ChoiceInputs, fields: Mapping[str, Any], missing: list[str])
     model, population = inputs.system.parameters, inputs.facts.population
     probe = parse_model(model, {**_placeholders(missing), **fields}, f"`parameters` of {inputs.system.name}")
     require_parts_for(inputs.kind, probe)
-    cells = max(1, len(probe.labels))
+    cells = max(1, len(getattr(probe, "labels", ())))
     choices: dict[str, Choice] = {}
     if "samples" in missing:
-        samples = fit_samples(MOST_SAMPLES, MOST_SAMPLES, cells)
-        choices["samples"] = Choice(samples, "the texts themselves cost no epsilon; a request may name more")
+        choices["samples"] = _seeded_samples(inputs, probe, cells)
     if "references" in missing:
         if population is None:
             raise PopulationNeeded(["references"])
@@ -163,6 +163,26 @@ def _seeded(inputs: ChoiceInputs, fields: Mapping[str, Any], missing: list[str])
         chosen = {name: choice.value for name, choice in choices.items()}
         choices |= _vocabulary(inputs, {**fields, **chosen})
     return choices
+
+
+def _seeded_samples(inputs: ChoiceInputs, settings: BaseModel, cells: int) -> Choice:
+    """Choose as many texts as there are at most; of an evolution, no more than its votes can tell apart.
+
+    Every unit has one vote among all candidates: with more candidates, one has fewer votes on average than the
+    standard deviation of their noise, sigma = sqrt(rounds / (2 rho)) (docs/private-evolution.md).
+    """
+    free = Choice(
+        fit_samples(MOST_SAMPLES, MOST_SAMPLES, cells), "the texts themselves cost no epsilon; a request may name more"
+    )
+    population, amount = inputs.facts.population, inputs.amount(settings)
+    if not isinstance(settings, EvolutionParameters) or population is None or amount is None or not amount.rho:
+        return free
+    sigma = math.sqrt(settings.rounds * 10**12 / (2 * amount.rho))
+    most = int(population / (settings.variations * sigma))
+    if most >= MOST_SAMPLES:
+        return free
+    reason = f"so that a candidate has {sigma:.3g} votes of the declared {population} units, as many as noise is wide"
+    return Choice(fit_samples(most, MOST_SAMPLES, cells), reason)
 
 
 def _vocabulary(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:

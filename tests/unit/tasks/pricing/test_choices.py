@@ -246,6 +246,20 @@ def test_texts_and_n_of_released_values_are_chosen(mechanism: str, labels: tuple
     assert again.body["parameters"] == quoted.body["parameters"]
 
 
+@pytest.mark.parametrize(("population", "rounds"), [(300, 5), (2000, 20), (10**5, 5)])
+def test_an_evolution_has_as_many_texts_as_its_votes_tell_apart(population: int, rounds: int) -> None:
+    quoted = priced(
+        facts(population=population), mechanism="private_evolution", parameters={"rounds": rounds, "max_new_tokens": 16}
+    )
+    samples = chosen(quoted)["samples"]
+    sigma = float(quoted.plan.facts["noise of a count (sigma)"].split()[0])
+    if population == 10**5:
+        assert samples == 100
+    else:
+        assert 0.8 * sigma <= population / (4 * (samples + 1)) <= sigma <= 1.02 * population / (4 * samples)
+        assert f"{population} units" in quoted.choices["samples"]
+
+
 @pytest.mark.parametrize("mechanism", SEEDED)
 def test_what_is_written_of_released_values_stays(mechanism: str) -> None:
     own = {"samples": 7} | ({} if mechanism == "private_evolution" else {"references": 50})
