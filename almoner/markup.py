@@ -41,8 +41,8 @@ def _section_html(section: ReviewSection) -> str:
             head = "".join(f'<th scope="col"{_LEFT}>{_text(column)}</th>' for column in columns)
             cells = ("".join(f"<td{_VALUE}>{_text(cell)}</td>" for cell in row) for row in rows)
             return _table_html(title, f"<thead><tr>{head}</tr></thead>", cells)
-        case Samples(title=title, texts=texts):
-            return f"<p>{_text(title)}: {section.of or len(texts):,} of them, not shown</p>"
+        case Samples(title=title):
+            return f"<p>{_text(title)}: {section.count:,} of them, not shown</p>"
 
 
 def _table_html(title: str, head: str, rows: Iterable[str]) -> str:
@@ -62,8 +62,8 @@ def _section_lines(section: ReviewSection) -> Iterator[str]:
             yield from ("", f"{title}: {section.empty or 'none'}")
         case Table(title=title, columns=columns, rows=rows):
             yield from ("", title, *_aligned([columns, *rows]))
-        case Samples(title=title, texts=texts):
-            yield f"{title}: {section.of or len(texts):,} of them, not shown"
+        case Samples(title=title):
+            yield f"{title}: {section.count:,} of them, not shown"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -132,8 +132,7 @@ class Review(View):
         hidden = [] if self.details else [part.title for part in self.content.sections if is_detail(part)]
         for section in self.content.sections:
             if isinstance(section, Samples):
-                count = section.of or len(section.texts)
-                yield Summary((f"{section.title}: {count:,} of them, not shown here; read `texts()` first.",))
+                yield Summary((f"{section.title}: {section.count:,} of them, not shown here; read `texts()` first.",))
             elif isinstance(section, Table) and section.released:
                 yield Summary((f"{section.title}: {len(section.rows)} rows, not shown here; read `topics()` first.",))
             elif section.title not in hidden:

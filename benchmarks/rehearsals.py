@@ -146,7 +146,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _share(metric: Mapping[str, Any]) -> str:
-    return f"{metric['share']} % [{metric['low']}, {metric['high']}]" if "share" in metric else "not told apart"
+    return f"{metric['share']} % [{metric['low']}, {metric['high']}]" if "share" in metric else "indistinguishable"
 
 
 def _measured(out: Path) -> Iterator[tuple[str, str, float]]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    allocated_texts,
     clustering,
     contamination,
     foreign_references,
@@ -187,6 +188,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "secret-claim-labels": lambda: secret_claim_labels.table(lines("secret_claim_labels")),
         "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
         "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),
+        "allocated-texts": lambda: allocated_texts.table(lines("allocated_texts")),
         "label-rule": lambda: label_rule.agreement_table(lines("label_rule")),
         "label-rule-shares": lambda: label_rule.shares_table(lines("label_rule")),
         "units-a-row": lambda: units_per_row.table(lines("units_per_row")),

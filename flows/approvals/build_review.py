@@ -4,6 +4,7 @@ A further kind of review needs a function here and its sections; showing, confir
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -103,9 +104,10 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
 
 def shown_samples(folder: Path) -> Samples:
     """Return the first texts of a draft, and how many there are."""
-    samples, count = tuple(read_labelled(folder, SAMPLES_SHOWN)), sum(1 for _ in read_labelled(folder))
-    names = tuple(name for _, name in samples)
-    return Samples("Texts", tuple(text for text, _ in samples), names=names, of=count)
+    rows = read_labelled(folder)
+    samples = tuple(islice(rows, SAMPLES_SHOWN))
+    texts, names = tuple(text for text, _ in samples), tuple(name for _, name in samples)
+    return Samples("Texts", texts, names=names, of=len(samples) + sum(1 for _ in rows))
 
 
 def shown_insights(nodes: Sequence[Insight], record: ReleaseRecord | None = None) -> Table:

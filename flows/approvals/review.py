@@ -68,10 +68,15 @@ class Samples:
     of: int = 0
 
     @property
+    def count(self) -> int:
+        """Return how many texts there are, whether they are here or not."""
+        return self.of or len(self.texts)
+
+    @property
     def heading(self) -> str:
         """Return the title, with how many of the texts are here."""
         here = len(self.texts)
-        return f"{self.title}: the first {here:,} of {self.of:,}" if self.of > here else f"{self.title}: all {here:,}"
+        return f"{self.title}: {f'the first {here:,} of' if self.count > here else 'all'} {self.count:,}"
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class Separation:
         """Return the separation in one line, as text."""
         if self.auc is None or self.interval is None:
             return "not measurable: members and non-members are needed"
-        verdict = "above chance" if self.above_chance else "not told from chance"
+        verdict = "above chance" if self.above_chance else "indistinguishable from chance"
         return f"AUC {self.auc:.3f} ({self.interval[0]:.3f} to {self.interval[1]:.3f}), {verdict}"
 
 

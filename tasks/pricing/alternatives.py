@@ -19,7 +19,7 @@ from typing import Any
 from models_db.errors import AlmonerError, UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ReleaseRequest, format_decimal, model_to_json, parse_model
-from tasks.analysis.keywords.keyword_set import EXPECTED, SOME_KEYWORDS
+from tasks.analysis.keywords.expected_keywords import EXPECTED, SOME_KEYWORDS
 from tasks.planning.keyword_rule import LabelRule
 from tasks.pricing.choices import (
     PROBE_REFERENCES,
@@ -63,9 +63,10 @@ MOST_NOISE = Decimal("0.01")
 """Largest noise on each entry of a vector that is proposed, in spreads of public draws. At the width of SmolLM2-135M it
 is 0.24 long, less than half of the shortest average that was measured (0.6, docs/steering-vectors.md)."""
 VECTOR_MEASURED = (
-    "Measured with SmolLM2-135M at epsilon 4 and 8: MAUVE is above that of the public model's texts by 0.15 [-0.03,"
-    " 0.34] and 0.21 [0.01, 0.41] on mts_dialog, by -0.00 [-0.30, 0.29] and 0.03 [-0.28, 0.34] on Yelp"
-    " (docs/steering-vectors.md)."
+    "Measured at epsilon 4 and 8: with SmolLM2-135M, MAUVE exceeds that of the public model's texts by 0.15 [-0.03,"
+    " 0.34] and 0.21 [0.01, 0.41] on mts_dialog, by -0.00 [-0.30, 0.29] and 0.03 [-0.28, 0.34] on Yelp; with Gemma 270M"
+    " by -0.49 [-0.78, -0.18] and -0.46 [-0.75, -0.14] on mts_dialog, by 0.40 [-0.04, 0.77] and 0.36 [-0.04, 0.73] on"
+    " Yelp. A vector can make texts worse: rehearse it first (docs/steering-vectors.md)."
 )
 AS_MANY_AS_WANTED = "as many as wanted"
 UNITS_PER_CLUSTER = 100
@@ -90,6 +91,7 @@ class PlanTerms:
         metrics: metrics that the policy requires.
         samples: most texts; None for as many as fit.
         max_new_tokens: T; None for the chosen one.
+        temperature: of every text; None for the chosen one.
         labels: public labels of the texts; those of `label_rule` where there is one.
         label_rule: labels documents by their words, where no field does.
         proportional: whether texts are allocated to the labels by a noisy histogram of the units, not equally.
@@ -111,12 +113,19 @@ class PlanTerms:
     metrics: tuple[str, ...] = ()
     samples: int | None = None
     max_new_tokens: int | None = None
+    temperature: Decimal | None = None
     labels: tuple[str, ...] = ()
     label_rule: LabelRule | None = None
     proportional: bool = False
     seconds: int | None = None
     scope: str | None = None
     epsilon_while_secret: Decimal | None = None
+
+    @property
+    def sampling_parameters(self) -> dict[str, Any]:
+        """Return the length and the temperature, as far as they are wanted and not chosen."""
+        wanted = {"max_new_tokens": self.max_new_tokens, "temperature": self.temperature}
+        return {name: value for name, value in wanted.items() if value is not None}
 
     @property
     def label_parameters(self) -> dict[str, Any]:
@@ -263,6 +272,7 @@ def vector_alternative(terms: PlanTerms, texts: Sequence[Alternative]) -> Altern
         "samples": wanted,
         "references": max(1, terms.population // max(1, len(terms.labels))),
         "max_new_tokens": getattr(texts[0].quote.parameters, "max_new_tokens", USUAL_TOKENS),
+        **terms.sampling_parameters,
     }
     try:
         quote = terms.price(_request(terms, VECTOR, parameters, METRICS))
@@ -325,7 +335,7 @@ def _text_request(terms: PlanTerms, mechanism: str, samples: int, references: in
         **terms.label_parameters,
         "samples": samples,
         "references": references,
-        **({} if terms.max_new_tokens is None else {"max_new_tokens": terms.max_new_tokens}),
+        **terms.sampling_parameters,
         **({} if mechanism == MECHANISMS[0] else {"top_k": MEASURED_CANDIDATES}),
     }
     return _request(terms, mechanism, parameters, METRICS)

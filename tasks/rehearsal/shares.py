@@ -3,7 +3,7 @@
 For a metric's closeness to held-out documents s, the share is (s_request - s_public) / (s_nonprivate - s_public). Texts
 of each release and the documents are resampled independently (percentile bootstrap; Efron and Tibshirani, 1993, section
 13.3), from an ordinary generator with a fixed start: everything here is public. Where the interval of the denominator
-holds zero, the metric does not tell the two references apart and there is no share; where it lies below zero, texts
+includes zero, the metric cannot distinguish the two references, and there is no share; where it lies below zero, texts
 without privacy are worse by this metric than the public model's own, and there is no way to go.
 """
 
@@ -21,7 +21,7 @@ PUBLIC_ONLY, REQUEST, NON_PRIVATE = "public_only", "request", "non_private"
 RELEASES = (PUBLIC_ONLY, REQUEST, NON_PRIVATE)
 """The three releases of a rehearsal, in the order of a measure's numbers."""
 RESAMPLES = 300
-NOT_TOLD_APART = "it does not tell them apart here"
+NOT_DISTINGUISHED = "it cannot distinguish them here"
 REFERENCE_WORSE = "without privacy the texts are further from the corpus than the public model's"
 
 
@@ -58,7 +58,7 @@ def measure_share(measure: Measure) -> MetricShare:
     least, most = _ends(way)
     near = [measure.closeness(one) for one in values]
     if least <= 0 <= most or near[2] == near[0]:
-        return figures.model_copy(update={"reason": NOT_TOLD_APART})
+        return figures.model_copy(update={"reason": NOT_DISTINGUISHED})
     if most < 0:
         return figures.model_copy(update={"reason": REFERENCE_WORSE})
     share = (near[1] - near[0]) / (near[2] - near[0])

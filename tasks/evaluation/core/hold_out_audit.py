@@ -76,7 +76,7 @@ def _line(hold_out: HoldOut | None, found: Disclosures | None, bound: OneRunBoun
         return "not measured: the release read every block; one with rotate_over has a hold-out"
     told = (
         f"{found.true} true and {found.phantom} phantom disclosures (by chance {hold_out.chance:.0%} true):"
-        f" {'more than chance' if bound.p_value < 1 - CONFIDENCE else 'not told from chance'},"
+        f" {'more than chance' if bound.p_value < 1 - CONFIDENCE else 'indistinguishable from chance'},"
         f" epsilon at least {bound.epsilon:.2f}"
     )
     if hold_out.epsilon is None:

@@ -25,7 +25,7 @@ class LayersNotSpread(UsageError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"The layers of a {name} cannot be told from its other parts, so they cannot be spread over devices.",
+            f"The layers of a {name} cannot be identified, so they cannot be spread over devices.",
             "Name one device, such as cuda:0, or choose another model.",
             {"decoder": name},
         )
@@ -77,7 +77,7 @@ def place_decoder(decoder: nn.Module, home: torch.device, layer_devices: Sequenc
         layer_devices: the device of each layer; none where all are on `home`.
 
     Raises:
-        LayersNotSpread: the decoder's layers cannot be told from its other parts, or are not as many.
+        LayersNotSpread: the decoder's layers cannot be identified, or are not as many.
     """
     if not layer_devices:
         decoder.to(home)

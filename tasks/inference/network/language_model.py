@@ -177,7 +177,7 @@ class LanguageModel:
         For hidden states alone; its logits mean nothing.
 
         Raises:
-            LayersNotFound: the decoder's layers cannot be told from its other parts.
+            LayersNotFound: the decoder's layers cannot be identified.
             ValueError: it has fewer layers.
         """
         decoder = first_layers(self.decoder, layer)

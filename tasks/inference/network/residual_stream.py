@@ -92,7 +92,7 @@ def _layers_of(decoder: nn.Module, layers: int) -> tuple[str, list[nn.Module]]:
 
 
 def list_of_layers(decoder: nn.Module) -> nn.ModuleList | None:
-    """Return the list of a decoder's layers; None if it cannot be told from the decoder's other parts."""
+    """Return the list of a decoder's layers; None if it cannot be identified."""
     count = getattr(getattr(decoder, "config", None), "num_hidden_layers", None)
     lists = [
         module
@@ -107,7 +107,7 @@ class LayersNotFound(UsageError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"The layers of a {name} cannot be told from its other parts, so its residual stream cannot be read.",
+            f"The layers of a {name} cannot be identified, so its residual stream cannot be read.",
             "Choose another model, or a mechanism that uses no hidden states, such as invisible_ink.",
             {"decoder": name},
         )

@@ -53,6 +53,8 @@ MECHANISM = "gaussian_selection"
 MOST_THRESHOLD = 2**40
 _LARGEST_QUANTILE = 16
 """Standard deviations of the noise above which a threshold fails less than any delta of the ledger's unit asks for."""
+LEAST_TAIL = Fraction(1, 2**1000)
+"""The least probability that `tail_bound` returns."""
 _ROUNDING = 1 + Fraction(1, 10**30)
 _mp = MPContext()  # our own context: mpmath's global one is shared mutable state
 _mp.dps = 60
@@ -163,10 +165,13 @@ class GaussianSelection:
 def tail_bound(sigma: Fraction, least: int) -> Fraction:
     """Return an upper bound on P(Z >= least), Z discrete Gaussian of scale sigma; least - 1/2 >= sigma.
 
-    Point 4 of the proof above: erfc((least - 1/2) / (sigma sqrt(2))) / 2.
+    Point 4 of the proof above: erfc((least - 1/2) / (sigma sqrt(2))) / 2, or `LEAST_TAIL` where that is less: the
+    digits of a smaller one would fill the memory, and charges are multiples of 10^-18.
     """
     quantile = (least - Fraction(1, 2)) / sigma
     tail = _mp.erfc(_mp.mpf(quantile.numerator) / quantile.denominator / _mp.sqrt(2))
+    if tail < _mp.mpf(LEAST_TAIL.numerator) / LEAST_TAIL.denominator:
+        return LEAST_TAIL
     return Fraction(*to_rational(tail._mpf_)) / 2 * _ROUNDING
 
 

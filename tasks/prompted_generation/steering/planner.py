@@ -114,7 +114,7 @@ class SteeringVector(GeneratorDefaults):
 
         Raises:
             LabelsNotKept: labels are declared, and the version has none.
-            LayersNotFound: the model's layers cannot be told apart.
+            LayersNotFound: the model's layers cannot be identified.
             ContextTooLong, NoChatTemplate, BadDescription, ControlTokens: the model cannot take the prompts.
             RowsNotIsolated, NotEnoughMemory: this device cannot read the texts.
             VectorOfAnotherModel: the extended release's vector is of another model. None of these has armed anything.

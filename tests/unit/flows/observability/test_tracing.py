@@ -101,7 +101,7 @@ def test_the_page_lists_what_may_be_said() -> None:
         tracing.LONGEST_STEP,
     ]
     for name in (*tracing.FLOWS, *tracing.STAGES):
-        assert f"`{name}`" in PAGE.partition("Spans: ")[2]
+        assert f"`{name}`" in PAGE.partition("The spans are ")[2]
 
 
 @pytest.mark.parametrize("address", ["http://collector:4318/v1/traces", "ftp://localhost/x", "collector", "https://"])

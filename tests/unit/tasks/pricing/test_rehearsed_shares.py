@@ -83,7 +83,7 @@ def test_the_page_says_what_the_library_has() -> None:
 
 
 def way_of(metric: dict[str, Any]) -> str:
-    return f"{metric['share']} % [{metric['low']}, {metric['high']}]" if "share" in metric else "not told apart"
+    return f"{metric['share']} % [{metric['low']}, {metric['high']}]" if "share" in metric else "indistinguishable"
 
 
 def test_the_documented_table_of_vectors_is_that_of_the_stored_figures() -> None:
@@ -95,7 +95,7 @@ def test_the_documented_table_of_vectors_is_that_of_the_stored_figures() -> None
             f"{float(by_metric['mauve'][name]):.3f}" for name in ("public_only", "request", "non_private")
         )
         shares = [
-            f"{one['share']} % [{one['low']}, {one['high']}]" if "share" in one else "not told apart"
+            f"{one['share']} % [{one['low']}, {one['high']}]" if "share" in one else "indistinguishable"
             for one in (by_metric[name] for name in ("mauve", "coverage", "perplexity_gap"))
         ]
         row = " | ".join([line["noise"], f"{line['wanted']:.0f}", line["corpus"], mauve, *shares])

@@ -1,4 +1,4 @@
-"""Share of the way from the public model to no privacy: right where it is known, none where nothing is told apart."""
+"""Share of the way from the public model to no privacy: right where it is known, none without a clear difference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tasks.evaluation.core.bootstrap import Picks
 from tasks.rehearsal.measures import Accuracy, Coverage, Mauve, PerplexityGap, cut_documents, embedded_measures
 from tasks.rehearsal.result import MetricName
-from tasks.rehearsal.shares import NOT_TOLD_APART, REFERENCE_WORSE, measure_share
+from tasks.rehearsal.shares import NOT_DISTINGUISHED, REFERENCE_WORSE, measure_share
 from tests.tiny_embedder import Letters
 
 
@@ -53,7 +53,7 @@ def test_the_share_is_where_the_request_lies(request_mean: float, share: int) ->
 def test_references_that_are_not_told_apart_give_no_share() -> None:
     for measure in (drawn(0, 0.5, 0.05, spread=2), drawn(0.5, 0.5, 0.5, spread=0)):
         result = measure_share(measure)
-        assert (result.share, result.low, result.high, result.reason) == (None, None, None, NOT_TOLD_APART)
+        assert (result.share, result.low, result.high, result.reason) == (None, None, None, NOT_DISTINGUISHED)
 
 
 def test_a_reference_that_is_worse_gives_no_share() -> None:

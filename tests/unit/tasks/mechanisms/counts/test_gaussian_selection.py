@@ -10,13 +10,16 @@ from mpmath import mp, mpf
 
 from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount
 from models_db.values.events import PrivacyEvent
+from tasks.accounting.rounding import charge_rounded_up
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.gaussian_selection import (
+    LEAST_TAIL,
     MOST_THRESHOLD,
     GaussianSelection,
     ThresholdInvalid,
     ThresholdUnaffordable,
     calibrate_gaussian_selection,
+    tail_bound,
 )
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.counts.partition_selection import calibrate_selection
@@ -131,3 +134,11 @@ def test_thresholds_without_a_proof_are_refused(threshold):
 def test_what_cannot_be_bought_is_named(amount, k, error):
     with pytest.raises(error):
         calibrate_gaussian_selection(amount, k)
+
+
+@pytest.mark.parametrize("least", [2**10, 2**20, 2**52])
+def test_a_tail_that_no_charge_can_show_has_few_digits(least: int) -> None:
+    """A damaged event may name any threshold beside any noise; its loss is computed before it is refused."""
+    assert tail_bound(Fraction(1), least) == LEAST_TAIL
+    assert charge_rounded_up(Fraction(0), 10**3 * LEAST_TAIL).delta == 1
+    assert tail_bound(Fraction(1), 30) > LEAST_TAIL
