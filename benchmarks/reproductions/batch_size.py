@@ -64,7 +64,8 @@ def measure(rows: Sequence[Mapping[str, Any]], device: str) -> Iterator[dict[str
         if not releases:
             continue
         sides = {
-            setting: [beginning(model, text["text"]) for text in row["completed"]] for setting, row in releases.items()
+            setting: [beginning(model, text["text"], DRAWS) for text in row["completed"]]
+            for setting, row in releases.items()
         }
         others, real = real_texts(model.tokenizer, data, min(map(len, sides.values())), DRAWS)
         sides[REAL] = others

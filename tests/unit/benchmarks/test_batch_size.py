@@ -18,7 +18,7 @@ def module(bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> Mod
     """The benchmark with texts that are embedded by their first word, and cut to two words."""
     module = bench["reproductions.batch_size"]
     monkeypatch.setattr(module, "load", lambda *_: SimpleNamespace(tokenizer=None))
-    monkeypatch.setattr(module, "beginning", lambda _, text: " ".join(text.split()[:2]))
+    monkeypatch.setattr(module, "beginning", lambda _, text, __: " ".join(text.split()[:2]))
     monkeypatch.setattr(module, "real_texts", lambda _, data, count, __: (["good text"] * count, real(3 * count)))
     monkeypatch.setattr(mauve, "embedder", lambda name: embedded)
     return module
