@@ -174,6 +174,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "another-corpus": lambda: foreign_references.table(measured("utility"), measured("foreign_references")),
         "court": lambda: court.table(measured("utility_court")),
         "batch-size": lambda: batch_size.table(lines("batch_size")),
+        "more-rows": lambda: batch_size.table(lines("more_rows")),
         "free-tokens": lambda: free_tokens.table(lines("free_tokens")),
         "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),
