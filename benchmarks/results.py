@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    allocated_texts,
     clustering,
     contamination,
     foreign_references,
@@ -173,6 +174,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "another-corpus": lambda: foreign_references.table(measured("utility"), measured("foreign_references")),
         "court": lambda: court.table(measured("utility_court")),
         "batch-size": lambda: batch_size.table(lines("batch_size")),
+        "more-rows": lambda: batch_size.table(lines("more_rows")),
         "free-tokens": lambda: free_tokens.table(lines("free_tokens")),
         "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),
@@ -186,6 +188,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "secret-claim-labels": lambda: secret_claim_labels.table(lines("secret_claim_labels")),
         "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
         "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),
+        "allocated-texts": lambda: allocated_texts.table(lines("allocated_texts")),
         "label-rule": lambda: label_rule.agreement_table(lines("label_rule")),
         "label-rule-shares": lambda: label_rule.shares_table(lines("label_rule")),
         "units-a-row": lambda: units_per_row.table(lines("units_per_row")),

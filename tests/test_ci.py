@@ -6,11 +6,14 @@ import re
 import subprocess
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.conftest import pytest_collection_modifyitems as mark_cases
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -85,6 +88,7 @@ def commit(root: Path, files: dict[str, str]) -> None:
         ({"tests/support.py": "PATIENCE = 1\n"}, []),
         ({"tests/test_quick.py": "", "README.md": "more"}, []),
         ({"tests/test_new.py": "pytest.mark.slow\n"}, ["tests/test_new.py"]),
+        ({"tests/test_new.py": "pytest.mark.slow_except('a')\n"}, ["tests/test_new.py"]),
         ({"models_db/rows/two.py": "FOUR = 4\n"}, [ROWS]),
         ({"models_db/others.py": "FIVE = 5\n"}, []),
     ],
@@ -183,6 +187,34 @@ def test_every_slow_test_of_this_project_is_known() -> None:
         "tasks/workers/backend_settings.py",
         "tests/bodies.py",
     }
+
+
+class Case:
+    """A case of one test, whose cases are slow but for "a" and "b"."""
+
+    def __init__(self, name: str, quick: tuple[str, ...] = ("a", "b")) -> None:
+        self.name, self.nodeid = f"test[{name}]", f"tests/test_new.py::test[{name}]"
+        self.mark, self.added = pytest.mark.slow_except(*quick).mark, list[Any]()
+
+    def get_closest_marker(self, name: str) -> pytest.Mark:
+        assert name == "slow_except"
+        return self.mark
+
+    def add_marker(self, mark: Any) -> None:
+        self.added.append(mark)
+
+
+def test_cases_that_are_not_named_are_slow() -> None:
+    cases: list[Any] = [Case("a"), Case("b"), Case("c"), Case("a-b")]
+    mark_cases(SimpleNamespace(args=["tests"]), cases)
+    assert [case.added for case in cases] == [[], [], [pytest.mark.slow], [pytest.mark.slow]]
+
+
+def test_a_named_case_that_does_not_exist_is_an_error() -> None:
+    cases: list[Any] = [Case("a"), Case("c")]
+    with pytest.raises(pytest.UsageError, match=re.escape("test_new.py::test: ['b']")):
+        mark_cases(SimpleNamespace(args=["tests"]), cases)
+    mark_cases(SimpleNamespace(args=["tests/test_new.py::test[a]"]), cases[:1])  # b was not asked for
 
 
 def test_a_story_on_both_ledgers_concerns_what_lies_beneath_every_story() -> None:

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.metadata import packages_distributions
 from itertools import chain
 from pathlib import Path
@@ -26,10 +27,21 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def installed() -> Mapping[str, list[str]]:
+    """The distributions of each top-level name."""
+    return packages_distributions()
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_is_ours_alone(room: str) -> None:
     """PyPI has distributions that ship top-level `flows` and `tasks`; pip would merge them into ours unasked."""
-    assert set(packages_distributions().get(room, ())) <= {"almoner"}
+    assert set(installed().get(room, ())) <= {"almoner"}
     found = importlib.util.find_spec(room)
     assert found is not None
     assert found.origin is not None
@@ -47,7 +59,7 @@ def test_the_wheel_holds_the_rooms_and_their_documentation() -> None:
 def imported_packages(path: Path) -> set[str]:
     """The packages of others that a module imports, wherever in it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -77,7 +89,7 @@ def test_the_search_for_undeclared_packages_finds_them() -> None:
 
 def test_no_flow_hides_another_module() -> None:
     """Prefect puts `flows/` first on sys.path when a flow is named by path, so a file there shadows its namesake."""
-    taken = {*ROOMS, *sys.stdlib_module_names, *packages_distributions(), "prefect", "torch", "transformers"}
+    taken = {*ROOMS, *sys.stdlib_module_names, *installed(), "prefect", "torch", "transformers"}
     assert [path.stem for path in (ROOT / "flows").glob("*.py") if path.stem in taken - {"__init__"}] == []
 
 
@@ -108,7 +120,7 @@ def dotted(path: Path, root: Path) -> str:
 def imports_of(path: Path, modules: Mapping[str, Path]) -> set[str]:
     """Modules of ours that a module imports: when it loads, inside its functions, or for its annotations alone."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -191,9 +203,14 @@ def test_tests_are_no_packages() -> None:
     assert [path for path in (ROOT / "tests").rglob("__init__.py") if example not in path.parents] == []
 
 
-def uses(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def uses(path: Path) -> tuple[tuple[int, str], ...]:
     """Everything a module imports, calls or looks up, as dotted text with its line."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    return tuple(_uses(path))
+
+
+def _uses(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(parsed(path)):
         match node:
             case ast.Import(names=names):
                 yield from ((node.lineno, f"import {alias.name}") for alias in names)

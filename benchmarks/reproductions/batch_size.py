@@ -8,6 +8,9 @@ The releases are those of `benchmarks.utility.ablation`, which draws them:
     python -m benchmarks.utility.ablation --draw-only --data yelp --samples 48 --epsilon 10 --texts texts.jsonl \\
         --settings 'public only' 'one document, no privacy' '3 rows' 'as it was' '15 rows' --out unused.jsonl
 
+With `--epsilon 4`, both data sets and the settings 'public only', 'as it was', '9 rows' and '11 rows', they say what
+more rows buy for the processor time that free tokens, a selection or an outline take: docs/figures/more_rows.jsonl.
+
 All releases of a data set and two kinds of controls, the public model and one whole private text in each prompt without
 privacy, are measured together, so differences are paired in clusters and real texts.
 """
@@ -15,7 +18,7 @@ privacy, are measured together, so differences are paired in clusters and real t
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.intervals import written
@@ -26,11 +29,15 @@ from benchmarks.utility.next_tokens import NAMES
 from benchmarks.utility.sampled import real_texts
 from tasks.inference.loading.loading import load
 
+if TYPE_CHECKING:
+    from benchmarks.utility.mauve import Estimate
+
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "batch_size.jsonl"
 PUBLIC, ONE = "public only", "one document, no privacy"
-ROWS: Mapping[str, int] = {"1 rows": 1, "3 rows": 3, TODAY: REFERENCES, "15 rows": 15, "31 rows": 31}
+ROWS: Mapping[str, int] = {TODAY: REFERENCES} | {f"{rows} rows": rows for rows in (1, 3, 9, 11, 15, 31)}
 """Private rows of a text, by setting."""
 REAL = "real, others"
+SCORES = ("mauve", "more_than_public", "more_than_today")
 
 
 def main() -> None:
@@ -57,23 +64,31 @@ def measure(rows: Sequence[Mapping[str, Any]], device: str) -> Iterator[dict[str
         if not releases:
             continue
         sides = {
-            setting: [beginning(model, text["text"]) for text in row["completed"]] for setting, row in releases.items()
+            setting: [beginning(model, text["text"], DRAWS) for text in row["completed"]]
+            for setting, row in releases.items()
         }
         others, real = real_texts(model.tokenizer, data, min(map(len, sides.values())), DRAWS)
         sides[REAL] = others
         found = {by: measured_together(embed, sides, real) for by, embed in embedders.items()}
-        for setting in (name for name in (REAL, PUBLIC, ONE, *ROWS) if name in sides):
+        for setting in (name for name in (REAL, PUBLIC, ONE, *sorted(ROWS, key=ROWS.__getitem__)) if name in sides):
             release = releases.get(setting, {})
             yield {
                 "data": data, "setting": setting, "rows": ROWS.get(setting), "epsilon": release.get("epsilon"),
                 "clip_norm": release.get("clip_norm"), "texts": len(sides[setting]), "real_texts": len(real),
                 "processor": release.get("seconds"),
                 "mauve": {by: _rounded(each[setting].shown) for by, each in found.items()},
-                "more_than_public": {
-                    by: _rounded(each[setting].less(each[PUBLIC]).shown)
-                    for by, each in found.items() if setting not in (REAL, PUBLIC)
-                },
+                "more_than_public": _differences(found, setting, PUBLIC, (REAL, PUBLIC)),
+                "more_than_today": _differences(found, setting, TODAY, (REAL, PUBLIC, TODAY)),
             }  # fmt: skip
+
+
+def _differences(
+    found: Mapping[str, Mapping[str, "Estimate"]], setting: str, other: str, without: Sequence[str]
+) -> dict[str, list[float]]:
+    """Return the paired differences of a setting from another by each embedder; none for the settings of `without`."""
+    if setting in without or any(other not in each for each in found.values()):
+        return {}
+    return {by: _rounded(each[setting].less(each[other]).shown) for by, each in found.items()}
 
 
 def _rounded(values: Sequence[float]) -> list[float]:
@@ -82,15 +97,16 @@ def _rounded(values: Sequence[float]) -> list[float]:
 
 def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield Markdown: MAUVE by both embedders, and its difference to the public model's, by rows."""
-    scores = (f"MAUVE, {by} | more than public only" for by in ("MiniLM", "mpnet"))
-    yield f"| data | texts | rows B | epsilon | clip norm C | number | {' | '.join(scores)} |"
-    yield "|" + 10 * " --- |"
+    scores = (f"MAUVE, {by} | more than public only | more than 7 rows" for by in ("MiniLM", "mpnet"))
+    yield f"| data | texts | rows B | epsilon | clip norm C | number | {' | '.join(scores)} | CPU s |"
+    yield "|" + 13 * " --- |"
     for line in lines:
         norm = "" if line["clip_norm"] is None else f"{line['clip_norm']:.2f}"
         name = "InvisibleInk" if line["rows"] else line["setting"]
         cells = [NAMES[line["data"]], name, str(line["rows"] or "-"), line["epsilon"] or "-", norm, str(line["texts"])]
         for by in EMBEDDERS:
-            cells += [written(line[of][by], 2) if by in line[of] else "" for of in ("mauve", "more_than_public")]
+            cells += [written(line[of][by], 2) if by in line.get(of, ()) else "" for of in SCORES]
+        cells.append("" if line["processor"] is None else f"{line['processor']:.0f}")
         yield f"| {' | '.join(cells)} |"
 
 

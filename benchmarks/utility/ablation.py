@@ -106,7 +106,7 @@ SETTINGS: Mapping[str, Setting] = {
     "public only, completion": Setting(_COMPLETION, system="public_only"),
     "public only, completion, two public examples": Setting(_COMPLETION, examples=True, system="public_only"),
     "one document, no privacy": Setting(system="non_private"),
-    **{f"{rows} rows": Setting(own={"references": rows}) for rows in (1, 3, 15, 31)},
+    **{f"{rows} rows": Setting(own={"references": rows}) for rows in (1, 3, 9, 11, 15, 31)},
 }
 
 

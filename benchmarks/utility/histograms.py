@@ -54,6 +54,7 @@ def main() -> None:
                 shares.append(float((parts[f"{name} before"].abs() > found["C"]).float().mean()))
         found[data] = {name: counted.tolist() for name, counted in sums.items()}
         found[data]["beyond"] = {name: sum(shares) / len(shares) for name, shares in cut.items()}
+        found[data]["beyond_by_text"] = {name: [round(share, 5) for share in shares] for name, shares in cut.items()}
     arguments.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 

@@ -72,6 +72,7 @@ class PlanOptions(RequestModel):
     kind: RequestKind = "synthetic_corpus"
     samples: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    temperature: Annotated[ExactDecimal, Field(gt=0, le=100)] | None = None
     labels: tuple[str, ...] = ()
     label_rule: LabelRule | None = None
     label_allocation: Literal["equal", "proportional"] = "equal"
@@ -199,6 +200,7 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         metrics=tuple(rules.required),
         samples=options.samples,
         max_new_tokens=options.tokens,
+        temperature=options.temperature,
         labels=options.labels if options.label_rule is None else options.label_rule.labels,
         label_rule=options.label_rule,
         proportional=options.label_allocation == "proportional",

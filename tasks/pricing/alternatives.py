@@ -19,7 +19,7 @@ from typing import Any
 from models_db.errors import AlmonerError, UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ReleaseRequest, format_decimal, model_to_json, parse_model
-from tasks.analysis.keywords.keyword_set import EXPECTED, SOME_KEYWORDS
+from tasks.analysis.keywords.expected_keywords import EXPECTED, SOME_KEYWORDS
 from tasks.planning.keyword_rule import LabelRule
 from tasks.pricing.choices import (
     PROBE_REFERENCES,
@@ -91,6 +91,7 @@ class PlanTerms:
         metrics: metrics that the policy requires.
         samples: most texts; None for as many as fit.
         max_new_tokens: T; None for the chosen one.
+        temperature: of every text; None for the chosen one.
         labels: public labels of the texts; those of `label_rule` where there is one.
         label_rule: labels documents by their words, where no field does.
         proportional: whether texts are allocated to the labels by a noisy histogram of the units, not equally.
@@ -112,12 +113,19 @@ class PlanTerms:
     metrics: tuple[str, ...] = ()
     samples: int | None = None
     max_new_tokens: int | None = None
+    temperature: Decimal | None = None
     labels: tuple[str, ...] = ()
     label_rule: LabelRule | None = None
     proportional: bool = False
     seconds: int | None = None
     scope: str | None = None
     epsilon_while_secret: Decimal | None = None
+
+    @property
+    def sampling_parameters(self) -> dict[str, Any]:
+        """Return the length and the temperature, as far as they are wanted and not chosen."""
+        wanted = {"max_new_tokens": self.max_new_tokens, "temperature": self.temperature}
+        return {name: value for name, value in wanted.items() if value is not None}
 
     @property
     def label_parameters(self) -> dict[str, Any]:
@@ -264,6 +272,7 @@ def vector_alternative(terms: PlanTerms, texts: Sequence[Alternative]) -> Altern
         "samples": wanted,
         "references": max(1, terms.population // max(1, len(terms.labels))),
         "max_new_tokens": getattr(texts[0].quote.parameters, "max_new_tokens", USUAL_TOKENS),
+        **terms.sampling_parameters,
     }
     try:
         quote = terms.price(_request(terms, VECTOR, parameters, METRICS))
@@ -326,7 +335,7 @@ def _text_request(terms: PlanTerms, mechanism: str, samples: int, references: in
         **terms.label_parameters,
         "samples": samples,
         "references": references,
-        **({} if terms.max_new_tokens is None else {"max_new_tokens": terms.max_new_tokens}),
+        **terms.sampling_parameters,
         **({} if mechanism == MECHANISMS[0] else {"top_k": MEASURED_CANDIDATES}),
     }
     return _request(terms, mechanism, parameters, METRICS)

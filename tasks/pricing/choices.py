@@ -11,10 +11,14 @@ chosen values become part of the request that is stored and approved, so pricing
     B     as many references as every text has units, up to those from which nothing is clipped any more: at the same
           rho the clip norm grows as B does, so a reference is the cheapest quality there is
 
-The vocabulary of `keyphrase_seeding` is selected from the units; where the declared population is so small that next to
-no phrase could be, it is chosen to be the built-in public topics, and the sketches get its share of rho.
+Systems that show the model released values (a steering vector, key phrases, the votes of an evolution) charge nothing
+for a text, so as many are written as are chosen at most; an evolution has fewer where votes are few. Their n, by which
+sums over the units of a label are divided, is the declared population over the labels. The vocabulary of
+`keyphrase_seeding` is selected from the units; where the declared population is so small that next to no phrase could
+be, it is chosen to be the built-in public topics, and the sketches get its share of rho.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -28,7 +32,7 @@ from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import parse_model
-from tasks.analysis.keywords.keyword_set import is_next_to_none
+from tasks.analysis.keywords.expected_keywords import is_next_to_none
 from tasks.generation.private_decoding.base import ChargedSystem, PrivateDecodingParameters
 from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.inference.structured_output.form_parameters import form_of
@@ -37,8 +41,10 @@ from tasks.inference.structured_output.schema_parameters import require_schema_f
 from tasks.planning.batches import batches_per_cell
 from tasks.planning.labels_and_groups import require_parts_for
 from tasks.pricing.influence import clip_norm_of, level_named, levels_of
+from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters, public_topics
 from tasks.prompted_generation.keyphrases.stages import Stages
+from tasks.prompted_generation.steering.parameters import SteeringParameters
 from tasks.values.plan import Generator
 from tasks.values.release_kinds import TEXT_KINDS
 
@@ -113,9 +119,9 @@ def choose_parameters(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[s
         BudgetTooSmall: the amount buys no draw.
     """
     model = inputs.system.parameters
-    if issubclass(model, KeyphraseParameters):
-        return _vocabulary(inputs, fields)
     missing = [name for name in CHOSEN_PARAMETERS if name not in fields and _is_needed(model, name)]
+    if issubclass(model, _SEEDED):
+        return _seeded(inputs, fields, missing)
     if not missing or inputs.kind not in TEXT_KINDS or not issubclass(model, _DECODING):
         return {}
     choices: dict[str, Choice] = {}
@@ -132,10 +138,57 @@ def choose_parameters(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[s
     return {name: choices[name] for name in CHOSEN_PARAMETERS if name in choices}
 
 
+def _seeded(inputs: ChoiceInputs, fields: Mapping[str, Any], missing: list[str]) -> dict[str, Choice]:
+    """Choose the texts, n and the vocabulary of a system that shows the model released values.
+
+    A request that extends a release has those of that release.
+    """
+    if "extends" in fields:
+        return {}
+    model, population = inputs.system.parameters, inputs.facts.population
+    probe = parse_model(model, {**_placeholders(missing), **fields}, f"`parameters` of {inputs.system.name}")
+    require_parts_for(inputs.kind, probe)
+    cells = max(1, len(getattr(probe, "labels", ())))
+    choices: dict[str, Choice] = {}
+    if "samples" in missing:
+        choices["samples"] = _seeded_samples(inputs, probe, cells)
+    if "references" in missing:
+        if population is None:
+            raise PopulationNeeded(["references"])
+        if population < cells:
+            raise TooFewUnits(population, cells)
+        of_labels = f" over {cells} labels" if cells > 1 else ""
+        choices["references"] = Choice(population // cells, f"the declared {population} units{of_labels}")
+    if issubclass(model, KeyphraseParameters):
+        chosen = {name: choice.value for name, choice in choices.items()}
+        choices |= _vocabulary(inputs, {**fields, **chosen})
+    return choices
+
+
+def _seeded_samples(inputs: ChoiceInputs, settings: BaseModel, cells: int) -> Choice:
+    """Choose as many texts as there are at most; of an evolution, no more than its votes can tell apart.
+
+    Every unit has one vote among all candidates: with more candidates, one has fewer votes on average than the
+    standard deviation of their noise, sigma = sqrt(rounds / (2 rho)) (docs/private-evolution.md).
+    """
+    free = Choice(
+        fit_samples(MOST_SAMPLES, MOST_SAMPLES, cells), "the texts themselves cost no epsilon; a request may name more"
+    )
+    population, amount = inputs.facts.population, inputs.amount(settings)
+    if not isinstance(settings, EvolutionParameters) or population is None or amount is None or not amount.rho:
+        return free
+    sigma = math.sqrt(settings.rounds * 10**12 / (2 * amount.rho))
+    most = int(population / (settings.variations * sigma))
+    if most >= MOST_SAMPLES:
+        return free
+    reason = f"so that a candidate has {sigma:.3g} votes of the declared {population} units, as many as noise is wide"
+    return Choice(fit_samples(most, MOST_SAMPLES, cells), reason)
+
+
 def _vocabulary(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:
     """Choose public phrases where next to none could be selected from the declared units; else nothing."""
     population = inputs.facts.population
-    if VOCABULARY in fields or "extends" in fields or population is None:
+    if VOCABULARY in fields or population is None:
         return {}
     settings = parse_model(KeyphraseParameters, fields, f"`parameters` of {inputs.system.name}")
     amount = inputs.amount(settings)
@@ -148,6 +201,7 @@ def _vocabulary(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Ch
 
 
 _DECODING = (PrivateDecodingParameters, BaselineParameters)
+_SEEDED = (SteeringParameters, KeyphraseParameters, EvolutionParameters)
 
 
 def _is_needed(model: type[BaseModel], name: str) -> bool:

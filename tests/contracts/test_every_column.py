@@ -136,6 +136,7 @@ CONCERNS = ("migrations/schema", "models_db/services/audit", "models_db/services
 SAMPLE, EVERY = "one of each table", "every"
 
 
+@pytest.mark.slow_except("sqlite-one of each table")
 @pytest.mark.parametrize("which", [SAMPLE, pytest.param(EVERY, marks=pytest.mark.slow)])
 def test_every_column_that_is_altered_is_found(worked: Database, which: str) -> None:
     """Of 363 columns, when this was written, 360 are found and 3 excepted, on each backend."""

@@ -17,6 +17,8 @@ from tests.contracts.meeting import meanwhile
 from tests.integration.test_altered_ledger import alter
 from tests.support import TEN, World, execute, fetch, plan_of, planned, terms
 
+CONCERNS = ("tasks/accounting", "migrations/schema", "models_db/services")
+
 WHOLE = 30
 """What the plan of every request here costs a block."""
 CURVE = RenyiCurve((9, 9, 9, 9, 10, 10, 11, 20), (12, 12, 12, 12, 12, 12, 12, 12))
@@ -239,6 +241,28 @@ ROW_CHANGES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_except(
+    "sqlite-less at add 3",
+    "postgresql-less at add 3",
+    "sqlite-less at remove 64",
+    "postgresql-less at remove 64",
+    "sqlite-another rho",
+    "sqlite-another attempt",
+    "sqlite-another person",
+    "sqlite-another moment",
+    "postgresql-another rho",
+    "postgresql-another attempt",
+    "postgresql-another person",
+    "postgresql-another moment",
+    "sqlite-of another request",
+    "postgresql-of another request",
+    "sqlite-one taken away",
+    "sqlite-all taken away",
+    "postgresql-one taken away",
+    "postgresql-all taken away",
+    "sqlite-one that no attempt made",
+    "postgresql-one that no attempt made",
+)
 @pytest.mark.parametrize("change", ROW_CHANGES)
 def test_a_charge_that_was_changed_past_the_guards_is_found(charged: World, change: str) -> None:
     """By the comparison of rows with the chain, which `audit verify`, `doctor` and every run of the account make."""

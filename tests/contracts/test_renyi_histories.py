@@ -19,6 +19,8 @@ from models_db.writes.database_errors import LimitInOrdersExceeded, RuleViolated
 from tests.contracts.test_renyi_account import CURVE, PLAN, WHOLE, approved, limit, sums
 from tests.support import World
 
+CONCERNS = ("tasks/accounting", "models_db/services", "migrations/schema")
+
 INSTALMENTS, STEPS, REQUESTS = 3, 30, 3
 LIMITS = tuple(6 * value for value in (*CURVE.remove[:7], 40))
 
@@ -112,6 +114,7 @@ class Adversary:
         return total
 
 
+@pytest.mark.slow_except("sqlite-0-False", "sqlite-1-True", "postgresql-2-False", "postgresql-3-True")
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_no_history_costs_more_than_the_ledger_counts(world: World, seed: int, limited: bool) -> None:

@@ -22,7 +22,6 @@ import migrations.runner
 import models_db.sessions.database
 from migrations import schema_inventory
 from tasks.accounting import dp_accounting_check
-from tasks.accounting.dp_accounting_check import plan_report
 from tests import tiny_embedder, tiny_model
 from tests.collector import Collector
 from tests.conftest import SCHEMAS_ONCE, PostgreSQL
@@ -30,23 +29,11 @@ from tests.integration.prefect_rows import Rows, prefect_rows
 from tests.integration.receiver import Receiver, receiving
 from tests.integration.story import Almoner, Served
 from tests.integration.team import Team, gathered
+from tests.second_accountant import plan_report_once
 from tests.support import PATIENCE
 
 WATCHED = {"caplog", "capsys", "capfd", "prefect_home"}
 """Who uses one of these looks at how a stage is reached, not only at what it leaves."""
-
-
-def _plan_report_once() -> Callable[..., Any]:
-    """The second accountant's figure, computed once for the same events and delta."""
-    reports: dict[str, Any] = {}
-
-    def report(events: Any, delta: Any) -> Any:
-        key = repr((list(events), delta))
-        if key not in reports:
-            reports[key] = plan_report(events, delta)
-        return reports[key]
-
-    return report
 
 
 def _parse_yaml_once() -> Callable[[str], object]:
@@ -58,7 +45,7 @@ def _parse_yaml_once() -> Callable[[str], object]:
 ASKED_ONCE: list[tuple[Any, str, Callable[..., Any]]] = [
     (typer.testing, "_get_command", cache(typer.testing._get_command)),
     (flows.audit.health, "packages_distributions", cache(flows.audit.health.packages_distributions)),
-    (dp_accounting_check, "plan_report", _plan_report_once()),
+    (dp_accounting_check, "plan_report", plan_report_once()),
     (spacy.util, "load_model_from_path", cache(spacy.util.load_model_from_path)),
     (flows.workspace.yaml_files, "parse_yaml", _parse_yaml_once()),
     (cli.command_table.ListedCommand, "load", cache(cli.command_table.ListedCommand.load)),

@@ -137,6 +137,7 @@ def test_marks_of_another_dataset_that_were_removed_let_no_run_begin(
     assert any("unit_" in each for each in refuses(any_almoner, "run 1"))
 
 
+@pytest.mark.slow
 def test_a_view_that_was_removed_stops_the_next_release(any_almoner: Almoner) -> None:
     any_almoner.published(epsilon=1.0)
     any_almoner.type("evaluate 1 --internal")

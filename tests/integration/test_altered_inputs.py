@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from models_db.values.canonical_json import digest
 from tasks.common.files import encode_json
 from tests.integration.story import Almoner
@@ -9,6 +11,8 @@ from tests.integration.test_altered_ledger import alter
 from tests.integration.test_extend import produced
 from tests.integration.test_schedules import SMALL, authorised
 from tests.support import fetch
+
+CONCERNS = ("models_db/services", "flows/releases")
 
 
 def spends_nothing(almoner: Almoner, request: int) -> None:
@@ -29,6 +33,7 @@ def test_an_authorisation_of_one_run_runs_once(any_almoner: Almoner) -> None:
     spends_nothing(almoner, 2)
 
 
+@pytest.mark.slow
 def test_values_that_were_exchanged_make_no_release(any_almoner: Almoner) -> None:
     almoner = any_almoner
     produced(almoner)

@@ -27,6 +27,8 @@ from tests.integration.story import Almoner
 from tests.integration.team import Team
 from tests.support import PATIENCE, fetch, snapshot
 
+CONCERNS = ("cli/framework", "cli/commands/release", "flows/approvals")
+
 SPEND = "approve 1 --gate spend --reason 'agreed'"
 SCREEN = "Privacy cost"
 PUBLISH = "approve 1 --gate publish --reason 'names nobody'"
@@ -147,6 +149,7 @@ def at_a_terminal(words: list[str], typed: bytes, question: bytes) -> tuple[int,
     return code, seen.decode(errors="replace")
 
 
+@pytest.mark.slow_except("right")
 @pytest.mark.parametrize(
     ("typed", "code", "said"),
     [(b"\x03", 130, "Interrupted"), (b"\x04", 2, "ConfirmationMissing"), (b"no\n", 1, "ConfirmationWrong"),

@@ -16,6 +16,8 @@ from tests.integration.story import REQUEST, Almoner
 from tests.tiny_model import load_tiny
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts, uniform_score
 
+CONCERNS = ("flows/attacks", "tasks/attacks")
+
 TWIN = [{"id": f"p{n}", "text": text} for n, text in enumerate(random_texts(16, 8, 1))]
 RUN = "attack run 1 --on plain --members 4 --canaries 1 --copies 2"
 
@@ -83,6 +85,7 @@ def test_governed_data_are_refused_with_the_way(twin: Almoner) -> None:
     assert twin.ask("attack run 1 --on tiny", expected=2)["error"] == "TwinTooSmall"
 
 
+@pytest.mark.slow
 def test_an_interrupted_attack_goes_on(twin: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the second release: the first is kept, and so is who was in."""
     honest = attack_tasks.release

@@ -26,6 +26,7 @@ from tests.integration.story import Almoner
 from tests.support import snapshot
 
 pytestmark = pytest.mark.usefixtures("own_connections")
+CONCERNS = ("flows/backup", "models_db/services", "flows/releases")
 
 NOTHING_SINCE = '--reason "the disk failed, and nothing ran after the backup"'
 
@@ -84,6 +85,7 @@ def test_a_home_comes_back_and_goes_on(any_almoner: Almoner, backend: str) -> No
     assert [each["body"]["reason"] for each in told] == ["the disk failed, and nothing ran after the backup"]
 
 
+@pytest.mark.slow
 def test_an_older_backup_is_refused_and_says_what_knows_more(almoner: Almoner) -> None:
     """Backup, then a spend, then the loss. The way forward: the newest backup; of an old one only the record."""
     almoner.approved()
@@ -210,6 +212,7 @@ def test_what_is_left_out_is_what_a_later_run_could_take_for_more(almoner: Almon
     assert kept <= names
 
 
+@pytest.mark.slow
 def test_a_backup_from_the_middle_of_a_run_begins_anew_and_pays_anew(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,8 @@ from tests.integration.canary import CANARIES, PRIVATE_TEXT, leaks, text_of
 from tests.integration.story import CONFIRMED, NOTES, SECRETS, Almoner, Told
 from tests.support import snapshot
 
+CONCERNS = ("flows/releases", "flows/observability", "tasks/generation")
+
 
 @pytest.fixture
 def said(almoner: Almoner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
@@ -93,6 +95,7 @@ FAILURES = [with_private_text, with_a_chain, with_a_panic]
 PLACES = [(Corpus, "unit_count"), (Corpus, "batches"), (InvisibleInkRule, "next_tokens")]
 
 
+@pytest.mark.slow_except("place0-with_private_text")
 @pytest.mark.parametrize(("place", "failure"), [*zip(PLACES, FAILURES, strict=True)])
 def test_a_release_that_fails(
     almoner: Almoner,

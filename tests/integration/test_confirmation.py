@@ -11,6 +11,8 @@ from tests.integration.story import Almoner, Told
 from tests.integration.test_policy import outside_its_bounds
 from tests.support import fetch
 
+CONCERNS = ("cli/framework", "cli/commands", "flows/approvals")
+
 FORMS = ("spend", "publish", "proposal", "override", "elsewhere", "in a second home", "brought")
 ANSWERS = {
     "nothing": None, "empty": "", "blank": "  ", "another name": "wrong-name", "another dataset": "public",
@@ -88,6 +90,7 @@ def at_gate(almoner: Almoner, request: pytest.FixtureRequest) -> tuple[Almoner, 
     return almoner, prepared(almoner, form)
 
 
+@pytest.mark.slow_except("override", "publish", "elsewhere")
 @pytest.mark.parametrize("at_gate", FORMS, indirect=True)
 def test_only_the_name_itself_confirms(at_gate: tuple[Almoner, Form], monkeypatch: pytest.MonkeyPatch) -> None:
     almoner, form = at_gate

@@ -30,6 +30,8 @@ from models_db.values.amounts import Amount
 from tests.dashboard_homes import EVIL, HOSTILE_NAMES, RTL, Home, grown, plenty
 from tests.support import PATIENCE, execute, snapshot
 
+CONCERNS = ("cli/web", "flows/dashboard")
+
 PAGES = (
     "/",
     "/datasets/clinic",
@@ -91,6 +93,7 @@ def test_a_question_on_a_request_that_cannot_be_read_is_refused_by_name(many: Ho
     assert "is not in the format of a request" in refused.text
 
 
+@pytest.mark.slow
 def test_every_link_leads_somewhere_and_nothing_is_markup_that_was_typed(client: TestClient) -> None:
     pages = dict(crawled(client))
     assert len(pages) > 40
@@ -559,6 +562,7 @@ class Counted(ReadOnlyDatabase):
         event.listen(self.engine, "before_cursor_execute", lambda *told: self.statements.append(told[2]))
 
 
+@pytest.mark.slow
 def test_many_requests_take_no_more_statements_than_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home.made(tmp_path)
     home.dataset("clinic")

@@ -29,6 +29,8 @@ from models_db.home import ProjectHome
 from tests.dashboard_homes import TOKEN, Home
 from tests.support import PATIENCE
 
+CONCERNS = ("cli/web", "flows/dashboard")
+
 ROOT = Path(__file__).resolve().parents[2]
 AS_JSON = {"accept": "application/json"}
 
@@ -293,6 +295,7 @@ def test_the_command_says_what_it_cannot_do(home: Home, tmp_path: Path) -> None:
     assert (done.exit_code, "HomeMissing" in done.output) == (3, True)
 
 
+@pytest.mark.slow
 def test_whoever_waits_for_requests_has_not_loaded_models() -> None:
     """Torch and the orchestrator would be seconds at the start, and memory for as long as it waits."""
     heavy = "('torch', 'transformers', 'prefect')"

@@ -16,6 +16,8 @@ from tasks.release.signatures.ed25519 import SigningKey
 from tests.integration.story import SECRETS, Almoner
 from tests.integration.test_report import SENTINELS, plant
 
+CONCERNS = ("cli/web", "flows/dashboard", "flows/approvals")
+
 
 def raised(problem: BaseException) -> None:
     raise problem
@@ -70,6 +72,7 @@ def typed(almoner: Almoner, said: Mapping[str, Any]) -> None:
     almoner.type(said["waiting"]["command"].removeprefix("almoner ").replace("...", "as the page says"))
 
 
+@pytest.mark.slow
 def test_papers_are_those_of_the_commands(almoner: Almoner) -> None:
     almoner.published()
     plant(almoner)

@@ -11,6 +11,8 @@ from tests import tiny_model
 from tests.integration.killing import killed
 from tests.integration.story import REQUEST, Almoner
 
+CONCERNS = ("flows/releases", "tasks/generation")
+
 SHARED = {"samples": 3, "references": 4, "max_new_tokens": 12, "temperature": 1.0, "max_reference_tokens": 48}
 OWN: dict[str, dict[str, Any]] = {
     "invisible_ink": {"top_k": 50, "sampler": "table", "instalment": 4},
@@ -43,6 +45,7 @@ def asked(mechanism: str, **changes: Any) -> dict[str, Any]:
     return written
 
 
+@pytest.mark.slow_except("few_shot_generation", "invisible_ink")
 @pytest.mark.parametrize("mechanism", OWN)
 def test_the_story_of_each_decoder(almoner: Almoner, mechanism: str) -> None:
     almoner.ingested("--public" if mechanism == "adapmixed" else "")
@@ -110,6 +113,7 @@ def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> N
     assert almoner.ask("doctor")["ok"] is True
 
 
+@pytest.mark.slow
 def test_the_story_of_an_outline_which_survives_two_kills(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once among the draws of the outline, once among those of the sections."""
     tiny_model.install(monkeypatch, stops=True)

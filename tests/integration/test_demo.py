@@ -12,6 +12,8 @@ from tests import tiny_model
 from tests.integration.canary import text_of
 from tests.integration.story import SECRETS, Almoner
 
+CONCERNS = ("cli/commands/operations", "tasks/corpus/demo", "flows/releases")
+
 WITHOUT_LINES = ["release texts 1", "release texts 1", "release texts 2"]
 
 
@@ -45,12 +47,14 @@ def test_the_demo_ends_well_and_keeps_what_it_made(almoner: Almoner) -> None:
     assert not almoner.home.root.exists()
 
 
+@pytest.mark.slow
 def test_the_whole_output_of_each_command_on_request(almoner: Almoner) -> None:
     told = almoner.type("demo --details")
     for said in ("Content of the release", "files and digests", "Time of each step"):
         assert said in told.out + told.err
 
 
+@pytest.mark.slow
 def test_the_demo_leaves_the_ledger_of_a_team_alone(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = almoner.folder / "team.db"
     monkeypatch.setenv("ALMONER_DATABASE_URL", f"sqlite:///{ledger}")
@@ -66,6 +70,7 @@ def test_the_demo_leaves_the_ledger_of_a_team_alone(almoner: Almoner, monkeypatc
     assert almoner.home.database_url == f"sqlite:///{ledger}"
 
 
+@pytest.mark.slow
 def test_one_count_for_all_and_leaks_are_named(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     """A secret in a text of every kind is found in every kind, and the headline says so."""
     monkeypatch.setattr(cli.commands.release.demo, "_texts", lambda listed: [SECRETS[0] for _ in listed])

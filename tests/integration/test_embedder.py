@@ -7,6 +7,8 @@ import pytest
 from tasks.evaluation.registry import names
 from tests.integration.story import NOTES, REQUEST, Almoner
 
+CONCERNS = ("flows/releases", "tasks/evaluation", "tasks/inference/embeddings")
+
 EVALUATION = [*REQUEST["evaluation"], "self_similarity"]
 SECTIONS = sorted({note["section"] for note in NOTES})[:2]
 
@@ -52,6 +54,7 @@ def test_figures_by_an_embedder_that_is_missing_are_not_looked_at(
     assert almoner.ask("evaluate 1 --internal --embedder tiny", expected=2)["error"] == "ModelKindMismatch"
 
 
+@pytest.mark.slow
 def test_after_the_decision_labels_of_both_sides_are_compared(almoner: Almoner) -> None:
     almoner.registered()
     almoner.type(f"dataset ingest clinic {almoner.notes_file()} --label-field section")

@@ -25,6 +25,8 @@ from tests.integration.canary import spans
 from tests.integration.story import NOTES, SECRETS, Almoner
 from tests.support import fetch, snapshot
 
+CONCERNS = ("flows/datasets", "flows/backup", "flows/workspace", "models_db/services")
+
 UNIT = str(NOTES[0]["patient_id"])
 OWN = [note for note in NOTES if note["patient_id"] == UNIT]
 OTHERS = [note for note in NOTES if note["patient_id"] != UNIT]
@@ -139,6 +141,7 @@ def erase(almoner: Almoner, scope: str, expected: int = 0) -> Any:
     return almoner.ask(f"dataset erase clinic {TARGETS[scope]} {REASON}", expected)
 
 
+@pytest.mark.slow_except("sqlite-unit")
 @BOTH
 def test_no_file_holds_it(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
     almoner = any_almoner

@@ -22,6 +22,8 @@ from tests.integration.killing import balance
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_keyphrases import PARAMETERS, SECRET, SEEDED, approved
 
+CONCERNS = ("flows/releases", "tasks/release")
+
 COUNTED = PARAMETERS | {"vocabulary": {"method": "counted", "size": 3, "per_unit": 2, "words": ["kettle", "violin"]}}
 
 BASELINE = {"samples": 2, "max_new_tokens": 4, "temperature": 1}
@@ -104,6 +106,7 @@ def test_a_bundle_that_claims_less_than_its_parent_does_not_hold(almoner: Almone
     assert {check["name"] for check in report["checks"] if not check["ok"]} >= {"digests", "request", "claim"}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_extended_is_refused_by_name(almoner: Almoner) -> None:
     approved(almoner, parameters=COUNTED)
     assert refused(almoner, "release extend 7 --samples 3") == "RequestUnknown"
@@ -175,6 +178,7 @@ def test_values_of_a_run_that_died_are_swept_and_others_are_not(
     assert almoner.type("release extend 1 --samples 3 --dry-run").code == 0
 
 
+@pytest.mark.slow
 def test_the_largest_values_there_are_can_be_read_again(tmp_path: Path) -> None:
     """Whoever has paid for them may extend them; other documents may not be so large."""
     numbers = kde_sketch.LARGEST * 8 * 4 // 3

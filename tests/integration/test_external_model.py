@@ -30,6 +30,8 @@ from tests.integration.story import CONFIRMED, Almoner, Told
 from tests.support import require, substitute
 from tests.support_backend import Counted, ModelServer, completion, hangs, says, says_json
 
+CONCERNS = ("flows/releases", "tasks/inference/backends")
+
 KEY = "sk-integration-do-not-tell"
 ASKED: dict[str, Any] = {
     "mechanism": Counted.name,
@@ -175,6 +177,7 @@ def test_the_recorder_would_hear_a_system_that_leaks(
     assert len(server.heard(CANARIES)) > 3
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_fails_costs_nothing_twice_and_the_run_goes_on(office: Almoner, server: ModelServer) -> None:
     price = approved(office)
     honest = [says_json(completion(f"text {number}")) for number in range(1, 6)]

@@ -22,6 +22,8 @@ from tests.integration.killing import balance, instalments, is_clean, killed
 from tests.integration.story import Almoner
 from tests.support import fetch, substitute
 
+CONCERNS = ("flows/releases", "models_db/services")
+
 Act = Callable[[], None]
 
 
@@ -85,6 +87,7 @@ def test_what_a_swept_run_has_made_is_not_taken(any_almoner: Almoner, when: Any)
     assert balance(almoner).spent == total_amount(instalments(almoner))
 
 
+@pytest.mark.slow_except("when done")
 @pytest.mark.parametrize("late", ["while generating", "when done"])
 def test_a_swept_run_does_not_touch_the_one_that_came_after(almoner: Almoner, when: Any, late: str) -> None:
     almoner.approved()
@@ -113,6 +116,7 @@ def test_a_swept_run_does_not_touch_the_one_that_came_after(almoner: Almoner, wh
     assert almoner.ask("doctor")["ok"] is True
 
 
+@pytest.mark.slow_except("failure0")
 @pytest.mark.parametrize("failure", [MemoryError("private"), KeyboardInterrupt()])
 def test_a_swept_run_that_fails_does_not_end_the_one_that_came_after(
     almoner: Almoner, when: Any, failure: BaseException

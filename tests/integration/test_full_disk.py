@@ -122,6 +122,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_behind(almoner: Almoner) -> Non
     assert (doctor.get("ok"), verified.get("holds")) == (True, True), "the ledger is unharmed"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("namespace")
 def test_a_home_without_room_for_a_ledger_says_so(tmp_path: Path) -> None:
     """`almoner init`, where the disk is full before the schema is there; with room it goes on."""

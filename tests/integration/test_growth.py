@@ -17,6 +17,8 @@ from tests.integration.test_guides import blocks, lines
 from tests.integration.test_rotation import scheme_of
 from tests.support import fetch
 
+CONCERNS = ("flows/datasets", "flows/releases", "models_db/services")
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "growth.md").read_text()
 
 CANARY = "the blue heron sang of 4711 pears"
@@ -255,6 +257,7 @@ def test_a_declared_population_is_that_of_the_cohort(almoner: Almoner) -> None:
         assert json.loads(str(body[0][0]))["population"] == expected
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_can_be_typed(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     """From beginning to end: the second time the request is refused as the page says, and then has one more line."""
     monkeypatch.chdir(almoner.folder)

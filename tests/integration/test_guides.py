@@ -15,6 +15,8 @@ from tasks.mechanisms.counts import noisy_histogram
 from tests import tiny_model
 from tests.integration.story import Almoner
 
+CONCERNS = ("docs/guides", "cli/commands")
+
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ROOT / "docs" / "guides"
 FIRST, CARD, ADDING = (
@@ -44,6 +46,7 @@ def test_the_guides_are_in_the_readme() -> None:
     assert [page.name for page in GUIDES.glob("*.md") if f"docs/guides/{page.name}" not in readme] == []
 
 
+@pytest.mark.slow
 def test_the_first_release_can_be_typed(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command in its turn, with the name of the dataset typed where it is asked for; prices are those it says."""
     monkeypatch.chdir(almoner.folder)

@@ -171,6 +171,7 @@ def implanted(any_almoner: Almoner, kinds: Sequence[str]) -> Implanted:
     return Implanted(any_almoner, kinds, numbers, unreadable)
 
 
+@pytest.mark.slow
 def test_the_log_shows_each_of_them_with_its_number(implanted: Implanted) -> None:
     almoner, everything = implanted.almoner, f"audit log --limit {len(implanted.numbers) + 100}"
     out = almoner.type(everything).out
@@ -266,6 +267,7 @@ OTHERS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_other_reader_ends_as_usual(implanted: Implanted) -> None:
     for line in OTHERS:
         implanted.almoner.type(line.format(folder=implanted.almoner.folder))
@@ -305,6 +307,7 @@ def faulty(problem: BaseException) -> None:
     raise problem
 
 
+@pytest.mark.slow
 def test_the_dashboard_shows_them(implanted: Implanted) -> None:
     behind = access_policy(AccessOptions())
     client = TestClient(application(implanted.almoner.home, behind, faulty), base_url=behind.url.rstrip("/"))

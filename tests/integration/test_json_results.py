@@ -167,6 +167,7 @@ def schema_of(almoner: Almoner, name: str) -> Any:
     return json.loads(almoner.type(f"{name} --json-schema").out)
 
 
+@pytest.mark.slow
 def test_every_result_has_the_properties_of_its_schema_and_no_other(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def published(almoner: Almoner) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (almoner.bundle / "texts.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow_except("private")
 @pytest.mark.parametrize(
     ("parameters", "events", "figures"),
     [

@@ -17,6 +17,8 @@ from tests.integration.killing import balance, instalments, is_clean, killed, no
 from tests.integration.story import Almoner
 from tests.support import PATIENCE, fetch
 
+CONCERNS = ("flows/releases", "models_db/services", "tasks/generation/decoding")
+
 ARMED_BEFORE = {
     "before hold": 0,
     "after hold": 0,
@@ -39,6 +41,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.slow_except("sqlite-mid generation", "sqlite-after hold", "sqlite-while committing")
 @pytest.mark.parametrize(("backend", "point"), POINTS)
 def test_a_killed_run(any_almoner: Almoner, backend: str, point: str) -> None:
     almoner = any_almoner

@@ -13,6 +13,8 @@ from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.integration.test_going_on import left
 from tests.integration.test_labels import SECTIONS, UNKNOWN, ingested
 
+CONCERNS = ("flows/releases", "tasks/planning", "tasks/prompted_generation")
+
 LABELS = [*SECTIONS[:2], UNKNOWN]
 SAMPLES = 8
 ALLOCATED: dict[str, Any] = {
@@ -103,6 +105,7 @@ def test_killed_in_the_draws_a_run_goes_on_with_the_counts_that_it_has(almoner: 
     assert list(parse_counts(verified(almoner)["released"]["label_counts"])) == kept
 
 
+@pytest.mark.slow
 def test_labels_of_two_fields_from_ingest_to_the_bundle(almoner: Almoner) -> None:
     """The request names values of each field; a text has one of their combinations, and its prompt names both."""
     almoner.registered()
@@ -126,6 +129,7 @@ def test_labels_of_two_fields_from_ingest_to_the_bundle(almoner: Almoner) -> Non
     assert {row["label"] for row in rows} == set(expected)
 
 
+@pytest.mark.slow
 def test_a_vector_of_two_label_fields_and_its_further_texts_are_allocated_by_one_histogram(almoner: Almoner) -> None:
     """Two blocks are read; the further texts read nobody, and follow from the counts of their parent."""
     almoner.registered("--blocks 2")

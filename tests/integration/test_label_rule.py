@@ -16,6 +16,8 @@ from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.integration.test_going_on import left
 from tests.integration.test_steering_vector import PARAMETERS as STEERING
 
+CONCERNS = ("flows/releases", "tasks/corpus", "tasks/prompted_generation/steering")
+
 RULE: dict[str, Any] = {
     "answers": [
         {"name": "calls", "keywords": ["telephone", "rang", "call"]},
@@ -90,6 +92,7 @@ def test_the_counts_are_those_of_the_units_by_the_rule(almoner: Almoner, monkeyp
         assert sum(len(labels) == 1 for labels in own) <= count <= len(own)
 
 
+@pytest.mark.slow
 def test_a_vector_for_each_label_of_a_rule(almoner: Almoner) -> None:
     parameters = STEERING | {"samples": 5, "label_rule": RULE}
     approved(almoner, mechanism="steering_vector", parameters=parameters, evaluation=["length"])

@@ -10,6 +10,8 @@ from tasks.inference.loading import resource_requirements
 from tests.integration.story import Almoner
 from tests.tiny_model import tiny_network
 
+CONCERNS = ("flows/releases", "tasks/inference/loading")
+
 SENTENCE = "The model does not fit into the memory of"
 
 
@@ -64,6 +66,7 @@ def test_the_commands_on_models_say_that_it_is_too_large(
     assert (finding["ok"], finding["warning"]) == (True, True)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_too_large_at_load_costs_nothing(added: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hold comes after loading, so the attempt ends, and the request can be run elsewhere or later."""
     added.ingested()

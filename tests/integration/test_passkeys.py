@@ -34,6 +34,8 @@ from tests.integration.story import Almoner
 from tests.integration.team import Team
 from tests.support import fetch, snapshot
 
+CONCERNS = ("cli/web", "flows/approvals", "tasks/release/signatures")
+
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
@@ -491,6 +493,7 @@ def test_a_role_that_was_taken_away_decides_nothing(team: Team) -> None:
     unchanged(team, lambda: browser.post("/sign", 403, **forms, **browser.answer()), "RoleDenied")
 
 
+@pytest.mark.slow
 def test_what_the_command_line_asks_for_is_asked_for_here(team: Team) -> None:
     browser = signed_in(team)
     for fields, error in (

@@ -23,6 +23,8 @@ from tests.integration.story import REQUEST
 from tests.integration.team import Team
 from tests.support import fetch, snapshot
 
+CONCERNS = ("cli/web", "flows/approvals")
+
 TLS = AccessOptions(decide=True, certificate=Path("c"), key=Path("k"))
 
 
@@ -131,6 +133,7 @@ def test_wrong_answers_shut_nobody_out(team: Team) -> None:
     Browser(TestClient(browser.client.app, base_url=ORIGIN, follow_redirects=False), anna).sign_in()
 
 
+@pytest.mark.slow
 def test_who_opens_the_page_of_signing_in_displaces_nobody(team: Team) -> None:
     browser = Browser(dashboard(team.root), registered(team))
     browser.page("/sign-in")

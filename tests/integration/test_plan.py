@@ -1,6 +1,7 @@
 """Plans and choices as people type them: planned, written, approved with their values, run, verified."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from tasks.pricing.rehearsed_shares import MeasuredShare
 from tests import tiny_model
 from tests.integration.story import REQUEST, Almoner
 from tests.support import snapshot
+
+CONCERNS = ("cli/commands/release", "tasks/pricing", "tasks/planning")
 
 SHORT = "--population 60"
 PLAN = f"plan clinic --epsilon 4 --tokens 8 --model {tiny_model.NAME}"
@@ -117,9 +120,25 @@ def test_a_plan_takes_a_quarter_of_what_is_left(clinic: Almoner) -> None:
     assert {one["choices"]["temperature"]["value"] for one in plan["alternatives"]} == {"1"}
 
 
+def test_a_plan_compares_at_the_temperature_that_is_wanted(clinic: Almoner) -> None:
+    """The same texts and references, and a clip norm that is smaller in proportion."""
+    asked = f"plan clinic --tokens 8 --model {tiny_model.NAME} --epsilon 4"
+    warm, cool = clinic.ask(asked), clinic.ask(f"{asked} --temperature 0.5")
+    for one in cool["alternatives"]:
+        assert one["request"]["parameters"]["temperature"] == "0.5"
+        assert "temperature" not in one["choices"]
+    first, second = warm["alternatives"][0], cool["alternatives"][0]
+    each = [Decimal(one["clip_norm"]) / one["references"] for one in (first, second)]
+    assert float(each[1] / each[0]) == pytest.approx(0.5, rel=0.01)
+    assert any("--temperature 0.7" in note for note in warm["notes"])
+    assert any("was measured at temperature 1" in note for note in cool["notes"])
+
+
 @pytest.mark.parametrize(
     ("line", "code", "error"),
     [
+        ("plan clinic --temperature 0", 2, "FileInvalid"),
+        ("plan clinic --temperature warm", 2, "FileInvalid"),
         ("plan clinik", 2, "DatasetUnknown"),
         ("plan clinic --epsilon 0", 2, "FileInvalid"),
         ("plan clinic --epsilon much", 2, "FileInvalid"),
@@ -266,6 +285,7 @@ def test_a_plan_shows_what_rehearsals_measured(clinic: Almoner, monkeypatch: pyt
     assert f"about {shares[0]} %" in said
 
 
+@pytest.mark.slow
 def test_many_wanted_texts_are_planned_with_one_vector(almoner: Almoner) -> None:
     almoner.ingested("--population 2000")
     path = almoner.folder / "planned.yaml"

@@ -18,6 +18,8 @@ from models_db.services.catalogue import policies, principals
 from tests.integration.story import REQUEST, Almoner
 from tests.support import fetch
 
+CONCERNS = ("models_db/policies", "models_db/services", "flows/approvals")
+
 RULES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "epsilon": (
         {"release": {"epsilon_max": 4, "delta_max": 1e-7}},
@@ -292,6 +294,7 @@ def figures(almoner: Almoner) -> list[str]:
     return found
 
 
+@pytest.mark.slow_except("roles1")
 @pytest.mark.parametrize("roles", [("analyst", "runner"), ("analyst", "runner", "steward"), ("analyst", "auditor")])
 def test_quiet_refusals_tell_analysts_no_figure(almoner: Almoner, roles: tuple[str, ...]) -> None:
     almoner.ingested()

@@ -10,12 +10,15 @@ from tasks.inference.catalogue.precision import Precision, PrecisionMissing
 from tests.integration.story import REQUEST, Almoner
 from tests.unit.tasks.inference.processors import AVX2, SATURATING, WHOLE, is_available, use_processor
 
+CONCERNS = ("flows/releases", "tasks/inference/catalogue")
+
 
 def fields(precision: str) -> dict[str, Any]:
     """What a request file says else than others."""
     return {"parameters": REQUEST["parameters"] | {"precision": precision, "max_new_tokens": 6}}
 
 
+@pytest.mark.slow_except("int8")
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_fewer_bits_are_approved_run_and_told(almoner: Almoner, precision: Precision) -> None:
     almoner.ingested()

@@ -13,6 +13,8 @@ from tests.integration.killing import balance, goes_on, instalments, killed
 from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.support_backend import ModelServer, answer, connections, says
 
+CONCERNS = ("flows/releases", "tasks/prompted_generation/evolution")
+
 PARAMETERS: dict[str, Any] = {
     "samples": 3, "rounds": 2, "variations": 2, "candidates": 6, "max_new_tokens": 10, "top_k": 50,
 }  # fmt: skip
@@ -66,6 +68,7 @@ def test_a_corpus_from_the_request_to_the_verified_bundle(almoner: Almoner, capl
     assert leaks(text_of(almoner.bundle) + done.out + done.err + caplog.text) == []
 
 
+@pytest.mark.slow
 def test_texts_have_the_declared_labels_also_one_that_nobody_has(almoner: Almoner) -> None:
     almoner.registered()
     almoner.type(f"dataset ingest clinic {almoner.notes_file()} --label-field section")
@@ -77,6 +80,7 @@ def test_texts_have_the_declared_labels_also_one_that_nobody_has(almoner: Almone
     spent_once(almoner, price)
 
 
+@pytest.mark.slow
 def test_blocks_are_charged_alike_and_charged_metrics_come_out_of_the_same_epsilon(almoner: Almoner) -> None:
     almoner.registered("--blocks 3")
     almoner.type(f"dataset ingest clinic {almoner.notes_file()}")
@@ -193,6 +197,7 @@ def test_a_killed_run_asks_for_what_is_missing_and_for_nothing_else(
     assert len(published(office)) == 3
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_fails_between_rounds_costs_nothing_twice(office: Almoner, server: ModelServer) -> None:
     price = approved(office, EXTERNAL)
     for answered in (3, 4):

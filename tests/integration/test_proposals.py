@@ -17,6 +17,8 @@ from tests.integration.story import NOTES, Almoner
 from tests.integration.team import Team
 from tests.support import fetch, snapshot
 
+CONCERNS = ("flows/approvals", "flows/governance", "models_db/services")
+
 SMALL = {"epsilon": 1.0, "delta": 1.0e-7}
 TWO = "approvals: {spend: 1, publish: 1, proposal: 2}"
 
@@ -201,6 +203,7 @@ def test_three_runs_are_authorised_and_no_fourth(authorised: Team) -> None:
     assert root.ask("release show 2")["standing"] == 1
 
 
+@pytest.mark.slow
 def test_two_requests_cannot_share_the_last_run(authorised: Team) -> None:
     root = authorised.root
     for _ in range(4):
@@ -288,6 +291,7 @@ def test_less_than_a_run_costs_covers_none(team: Team) -> None:
 # --- envelopes
 
 
+@pytest.mark.slow
 def test_an_envelope_is_reserved_used_and_closed(team: Team) -> None:
     root = team.root
     opened = root.ask('budget scope open clinic study --epsilon 3 --delta 1e-6 --reason "a study"')
@@ -392,6 +396,7 @@ def test_windows_are_shown_and_counted(team: Team) -> None:
 # --- retractions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", ["release retract", "retract"])
 def test_a_retraction_is_decided_and_carried_by_the_next_bundle(team: Team, typed: str) -> None:
     root = team.root

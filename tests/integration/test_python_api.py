@@ -14,6 +14,8 @@ import almoner as almoner_package
 from tests import tiny_model
 from tests.integration.story import Almoner
 
+CONCERNS = ("almoner", "docs/python-api.md", "flows/releases")
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/python-api.md", "docs/python-flows.md")
 README, PAGE, FLOWS = ((ROOT / name).read_text() for name in PAGES)
@@ -44,6 +46,7 @@ def run(almoner: Almoner, page: str) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.slow
 def test_the_page_of_the_package_does_what_it_says(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(almoner.folder)
     names = run(almoner, PAGE)
@@ -89,6 +92,7 @@ def test_every_object_and_method_of_the_page_is_there_and_no_other() -> None:
         assert own - {"at"} <= told[name], name
 
 
+@pytest.mark.slow
 def test_the_page_of_the_functions_does_what_it_says(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(almoner.folder)
     names = run(almoner, FLOWS)

@@ -110,6 +110,7 @@ def test_counts_from_the_request_to_the_verified_bundle(almoner: Almoner) -> Non
         assert SECRET.encode() not in path.read_bytes(), path.name
 
 
+@pytest.mark.slow
 def test_the_epsilon_of_its_own_noise_stands_beside_the_requested_one(almoner: Almoner) -> None:
     """In the price, at both gates, on the request's page, in the report and the bundle, and where it is verified."""
     approved(almoner)
@@ -137,6 +138,7 @@ def test_the_epsilon_of_its_own_noise_stands_beside_the_requested_one(almoner: A
     assert stated["epsilon"] not in json.dumps(spent), "an account adds up rho, and nothing else"
 
 
+@pytest.mark.slow
 def test_a_model_answers_and_several_questions_are_charged_together(almoner: Almoner) -> None:
     approved(almoner, REQUEST | {"parameters": {"questions": [TONE, ABOUT], "max_text_tokens": 64}})
     almoner.type("run 1")

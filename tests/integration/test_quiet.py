@@ -74,6 +74,7 @@ def observed(folder: Path, imports: str, mutation: str = "", **environment: str)
     return told
 
 
+@pytest.mark.slow_except("import cli.app")
 @pytest.mark.parametrize(
     "imports",
     [
@@ -88,6 +89,7 @@ def test_no_telemetry_leaves_a_script(tmp_path: Path, imports: str) -> None:
     assert told["left"] == []
 
 
+@pytest.mark.slow
 def test_telemetry_that_leaves_would_be_noticed(tmp_path: Path) -> None:
     """The same script, in which almoner sets nothing."""
     told = observed(tmp_path, "import flows.releases.propose", NO_SETTING)
@@ -103,6 +105,7 @@ def test_each_of_the_two_settings_keeps_it_back(tmp_path: Path) -> None:
         assert observed(folder, "import flows.releases.propose", **{name: loud})["left"] == []
 
 
+@pytest.mark.slow
 def test_what_a_user_has_set_stands(tmp_path: Path) -> None:
     told = observed(
         tmp_path, "import flows.releases.propose", DO_NOT_TRACK="0", PREFECT_SERVER_ANALYTICS_ENABLED="true"

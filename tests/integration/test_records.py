@@ -10,6 +10,8 @@ from tests.integration.story import REQUEST, Almoner
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.record_schemas import FILM, is_valid
 
+CONCERNS = ("flows/releases", "tasks/generation", "tasks/inference/structured_output")
+
 PARAMETERS: dict[str, Any] = REQUEST["parameters"] | {"schema": FILM, "max_new_tokens": 80, "instalment": 40}
 RECORDS: dict[str, Any] = {"kind": "records", "parameters": PARAMETERS, "evaluation": ["records"]}
 
@@ -32,6 +34,7 @@ def test_records_from_the_request_to_the_verified_bundle(almoner: Almoner) -> No
     assert json.loads((almoner.bundle / "release.json").read_text())["request"]["parameters"]["schema"] == FILM
 
 
+@pytest.mark.slow
 def test_drawn_freely_the_same_price_buys_no_record(almoner: Almoner) -> None:
     almoner.ingested()
     held = almoner.ask(f"release request {almoner.request_file(**RECORDS)} --dry-run")["price"]

@@ -16,6 +16,8 @@ from tasks.publishing.checks import CHECKS
 from tests.integration.story import CONFIRMED, NOTES, REQUEST, Almoner
 from tests.support import fetch
 
+CONCERNS = ("cli/commands", "flows/releases", "models_db/services")
+
 Case = tuple[str, int, str]
 
 REGISTER = "dataset register clinic2 --unit patient_id"
@@ -239,6 +241,7 @@ def test_refusals_change_nothing(almoner: Almoner, stage: str) -> None:
         refused(almoner, line.format(**named), code, error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["ingested", "submitted", "produced"])
 def test_refusals_change_nothing_on_postgresql(team_almoner: Almoner, stage: str) -> None:
     bring(team_almoner, stage)
@@ -267,6 +270,7 @@ def test_a_run_that_may_not_begin_is_refused_before_anything_is_loaded_for_it(
     refused(almoner, "run 1", 1, "PlanChanged")
 
 
+@pytest.mark.slow
 def test_what_is_refused_early_needs_no_language_model() -> None:
     code = (
         "import sys, cli.app, flows.releases.attempt, flows.releases.sweep, flows.releases.publish; "

@@ -21,6 +21,8 @@ from tests.tiny_embedder import Letters
 from tests.tiny_model import load_tiny
 from tests.unit.tasks.attacks.people import random_texts
 
+CONCERNS = ("flows/rehearsals", "tasks/rehearsal")
+
 TWIN = [{"id": f"p{n}", "text": text} for n, text in enumerate(random_texts(40, 8, 1))]
 ASKED = REQUEST | {"parameters": REQUEST["parameters"] | {"samples": 8, "references": 2, "max_new_tokens": 6}}
 
@@ -284,6 +286,7 @@ def test_a_vector_of_fewer_people_is_divided_by_as_many_fewer(home: Almoner, mon
     assert seen["request"].references == 30
 
 
+@pytest.mark.slow
 def test_a_request_by_a_rule_is_rehearsed_on_data_without_labels(
     home: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,8 @@ from tests.integration.story import SECRETS, Almoner
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.reporting.a_report import STORED
 
+CONCERNS = ("flows/reports", "tasks/reporting")
+
 SENTINELS = ("31337", "271828", "planted_internal")
 PLANTED = MetricResult("planted_internal", "internal", {"leak": 31337, "more": "2.71828", "named": "271828"}, "s", "m",
                        "a line of 31337 words")  # fmt: skip
@@ -106,6 +108,7 @@ def test_a_file_is_written_once_and_for_its_owner_alone(almoner: Almoner, tmp_pa
     assert page_of(almoner) == kept == page.read_text()
 
 
+@pytest.mark.slow_except("kept/../page.json")
 @pytest.mark.parametrize("place", ["page.html", "reports/page.html", "kept/../page.json"])
 def test_no_file_of_another_name_is_written_into_the_home(almoner: Almoner, place: str) -> None:
     """An erasure would not find it there."""

@@ -22,6 +22,8 @@ from tests.integration.test_keyphrases import SEEDED
 from tests.integration.test_schedules import look, scheduled, slots
 from tests.support import fetch
 
+CONCERNS = ("flows/releases", "models_db/services", "tasks/attacks")
+
 ROTATING: dict[str, Any] = {"rotate_over": 2, "epsilon": 1.0, "evaluation": ["length"]}
 WHOLE_BLOCKS = {"parameters": REQUEST["parameters"] | {"samples": 2, "batches": 1}}
 """A text of every block, made of all its units; without it, how many units there are is counted first."""
@@ -83,6 +85,7 @@ def test_runs_take_turns_and_charge_their_own_blocks(any_almoner: Almoner, monke
     assert int(str(most)) == 2 * int(str(least))  # three runs cost no block more than two
 
 
+@pytest.mark.slow
 def test_a_request_of_one_turn_is_not_configured_otherwise_than_one_of_another(almoner: Almoner) -> None:
     """Both come under one authorisation: what differs is the group, and what the plan says of it."""
     rotating(almoner)
@@ -118,6 +121,7 @@ def test_a_plan_for_other_blocks_than_the_turns_is_not_run(almoner: Almoner, mon
     assert spending(almoner) == [False] * 4
 
 
+@pytest.mark.slow
 def test_the_blocks_of_another_turn_are_the_hold_out_of_an_audit(almoner: Almoner) -> None:
     rotating(almoner)
     file = almoner.request_file(**ROTATING)
@@ -165,6 +169,7 @@ def test_the_planner_counts_with_turns_and_without(almoner: Almoner) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_system_that_reads_unit_by_unit_reads_its_turn_alone(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

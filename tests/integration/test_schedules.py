@@ -22,6 +22,8 @@ from tests.integration.story import Almoner
 from tests.integration.team import Team
 from tests.support import fetch
 
+CONCERNS = ("flows/schedules", "flows/releases")
+
 SMALL = {"epsilon": 1.0, "delta": 1.0e-7, "evaluation": ["length"]}
 LONG_AGO = "2026-01-01"
 
@@ -296,6 +298,7 @@ def test_an_attempt_that_this_process_has_lost_is_gone_on_from(
     assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
 
 
+@pytest.mark.slow_except("problem0")
 @pytest.mark.parametrize("problem", [LedgerUnreachable("somewhere"), OutcomeUnknown("somewhere"), ClockWentBack()])
 def test_an_attempt_that_lost_its_ledger_for_a_moment_is_gone_on_from(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch, problem: AlmonerError

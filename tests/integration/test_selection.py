@@ -22,6 +22,8 @@ from tests.integration.test_extend import produced as keyphrases_produced
 from tests.integration.test_labels import LABELS
 from tests.integration.test_labels import ingested as ingested_with_labels
 
+CONCERNS = ("flows/releases", "tasks/evaluation", "tasks/release")
+
 DRAWN, KEEP = 5, 2
 SELECTING: dict[str, Any] = {
     "parameters": REQUEST["parameters"] | {"samples": DRAWN},
@@ -94,6 +96,7 @@ def test_labels_keep_their_shares(almoner: Almoner) -> None:
     assert [row["label"] for row in rows] == [LABELS[0], LABELS[0], LABELS[1], LABELS[1]]
 
 
+@pytest.mark.slow
 def test_further_texts_are_all_published(almoner: Almoner) -> None:
     keyphrases_produced(almoner, selection={"keep": 4})
     assert len(almoner.ask("release texts 1")["texts"]) == 4
@@ -185,6 +188,7 @@ LOOKS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow_except("its bytes", "its folder")
 @pytest.mark.parametrize("look", LOOKS.values(), ids=list(LOOKS))
 def test_a_filter_that_looks_at_the_corpus_is_seen(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch, look: Callable[[Path], object]

@@ -104,6 +104,7 @@ def test_a_corpus_and_more_texts_at_no_charge_without_it(almoner: Almoner, monke
     assert json.loads((child / "release.json").read_text())["claim"] == record["claim"] | {"gaussian": None}
 
 
+@pytest.mark.slow
 def test_each_label_has_a_vector_and_all_cost_what_one_costs(almoner: Almoner) -> None:
     almoner.registered()
     almoner.type(f"dataset ingest clinic {almoner.notes_file()} --label-field section")

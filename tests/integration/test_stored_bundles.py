@@ -11,6 +11,8 @@ from tests.integration.story import Almoner
 from tests.object_store import KEY, SECRET, ObjectStore
 from tests.support import fetch, snapshot
 
+CONCERNS = ("flows/releases", "tasks/object_storage", "tasks/publishing")
+
 
 def deliveries(almoner: Almoner) -> list[str]:
     return [str(row[0]) for row in fetch(almoner.database, "SELECT destination FROM delivery")]
@@ -78,6 +80,7 @@ def test_what_is_denied_can_be_done_again(ready, s3, bucket):
     ready.type("audit verify")
 
 
+@pytest.mark.slow
 def test_a_bundle_in_a_bucket_is_a_witness(ready, s3, bucket):
     """A backup from before a publication is refused against the bundle, read as the backup's own settings say."""
     early, late = (ready.folder / name for name in ("early.tar", "late.tar"))

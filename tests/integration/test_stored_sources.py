@@ -20,6 +20,8 @@ from tests.integration.canary import leaks, text_of
 from tests.integration.story import NOTES, Almoner
 from tests.object_store import SECRET, ObjectStore
 
+CONCERNS = ("tasks/corpus", "tasks/object_storage")
+
 FEW = NOTES[:9]
 KINDS = ("jsonl", "csv", "parquet", "shards", "folder")
 JSONL = "".join(json.dumps(note) + "\n" for note in NOTES).encode()
@@ -71,6 +73,7 @@ def sent(s3: ObjectStore, bucket: str, path: Path) -> str:
     return f"s3://{bucket}/in/{path.name}"
 
 
+@pytest.mark.slow_except("jsonl", "parquet")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_finds_what_it_finds_on_disk(s3, bucket, tmp_path, kind):
     path = written(tmp_path, kind)
@@ -114,6 +117,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_has_a_name_and_leaves_nothing(almoner, s3, bucket):
     almoner.registered()
     s3.told_to(almoner.home.root, bucket, f"{bucket}-missing", f"{bucket}-closed")

@@ -60,6 +60,7 @@ def test_the_story_in_json(any_almoner: Almoner) -> None:
     assert almoner.ask("doctor")["ok"] is True
 
 
+@pytest.mark.slow
 def test_the_story_as_people_read_it(almoner: Almoner) -> None:
     almoner.ingested()
     details = ("clip norm C", "rho_left_after", "rho_replace_one")
@@ -130,6 +131,7 @@ def test_every_listing_has_json_and_changes_nothing(almoner: Almoner) -> None:
     assert almoner.everything() == before
 
 
+@pytest.mark.slow
 def test_simulation_and_forecast_agree_with_what_the_ledger_admits(almoner: Almoner) -> None:
     almoner.ingested()
     forecast = {row["epsilon"]: row for row in almoner.ask("budget forecast clinic --delta 1e-7")}
@@ -177,6 +179,7 @@ def test_an_approved_request_runs_on_the_version_it_named(almoner: Almoner) -> N
     assert json.loads((almoner.bundle / "release.json").read_text())["request"]["dataset"]["version"] == 1
 
 
+@pytest.mark.slow
 def test_several_blocks_are_each_charged(almoner: Almoner) -> None:
     almoner.published("--blocks 3")
     report = almoner.ask(f"verify-release {almoner.bundle}")
@@ -184,6 +187,7 @@ def test_several_blocks_are_each_charged(almoner: Almoner) -> None:
     assert almoner.ask("budget show clinic")["rho_spent"] == report["rho"]
 
 
+@pytest.mark.slow_except("claim0")
 @pytest.mark.parametrize("claim", [{}, {"epsilon": None, "delta": None}])
 def test_the_public_baseline_on_governed_data(almoner: Almoner, claim: dict[str, None]) -> None:
     written = {name: value for name, value in (public_only() | claim).items() if value is not None}
@@ -218,6 +222,7 @@ def test_the_non_private_baseline_on_public_data(almoner: Almoner) -> None:
     assert "No differential privacy is claimed" in (almoner.bundle / "README.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["published", "discarded"])
 def test_internal_metrics_follow_the_decision(almoner: Almoner, when: str) -> None:
     almoner.produced()

@@ -20,6 +20,8 @@ from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.summarization.planted import adapter
 
+CONCERNS = ("flows/releases", "tasks/summarization")
+
 SECTIONS = sorted({note["section"] for note in NOTES})
 NOBODY = "astrology"
 SECRET_GROUP = "zyzzogeton-ward"
@@ -135,6 +137,7 @@ def published_when_all_is_spent(almoner: Almoner, whole: bool) -> Any:
     return rows, (almoner.bundle / CARD).read_text(), json.loads((almoner.bundle / RECORD).read_text())
 
 
+@pytest.mark.slow
 def test_summaries_by_one_noisy_mean(groups: Almoner) -> None:
     made = adapter(centres=2, tokens=4, words=1)
     known = save_adapter(made.meta, tensors_of(made.space, made.decoder), {})
@@ -157,6 +160,7 @@ def test_summaries_by_one_noisy_mean(groups: Almoner) -> None:
     assert "noisy_means" not in text_of(groups.bundle)  # they would cost nothing to tell, and are told to nobody
 
 
+@pytest.mark.slow
 def test_an_adapter_that_is_gone_ends_the_run_before_anything_is_spent(groups: Almoner) -> None:
     made = adapter()
     known = save_adapter(made.meta, tensors_of(made.space, made.decoder), {})
@@ -172,6 +176,7 @@ def test_an_adapter_that_is_gone_ends_the_run_before_anything_is_spent(groups: A
     of_every_group(published(groups)[0])
 
 
+@pytest.mark.slow_except("invisible_ink")
 @pytest.mark.parametrize("mechanism", ["invisible_ink", "public_only"])
 def test_other_systems_summarise_too(groups: Almoner, mechanism: str) -> None:
     changes: dict[str, Any] = {"mechanism": mechanism, "parameters": BY_TOKEN}

@@ -58,6 +58,7 @@ def test_every_place_says_both(any_almoner: Almoner) -> None:
     assert WHILE_SECRET in almoner.ask("report 1")["claim"]["while_secret"]
 
 
+@pytest.mark.slow_except("sqlite-exposed")
 @pytest.mark.parametrize("how", ["exposed", "viewed"])
 def test_its_end_is_said_everywhere(any_almoner: Almoner, how: str) -> None:
     almoner = any_almoner
@@ -101,6 +102,7 @@ def test_what_got_out_before_publication_is_in_the_list_of_its_own_bundle(almone
     assert told["assignment_exposed"] is True
 
 
+@pytest.mark.slow
 def test_a_budget_shows_what_is_spent_while_assignments_are_secret(any_almoner: Almoner) -> None:
     """Derived from the releases when it is shown: it falls back release by release, and no limit changes."""
     almoner = any_almoner
@@ -497,6 +499,7 @@ def test_keys_that_got_out_end_the_figures_of_all_their_releases(any_almoner: Al
     assert again["recorded"] == [], "its key was destroyed before"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_given_up_can_be_exposed(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its charge counts with rho from then on; what the request produces later has the unconditional claim alone."""
     almoner = any_almoner
@@ -559,6 +562,7 @@ def test_a_release_with_one_figure_has_nothing_to_expose(almoner: Almoner) -> No
     assert expose(almoner, code=1)["error"] == "NothingToExpose"
 
 
+@pytest.mark.slow_except("sqlite-DELETE FROM assignment_exposure")
 @pytest.mark.parametrize(
     "change",
     [

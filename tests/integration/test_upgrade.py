@@ -92,6 +92,7 @@ def is_sound(database: Database) -> None:
         assert schema_differences(session.connection()) == []
 
 
+@pytest.mark.slow_except("sqlite")
 def test_every_row_is_kept(old: Database, revision: Path) -> None:
     before, known = rows(old)
     upgrade(old)
@@ -105,6 +106,7 @@ def test_every_row_is_kept(old: Database, revision: Path) -> None:
     assert whole(old) == again
 
 
+@pytest.mark.slow_except("sqlite")
 def test_work_goes_on(used: World, old: Database, revision: Path) -> None:
     """The chain goes on behind a head that was kept before, and a request from before is published."""
     [(seq, head)] = fetch(old, "SELECT seq, hash FROM audit_head")
@@ -149,6 +151,7 @@ HARMLESS = {
 }
 
 
+@pytest.mark.slow_except("sqlite")
 def test_a_harmless_guard_under_the_right_name_is_not_healed_unseen(
     old: Database, revision: Path, backend: str
 ) -> None:
@@ -225,6 +228,7 @@ def test_an_upgrade_killed_in_its_middle_is_done_again(
     is_sound(old)
 
 
+@pytest.mark.slow_except("sqlite")
 def test_two_upgrades_at_once(old: Database, revision: Path) -> None:
     others = [Database(old.url) for _ in range(3)]
     with ThreadPoolExecutor(4) as pool:

@@ -21,8 +21,12 @@ PUBLISHED = ("README.md", "report.html", "checklist.md", "deployment.yaml", "cro
 
 def looked(almoner: Almoner) -> str:
     """Release 1 is out, and the owner of the home has seen its unprotected figures; returns their name."""
-    almoner.published(**SMALL)
-    almoner.type("evaluate 1 --internal --workers 2 --runner threads")
+
+    def make() -> None:
+        almoner.published(**SMALL)
+        almoner.type("evaluate 1 --internal --workers 2 --runner threads")
+
+    almoner.brought("unprotected figures of release 1 were seen", make)
     return str(almoner.ask("user list")["people"][0]["name"])
 
 
@@ -65,12 +69,14 @@ def test_every_later_place_says_it(any_almoner: Almoner) -> None:
     assert almoner.type("audit verify").code == almoner.type("doctor", None).code == 0
 
 
+@pytest.mark.slow
 def test_the_release_before_says_nothing_of_it(almoner: Almoner) -> None:
     looked(almoner)
     assert "unprotected_figures" not in json.loads((almoner.bundle / "release.json").read_bytes())
     almoner.type(f"verify-release {almoner.bundle}")
 
 
+@pytest.mark.slow_except("removed")
 @pytest.mark.parametrize("change", ["removed", "fewer", "earlier"])
 def test_a_bundle_cannot_leave_it_out(almoner: Almoner, change: str) -> None:
     looked(almoner)
@@ -85,6 +91,7 @@ def test_a_bundle_cannot_leave_it_out(almoner: Almoner, change: str) -> None:
     assert {"digests", "card", "checklist.md", "report.html", "attestation"} <= failed
 
 
+@pytest.mark.slow
 def test_it_is_the_accounts(any_almoner: Almoner) -> None:
     almoner = any_almoner
     looked(almoner)
@@ -102,6 +109,7 @@ def test_it_is_the_accounts(any_almoner: Almoner) -> None:
         assert (CONDITIONAL_CLAIM in words((publish(almoner, number, name) / "README.md").read_text())) is marked
 
 
+@pytest.mark.slow
 def test_figures_of_public_data_mark_nothing(almoner: Almoner) -> None:
     almoner.published("--public", **SMALL)
     almoner.type("evaluate 1 --internal")
@@ -111,6 +119,7 @@ def test_figures_of_public_data_mark_nothing(almoner: Almoner) -> None:
     assert almoner.type("doctor", None).code == 0
 
 
+@pytest.mark.slow
 def test_nobody_looks_while_a_release_is_waiting(any_almoner: Almoner) -> None:
     almoner = any_almoner
     almoner.published(**SMALL)
@@ -125,6 +134,7 @@ def test_nobody_looks_while_a_release_is_waiting(any_almoner: Almoner) -> None:
     almoner.type("evaluate 1 --internal")
 
 
+@pytest.mark.slow
 def test_reading_stored_figures_is_looking(any_almoner: Almoner) -> None:
     almoner = any_almoner
     almoner.published(**SMALL)
@@ -173,6 +183,7 @@ def test_who_looked_is_barred_at_every_gate(any_almoner: Almoner) -> None:
         assert told["facts"]["people"] == [almoner.ask("user list")["people"][0]["name"]]
 
 
+@pytest.mark.slow
 def test_a_rule_for_another_dataset_of_the_account_bars_too(almoner: Almoner) -> None:
     looked(almoner)
     almoner.type("dataset register ward --unit patient_id --shares-account-with clinic")
@@ -182,6 +193,7 @@ def test_a_rule_for_another_dataset_of_the_account_bars_too(almoner: Almoner) ->
     assert almoner.ask(f"release request {almoner.request_file(**SMALL)}", 1)["error"] == "ViewerExcluded"
 
 
+@pytest.mark.slow
 def test_the_dashboard_shows_stored_figures_to_those_alone_who_are_on_record(almoner: Almoner) -> None:
     almoner.published(**SMALL)
     with client(almoner) as browser:

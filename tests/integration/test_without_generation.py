@@ -135,6 +135,7 @@ def test_a_request_is_decided_without_them_and_run_where_they_are(almoner: Almon
     almoner.type('approve 1 --gate publish --reason "names nobody"')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["yake", "scikit-learn"])
 def test_one_that_a_run_would_meet_in_its_middle_is_asked_for_first(almoner: Almoner, package: str) -> None:
     almoner.approved()
@@ -158,6 +159,7 @@ def test_a_release_is_read_published_and_verified_without_them(almoner: Almoner,
     typed(home, "budget show clinic")
 
 
+@pytest.mark.slow_except("release request {file}")
 @pytest.mark.parametrize(
     "line",
     [
@@ -185,6 +187,7 @@ def test_python_names_the_extra_as_commands_do(almoner: Almoner, monkeypatch: py
         raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
 
 
+@pytest.mark.slow
 def test_the_dashboard_starts_without_them(almoner: Almoner) -> None:
     almoner.submitted()
     port = free_port()

@@ -24,6 +24,7 @@ from tests.statistical.harness import (
 )
 
 pytestmark = pytest.mark.statistical
+CONCERNS = ("tasks/mechanisms/core", "tasks/mechanisms/tokens")
 
 RHO, DRAWS, REFERENCES = 266313968646, 48, 7
 DRAW = sampler.calibrate("table", RHO, DRAWS, REFERENCES, "1")
@@ -60,6 +61,7 @@ def honest() -> list[int]:
     return drawn(DRAW, SCORES, TRIALS)
 
 
+@pytest.mark.slow
 def test_the_tables_own_distribution_is_accepted(honest):
     assert p_value(honest, of_table(DRAW, SCORES)) > P_THRESHOLD
 

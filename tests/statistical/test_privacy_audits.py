@@ -47,8 +47,8 @@ SEEN = {
 }
 
 
-QUICK = ("integer_draw", "noisy_count", "partition_selection", "gaussian_selection", "weighted_selection")
-"""Mechanisms whose audit takes a second or two; those of the others belong to the slow tests."""
+QUICK = ("integer_draw", "partition_selection")
+"""Mechanisms whose audit takes less than a second; those of the others belong to the slow tests."""
 
 
 @pytest.mark.parametrize(

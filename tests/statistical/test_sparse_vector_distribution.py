@@ -10,6 +10,7 @@ from tasks.mechanisms.tokens.sparse_vector import LEAST_NOISE_RATIO, NORM, Spars
 from tests.statistical.harness import P_THRESHOLD, SCALE_ERROR, p_value
 
 pytestmark = pytest.mark.statistical
+CONCERNS = ("tasks/mechanisms/core", "tasks/mechanisms/tokens")
 
 TRIALS = 10_000
 TESTS = SparseVector(Fraction(6), 8)
@@ -73,5 +74,6 @@ def test_a_test_has_noise_of_that_many_times_sigma(nearer: float, tests: SparseV
             assert abs(seen - stated(wrong)) > margin
 
 
+@pytest.mark.slow
 def test_noise_is_symmetric_about_the_distance() -> None:
     assert abs(frequency_below(4) - 0.5) < 5 * math.sqrt(0.25 / TRIALS)

@@ -80,12 +80,14 @@ def test_from_logits_to_tokens():
     assert p_value(sample, without_rows) < P_THRESHOLD
 
 
+@pytest.mark.slow_except("4503599627370496")
 @pytest.mark.parametrize("shift", [-(2**52), 2**52])
 def test_a_public_shift_changes_nothing(shift):
     moved = [score + shift for score in SCORES]
     assert p_value(drawn(DRAW, moved, 5_000), STATED) > P_THRESHOLD
 
 
+@pytest.mark.slow
 def test_two_hundred_equal_candidates_are_equally_likely():
     assert p_value(drawn(DRAW, [17] * 200, 5_000), softmax([0] * 200, 1)) > P_THRESHOLD
 

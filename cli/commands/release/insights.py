@@ -1,6 +1,7 @@
 """`almoner insights`: changes from one release of insights to another."""
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -137,6 +138,8 @@ def _comparison_page(comparison: "ReleaseComparison") -> Iterator[RenderableType
         for title, topics in (("new", result.new), ("gone", result.gone)):
             if rows := [_topic_row(topic) for topic in topics if topic.insight.level == level]:
                 yield table(("topic", "size", "keywords"), rows, title=f"{_level_title(level)}: {title}")
+    if comparison.old.deviation or comparison.new.deviation:
+        yield "± is the margin of error: 95 %, from the noise alone."
     yield from map(escape_controls, comparison.cautions)
 
 
@@ -152,7 +155,7 @@ def _release_line(release: "InsightsRelease") -> str:
 def _noise_words(deviation: float | None) -> str:
     if deviation is None:
         return NOT_STATED
-    return f"noise of a size {deviation:.3g}" if deviation else "exact sizes"
+    return f"standard deviation of the noise of a size {deviation:.3g}" if deviation else "exact sizes"
 
 
 def _level_title(level: int) -> str:
@@ -203,15 +206,22 @@ def _size_words(size: int | None, deviation: float | None) -> str:
 
 
 def _with_noise(figure: str, deviation: float | None) -> str:
-    return f"{figure} ± {deviation:.3g}" if deviation else figure
+    if not deviation:
+        return figure
+    from tasks.values.insight import margin_of_error
+
+    return f"{figure} ±{margin_of_error(Decimal(deviation)):,}"
 
 
 def _share_words(shares: "Shares | None") -> str:
     if shares is None:
         return ""
+    from tasks.values.insight import NORMAL_95
+
     sides = ((shares.old, shares.old_deviation), (shares.new, shares.new_deviation))
     return " -> ".join(
-        f"{share:.2%}" if not deviation else f"{share:.2%} ± {deviation:.2%}" for share, deviation in sides
+        f"{share:.2%}" if not deviation else f"{share:.2%} ±{float(NORMAL_95) * deviation:.2%}"
+        for share, deviation in sides
     )
 
 

@@ -87,6 +87,9 @@ def plan(
     kind: Annotated[str, typer.Option(help="synthetic_corpus, demonstrations or insights.")] = "synthetic_corpus",
     samples: Annotated[int | None, typer.Option(help="Number of texts that are wanted.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Most tokens of a text.")] = None,
+    temperature: Annotated[
+        str | None, typer.Option(help="Temperature of the texts. Default: 1; a lower one makes plainer texts.")
+    ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="A public label of the texts; repeat it for each label.")
     ] = None,
@@ -127,7 +130,7 @@ def plan(
     rule = None if label_rule is None else read_yaml(label_rule, "The label rule")
     given: dict[str, Any] = {
         "epsilon": epsilon, "epsilon_while_secret": epsilon_while_secret, "delta": delta, "kind": kind,
-        "samples": samples, "tokens": tokens,
+        "samples": samples, "tokens": tokens, "temperature": temperature,
         "labels": label, "label_rule": rule, "label_allocation": label_allocation,
         "population": population, "model": model, "description": description, "scope": scope,
         "device": device,

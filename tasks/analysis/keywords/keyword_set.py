@@ -23,7 +23,6 @@ An empty corpus, or one in which no two units share a keyword, releases nothing:
 words where there are some.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,12 +52,6 @@ from tasks.mechanisms.counts.weighted_selection import (
 from tasks.text.keyword_normalisation import near, normalise_keywords, roots
 from tasks.values.insight import Facets, StageBudget
 
-EXPECTED = "keywords to expect"
-SOME_KEYWORDS = "those that"
-"""Beginning of that fact where a selection is of use."""
-MOST_SHARE = 10
-"""Divisor of the declared units: a keyword that needs more than this part of them is hardly ever released."""
-_INSTEAD = "take public words, a larger share of rho, or fewer candidates per unit"
 _MOST_READ = 50
 """Most extracted keywords of a unit that are considered."""
 _CANDIDATES, _CANDIDATES_OF_A_ROUND = 5, 10
@@ -299,29 +292,6 @@ def _charged_facts(settings: KeywordSettings, selecting: PrivateSelection) -> Ma
         facts["document frequencies"] = f"at most w = {weights.counted} words a unit; {_noise(weights.histogram)}"
     facts["larger sets are cut"] = _ranked(settings, selecting)
     return facts
-
-
-def expected_keywords(selecting: PrivateSelection | None, population: int | None) -> Mapping[str, str]:
-    """Return the expected keywords of a selection from so many declared units, before it is paid for; public.
-
-    In docs/keywords.md's releases a selection that needed more than a tenth of the units released next to nothing.
-    """
-    if selecting is None:
-        return {}
-    needed = selecting.selection.even_count()
-    if population is None:
-        return {EXPECTED: "unknown, because the dataset declares no population"}
-    if needed > population:
-        return {EXPECTED: f"none: a keyword needs {needed} units, and {population} are declared; {_INSTEAD}"}
-    share = f"{math.ceil(1000 * needed / population) / 10:g} % of the declared {population} units"
-    if is_next_to_none(selecting, population):
-        return {EXPECTED: f"next to none: a keyword needs {share}; {_INSTEAD}"}
-    return {EXPECTED: f"{SOME_KEYWORDS} {share} or more propose"}
-
-
-def is_next_to_none(selecting: PrivateSelection, population: int) -> bool:
-    """Return whether a keyword needs so many of the declared units that hardly one is to be expected; public."""
-    return selecting.selection.even_count() * MOST_SHARE > population
 
 
 def even_chance(selection: Selection) -> str:

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest, format_decimal
 from tasks.accounting.rounding import decimal_above
-from tasks.analysis.keywords.keyword_set import expected_keywords
+from tasks.analysis.keywords.expected_keywords import expected_keywords
 from tasks.analysis.keywords.parameters import with_words_from_file
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find

@@ -21,7 +21,8 @@ from models_db.errors import AlmonerError, Refused
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
-from tasks.analysis.keywords.keyword_set import KeywordSet, even_chance, expected_keywords, keyword_set_for
+from tasks.analysis.keywords.expected_keywords import expected_keywords
+from tasks.analysis.keywords.keyword_set import KeywordSet, even_chance, keyword_set_for
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.contribution_bound import bound_contributions
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram

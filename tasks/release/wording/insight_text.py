@@ -21,6 +21,7 @@ from tasks.values.insight import (
     Insight,
     Origin,
     SupportRule,
+    margin_of_error,
 )
 
 WRITTEN: Final = (
@@ -78,7 +79,10 @@ _BY_WORDS: Final = (
 )
 _BY_MODEL: Final = "the language model chose a few for each, and it can be wrong"
 _SAMPLE: Final = " Only a sample chose, each unit with probability {share}: these numbers are of the sample."
-_COUNT_DEVIATION: Final = " The noise has a standard deviation of {one} units in each cluster."
+_COUNT_DEVIATION: Final = (
+    " The noise has a standard deviation of {one} units in each cluster; \N{PLUS-MINUS SIGN} after a count is its"
+    " margin of error, 95 %, from the noise alone."
+)
 _RULE: Final = (
     " A topic lists a keyword if at least {count} units and a share of {share} of its size chose it, by these noisy"
     " numbers: **what is not listed may be there**, and a topic without such a keyword is called Unnamed."
@@ -144,16 +148,14 @@ def clusters_asked(record: ReleaseRecord) -> int | None:
 
 
 def keyword_notes(insight: Insight, deviation: Decimal | None) -> tuple[str, ...]:
-    """Return the note on each keyword: `41 of 165 (±2.8), the program's own`; empty where nothing is.
+    """Return the note on each keyword, with its margin of error: `41 of 165 (±6), the program's own`.
 
     Args:
         deviation: standard deviation of the noise in a keyword's count in one cluster; None where it is not known.
     """
     counts = insight.support or (None,) * len(insight.keywords)
     origins = insight.origins or tuple[Origin, ...](("selected",)) * len(insight.keywords)
-    noise = (
-        "" if deviation is None else f" (\N{PLUS-MINUS SIGN}{rounded(deviation * Decimal(insight.clusters).sqrt())})"
-    )
+    noise = "" if deviation is None else f" (\N{PLUS-MINUS SIGN}{margin_of_error(deviation, insight.clusters)})"
     notes = []
     for count, origin in zip(counts, origins, strict=True):
         of = "" if insight.size is None else f" of {insight.size:,}"
@@ -163,7 +165,7 @@ def keyword_notes(insight: Insight, deviation: Decimal | None) -> tuple[str, ...
 
 
 def keywords_with_notes(insight: Insight, deviation: Decimal | None) -> tuple[str, ...]:
-    """Return the keywords, each followed by its note: `python: 41 of 165 (±2.8)`."""
+    """Return the keywords, each followed by its note: `python: 41 of 165 (±6)`."""
     pairs = zip(insight.keywords, keyword_notes(insight, deviation), strict=True)
     return tuple(f"{keyword}: {note}" if note else keyword for keyword, note in pairs)
 

@@ -19,6 +19,7 @@ from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("benchmarks/external_models", "tasks/prompted_generation")
 
 SCRIPTS = ("external_models.data", "external_models.figures", "external_models.systems", "external_models.tables")
 SAID = {
@@ -123,6 +124,7 @@ def test_keyphrases_alone_ask_nobody_and_tell_labels_apart(
     assert found["target"].endswith("texts of agnews, declared public")
 
 
+@pytest.mark.slow_except("seeding_independent-32-32", "public_only-32-32", "evolution_1x-8-32")
 @pytest.mark.parametrize(
     ("system", "texts", "prompts"),
     [("seeding_independent", 32, 32), ("evolution_1x", 8, 32), ("evolution_10x", 32, 320), ("public_only", 32, 32)],
@@ -146,6 +148,7 @@ def test_private_text_that_is_shown_is_counted(bench: dict[str, ModuleType], pla
     assert place.measured(cell(bench, "seeding_independent"))["private_texts_shown"] == 1
 
 
+@pytest.mark.slow
 def test_private_texts_that_invisible_ink_shows_are_counted(bench: dict[str, ModuleType], place: Any) -> None:
     found = place.measured(cell(bench, "invisible_ink"))
     references = bench["external_models.systems"].REFERENCES
@@ -166,6 +169,7 @@ def test_points_are_made_once_when_they_are_remembered(bench: dict[str, ModuleTy
     assert (first[0] == first[2]).all()
 
 
+@pytest.mark.slow
 def test_plots_are_drawn_of_what_is_there(bench: dict[str, ModuleType], tmp_path: Path) -> None:
     """Some systems have no accuracy, some are not measured, and one corpus is missing."""
     lines = [

@@ -18,7 +18,7 @@ def module(bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> Mod
     """The benchmark with texts that are embedded by their first word, and cut to two words."""
     module = bench["reproductions.batch_size"]
     monkeypatch.setattr(module, "load", lambda *_: SimpleNamespace(tokenizer=None))
-    monkeypatch.setattr(module, "beginning", lambda _, text: " ".join(text.split()[:2]))
+    monkeypatch.setattr(module, "beginning", lambda _, text, __: " ".join(text.split()[:2]))
     monkeypatch.setattr(module, "real_texts", lambda _, data, count, __: (["good text"] * count, real(3 * count)))
     monkeypatch.setattr(mauve, "embedder", lambda name: embedded)
     return module
@@ -58,16 +58,34 @@ def test_a_release_is_measured_beside_the_public_model_of_its_data(module: Modul
         assert gain[1] > 0
 
 
+def test_more_rows_are_compared_with_seven(module: ModuleType) -> None:
+    rows = [
+        release("yelp", "public only", "poor"), release("yelp", module.TODAY, "poor", "4"),
+        release("yelp", "11 rows", "good", "4"),
+    ]  # fmt: skip
+    lines = {line["setting"]: line for line in module.measure(rows, "cpu")}
+    assert list(lines) == [module.REAL, module.PUBLIC, module.TODAY, "11 rows"]
+    assert not any(lines[name]["more_than_today"] for name in (module.REAL, module.PUBLIC, module.TODAY))
+    for by in module.EMBEDDERS:
+        gain = lines["11 rows"]["more_than_today"][by]
+        assert gain[1] > 0
+        assert gain == pytest.approx(lines["11 rows"]["more_than_public"][by], abs=0.05), (
+            "seven rows are like none here"
+        )
+
+
 def test_the_table_tells_rows_from_controls(bench: dict[str, ModuleType]) -> None:
     module = bench["reproductions.batch_size"]
     figures = {"all-minilm-l6-v2": [0.5, 0.4, 0.6], "all-mpnet-base-v2": [0.25, 0.2, 0.3]}
-    common = {"data": "yelp", "epsilon": None, "clip_norm": None, "texts": 48, "mauve": figures}
+    common = {"data": "yelp", "epsilon": None, "clip_norm": None, "texts": 48, "mauve": figures, "processor": None}
     lines = [
         {**common, "setting": module.PUBLIC, "rows": None, "more_than_public": {}},
-        {**common, "setting": "3 rows", "rows": 3, "epsilon": "10", "clip_norm": 0.125, "more_than_public": figures},
+        {**common, "setting": "3 rows", "rows": 3, "epsilon": "10", "clip_norm": 0.125, "more_than_public": figures}
+        | {"more_than_today": figures, "processor": 71.4},
     ]
     head, rule, control, row = module.table(lines)
     assert head.count("|") == rule.count("|") == control.count("|") == row.count("|")
-    assert control.endswith(f"| {module.PUBLIC} | - | - |  | 48 | 0.50 [0.40, 0.60] |  | 0.25 [0.20, 0.30] |  |")
-    interval = "0.50 [0.40, 0.60] | 0.50 [0.40, 0.60] | 0.25 [0.20, 0.30] | 0.25 [0.20, 0.30]"
-    assert row.endswith(f"| InvisibleInk | 3 | 10 | 0.12 | 48 | {interval} |")
+    scores = "0.50 [0.40, 0.60] |  |  | 0.25 [0.20, 0.30] |  |  |  |"
+    assert control.endswith(f"| {module.PUBLIC} | - | - |  | 48 | {scores}")
+    interval = " | ".join(3 * ["0.50 [0.40, 0.60]"] + 3 * ["0.25 [0.20, 0.30]"])
+    assert row.endswith(f"| InvisibleInk | 3 | 10 | 0.12 | 48 | {interval} | 71 |")

@@ -14,6 +14,8 @@ from tasks.summarization.adapter_training.dataset import read_training_data
 from tasks.text.keyword_normalisation import roots
 from tests.tiny_model import tiny_model
 
+CONCERNS = ("benchmarks/invented_facts",)
+
 SCRIPTS = (
     "invented_facts.corpus",
     "invented_facts.systems",
@@ -87,6 +89,7 @@ def test_the_rule_wants_the_name_and_exactly_one_value(facts):
     assert said() is None
 
 
+@pytest.mark.slow
 def test_questions_without_noise_find_all_shared_facts_and_none_of_another_world(facts, values):
     lines = {line["facts"]: line for line in values.asked(0, facts.NO_NOISE, facts.World.of(0))}
     assert lines["shared"]["right"] == lines["shared"]["questions"] == facts.SHARED

@@ -19,6 +19,8 @@ from tasks.evaluation.core.embedded_texts import points
 from tasks.text.interfaces import Entity
 from tasks.values.insight import UNNAMED, Insight, Topic
 
+CONCERNS = ("benchmarks/insights", "tasks/insights")
+
 SCRIPTS = (
     "insights.cells", "insights.compare", "insights.data", "insights.metrics", "insights.systems", "insights.tables",
     "insights.topics", "insights.truthfulness",
@@ -173,6 +175,7 @@ def test_the_reference_without_privacy(bench, material):
     assert found["cost"] == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_cells_become_tables_and_plots(bench, material, tmp_path, monkeypatch):
     tables, systems = bench["insights.tables"], bench["insights.systems"]
     monkeypatch.setattr(tables, "load_embedder", Words)

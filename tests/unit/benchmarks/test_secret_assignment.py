@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("benchmarks/secret_assignment",)
 SCRIPTS = ("secret_assignment.utility", "secret_assignment.labelled_texts", "secret_assignment.audits")
 
 
@@ -59,6 +60,7 @@ def test_a_labelled_release_claims_by_the_batches_of_one_label(labelled: ModuleT
     assert float(labelled.unconditional_epsilon("1", both)) > 4
 
 
+@pytest.mark.slow
 def test_accuracy_is_balanced_and_its_difference_paired_by_the_tested_texts(labelled: ModuleType) -> None:
     rng = np.random.default_rng(0)
     true = np.array([0] * 90 + [1] * 10)

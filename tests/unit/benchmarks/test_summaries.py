@@ -17,6 +17,8 @@ from tasks.inference.engine.engine import Engine
 from tasks.summarization.adapter_training.dataset import read_training_data
 from tests.tiny_model import tiny_model
 
+CONCERNS = ("benchmarks/summaries",)
+
 SCRIPTS = (
     "summaries.cells",
     "summaries.data",
@@ -182,6 +184,7 @@ def test_systems_are_compared_product_by_product(bench: dict[str, ModuleType]) -
     assert "0.300 [0.300, 0.300]" in page  # of public only, which has no epsilon
 
 
+@pytest.mark.slow
 def test_figures_and_tables_come_from_the_lines_alone(
     bench: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

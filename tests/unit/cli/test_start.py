@@ -169,6 +169,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow_except("budget show clinic-0-800", "run 7-2-800", "plan clinic --choice 1-2-800")
 @pytest.mark.parametrize(
     ("line", "code", "most"),
     [
@@ -194,6 +195,7 @@ def test_reading_the_ledger_imports_no_library_of_the_work(home: Path, line: str
     assert len(modules) < most
 
 
+@pytest.mark.slow
 def test_a_stored_check_of_a_model_needs_no_transformers(home: Path) -> None:
     """What looks for the stored result is imported before the name is found wrong."""
     done, modules = started(home, "models", "check", "nosuch")
@@ -225,6 +227,7 @@ def test_other_commands_import_no_model_and_no_cloud(home: Path, line: str, code
     assert len(modules) < 1250
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["serve", "--once"], ["serve", "--once", "--without-prefect"]])
 def test_serving_without_a_server_imports_no_prefect(tmp_path: Path, words: list[str]) -> None:
     assert started(tmp_path, "init")[0].returncode == 0

@@ -21,6 +21,8 @@ from tasks.common.retry import retry
 from tests.faults import Failing, temporary, waits
 from tests.support import PATIENCE
 
+CONCERNS = ("flows", "tasks/prefect_task.py")
+
 KEY = "pnu_quartermaine"
 
 
@@ -274,6 +276,7 @@ def test_without_an_api_there_is_no_report() -> None:
     assert open_report("execute", tracing.DURATION_STEPS) is None
 
 
+@pytest.mark.slow
 def test_no_flow_imports_prefect() -> None:
     releases = "flows.releases.propose, flows.releases.execute, flows.releases.publish"
     approvals = "flows.approvals.decide, flows.approvals.propose_change, flows.approvals.delegate"

@@ -18,6 +18,8 @@ from models_db.database import sqlite_writer_queue
 from models_db.sessions.database import Database
 from tests.support import PATIENCE, execute, fetch
 
+CONCERNS = ("models_db/sessions", "models_db/database")
+
 
 @pytest.fixture
 def log(sqlite_database: Database) -> Path:
@@ -273,6 +275,7 @@ def test_a_writer_that_is_killed_holds_up_nobody(sqlite_database: Database, log:
     assert fetch(sqlite_database, "SELECT said FROM note") == [("next",)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_a_head_that_is_killed_makes_room_for_the_next(sqlite_database: Database, log: Path) -> None:
     with locked(log):

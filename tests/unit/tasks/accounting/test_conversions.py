@@ -16,6 +16,7 @@ from tasks.accounting import conversions
 from tests.golden.accounting_oracle import GOLDEN
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/accounting",)
 
 EPSILONS = ["0.01", "0.1", "0.5", "1", "2", "5", "12"]
 # From (almost) one, where pure mechanisms attain the supremum, to far past every maximum.
@@ -79,6 +80,7 @@ def test_independent_coordinates_add_up(epsilon, coordinates):
     covers(conversions.independent_coordinates(epsilon, coordinates), truth)
 
 
+@pytest.mark.slow_except("1")
 @pytest.mark.parametrize("epsilon", ["0.5", "1", "2"])
 def test_discrete_laplace_needs_the_pure_row(epsilon):
     """At sensitivity 1 it costs what randomised response costs: continuous Laplace's rho would under-charge it."""

@@ -23,6 +23,8 @@ from tasks.accounting.gaussian_profile import LARGEST_EPSILON, ONE, GaussianNois
 from tasks.accounting.zcdp import epsilon_of, release_amount
 from tasks.mechanisms.counts.noisy_count import least_scale
 
+CONCERNS = ("tasks/accounting",)
+
 DELTA = Fraction(1, 10**7)
 Weights = NDArray[np.float64]
 
@@ -75,6 +77,7 @@ def test_one_scale_is_exact_to_the_last_place(sigma: float, count: int, delta: s
     checked([ones(sigma, count)], Fraction(delta), closeness=1e-9)
 
 
+@pytest.mark.slow_except("noises0", "noises1", "noises2", "noises3")
 @pytest.mark.parametrize(
     "noises",
     [
@@ -89,6 +92,7 @@ def test_several_scales_are_above_the_truth_and_close_to_it(noises: list[Gaussia
     checked(noises, Fraction(1, 10**5))
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.integers(4, 40), st.integers(1, 4)), min_size=1, max_size=3),
@@ -101,6 +105,7 @@ def test_random_compositions_are_above_the_truth_and_close_to_it(scales: list[tu
     checked([GaussianNoise(sigma, ones=count) for sigma, count in by_sigma.items()], Fraction(1, 10**exponent))
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.floats(0.05, 1.5), st.lists(st.tuples(st.integers(6, 80), st.integers(1, 9)), max_size=2), st.integers(4, 8))
 def test_dp_accounting_agrees(mu: float, counts: list[tuple[int, int]], exponent: int) -> None:
@@ -160,6 +165,7 @@ def test_the_continuous_formula_would_be_too_small_for_coarse_noise() -> None:
     assert true_delta(two_laws([GaussianNoise(sigma, ones=1)]), float(continuous)) > 1.001e-4
 
 
+@pytest.mark.slow_except("1.5", "4")
 @pytest.mark.parametrize("sigma", [1.5, 4, 20])
 def test_more_coordinates_cost_more_and_more_delta_less(sigma: float) -> None:
     by_count = [composed_epsilon([ones(sigma, count)], DELTA) for count in range(1, 9)]
@@ -205,6 +211,7 @@ def test_there_is_no_figure_where_noise_is_too_coarse_or_epsilon_too_large(noise
     assert LARGEST_EPSILON == 100
 
 
+@pytest.mark.slow
 def test_the_order_and_the_grouping_of_noises_change_nothing() -> None:
     parts = [ones(3, 2), ones(5), ones(3), GaussianNoise(Fraction(10**6), square=2**38)]
     whole = composed_epsilon(parts, DELTA)

@@ -30,6 +30,8 @@ from tasks.accounting.random_allocation import (
 from tasks.accounting.zcdp import InvalidTarget, epsilon_of, rho_of
 from tests.toy_release import ToyRelease, least_epsilon
 
+CONCERNS = ("tasks/accounting",)
+
 DELTA = "1e-5"
 TOYS = ((2, 3, 1.0), (4, 3, 0.8), (5, 2, 1.5))
 ALLOCATIONS = [
@@ -235,6 +237,7 @@ def test_a_negative_loss_an_order_of_one_and_an_impossible_delta_are_refused() -
             allocation_figures(RandomAllocation.whole(10**9, 3), delta)
 
 
+@pytest.mark.slow_except("1")
 @pytest.mark.parametrize("rho", [0, 1, 10**6])
 def test_next_to_nothing_costs_next_to_nothing(rho: int) -> None:
     """High orders of tiny losses, where a sum with terms of both signs would lose every digit."""
@@ -274,6 +277,7 @@ def test_other_mechanisms_add_at_every_order_of_remove(allocation: RandomAllocat
         assert 0 <= mpmath.mpf(str(allocation_figures(allocation, DELTA).remove)) - expected <= 1e-11
 
 
+@pytest.mark.slow_except("allocation1")
 @pytest.mark.parametrize("allocation", WITH_OTHERS)
 def test_other_mechanisms_add_at_every_order_of_add(allocation: RandomAllocation) -> None:
     """Against a search over 20,000 orders with a divergence that this test writes down itself."""

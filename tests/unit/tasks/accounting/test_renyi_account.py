@@ -18,6 +18,8 @@ from tasks.accounting.rounding import Exact
 from tasks.accounting.zcdp import InvalidTarget, epsilon_of, rho_of
 from tests.toy_release import probability
 
+CONCERNS = ("tasks/accounting",)
+
 ALLOCATIONS = [
     RandomAllocation(rho, batches, read, other)
     for rho in (1, 3 * 10**10, 37 * 10**10, 178 * 10**10)
@@ -79,6 +81,7 @@ def test_a_curve_is_never_above_the_whole_rho_nor_below_what_all_balls_in_one_bi
         assert curve == RenyiCurve.of_rho(whole)
 
 
+@pytest.mark.slow
 def test_a_release_in_two_splits_costs_no_more_than_its_whole_curve() -> None:
     """An attempt from nothing has a split of its own: what it draws and what was drawn before are under one charge."""
     for one in ALLOCATIONS:

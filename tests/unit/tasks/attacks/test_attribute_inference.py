@@ -12,6 +12,7 @@ from tests.support import shared_data
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/attacks",)
 
 
 class Line:
@@ -56,6 +57,7 @@ def test_texts_without_any_relation_to_the_attribute_tell_nothing():
     assert low < 1 / 3 < high
 
 
+@pytest.mark.slow
 def test_real_comments_that_are_copied_give_their_authors_away():
     """personal_reddit_synth, the worst release there is: what the attacker knows, with the answer beside it."""
     rows = [json.loads(line) for line in shared_data("personal_reddit_synth.jsonl").read_text().splitlines()]

@@ -14,6 +14,7 @@ from tasks.values.metric_result import MetricResult
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts, uniform_score
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/attacks",)
 
 CANARIES = make_canaries(12, DeterministicRandom("suite"), alternatives=100)
 
@@ -116,6 +117,24 @@ def test_an_attribute_of_nobody_is_not_inferred():
     assert set(unlabelled.values()) == {None}
 
 
+@pytest.mark.slow_except(
+    "no canaries-membership_embedding",
+    "no canaries-membership_likelihood",
+    "no canaries-membership_overlap",
+    "no canaries-canary_membership",
+    "no canaries-canary_exposure",
+    "no canaries-identifier_extraction",
+    "no canaries-attribute_inference",
+    "no canaries-replay",
+    "empty texts-membership_embedding",
+    "empty texts-membership_likelihood",
+    "empty texts-membership_overlap",
+    "empty texts-canary_membership",
+    "empty texts-canary_exposure",
+    "empty texts-identifier_extraction",
+    "empty texts-attribute_inference",
+    "empty texts-replay",
+)
 @pytest.mark.parametrize("name", ATTACKS)
 @pytest.mark.parametrize(
     "scene",

@@ -40,6 +40,7 @@ from tasks.corpus.versions import (
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/corpus",)
 
 KEY = bytes(range(32))
 SECRET = "Zebulon Quartermaine"
@@ -246,6 +247,7 @@ def test_a_disk_that_fills_at_the_last_moment(
     assert tree(home) == before
 
 
+@pytest.mark.slow
 def test_a_file_size_limit_is_named_and_leaves_no_trace(home: ProjectHome, jsonl: Callable[..., Path]) -> None:
     before = tree(home)
     source = jsonl(note(n, text="x" * 1000) for n in range(2000))
@@ -396,6 +398,7 @@ def test_a_sweep_does_not_disturb_an_ingest_to_its_end(home: ProjectHome, jsonl:
     assert len(list(open_corpus(home, version.uid).texts())) == 3000
 
 
+@pytest.mark.slow
 def test_two_ingests_at_once_do_not_meet(home: ProjectHome, jsonl: Callable[..., Path]) -> None:
     source = jsonl(note(n) for n in range(1500))
     with started_ingest(home, source) as process:

@@ -21,6 +21,7 @@ from tests.conftest import Ledgers
 from tests.support import World
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/corpus",)
 
 KEY = bytes(range(32))
 SPLIT = BatchSplit(KEY, "s")
@@ -59,6 +60,7 @@ def written(folder: Path, form: str, many: int) -> Path:
     return path
 
 
+@pytest.mark.slow_except("jsonl")
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
 def test_ingest_and_reading_units(tmp_path: Path, form: str) -> None:
     home, scheme = ProjectHome(tmp_path / "home"), PartitionScheme(KEY, 4)

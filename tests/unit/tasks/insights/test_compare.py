@@ -250,6 +250,7 @@ def drawn(generator: np.random.Generator, counts: Sequence[int], runs: int) -> l
     return [sized(plausible(), np.asarray(counts) + row) for row in noise]
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise_only", [True, False])
 def test_equal_counts_have_a_verdict_in_one_run_of_twenty_at_most(noise_only: bool) -> None:

@@ -22,6 +22,7 @@ from tasks.release.claim import state_claim
 from tests.unit.tasks.publishing.builders import event as token_draws
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/accounting",)
 
 SIGMA = Fraction(3)
 
@@ -55,6 +56,7 @@ def test_the_oracle_knows_what_is_charged_for_one_unit_more() -> None:
     assert close_above(NoisyCount(SIGMA).loss(), gaussian_rho(SIGMA, [1]))
 
 
+@pytest.mark.slow_except("count", "set", "mean")
 @pytest.mark.parametrize(
     ("made", "moved"),
     [
@@ -129,6 +131,7 @@ def epsilon_at(rho: mpf, delta: mpf) -> mpf:
     return high
 
 
+@pytest.mark.slow
 def test_private_evolution_at_4_shows_5_88_and_not_8_71() -> None:
     with mp.workdps(30):
         rho = mpf("0.266313968646")

@@ -30,6 +30,8 @@ from tasks.mechanisms.vectors.kmeans_rounds import calibrate_rounds
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 from tasks.planning.gaussian_claim import METHOD, by_gaussian_noise, state_gaussian_claim
 
+CONCERNS = ("tasks/accounting", "tasks/planning")
+
 DELTA = Fraction(1, 10**7)
 RHO = release_amount("4", DELTA).rho
 FAILURE = 2 * 10**10  # of 1e-18: a fifth of delta
@@ -141,6 +143,7 @@ def test_failure_probabilities_come_off_delta() -> None:
     assert Decimal(stated.epsilon) > (composed_epsilon([GaussianNoise(sigma, ones=8)], DELTA) or 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.lists(st.sampled_from(sorted(GAUSSIAN)), min_size=1, max_size=3), st.integers(8, 12), st.integers(5, 9))
 def test_random_releases_never_claim_more_than_rho_implies(names: list[str], size: int, exponent: int) -> None:

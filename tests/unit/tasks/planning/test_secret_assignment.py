@@ -33,6 +33,8 @@ from tasks.values.plan import BatchAssignment, Plan, PlanInputs
 from tests.unit.tasks.pricing.test_quote import facts, priced
 from tests.unit.tasks.publishing.builders import SUMMARIES
 
+CONCERNS = ("tasks/accounting", "tasks/planning")
+
 DELTA = Fraction(1, 10**5)
 DRAWS = calibrate(rho_of("4", DELTA), 20, 7, "1").event(20)
 COUNT = calibrate_count(10**9).event()
@@ -136,6 +138,7 @@ def test_a_mechanism_that_may_fail_or_no_draw_leaves_no_figure(events: list[Priv
     assert state_secret_assignment(events, BatchAssignment(50, 6), DELTA) is None
 
 
+@pytest.mark.slow
 def test_it_is_never_above_the_unconditional_figure() -> None:
     for claim in ("0.01", "1", "10", "30"):
         draws = calibrate(rho_of(claim, DELTA), 20, 7, "1").event(20)

@@ -32,11 +32,12 @@ from tasks.pricing.alternatives import (
     vector_alternative,
 )
 from tasks.pricing.influence import clip_norm_of
-from tasks.pricing.plan_notes import CLAIM_NOTE, notes_of
+from tasks.pricing.plan_notes import CLAIM_NOTE, TEMPERATURE_MEASURED, notes_of
 from tasks.pricing.quote import Quote, quote
 from tests.unit.tasks.pricing.test_quote import MODEL, facts
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/planning", "tasks/pricing")
 
 AS_DEAR = 2e-5
 """Relative: a table loses less than 10^-5 of its clip norm (docs/decisions/0016), so twice that of the cost."""
@@ -151,6 +152,20 @@ def test_what_is_said_of_a_vector_was_measured() -> None:
                 for gain, least, most in (gains[model, corpus, "4"], gains[model, corpus, "8"])
             )
             assert f"{low} and {high} on {'Yelp' if corpus == 'yelp' else corpus}" in VECTOR_MEASURED
+
+
+def test_what_is_said_of_a_temperature_is_in_the_table() -> None:
+    rows = (DOCS / "utility.md").read_text().splitlines()
+    for corpus, name in (("mts_dialog", "mts_dialog"), ("yelp", "Yelp")):
+        cool, warm = (
+            next(
+                row.split(" | ")[5]
+                for row in rows
+                if row.startswith(f"| smollm2-135m-instruct | {corpus} | {told} | 4 |")
+            )
+            for told in ("preset `brief`, temperature 0.7", "preset `brief`")
+        )
+        assert f"{cool} instead of {warm} on {name}" in TEMPERATURE_MEASURED
 
 
 def test_labels_share_the_people_of_a_vector() -> None:
@@ -328,6 +343,7 @@ def test_more_epsilon_never_gives_a_smaller_clip_norm_for_the_same_texts() -> No
     assert norms == sorted(norms)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     population=st.integers(1, 10**7),
@@ -382,6 +398,7 @@ def test_every_proposal_is_a_request_that_is_priced_alike(
         assert norm(more) < norm(better)
 
 
+@pytest.mark.slow
 def test_a_plan_by_the_claim_while_secret_reaches_its_levels_with_fewer_units() -> None:
     """Larger batches are fewer and hide less, so the references of each level follow from prices with so many."""
     by_second = plan_alternatives(terms(300, "50", epsilon_while_secret=Decimal(1)))

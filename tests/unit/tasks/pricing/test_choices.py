@@ -12,7 +12,7 @@ from models_db.errors import UsageError
 from models_db.services.catalogue.requests import configuration
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import PublicMetadata
-from tasks.analysis.keywords.keyword_set import EXPECTED
+from tasks.analysis.keywords.expected_keywords import EXPECTED
 from tasks.inference.structured_output.schema_parameters import SchemaNeeded
 from tasks.planning.block_rotation import Rotation
 from tasks.planning.block_selection import Reading
@@ -221,3 +221,63 @@ def test_a_vocabulary_that_is_written_stays() -> None:
     assert quoted.choices == {}
     assert quoted.body["parameters"]["vocabulary"]["method"] == "private"
     assert quoted.plan.facts[EXPECTED].startswith(("none", "next to none"))
+
+
+SEEDED = ("steering_vector", "keyphrase_seeding", "private_evolution")
+
+
+@pytest.mark.parametrize("mechanism", SEEDED)
+@pytest.mark.parametrize("labels", [(), ("a", "b", "c")])
+def test_texts_and_n_of_released_values_are_chosen(mechanism: str, labels: tuple[str, ...]) -> None:
+    quoted = priced(
+        facts(population=100_001), mechanism=mechanism, parameters={"labels": list(labels), "max_new_tokens": 16}
+    )
+    values = chosen(quoted)
+    assert values.pop("samples") == (99 if labels else 100)
+    divided = mechanism != "private_evolution"  # votes are counts, which nothing is divided by
+    assert values == ({"references": 33_333 if labels else 100_001} if divided else {})
+    if divided:
+        of_labels = " over 3 labels" if labels else ""
+        assert quoted.choices["references"] == f"the declared 100001 units{of_labels}"
+    again = quote(
+        written_request(json.loads(encode_canonical(quoted.body))), facts(population=9), MODEL, "p" * 64, "c" * 64
+    )
+    assert again.choices == {}
+    assert again.body["parameters"] == quoted.body["parameters"]
+
+
+@pytest.mark.parametrize(("population", "rounds"), [(300, 5), (2000, 20), (10**5, 5)])
+def test_an_evolution_has_as_many_texts_as_its_votes_tell_apart(population: int, rounds: int) -> None:
+    quoted = priced(
+        facts(population=population), mechanism="private_evolution", parameters={"rounds": rounds, "max_new_tokens": 16}
+    )
+    samples = chosen(quoted)["samples"]
+    sigma = float(quoted.plan.facts["noise of a count (sigma)"].split()[0])
+    if population == 10**5:
+        assert samples == 100
+    else:
+        assert 0.8 * sigma <= population / (4 * (samples + 1)) <= sigma <= 1.02 * population / (4 * samples)
+        assert f"{population} units" in quoted.choices["samples"]
+
+
+@pytest.mark.parametrize("mechanism", SEEDED)
+def test_what_is_written_of_released_values_stays(mechanism: str) -> None:
+    own = {"samples": 7} | ({} if mechanism == "private_evolution" else {"references": 50})
+    quoted = priced(facts(population=100_000), mechanism=mechanism, parameters={**own, "max_new_tokens": 16})
+    assert quoted.choices == {}
+    assert own.items() <= quoted.body["parameters"].items()
+
+
+def test_a_vocabulary_is_chosen_beside_texts_and_n() -> None:
+    quoted = priced(facts(population=300), mechanism="keyphrase_seeding", parameters={"max_new_tokens": 16})
+    assert tuple(quoted.choices) == ("samples", "references", "vocabulary")
+
+
+@pytest.mark.parametrize(
+    ("population", "labels", "error"), [(None, [], PopulationNeeded), (2, ["a", "b", "c"], TooFewUnits)]
+)
+def test_n_needs_a_declared_unit_of_each_label(
+    population: int | None, labels: list[str], error: type[UsageError]
+) -> None:
+    with pytest.raises(error, match=r"references|at least"):
+        priced(facts(population=population), mechanism="steering_vector", parameters={"labels": labels})

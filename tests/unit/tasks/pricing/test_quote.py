@@ -45,6 +45,7 @@ from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tasks.values.plan import NotForGovernedData, UnknownSystem
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/pricing",)
 
 MODEL = ModelFacts("tiny", "1", "d" * 64, "Apache-2.0")
 LIFETIME = lifetime_cap("8", "1e-6")
@@ -179,6 +180,7 @@ INSIGHTS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_a_time_counts_the_units_that_are_declared_and_says_what_others_cost() -> None:
     few, many = (priced(facts(population=number), **INSIGHTS).to_json() for number in (1_000, 101_000))
     assert 600 < int(str(many["expected_seconds"])) - int(str(few["expected_seconds"])) < 1_000

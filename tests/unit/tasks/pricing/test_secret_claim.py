@@ -20,6 +20,7 @@ from tasks.values.plan import Plan, PlanInputs
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/accounting", "tasks/pricing")
 
 SETTINGS = {"samples": 100, "references": 7, "max_new_tokens": 48, "temperature": 1.0}
 DECLARED = facts(population=700)
@@ -34,6 +35,7 @@ def second(quoted: Quote) -> Decimal:
     return Decimal(quoted.secret_assignment.epsilon)
 
 
+@pytest.mark.slow_except("8-1", "100-4")
 @pytest.mark.parametrize("claim", ["0.5", "1", "4"])
 @pytest.mark.parametrize("samples", [8, 100])
 def test_the_unconditional_epsilon_is_the_largest_that_keeps_the_claim(claim: str, samples: int) -> None:
@@ -139,6 +141,15 @@ def test_a_stored_request_that_says_less_than_its_plan_costs_is_refused(stated: 
         claim_of_plan(planned_events(without), without)
 
 
+@pytest.mark.slow_except(
+    "1000-100-1000000000-1",
+    "8-8-100000000-30000000000",
+    "2-1-0-30000000000",
+    "2-1-0-1000000000000",
+    "8-8-100000000-1000000000000",
+    "100-100-0-1000000000000",
+    "1000-100-1000000000-1000000000000",
+)
 @pytest.mark.parametrize("rho", [1, 10**9, 3 * 10**10, 10**12])
 @pytest.mark.parametrize(("batches", "read", "other"), [(2, 1, 0), (8, 8, 10**8), (100, 100, 0), (1000, 100, 10**9)])
 def test_comparing_a_figure_agrees_with_computing_it(rho: int, batches: int, read: int, other: int) -> None:

@@ -20,6 +20,8 @@ from tasks.values.plan import PlanInputs
 from tests.unit.tasks.publishing.builders import INK, a_record, a_request
 from tests.unit.tasks.publishing.forging import failures
 
+CONCERNS = ("tasks/publishing",)
+
 LABELS = ("cough", "knee", "skin")
 TEXTS = ("Doctor: How are you?", "Patient: Better.", "Doctor: And the knee?", "Patient: Well.", "Doctor: Good.", "A.")
 FIGURES = {"label_counts": "61, 30, -4", "batches_per_label": "8, 4, 1"}
@@ -134,6 +136,7 @@ def test_figures_of_another_split_or_mechanism_and_words_are_found(make_release,
     assert failures(release, tmp_path / "out") == {"record"}
 
 
+@pytest.mark.slow_except("private_evolution")
 @pytest.mark.parametrize("mechanism", SYSTEMS)
 def test_texts_without_batches_verify_by_their_counts_alone(make_release, tmp_path, mechanism):
     record = record_of(without_batches(mechanism), **figures_of(mechanism))
@@ -144,6 +147,12 @@ def test_texts_without_batches_verify_by_their_counts_alone(make_release, tmp_pa
     assert "| `cough` | 61 ±" in (folder / "README.md").read_text()
 
 
+@pytest.mark.slow_except(
+    "{'label_counts': '5, 5, 81'}-steering_vector",
+    "{'label_counts': None}-steering_vector",
+    "{'batches_per_label': '8, 4, 1'}-steering_vector",
+    "{'label_counts': None}-private_evolution",
+)
 @pytest.mark.parametrize("mechanism", SYSTEMS)
 @pytest.mark.parametrize(
     "figures", [{"label_counts": "5, 5, 81"}, {"label_counts": None}, {"batches_per_label": "8, 4, 1"}], ids=str
@@ -168,6 +177,7 @@ def test_further_texts_verify_by_the_counts_of_their_parent(make_release, tmp_pa
     assert "| `cough` | 61 ±" in (folder / "README.md").read_text()
 
 
+@pytest.mark.slow_except("steering_vector")
 @pytest.mark.parametrize("mechanism", SYSTEMS)
 def test_equal_texts_without_batches_do_not_follow_the_blocks(make_release, tmp_path, mechanism):
     """They are written label by label, whatever the number of blocks that are read."""

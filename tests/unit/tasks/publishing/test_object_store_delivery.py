@@ -160,6 +160,7 @@ def test_what_an_unfinished_bundle_holds_is_not_trusted(release, here, tmp_path,
     assert holds(here, release, tmp_path)
 
 
+@pytest.mark.slow_except("stray-x", "nested/texts.jsonl-x")
 @pytest.mark.parametrize(
     ("name", "content"),
     [(TEXTS, b"x"), (CHECKPOINT, b"x"), (CHECKPOINT, b"x" * 100_000), ("nested/texts.jsonl", b"x"), ("stray", b"x")],

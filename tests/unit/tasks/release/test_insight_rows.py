@@ -52,6 +52,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:rdflib"),
     pytest.mark.filterwarnings("ignore::FutureWarning:mlcroissant"),
 ]
+CONCERNS = ("tasks/release",)
 
 
 @pytest.fixture(autouse=True)
@@ -378,6 +379,7 @@ def test_no_generated_file_calls_insights_synthetic_texts(tmp_path: Path, name: 
     assert "one block and one batch" not in said
 
 
+@pytest.mark.slow_except("changes0-each chose a few whose words occur in it")
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -25,6 +25,7 @@ from tests.unit.tasks.publishing.builders import INK, Release, a_record, a_relea
 from tests.unit.tasks.publishing.forging import reseal
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/release",)
 
 LABELS = ["sports", "world"]
 FILM = '{"title": "Alien", "year": 1979, "score": 8.5, "cast": ["S. Weaver"]}'
@@ -78,6 +79,7 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False,
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), JSON))
 def test_whatever_a_model_writes_as_an_object_comes_back(value: dict[str, Any]) -> None:
     row = json.loads(line("records", 1, json.dumps(value), None))

@@ -229,8 +229,8 @@ def test_every_keyword_has_its_support_beside_it_and_public_ones_are_marked() ->
 def test_the_noise_of_a_count_grows_with_the_clusters_that_it_is_a_sum_of() -> None:
     group, *_, nameless = supported()
     assert keyword_notes(group, Decimal("2.1909")) == (
-        "72 of 255 (\N{PLUS-MINUS SIGN}3.79)",
-        "22 of 255 (\N{PLUS-MINUS SIGN}3.79), the program's own",
+        "72 of 255 (\N{PLUS-MINUS SIGN}8)",
+        "22 of 255 (\N{PLUS-MINUS SIGN}8), the program's own",
     )
     below = replace(group, support=(-3, 0), size=-7)
     assert keyword_notes(below, None)[0] == "\N{MINUS SIGN}3 of \N{MINUS SIGN}7"

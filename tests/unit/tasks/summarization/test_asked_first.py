@@ -32,6 +32,7 @@ from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
 from tests.unit.tasks.summarization.adapters.test_escapes import GROUPS, planted
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/summarization", "tasks/insights")
 
 TEXTS: dict[str, Any] = {
     "samples": 3,
@@ -136,6 +137,7 @@ def test_a_device_that_cannot_costs_nothing(
     assert not {"arm", "batches", "count", "texts"} & set(log.kinds)
 
 
+@pytest.mark.slow
 def test_tools_of_insights_ask_when_they_are_made(log: Log) -> None:
     """Facets and chosen keywords of units: no shape is left to be asked about when there are texts."""
     engine = Engine(replace(tiny_model(), positions=4096), memory=2**30)

@@ -137,6 +137,7 @@ class Ward:
         patch.setattr(TokenLevelRule, "next_tokens", next_tokens)
 
 
+@pytest.mark.slow_except("written-1-form", "lost-2-free")
 @both
 @bounds
 @pytest.mark.parametrize("written", [True, False], ids=["written", "lost"])

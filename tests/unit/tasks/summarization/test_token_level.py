@@ -35,6 +35,7 @@ from tests.unit.tasks.generation.workshop import NOTES, Step, Workshop, refusing
 from tests.unit.tasks.summarization.summing import FORM, GIVEN, GROUPS, Diary, bench, kept, notes, one_thread
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/summarization",)
 
 __all__ = ["one_thread"]  # a fixture
 SYSTEM = TokenLevelSummary()
@@ -298,6 +299,7 @@ def test_a_forced_token_costs_no_draw(reviews: Corpus, reads: list[Step]) -> Non
         assert text.tokens > 6
 
 
+@pytest.mark.slow_except("1-2", "2-64")
 @pytest.mark.parametrize(("slot_tokens", "size"), [(1, 1), (1, 2), (3, 1), (3, 4), (2, 64)])
 def test_as_few_instalments_are_armed_as_there_are_choices(reviews: Corpus, slot_tokens: int, size: int) -> None:
     workshop, diary = Workshop(reviews), Diary()

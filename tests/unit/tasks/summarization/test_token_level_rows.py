@@ -29,6 +29,7 @@ from tests.unit.tasks.summarization.summing import (
 from tests.unit.tasks.summarization.test_token_level import SYSTEM, make, plan_of, reviews, wanted
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/summarization", "tasks/inference/engine")
 
 __all__ = ["one_thread", "reviews"]  # fixtures
 SPACES = [("hidden", "public"), ("hidden", "none"), ("logits", "public"), ("logits", "none")]
@@ -60,6 +61,9 @@ def test_a_unit_has_at_most_m_rows_over_all_groups_and_blocks(reviews: Corpus, b
 CHANGES = ["replaced", "lengthened", "removed"]
 
 
+@pytest.mark.slow_except(
+    "2-replaced-hidden-public", "1-removed-logits-none", "2-lengthened-logits-none", "1-lengthened-hidden-public"
+)
 @spaces
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("bound", [1, 2])
@@ -174,6 +178,7 @@ def test_where_nobody_wrote_the_public_model_speaks(tmp_path: Path) -> None:
         torch.testing.assert_close(hidden.double() / unit, logits.double() / unit, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_group_follows_its_own_rows(reviews: Corpus) -> None:
     """Groups enter in their order, and text i is made of the units of group i: the sums say who was read."""
     parameters = wanted(max_new_tokens=1, groups_per_unit=3)

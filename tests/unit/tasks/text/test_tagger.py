@@ -52,6 +52,7 @@ def test_strange_texts_do_no_harm(tag, text):
     assert len(tag([text])) == len(tag.noun_chunks([text])) == 1
 
 
+@pytest.mark.slow
 def test_a_very_long_text_is_read_to_its_end(tag):
     text = "The nurse wrote it down again. " * 900 + "Angela Merkel was in Berlin."
     assert Entity("GPE", "Berlin") in tag([text])[0]

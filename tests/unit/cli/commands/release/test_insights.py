@@ -1,9 +1,11 @@
 """`almoner insights compare` on bundles: what it says, and what it refuses."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from tasks.common.files import measure
 from tasks.insights.compare import LEAST_LIKENESS
 from tasks.release.file_names import EVALUATION, RECORD, TEXTS
 from tasks.release.signatures.ed25519 import SigningKey
-from tasks.values.insight import Insight, Topic
+from tasks.values.insight import Insight, Topic, margin_of_error
 from tests.insights_rows import (
     DEVIATION,
     LEAST,
@@ -122,7 +124,12 @@ def test_the_screen_has_verdicts_first_and_noise_beside_every_size(publish: Publ
     assert done.stdout.index("Level 1: groups") < clusters
     assert "SQL queries" in done.stdout[clusters:].splitlines()[4]
     assert "grew" in done.stdout[clusters:].splitlines()[4]
-    assert all("3.87" in line or "5.48" in line or "±" in line for line in lines)
+    margins = {int(margin) for line in lines for margin in re.findall(r"±(\d+)", line)}
+    of_sizes, of_differences = (
+        [margin_of_error(Decimal(DEVIATION), n * count) for n in range(1, 9)] for count in (1, 2)
+    )
+    assert {of_sizes[0], of_differences[0]} <= margins <= {*of_sizes, *of_differences}
+    assert "± is the margin of error: 95 %" in done.stdout
     gone = plain(done.stdout[done.stdout.index("Level 0: clusters: gone") :])
     assert "History" in gone
     assert f"Clusters below {LEAST} (old) and {LEAST} (new) are left out" in gone

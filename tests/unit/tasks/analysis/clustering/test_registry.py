@@ -98,6 +98,7 @@ def test_planted_topics_are_found(method):
     assert min(shares) > 0.95
 
 
+@pytest.mark.slow
 def test_anchored_clusters_survive_noise_that_others_do_not_survive():
     """Sizes and width as of small corpora: 100 units a topic, 256 numbers each, epsilon 1."""
     topics = spread(20, 7, 256)

@@ -198,6 +198,7 @@ def test_a_contrast_prefers_what_the_text_makes_likelier(few):
     assert made.best(answer, logits, few, without, contrast=1.0) == b
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contrast", [0.5, 4.0])
 def test_with_a_contrast_answers_are_of_the_schema_and_others(contrast):
     plain, found = asked(TEXTS), asked(TEXTS, contrast=contrast)
@@ -205,6 +206,7 @@ def test_with_a_contrast_answers_are_of_the_schema_and_others(contrast):
     assert found != plain
 
 
+@pytest.mark.slow_except("0-1.0")
 @pytest.mark.parametrize("contrast", [0.0, 1.0])
 @pytest.mark.parametrize("step", [0, 3])
 def test_a_text_about_which_the_model_says_nothing_stops_nobody(monkeypatch, step, contrast):
@@ -289,6 +291,7 @@ def test_what_cannot_be_is_refused_before_anything_is_read():
         complete_constrained(Engine(tiny_model(), memory=2**30), PROMPT, [], grammar(), 1000)
 
 
+@pytest.mark.slow
 def test_short_memory_means_smaller_waves_and_the_same_answers(monkeypatch):
     """A pass fails now and then; what had begun begins again, to the same bits."""
     expected = asked(TEXTS)

@@ -16,6 +16,7 @@ from tasks.analysis.facets.rule_based import CODE, READ_CHARACTERS, SUMMARY_CHAR
 from tasks.values.insight import Facets
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/analysis/facets", "tasks/workers")
 
 TRAVEL = (
     "Please help me plan a railway journey through northern Italy. I want railway tickets that let me stop in Turin"
@@ -108,6 +109,7 @@ def test_a_text_is_looked_at_by_itself(method):
     assert together(texts[::-1]) == alone[::-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_other_processes_find_the_same(method):
     """Whatever seed their string hashes have."""

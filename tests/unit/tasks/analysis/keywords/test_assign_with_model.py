@@ -16,6 +16,7 @@ from tasks.values.insight import Facets
 from tests.tiny_model import tiny_model
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/analysis/keywords",)
 
 KEYWORDS = ["art", "art history", "c++", "cooking", "语言", "zoology"]
 UNITS = [
@@ -46,6 +47,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], str | Non
     monkeypatch.setattr(assign_with_model, "complete_constrained", fake)
 
 
+@pytest.mark.slow_except("3")
 @pytest.mark.parametrize("most", [1, 3, 5])
 def test_at_most_so_many_of_the_set(chooser, most):
     found = chosen(chooser, most=most)
@@ -56,6 +58,7 @@ def test_at_most_so_many_of_the_set(chooser, most):
     assert any(found)
 
 
+@pytest.mark.slow
 def test_a_units_choice_is_its_own(chooser):
     """Others removed, permuted, replaced."""
     expected = chosen(chooser, most=1)
@@ -67,6 +70,9 @@ def test_a_units_choice_is_its_own(chooser):
     assert [mixed[0], mixed[-1]] == expected[:2]
 
 
+@pytest.mark.slow_except(
+    "zoology\\nart-indices0", "art\\ncooking\\nzoology\\nc++-indices8", "none of these-indices2", "None-indices3"
+)
 @pytest.mark.parametrize(
     ("answer", "indices"),
     [
@@ -138,6 +144,7 @@ def test_a_long_list_is_shown_in_parts(monkeypatch, chooser):
     assert len(found[0]) == 3
 
 
+@pytest.mark.slow
 def test_a_long_list_fits_the_model(chooser):
     """Of the size that settings allow: no error after something was spent."""
     keywords = [f"{'long ' * 11}{number}" for number in range(60)]

@@ -8,7 +8,7 @@ import pytest
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import parse_model
-from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall, expected_keywords, keyword_set_for
+from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall, keyword_set_for
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.mechanisms import registry
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
@@ -296,21 +296,6 @@ def test_the_facts_say_what_is_done(method):
     assert ("document frequencies" in facts) == (method == "tfidf")
     assert ("larger sets are cut" in facts) == (method != "public")
     assert all(isinstance(value, str) for value in facts.values())
-
-
-def test_what_to_expect_follows_from_the_declared_units():
-    selecting = set_for(SMALL, method="model").selecting
-    needed = selecting.selection.even_count()
-    (unknown,) = expected_keywords(selecting, None).values()
-    assert unknown.startswith("unknown")
-    said = {
-        population: expected_keywords(selecting, population)["keywords to expect"]
-        for population in (needed - 1, needed, 10 * needed - 1, 10 * needed, 1000 * needed)
-    }
-    assert [text.split(" ", 1)[0].rstrip(":") for text in said.values()] == ["none", "next", "next", "those", "those"]
-    assert said[needed].startswith(f"next to none: a keyword needs 100 % of the declared {needed} units")
-    assert said[1000 * needed] == f"those that 0.1 % of the declared {1000 * needed} units or more propose"
-    assert expected_keywords(None, 10) == {}
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])

@@ -15,6 +15,7 @@ from tests.unit.tasks.evaluation.embedded_subjects import number, subject, theme
 from tests.unit.tasks.evaluation.semantic.test_train_on_synthetic import compared, labelled
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/evaluation/semantic", "tasks/inference/embeddings")
 
 # bert-score 0.3.13, utils.greedy_cos_idf on the last hidden states of these pairs, weight 1 for every piece and 0 for
 # both marks: P, R, F.
@@ -46,6 +47,7 @@ def test_bert_score_pairs_by_meaning(embed):
     assert number(found["f1"]) == pytest.approx((0.643227 + 0.765922) / 2, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_what_is_plainly_alike_and_what_is_not(embed):
     documents = themed(60, 1)
     strange = ["The committee postponed the reading of its minutes."] * 29 + ["Quantum fields were quantised."]

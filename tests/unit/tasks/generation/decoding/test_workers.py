@@ -226,6 +226,7 @@ def test_both_mechanisms_of_private_prediction_are_armed_before_a_worker_tests(c
 # --- what goes wrong -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("load", "error", "words"),
     [

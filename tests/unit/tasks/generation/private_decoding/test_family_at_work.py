@@ -26,6 +26,7 @@ from tests.unit.tasks.generation.private_decoding.test_invisible_ink import UNIT
 from tests.unit.tasks.generation.workshop import Step, Workshop, refusing, store
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/generation",)
 
 GIVEN: dict[str, Any] = {
     "samples": 4,
@@ -82,6 +83,7 @@ def test_one_text_for_each_sample(system: Any, kind: Any, own: Any, corpus: Corp
     assert made.released["batches_per_block"] == "4"
 
 
+@pytest.mark.slow_except("ink")
 @each_system
 def test_a_text_ends_strictly_at_the_end_token(system: Any, kind: Any, own: Any, corpus: Corpus) -> None:
     made = make(system, kind, own, Workshop(corpus), stops=True, changes={"max_new_tokens": 300, "temperature": "50"})
@@ -127,6 +129,7 @@ def test_a_refused_instalment_keeps_what_it_pays_for_unread(
     assert workshop.seen.count(("read",)) == 4 * refused[1]
 
 
+@pytest.mark.slow_except("removed-ink", "lengthened-icl", "removed-amin", "lengthened-amin")
 @each_system
 @pytest.mark.parametrize("change", ["removed", "lengthened"])
 def test_what_one_unit_does_reaches_one_text_only(
@@ -156,6 +159,7 @@ def test_a_batch_without_a_unit_is_decoded_like_any_other(system: Any, kind: Any
     assert [text.tokens for text in made.texts] == [2] * 40
 
 
+@pytest.mark.slow_except("ink")
 @each_system
 def test_more_candidates_than_the_vocabulary_are_the_whole_vocabulary(
     system: Any, kind: Any, own: Any, corpus: Corpus

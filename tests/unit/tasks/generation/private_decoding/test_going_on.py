@@ -31,6 +31,7 @@ from tests.unit.tasks.generation.workshop import KEY, Workshop
 from tests.watched_journal import WatchedJournal
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/generation",)
 
 each_system = pytest.mark.parametrize(
     ("system", "kind", "own"), [AMIN, ICL, TANG, INK], ids=["amin", "icl", "tang", "ink"]
@@ -141,6 +142,7 @@ class Ward:
         patch.setattr(PrivatePredictionRule, "_private_tokens", private_tokens)
 
 
+@pytest.mark.slow_except("written-ink", "lost-amin")
 @each_system
 @pytest.mark.parametrize("written", [True, False], ids=["written", "lost"])
 def test_killed_at_every_step(system: Any, kind: Any, own: Any, corpus: Corpus, tmp_path: Path, written: bool) -> None:
@@ -156,6 +158,7 @@ def test_killed_at_every_step(system: Any, kind: Any, own: Any, corpus: Corpus, 
     assert len(ward.armed) == len(set(ward.armed)) <= sum(len(each.instalments) for each in ward.plan.invocations)
 
 
+@pytest.mark.slow_except("ink", "tang")
 @each_system
 def test_who_takes_missing_draws_for_not_made_is_caught(
     system: Any, kind: Any, own: Any, corpus: Corpus, tmp_path: Path
@@ -169,6 +172,7 @@ def test_who_takes_missing_draws_for_not_made_is_caught(
         ward.run()
 
 
+@pytest.mark.slow_except("ink", "amin")
 @each_system
 def test_the_texts_go_on_with_the_tokens_that_were_drawn(
     system: Any, kind: Any, own: Any, corpus: Corpus, tmp_path: Path
@@ -223,6 +227,7 @@ class WardOfFreeTokens(Ward):
         patch.setattr(InvisibleInkRule, "next_tokens", next_tokens)
 
 
+@pytest.mark.slow_except("lost")
 @pytest.mark.parametrize("written", [True, False], ids=["written", "lost"])
 def test_a_text_with_free_tokens_goes_on_with_the_charged_draws_that_are_left(
     corpus: Corpus, tmp_path: Path, written: bool
@@ -259,6 +264,7 @@ def test_who_forgets_which_tokens_were_free_is_not_the_same_run(
 COMPLETED = [(system, kind, {**own, "complete_sentence": 6}) for system, kind, own in (INK, ICL, AMIN)]
 
 
+@pytest.mark.slow_except("ink-lost", "icl-written")
 @pytest.mark.parametrize("written", [True, False], ids=["written", "lost"])
 @pytest.mark.parametrize("given", COMPLETED, ids=["ink", "icl", "amin"])
 def test_a_text_that_is_killed_while_its_sentence_is_completed_goes_on_with_that(
@@ -338,6 +344,7 @@ class WardOfOutlines(Ward):
         return paid
 
 
+@pytest.mark.slow_except("(20, 9)-lost")
 @pytest.mark.parametrize("written", [True, False], ids=["written", "lost"])
 @pytest.mark.parametrize("deaths", [(1, 1, 2, 3), (20, 9), (5, 1, 60)], ids=str)
 def test_an_outline_that_is_killed_goes_on_at_its_own_price(
@@ -358,6 +365,7 @@ def test_an_outline_that_is_killed_goes_on_at_its_own_price(
     assert (again.texts, again.released) == (made.texts, made.released)
 
 
+@pytest.mark.slow_except("None")
 @pytest.mark.parametrize("die_at", [None, 14, 22])
 def test_the_device_is_asked_about_every_shape_before_an_outline_is_paid(
     die_at: int | None, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,7 @@ from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
 from tests.unit.tasks.generation.workshop import NOTES, PATIENTS, Step, Workshop, refusing, store
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/generation",)
 
 SYSTEM = InvisibleInk()
 TOKEN_FIGURES = {"effective_k", "share_from_expansion"}
@@ -214,6 +215,7 @@ def notes_with(change: str) -> Iterable[dict[str, str]]:
         yield {"id": "new", "patient_id": NEW_UNIT, "section": "", "text": "Seen for the first time today."}
 
 
+@pytest.mark.slow_except("joined by another", "replaced")
 @pytest.mark.parametrize("change", ["removed", "replaced", "lengthened", "shortened", "joined by another"])
 def test_what_one_unit_does_reaches_one_text_only(corpus: Corpus, tmp_path: Path, change: str) -> None:
     """End to end: the same random numbers, one unit changed, and all texts but its batch's are the same.
@@ -254,6 +256,7 @@ def test_free_tokens_make_longer_texts_of_the_same_instalments(corpus: Corpus, r
     assert [step for step in workshop.seen if step[0] == "arm"] == [("arm", 0, number) for number in range(3)]
 
 
+@pytest.mark.slow_except("public too")
 @pytest.mark.parametrize("public", [{}, {"free_above": "0.6", "complete_sentence": 20}], ids=["charged", "public too"])
 def test_a_text_that_is_penalised_for_them_repeats_no_tokens(corpus: Corpus, public: dict[str, Any]) -> None:
     """Every draw sees what the text has, that of a free token and of one that finishes a sentence, too."""
@@ -267,6 +270,7 @@ def test_a_text_that_is_penalised_for_them_repeats_no_tokens(corpus: Corpus, pub
     assert repeated({"presence_penalty": "10"}) == 0 < repeated({})
 
 
+@pytest.mark.slow
 def test_a_whole_text_must_fit_the_context_with_its_free_tokens(corpus: Corpus) -> None:
     workshop, longest = Workshop(corpus), 500
     make(workshop, ink(max_new_tokens=longest, samples=1, temperature="4", batches=1), stops=True)

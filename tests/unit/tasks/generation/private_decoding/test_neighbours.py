@@ -37,6 +37,7 @@ from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
 from tests.unit.tasks.inference.processors import expect_refusal
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/generation", "tasks/inference/engine")
 
 UNITS = sorted({note["patient_id"] for note in NOTES})
 SECTIONS = sorted({note["section"] for note in NOTES})
@@ -194,6 +195,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow_except("ink-float32")
 @pytest.mark.parametrize(("system", "precision"), CASES)
 def test_one_unit_moves_one_generation_by_the_sensitivity_that_is_charged(
     system: str, precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ from tests.unit.tasks.inference.rows_at_work import PRIVATE, PUBLIC, text
 from tests.unit.tasks.inference.traffic import LIFETIMES, MOST, Diary, Rows, crowd, differing, drive
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/inference/engine",)
 
 CHANGED = "1-1"
 
@@ -59,6 +60,9 @@ def undisturbed(tiny: Twins) -> Undisturbed:
     return run
 
 
+@pytest.mark.slow_except(
+    "4-True-replace", "4-True-permute", "4-True-lengthen", "4-False-more rows than nominal", "None-True-empty"
+)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(("chunk_rows", "chosen"), [(None, True), (4, True), (4, False)])
 def test_with_staggered_entries_and_a_wrapped_clock_other_rows_keep_every_bit(
@@ -85,6 +89,7 @@ def test_the_timetable_of_these_tests_wraps_the_clock_and_staggers_entries(tiny:
     assert len({numbers for numbers, *_ in times}) > 6
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(
     lifetimes=st.lists(st.integers(1, 20), min_size=9, max_size=9),

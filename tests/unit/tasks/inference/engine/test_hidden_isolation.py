@@ -135,6 +135,7 @@ def test_one_scale_for_all_rows_fails_the_same_test(read: str, monkeypatch: pyte
         assert felt_by_others(before, READS[read](engine, CHANGES[change](batches()))), f"{change!r} was not felt"
 
 
+@pytest.mark.slow_except("while drawing")
 @pytest.mark.parametrize("read", READS)
 def test_what_the_device_is_asked_is_public(tiny: Twins, read: str) -> None:
     """Where a device fails at one shape, the run must not end because somebody's text was there, or was long."""

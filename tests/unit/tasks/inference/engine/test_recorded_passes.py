@@ -29,6 +29,7 @@ from tests.unit.tasks.inference.rows_at_work import PRIVATE, PUBLIC, text
 from tests.unit.tasks.inference.traffic import Diary, crowd, differing, drive
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/inference/engine", "tasks/inference/network")
 
 
 def driven(model: LanguageModel, recording: OperationRecording | None = None) -> tuple[Diary, PassRecorder]:
@@ -41,6 +42,7 @@ def same(one: Diary, other: Diary) -> bool:
     return public and not differing(one.rows, other.rows)
 
 
+@pytest.mark.slow_except("Llama", "gpt-oss", "Gemma 3", "Cohere 2", "GPT-2", "Falcon", "Phi-3")
 @pytest.mark.parametrize("family", READ)
 def test_replays_have_the_bits_of_plain_passes_in_every_family(family: str) -> None:
     model, recording = adopted(network_of(*READ[family])), OperationRecording()

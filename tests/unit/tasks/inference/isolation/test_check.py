@@ -252,6 +252,7 @@ def test_reference_limit_is_part_of_the_row_itself(tiny: Twins) -> None:
     )
 
 
+@pytest.mark.slow_except("candidates")
 @pytest.mark.parametrize("chosen", [True, False], ids=["candidates", "vocabulary"])
 def test_what_the_device_is_asked_is_public(tiny: Twins, chosen: bool) -> None:
     """Where a device fails at one shape, the run must not end because somebody's text was there, or was long."""

@@ -80,6 +80,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return linear(x, weight, bias, FIXED_ORDER)
 
 
+@pytest.mark.slow_except("torch.float32")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_row_has_the_same_bits_at_every_number_of_rows_in_five_orders(dtype: torch.dtype) -> None:
     assert linear_problems(product, dtype, "cpu", EVERY) == []
@@ -92,6 +93,7 @@ def test_a_row_and_its_own_candidates_have_the_same_bits_at_every_number_of_rows
     assert FAR in linear_problems(plain, torch.float32, "cpu", (1, 2), inputs=300, channels=20)
 
 
+@pytest.mark.slow_except("one token-torch.bfloat16")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     "shape", [AttentionShape(), AttentionShape(6, 2, 7, 72, 24)], ids=["one token", "a block of a prompt"]
@@ -100,6 +102,7 @@ def test_attention_computes_its_definition_for_a_row_alone(dtype: torch.dtype, s
     assert attention_problems(fixed_order_attention, dtype, "cpu", (1, 4), shape) == []
 
 
+@pytest.mark.slow
 def test_attention_keeps_the_bits_of_a_row_at_many_rows() -> None:
     shape = AttentionShape(heads=2, groups=1, columns=40)
     assert attention_problems(fixed_order_attention, torch.float32, "cpu", (1, 20), shape) == []
@@ -186,6 +189,7 @@ TWINS: dict[str, tuple[Callable[[], Linear], set[str]]] = {
 }
 
 
+@pytest.mark.slow_except("a difference at 44 and 45 rows", "a kernel chosen by the batch's content")
 @pytest.mark.parametrize("twin", TWINS)
 def test_what_leaked_elsewhere_is_found(twin: str) -> None:
     make, expected = TWINS[twin]
@@ -233,6 +237,7 @@ def words_of_compiled_code(*arguments: str) -> dict[str, dict[str, int]]:
     return compiled
 
 
+@pytest.mark.slow
 def test_code_for_an_h100_has_no_tf32_and_no_atomics() -> None:
     """Triton compiles without a device: float32 is fused multiplication and addition, bfloat16 a matrix instruction."""
     for name, words in words_of_compiled_code().items():
@@ -243,6 +248,7 @@ def test_code_for_an_h100_has_no_tf32_and_no_atomics() -> None:
     assert {name for name, words in twin.items() if words["tf32"]} == {name for name in twin if "fp32" in name}
 
 
+@pytest.mark.slow
 def test_a_table_that_the_first_call_has_frozen_is_found() -> None:
     frozen: list[Tensor] = []
 
@@ -254,6 +260,7 @@ def test_a_table_that_the_first_call_has_frozen_is_found() -> None:
     assert FROZEN in attention_problems(attention, torch.float32, "cpu", (2, 3), AttentionShape())
 
 
+@pytest.mark.slow
 def test_columns_split_by_the_number_of_rows_are_found() -> None:
     """Decoding kernels split the columns among programs where rows are few."""
 
@@ -375,6 +382,7 @@ def test_all_products_of_a_model_change_together(model: LanguageModel, monkeypat
     assert not model.use_next_kernels()
 
 
+@pytest.mark.slow
 def test_a_library_that_couples_rows_is_left_for_the_fixed_order(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,7 @@ def test_weights_in_parts_are_joined(
     assert visible(models / "small@1.0") == {"model.safetensors", "digest.json"}
 
 
+@pytest.mark.slow
 def test_an_archive_in_parts_is_joined_and_its_folders_stay(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +202,7 @@ def test_an_archive_in_parts_is_joined_and_its_folders_stay(
     assert files == {"model.safetensors", "1_Pooling/config.json", "digest.json"}
 
 
+@pytest.mark.slow_except("parts0")
 @pytest.mark.parametrize("parts", [PARTS[::-1], (PARTS[0], b" EACH"), (PARTS[0], b""), (PARTS[0], PARTS[1] * 2)])
 def test_other_parts_than_the_pinned_file_has(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpacker: Unpacker, parts: tuple[bytes, bytes]
@@ -213,6 +215,7 @@ def test_other_parts_than_the_pinned_file_has(
     assert visible(models) == set()
 
 
+@pytest.mark.slow
 def test_a_part_that_is_missing(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parts(tmp_path, "small.gguf", PARTS[:1])
     monkeypatch.setattr(registry, "REGISTRY", (split_spec("small.gguf"),))
@@ -281,6 +284,7 @@ FULL = {
 }
 
 
+@pytest.mark.slow_except("a quota")
 @pytest.mark.parametrize("said", FULL)
 def test_a_disk_that_fills_up_is_named(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str

@@ -105,6 +105,7 @@ def logits(model: LanguageModel) -> list[Tensor]:
     return found
 
 
+@pytest.mark.slow_except("Llama-2", "gpt-oss-3", "Gemma 2-2", "GPT-2-3")
 @pytest.mark.parametrize("stages", STAGES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_have_the_bits_of_one_device(family: str, stages: int, copying: list[torch.Size]) -> None:
@@ -160,6 +161,7 @@ def decoded(model: LanguageModel) -> tuple[list[list[int]], list[Tensor]]:
     return texts, seen
 
 
+@pytest.mark.slow_except("Llama")
 @pytest.mark.parametrize("family", ["Llama", "Gemma 3", "gpt-oss"])
 def test_a_group_writes_the_texts_of_one_device(family: str, copying: list[torch.Size]) -> None:
     texts, one = decoded(adopted(four_layers(family)))
@@ -250,6 +252,7 @@ def read_watched(model: LanguageModel) -> Tensor:
     return read(model)
 
 
+@pytest.mark.slow_except("Llama-cpu", "Llama-meta", "gpt-oss-meta", "GPT-2-meta")
 @pytest.mark.parametrize("home", PLACES, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_pass_mixes_no_devices(family: str, home: torch.device, sent: list[Any]) -> None:

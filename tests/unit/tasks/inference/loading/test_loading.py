@@ -21,6 +21,8 @@ from tasks.inference.prompts.render import NoChatTemplate, public_prompt
 from tests.unit.tasks.inference.families import READ, network_of
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME, REAL, digest_of, tiny_network
 
+CONCERNS = ("tasks/inference/loading", "tasks/inference/network")
+
 
 def test_a_hub_model_from_local_files(snapshot: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = load(NAME, "cpu")
@@ -46,6 +48,7 @@ def test_pickles_are_not_read(snapshot: Path) -> None:
         load(NAME, "cpu")
 
 
+@pytest.mark.slow_except("Llama", "gpt-oss", "Gemma 3", "Phi-3", "GPT-2", "Falcon", "ERNIE 4.5", "OLMo-2")
 @pytest.mark.parametrize("family", READ)
 def test_every_family_is_read_from_its_files(snapshot: Path, family: str) -> None:
     """Not only from its configuration: transformers must be asked for an attention that the family has."""
@@ -93,6 +96,7 @@ def test_wrong_requests(snapshot: Path, name: str, device: str, error: type[Almo
         load(name, device)
 
 
+@pytest.mark.slow
 def test_the_offline_model(real: LanguageModel) -> None:
     assert (real.name, real.revision, real.vocabulary) == (REAL, "0.1.2", 49152)
     assert real.digest == digest_of(model_store.model_folder(REAL, "0.1.2"))

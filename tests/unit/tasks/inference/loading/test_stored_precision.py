@@ -44,6 +44,7 @@ def stored(snapshot: Path) -> Path:
     return snapshot
 
 
+@pytest.mark.slow_except("int8")
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_model_is_the_same_to_the_bit(stored: Path, precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
     if expect_refusal(precision):
@@ -178,6 +179,7 @@ def test_a_rounded_constant_is_seen_in_the_logits(snapshot: Path) -> None:
     assert not torch.equal(logits, expected(TOKENS).logits)
 
 
+@pytest.mark.slow_except("Gemma 2-int8", "Apertus-bfloat16")
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("family", CONSTANTS)
 def test_a_model_with_constants_is_the_same_to_the_bit(

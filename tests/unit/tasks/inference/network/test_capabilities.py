@@ -29,6 +29,7 @@ from tests.unit.tasks.inference.processors import (
 from tests.unit.tasks.inference.rows_at_work import by_row
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/inference/network",)
 
 PROCESSORS = {"whole": WHOLE, "AVX2": AVX2, "saturating": SATURATING, "no oneDNN": NO_ONEDNN}
 
@@ -181,6 +182,7 @@ def test_all_of_it_holds_where_there_is_nothing_beyond_avx2(file: str) -> None:
     assert " skipped" not in done.stdout
 
 
+@pytest.mark.slow
 def test_narrow_instructions_are_noticed() -> None:
     """In a new process under AVX2: no traceback, bfloat16 widened or packed, int8 exact or refused."""
     asked = (

@@ -28,6 +28,7 @@ QUICK = {
 """One family for each way of computing attention, positions or logits; the others are slow tests."""
 
 
+@pytest.mark.slow_except("Llama", "Gemma 3", "Qwen2, windows in some layers", "GPT-2")
 @pytest.mark.parametrize(
     "family", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in READ]
 )
@@ -55,6 +56,7 @@ def _none(mask: Tensor, window: int, newest: int) -> Tensor:
     return mask
 
 
+@pytest.mark.slow_except("Gemma 3-_later", "Cohere 2-_none", "Qwen2, windows in some layers-_by_column")
 @pytest.mark.parametrize("broken", [_later, _by_column, _none])
 @pytest.mark.parametrize(
     "family", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in WINDOWED]

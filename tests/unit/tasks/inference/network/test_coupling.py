@@ -115,7 +115,7 @@ def rigged(spoil: Spoil) -> LanguageModel:
     return replace(model, decoder=decoder)
 
 
-@pytest.mark.parametrize("rows", [4, 8, 12, 36])
+@pytest.mark.parametrize("rows", [8, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (4, 12, 36))])
 @pytest.mark.parametrize("spoil", SPOILS)
 def test_the_probe_alone_finds_it(spoil: str, rows: int) -> None:
     with pytest.raises(RowsNotIsolated):
@@ -132,6 +132,7 @@ def test_an_honest_device_passes(rows: int) -> None:
     check.candidates(rows, 512)
 
 
+@pytest.mark.slow_except("experts by content", "the last slot rounds otherwise")
 @pytest.mark.parametrize("spoil", [name for name in SPOILS if name != "the longest row chooses the table"])
 def test_rows_that_a_device_couples_are_read_one_at_a_time(spoil: str) -> None:
     """Whatever a device does to rows beside each other, who is alone has no neighbours: nothing is refused."""

@@ -55,6 +55,7 @@ def streams(model: LanguageModel) -> list[Tensor]:
     return seen
 
 
+@pytest.mark.slow_except("Llama", "gpt-oss", "Gemma 3", "Cohere 2", "GPT-2", "Falcon", "OLMo-2")
 @pytest.mark.parametrize("family", READ)
 def test_the_stream_behind_a_layer_is_what_the_layer_gives(family: str) -> None:
     model = of_family(family)

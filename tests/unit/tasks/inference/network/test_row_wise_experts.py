@@ -173,6 +173,7 @@ def test_mxfp4_is_read_as_the_numbers_it_stands_for(packed: tuple[Path, Any]) ->
     assert shape.parameters * shape.stored_bytes_per_number == pytest.approx(sum(sizes))
 
 
+@pytest.mark.slow
 def test_mxfp4_in_fewer_bits(packed: tuple[Path, Any]) -> None:
     for precision in ("bfloat16", "int8"):
         try:

@@ -183,6 +183,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_pages_outlive_a_killed_owner_and_no_file_does(segment: WeightSegment) -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None

@@ -42,6 +42,7 @@ from tests.unit.tasks.generation.record_schemas import FILM, is_valid
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/generation", "tasks/inference/structured_output")
 
 DRAWS = 90
 GIVEN: dict[str, Any] = {
@@ -71,6 +72,7 @@ def make(system: Generator, corpus: Corpus, parameters: Any = None, workshop: Wo
 SYSTEMS = [InvisibleInk(), PrivatePrediction(), PrivateIcl(), FewShotGeneration(), PublicOnly(), NonPrivate()]
 
 
+@pytest.mark.slow_except("invisible_ink")
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 def test_every_text_of_every_system_is_a_finished_valid_record(system: Generator, corpus: Corpus) -> None:
     made = make(system, corpus)

@@ -138,6 +138,7 @@ forms = st.lists(
 ).map(lambda literals: "{slot}".join(literals))
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     form=forms,

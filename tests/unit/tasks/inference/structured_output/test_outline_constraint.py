@@ -94,6 +94,7 @@ outlines = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(outlines, st.sampled_from([BYTES, WORDY, PREFIXED]), st.integers(8, 30), st.integers(0, 2**32))
 def test_any_path_is_titles_and_the_sections_under_them(outline: Outline, tokenizer: Any, each: int, seed: int) -> None:
@@ -149,8 +150,9 @@ def test_public_words_are_forced_token_by_token() -> None:
 
 
 def test_rows_are_first_read_behind_the_public_words() -> None:
+    forced = forced_places()
     for end in range(len(HEADED)):
-        following = next(place for place in range(end, len(HEADED) + 1) if place not in forced_places())
+        following = next(place for place in range(end, len(HEADED) + 1) if place not in forced)
         assert constrain().before_choice(tokens(BYTES, HEADED[:end])) == following
 
 

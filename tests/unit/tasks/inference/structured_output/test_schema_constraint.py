@@ -18,6 +18,7 @@ from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.generation.record_schemas import FILM, SHORTEST_FILM, is_valid, schemas
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/inference/structured_output",)
 
 TOKENIZER = tiny_tokenizer()
 STOP = TOKENIZER.eos_token_id
@@ -43,6 +44,7 @@ def draw(constraint: RecordConstraint, draws: int, choice: random.Random, number
     raise AssertionError(f"not finished in {draws} draws")
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(schema=schemas, seed=st.integers(0, 2**32), spare=st.integers(0, 40))
 def test_any_path_through_the_masks_is_a_finished_valid_record(schema: dict[str, Any], seed: int, spare: int) -> None:

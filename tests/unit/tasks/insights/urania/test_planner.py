@@ -40,6 +40,7 @@ from tests.unit.tasks.insights.scribes import Scribe, of_keywords
 from tests.watched_journal import WatchedJournal
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/insights",)
 
 SYSTEM = Urania()
 WORDS = ["kettle", "tomato", "violin"]
@@ -157,6 +158,7 @@ def test_pricing_asks_no_corpus_and_no_model() -> None:
 # --- the run ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_except("public-anchored", "tfidf-lsh_tree", "model-lloyd", "hybrid-anchored")
 @pytest.mark.parametrize("clusterer", CLUSTERERS)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_stage_is_armed_once_in_order_and_before_the_first_unit_is_read(
@@ -173,6 +175,7 @@ def test_every_stage_is_armed_once_in_order_and_before_the_first_unit_is_read(
         assert "keywords_released" not in made.released
 
 
+@pytest.mark.slow_except("lsh_tree-texts2", "lloyd-texts1", "anchored-texts0", "lloyd-texts3")
 @pytest.mark.parametrize(
     "texts", [[" . "], ["only me"], ["alike"] * 30, ["语言 模型 很 好"] * 20 + ["größer als"] * 20]
 )

@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+CONCERNS = ("tasks/mechanisms/core", "tasks/pricing")
+
 LOADED = "import sys, tasks.pricing.quote; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
 
 
@@ -14,6 +18,7 @@ def test_a_price_needs_no_scikit_learn() -> None:
     assert "opendp" in told.stdout.split()
 
 
+@pytest.mark.slow
 def test_scikit_learn_and_polars_are_still_to_be_had() -> None:
     code = (
         "from tasks.mechanisms.core.opendp_library import dp;"

@@ -21,6 +21,7 @@ from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.workshop import Workshop, store
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/prompted_generation/keyphrases",)
 
 KERNEL = FourierFeatures.of(27, 20, 1)
 TOLD = ("The {} whistles and the copper kettle boils.", "I planted a ripe {} behind the old garage.")
@@ -127,6 +128,7 @@ def test_the_keyed_order_is_not_that_of_the_extractor(tmp_path):
     assert all(set(order) == set(own) for order in orders)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_units(tmp_path):
     """All the way from the stored corpus to the sums."""
     sketches = calibrate_kde(10**11, KERNEL.features, 1, 1)
@@ -145,6 +147,7 @@ def test_memory_does_not_grow_with_the_number_of_units(tmp_path):
     assert many < 1.3 * few
 
 
+@pytest.mark.slow_except("{}")
 @pytest.mark.parametrize("changes", [{}, {"sequences": "iterative", "phrases_per_text": 4}], ids=str)
 def test_memory_does_not_grow_with_the_size_of_sketches_times_that_of_a_chunk(tmp_path, changes):
     """The largest sketches have 65 times as many features as usual, and 20 positions."""

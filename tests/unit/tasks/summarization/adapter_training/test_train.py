@@ -20,6 +20,7 @@ from tests.tiny_model import SPEC, tiny_model
 from tests.unit.tasks.summarization.school import after, lessons, network, order, planted
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("tasks/summarization",)
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +37,7 @@ def tensors(known: KnownAdapter) -> dict[str, torch.Tensor]:
     return load_file(store.adapter_folder(known.digest) / store.TENSORS)
 
 
+@pytest.mark.slow
 def test_the_loss_falls_and_what_is_learned_is_read_off_the_mean() -> None:
     """Whoever is shown the mean of all groups cannot know which of the two words it is to be."""
     known = trained(order(steps=160, soft_tokens=2, words=0))
@@ -59,6 +61,7 @@ def test_an_adapter_that_is_loaded_tells_the_groups_apart() -> None:
     assert torch.dist(soft[0], soft[2]) < torch.dist(soft[0], soft[1]) / 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_gives_the_same_adapter_bit_for_bit() -> None:
     whole = trained(order())
 
@@ -76,6 +79,7 @@ def test_an_interrupted_training_gives_the_same_adapter_bit_for_bit() -> None:
     assert not checkpoint.folder_of("planted").exists()
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_adapter_and_the_same_one_the_same() -> None:
     short = {"steps": 3, "check_every": 3}
     assert trained(order(**short)).digest == trained(order(**short)).digest
@@ -99,6 +103,7 @@ def test_a_checkpoint_of_another_order_is_refused() -> None:
     assert checkpoint.resume(order()) is None
 
 
+@pytest.mark.slow
 def test_training_ends_when_the_held_out_groups_gain_nothing() -> None:
     """And the adapter is the best one, not the last."""
     known = trained(order(steps=400, learning_rate="0.5", patience=2, check_every=2))

@@ -284,6 +284,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Any:
 TWO_SLOTS = {"form": FORM, "slot_tokens": 7, "max_new_tokens": 40}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [{"max_new_tokens": 11}, TWO_SLOTS], ids=["text", "form"])
 def test_killed_at_every_step_no_group_draws_what_is_not_paid(
     reviews: Any, tmp_path: Path, own: dict[str, Any]
