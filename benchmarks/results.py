@@ -44,6 +44,7 @@ from benchmarks.insights import questions, time_quotes, truthfulness
 from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import tables as keyphrase_tables
+from benchmarks.keywords import by_rho
 from benchmarks.keywords import selection as keyword_selection
 from benchmarks.ledger import capacity
 from benchmarks.reproductions import batch_size, court, email_extraction
@@ -140,6 +141,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     "keywords": {
         "selection": lambda: keyword_selection.table(lines("keyword_selection")),
         "gains": lambda: keyword_selection.gains_table(lines("keyword_selection")),
+        "by-rho": lambda: by_rho.table(lines("keyword_rho")),
     },
     "metrics": {"contamination": lambda: contamination.table(lines("contamination"))},
     "distributed": {
