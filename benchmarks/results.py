@@ -43,6 +43,7 @@ from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, time_quotes, truthfulness
 from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
+from benchmarks.keyphrases import background as keyphrase_background
 from benchmarks.keyphrases import tables as keyphrase_tables
 from benchmarks.keywords import by_rho
 from benchmarks.keywords import selection as keyword_selection
@@ -135,6 +136,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "leakage": lambda: insights_tables.leakage_rows([each for each in lines("insights") if "leakage" in each]),
     },
     "keyphrases": {
+        "background": lambda: keyphrase_background.table(lines("keyphrase_background")),
         "rule": lambda: keyphrase_tables.rule_table([each for each in lines("phrase_correlations") if "cell" in each]),
         "real-phrases": lambda: keyphrase_tables.corpora_table(lines("phrase_correlations")),
     },
