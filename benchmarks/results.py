@@ -29,6 +29,7 @@ from benchmarks import (
     rehearsals,
     steering,
 )
+from benchmarks.attacks import public_twin
 from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
@@ -105,6 +106,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         name: partial(rows_of_corpus, lines("api"), name) for name in ("agnews", "dbpedia14", "mts_dialog")
     },
     "attacks": {
+        "example": lambda: public_twin.table(lines("public_twin")),
         "emails": lambda: email_extraction.table(lines("email_extraction")),
         "labels": lambda: membership_and_labels.table(lines("membership_and_labels")),
         "released": lambda: released_membership.table(lines("released_membership")),
