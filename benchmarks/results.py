@@ -40,6 +40,7 @@ from benchmarks.gpu.reports import tables as gpu_tables
 from benchmarks.in_context import accuracy as in_context
 from benchmarks.in_context import membership_and_labels, released_membership
 from benchmarks.ingestion import sharded_corpus, time_by_stage
+from benchmarks.insights import compare as insights_compare
 from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, time_quotes, truthfulness
 from benchmarks.insights import tables as insights_tables
@@ -130,6 +131,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "calculated": roofline.calculated_table,
         "clusters": roofline.cluster_table,
     },
+    "insights-compare": {"same-corpus": lambda: insights_compare.table(lines("insights_compare"))},
     "insights-results": {
         "levels": lambda: insights_tables.levels_table(lines("insights")),
         "truthfulness": lambda: truthfulness.table(lines("insights_truth")),
