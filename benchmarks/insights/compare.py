@@ -122,12 +122,15 @@ def _figures(lines: Sequence[Line]) -> Iterator[str]:
 def share(lines: Sequence[Line], part: str, whole: Sequence[str], rounds: int = 2000) -> list[float]:
     """Return the share of a figure in the sum of others, with a 95 % percentile interval over releases.
 
-    Releases are drawn with replacement; a comparison counts as often as both of its releases together were drawn.
+    Releases are drawn with replacement, two different ones or more; a comparison counts as often as both of its
+    releases together were drawn.
     """
     releases = sorted({place for line in lines for place in line["releases"]})
     source, drawn = random.Random(0), []
     for number in range(rounds + 1):
-        often = Counter(source.choices(releases, k=len(releases)) if number else releases)
+        often = Counter(releases)
+        while number and len(often := Counter(source.choices(releases, k=len(releases)))) < 2:
+            pass
         weights = [often[line["releases"][0]] * often[line["releases"][1]] for line in lines]
         parts = sum(weight * line[part] for weight, line in zip(weights, lines, strict=True))
         all_of_it = sum(weight * line[name] for weight, line in zip(weights, lines, strict=True) for name in whole)

@@ -249,7 +249,7 @@ def test_releases_of_one_corpus_are_compared_two_by_two(bench):
     assert [line["verdicts"] for line in lines] == [0, 1, 1]
     (head, _, row) = bench["insights.compare"].table(lines)
     assert row.count("|") == head.count("|")
-    assert row == "| chats, 3,470 units | 9 | `tfidf` | 3 | 100 % [100, 100] | 7 % [0, 10] | 2 of 3 | 2 of 3 | 1.00 |"
+    assert row == "| chats, 3,470 units | 9 | `tfidf` | 3 | 100 % [100, 100] | 7 % [0, 11] | 2 of 3 | 2 of 3 | 1.00 |"
     assert bench["insights.compare"].disjoint(lines) == lines[:1]
 
 
