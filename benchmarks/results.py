@@ -164,6 +164,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "release-audits": lambda: secret_assignment_audits.table(lines("secret_assignment_audits")),
     },
     "records": {
+        "films": lambda: records.table([*lines("records_films"), *lines("records_content")]),
         "content": lambda: records.content_table(lines("records_content")),
         "systems": lambda: records.table(lines("records_systems")),
     },
