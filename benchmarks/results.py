@@ -57,6 +57,7 @@ from benchmarks.secret_assignment import labelled_texts as secret_claim_labels
 from benchmarks.secret_assignment import utility as secret_claim
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
+from benchmarks.summaries import reading_prompts
 from benchmarks.utility import (
     ablation,
     free_tokens,
@@ -103,6 +104,10 @@ def _clusters(data: str, count: int) -> Rows:
 
 
 TABLES: Mapping[str, Mapping[str, Rows]] = {
+    "adapters": {
+        "reading-prompts": lambda: reading_prompts.found_table(lines("reading_prompts")),
+        "words": lambda: reading_prompts.words_table(lines("reading_prompts")),
+    },
     "api-results": {
         name: partial(rows_of_corpus, lines("api"), name) for name in ("agnews", "dbpedia14", "mts_dialog")
     },
