@@ -42,7 +42,7 @@ from benchmarks.in_context import membership_and_labels, released_membership
 from benchmarks.ingestion import sharded_corpus, time_by_stage
 from benchmarks.insights import compare as insights_compare
 from benchmarks.insights import figures as insights_figures
-from benchmarks.insights import questions, time_quotes, truthfulness
+from benchmarks.insights import model_facets, questions, time_quotes, truthfulness
 from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
 from benchmarks.keyphrases import background as keyphrase_background
@@ -129,6 +129,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "foreign": _clusters("foreign", 64),
     },
     "in-context": {"controls": lambda: in_context.controls_table(lines("in_context_controls"))},
+    "facets": {"model-facets": lambda: model_facets.table(lines("model_facets"))},
     "gpu": {
         "passed": lambda: gpu_tables.isolation_table(lines("gpu")),
         "speed": lambda: gpu_tables.speed_table(lines("gpu")),
