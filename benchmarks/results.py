@@ -127,6 +127,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "units-23": _clusters("units", 23),
         "planted": _clusters("planted", 64),
         "foreign": _clusters("foreign", 64),
+        "sentences": _clusters("sentences", 64),
     },
     "in-context": {"controls": lambda: in_context.controls_table(lines("in_context_controls"))},
     "facets": {"model-facets": lambda: model_facets.table(lines("model_facets"))},
