@@ -53,6 +53,10 @@ DEFAULT, PAPER = "title, begun", "summary"
 SUMMARY = "{reference}\n\nWrite a summary."
 WORDINGS: Mapping[str, tuple[str, str, str, str]] = {
     PAPER: ('"Write a summary", the answer not begun (as in the paper)', "You summarise texts.", SUMMARY, ""),
+    "title": (
+        '"Give this text a title", not begun', "You give titles to texts.",
+        "{reference}\n\nGive this text a title.", "",
+    ),
     DEFAULT: ('"Give this text a title", begun with `Title:` (the default)', "", "", ""),
 }  # fmt: skip
 """What the table says, and the system line, the turn and the opening; of the default they are almoner's own."""
