@@ -1,7 +1,7 @@
 """Private clusterers against k-means that is not: cost, time, and how many clusters survive, on real and made points.
 
-    python -m benchmarks.clustering --cache FOLDER --embed          # once: points of all corpora, about half an hour
-    python -m benchmarks.clustering --cache FOLDER --data sentences # 100,000 x 384, sentences of all corpora
+    python -m benchmarks.clustering --cache FOLDER --embed          # once: points of all corpora, about ten minutes
+    python -m benchmarks.clustering --cache FOLDER --data sentences # 20,000 x 384, sentences of all corpora
     python -m benchmarks.clustering --cache FOLDER --data units     # 3,470 x 384, conversations and prompts
     python -m benchmarks.clustering --cache FOLDER --data planted   # 100,000 x 384, 64 topics that are known
     python -m benchmarks.clustering --cache FOLDER --data foreign   # the same, topics that no public point knows of
@@ -38,7 +38,7 @@ from tasks.text.public_topics import PUBLIC_TOPICS
 
 DELTA = "1e-6"
 EPSILONS = ("0.5", "1", "2", "4", "10")
-SENTENCES = 100_000
+PLANTED, SENTENCES = 100_000, 20_000
 SHORTEST, LONGEST = 20, 400
 SPLIT = re.compile(r"(?<=[.!?])\s+|\n+")
 SIZES_SHARE = 10
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def embed(cache: Path) -> None:
-    """Points of the public topics, of the units, and of 100,000 sentences."""
+    """Points of the public topics, of the units, and of the sentences."""
     from tasks.inference.embeddings.encoder import load_embedder
 
     cache.mkdir(parents=True, exist_ok=True)
@@ -119,8 +119,8 @@ def planted(cache: Path, topics: int, *, near: bool) -> Points:
     public = np.load(cache / "topics.npy").astype(np.float64)
     own = unit(generator.normal(size=(topics, public.shape[1])))
     centres = unit(own + near * public[generator.permutation(len(public))[:topics]])
-    of = generator.integers(0, topics, SENTENCES)
-    noise = unit(generator.normal(size=(SENTENCES, public.shape[1])))
+    of = generator.integers(0, topics, PLANTED)
+    noise = unit(generator.normal(size=(PLANTED, public.shape[1])))
     return unit(TOPIC * centres[of] + NOISE * noise).astype(np.float32)
 
 

@@ -30,6 +30,7 @@ from benchmarks import (
     rehearsals,
     steering,
 )
+from benchmarks.attacks import public_twin
 from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
@@ -40,11 +41,14 @@ from benchmarks.gpu.reports import tables as gpu_tables
 from benchmarks.in_context import accuracy as in_context
 from benchmarks.in_context import membership_and_labels, released_membership
 from benchmarks.ingestion import sharded_corpus, time_by_stage
+from benchmarks.insights import compare as insights_compare
 from benchmarks.insights import figures as insights_figures
-from benchmarks.insights import questions, time_quotes, truthfulness
+from benchmarks.insights import model_facets, questions, time_quotes, truthfulness
 from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
+from benchmarks.keyphrases import background as keyphrase_background
 from benchmarks.keyphrases import tables as keyphrase_tables
+from benchmarks.keywords import by_rho
 from benchmarks.keywords import selection as keyword_selection
 from benchmarks.ledger import capacity
 from benchmarks.reproductions import batch_size, court, email_extraction
@@ -54,6 +58,7 @@ from benchmarks.secret_assignment import labelled_texts as secret_claim_labels
 from benchmarks.secret_assignment import utility as secret_claim
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
+from benchmarks.summaries import reading_prompts
 from benchmarks.utility import (
     ablation,
     free_tokens,
@@ -100,10 +105,15 @@ def _clusters(data: str, count: int) -> Rows:
 
 
 TABLES: Mapping[str, Mapping[str, Rows]] = {
+    "adapters": {
+        "reading-prompts": lambda: reading_prompts.found_table(lines("reading_prompts")),
+        "words": lambda: reading_prompts.words_table(lines("reading_prompts")),
+    },
     "api-results": {
         name: partial(rows_of_corpus, lines("api"), name) for name in ("agnews", "dbpedia14", "mts_dialog")
     },
     "attacks": {
+        "example": lambda: public_twin.table(lines("public_twin")),
         "emails": lambda: email_extraction.table(lines("email_extraction")),
         "labels": lambda: membership_and_labels.table(lines("membership_and_labels")),
         "released": lambda: released_membership.table(lines("released_membership")),
@@ -118,8 +128,10 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "units-23": _clusters("units", 23),
         "planted": _clusters("planted", 64),
         "foreign": _clusters("foreign", 64),
+        "sentences": _clusters("sentences", 64),
     },
     "in-context": {"controls": lambda: in_context.controls_table(lines("in_context_controls"))},
+    "facets": {"model-facets": lambda: model_facets.table(lines("model_facets"))},
     "gpu": {
         "passed": lambda: gpu_tables.isolation_table(lines("gpu")),
         "speed": lambda: gpu_tables.speed_table(lines("gpu")),
@@ -127,6 +139,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "calculated": roofline.calculated_table,
         "clusters": roofline.cluster_table,
     },
+    "insights-compare": {"same-corpus": lambda: insights_compare.table(lines("insights_compare"))},
     "insights-results": {
         "levels": lambda: insights_tables.levels_table(lines("insights")),
         "truthfulness": lambda: truthfulness.table(lines("insights_truth")),
@@ -135,12 +148,14 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "leakage": lambda: insights_tables.leakage_rows([each for each in lines("insights") if "leakage" in each]),
     },
     "keyphrases": {
+        "background": lambda: keyphrase_background.table(lines("keyphrase_background")),
         "rule": lambda: keyphrase_tables.rule_table([each for each in lines("phrase_correlations") if "cell" in each]),
         "real-phrases": lambda: keyphrase_tables.corpora_table(lines("phrase_correlations")),
     },
     "keywords": {
         "selection": lambda: keyword_selection.table(lines("keyword_selection")),
         "gains": lambda: keyword_selection.gains_table(lines("keyword_selection")),
+        "by-rho": lambda: by_rho.table(lines("keyword_rho")),
     },
     "metrics": {"contamination": lambda: contamination.table(lines("contamination"))},
     "distributed": {
@@ -157,6 +172,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "release-audits": lambda: secret_assignment_audits.table(lines("secret_assignment_audits")),
     },
     "records": {
+        "films": lambda: records.table([*lines("records_films"), *lines("records_content")]),
         "content": lambda: records.content_table(lines("records_content")),
         "systems": lambda: records.table(lines("records_systems")),
     },

@@ -117,7 +117,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for corpus, method, epsilon, cell in _cells(rows):
         kinds = [[row for row in cell if row["selection"] == kind] for kind in KINDS]
         needed = " -> ".join(str(kind[0]["even_count"]) for kind in kinds)
-        released = " -> ".join(_spread([row["released"] for row in kind]) for kind in kinds)
+        released = " -> ".join(with_deviation([row["released"] for row in kind]) for kind in kinds)
         name = f"{corpus}, {cell[0]['units']:,} units"
         lines.append(
             f"| {name} | `{method}` | ({epsilon}, {cell[0]['delta']}) | {needed} | {released} | {cell[0]['common']} |"
@@ -165,7 +165,8 @@ def _cells(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, l
         yield *place, [row for row in rows if (row["corpus"], row["method"], row["epsilon"]) == place]
 
 
-def _spread(values: Sequence[int]) -> str:
+def with_deviation(values: Sequence[int]) -> str:
+    """Return the mean of some draws and their standard deviation, as the tables have them."""
     return f"{mean(values):.0f} +- {stdev(values):.1f}"
 
 

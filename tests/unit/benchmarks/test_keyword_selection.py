@@ -8,7 +8,7 @@ import pytest
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.facets.rule_based import RuleBasedExtractor, rake
 
-SCRIPTS = ("keywords.selection",)
+SCRIPTS = ("keywords.selection", "keywords.by_rho")
 
 
 @pytest.fixture
@@ -82,3 +82,21 @@ def test_a_difference_without_any_scatter_is_exact(module: ModuleType) -> None:
     assert module.difference_in_means([5, 5], [2, 2]) == (3, 3, 3)
     low, middle, high = module.difference_in_means([5, 7, 6], [2, 1, 3])
     assert low < middle == 4 < high
+
+
+def test_a_set_is_drawn_at_each_rho_and_setting_once(
+    bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = bench["keywords.by_rho"]
+    monkeypatch.setattr(module, "TRIALS", 2)
+    monkeypatch.setattr(module, "RHOS", ("0.000001", "1"))
+    drawn = list(module.releases(["guitar practice"] * 60, "planted", []))
+    assert [(row["rho"], row["setting"], row["trial"]) for row in drawn] == [
+        (rho, setting, trial) for rho in module.RHOS for setting in module.SETTINGS for trial in range(2)
+    ]
+    assert {(row["common"], row["most_shared"]) for row in drawn} == {(2, 60), (3, 60)}
+    assert list(module.releases(["guitar practice"] * 60, "planted", drawn)) == []
+    head, rule, less, more = module.table(drawn)
+    assert head.count("|") == rule.count("|") == less.count("|") == more.count("|")
+    assert less.endswith("| 0 +- 0.0 | 0 +- 0.0 | 0 +- 0.0 | 0 +- 0.0 | 0.0 [0.0, 0.0] | 2, 3 |")
+    assert more.endswith("| 2 +- 0.0 | 2 +- 0.0 | 2 +- 0.0 | 3 +- 0.0 | 0.0 [0.0, 0.0] | 2, 3 |")
