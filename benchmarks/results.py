@@ -27,7 +27,6 @@ from benchmarks import (
     random_allocation,
     records,
     rehearsals,
-    steering,
 )
 from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import STYLE, plt, save
@@ -51,6 +50,7 @@ from benchmarks.secret_assignment import audits as secret_assignment_audits
 from benchmarks.secret_assignment import drawn_texts as secret_claim_texts
 from benchmarks.secret_assignment import labelled_texts as secret_claim_labels
 from benchmarks.secret_assignment import utility as secret_claim
+from benchmarks.steering_vectors import releases as steering
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
 from benchmarks.utility import (
