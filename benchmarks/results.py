@@ -158,6 +158,10 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     "records": {
         "content": lambda: records.content_table(lines("records_content")),
         "systems": lambda: records.table(lines("records_systems")),
+        "systems-content": lambda: records.content_table(
+            [line for line in lines("records_content") if line["cell"]["epsilon"] is None]
+            + list(lines("records_systems_content"))
+        ),
     },
     "steering-vectors": {"releases": lambda: steering.table(lines("steering"))},
     "summaries": {
