@@ -91,8 +91,16 @@ def cells() -> Iterator[Cell]:
         yield from (Cell(data, INK, epsilon) for epsilon in EPSILONS)
 
 
+def is_chosen(cell: Cell, systems: Sequence[str], epsilons: Sequence[str]) -> bool:
+    """Return whether a release is among those that are drawn."""
+    return cell.system in systems and (cell.epsilon is None or cell.epsilon in epsilons)
+
+
 def main() -> None:
-    arguments = parsed(drawing_parser(__doc__, "kind of release", SAMPLES))
+    parser = drawing_parser(__doc__, "kind of release", SAMPLES)
+    parser.add_argument("--systems", nargs="+", default=[PUBLIC, STEERED, INK], help="that are drawn")
+    parser.add_argument("--epsilons", nargs="+", default=[*EPSILONS, FREE], help="that are drawn")
+    arguments = parsed(parser)
     if not arguments.table:
         model = load(arguments.model, arguments.device, arguments.precision)
         draw(Engine(model, memory=MEMORY), arguments)
@@ -119,7 +127,7 @@ def draw(engine: Engine, arguments: argparse.Namespace) -> None:
         known: dict[str, Any] = {}
         append_missing(
             arguments.texts,
-            list(cells()),
+            [cell for cell in cells() if is_chosen(cell, arguments.systems, arguments.epsilons)],
             lambda row: Cell(**row["cell"]),
             lambda cell: release(engine, stores[cell.data, cell.swapped], cell, arguments, known),
         )

@@ -39,6 +39,8 @@ def test_each_epsilon_has_both_systems_and_n_is_a_labels_units(script: ModuleTyp
         n = script.parameters(data, script.STEERED, 64, "float32")["references"]
         assert max(Counter(units.labels).values()) < 1.2 * n
     assert script.parameters("yelp", script.INK, 64, "float32")["batches"] == 32
+    chosen = [cell for cell in cells if script.is_chosen(cell, [script.PUBLIC, script.INK], ["4"])]
+    assert {(cell.system, cell.epsilon) for cell in chosen} == {(script.PUBLIC, None), (script.INK, "4")}
 
 
 def test_releases_have_equally_many_texts_of_each_label_and_share_what_was_read(
