@@ -50,6 +50,7 @@ from benchmarks.secret_assignment import audits as secret_assignment_audits
 from benchmarks.secret_assignment import drawn_texts as secret_claim_texts
 from benchmarks.secret_assignment import labelled_texts as secret_claim_labels
 from benchmarks.secret_assignment import utility as secret_claim
+from benchmarks.steering_vectors import accuracy as steering_accuracy
 from benchmarks.steering_vectors import releases as steering
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
@@ -163,7 +164,10 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
             + list(lines("records_systems_content"))
         ),
     },
-    "steering-vectors": {"releases": lambda: steering.table(lines("steering"))},
+    "steering-vectors": {
+        "releases": lambda: steering.table(lines("steering")),
+        "accuracy": lambda: steering_accuracy.table(lines("steering_accuracy")),
+    },
     "summaries": {
         "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),
         "own-and-others": lambda: summaries_controls.table(lines("summaries_controls")),
