@@ -210,7 +210,10 @@ def passes(model: LanguageModel, prompt: PromptSpec, text: Forced) -> Iterator[t
 
 
 def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield Markdown, one line a setting; differences are paired by text, from one unit a row with as many rows."""
+    """Yield Markdown, one line a setting; differences are paired by text, from one unit a row with as many rows.
+
+    The times of rows stand in a column of their own, where some were measured.
+    """
     lines = list(lines)
     there = {
         (line["model"], line["data"], Cell(line["units"], line["rows"], line["epsilon"])): line
@@ -222,9 +225,10 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         for line in lines
         if "seconds" in line
     }
-    named = ("model", "data", "texts", "epsilon", "rows B", "units a row", "C")
-    yield f"| {' | '.join((*named, 'KL', 'KL, difference', 'loss', 'loss, difference', 'CPU s'))} |"
-    yield "|" + 12 * " --- |"
+    heads = ["model", "data", "texts", "epsilon", "rows B", "units a row", "C"]
+    heads += ["KL", "KL, difference", "loss", "loss, difference", *(["CPU s"] if times else [])]
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + len(heads) * " --- |"
     for (model, data, cell), line in there.items():
         usual = there.get((model, data, Cell(1, ROWS, cell.epsilon)))
         shown = [model, data, len(line["loss"]), cell.epsilon or "-", cell.rows or "-", cell.units or "-"]
@@ -235,7 +239,8 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             less = [own - other for own, other in zip(line[name], usual[name], strict=True)] if usual else []
             shown.append(written(interval(less), 3) if differs else "")
         seconds = times.get((model, data, cell.units, cell.rows))
-        shown.append(written(interval(seconds), 1) if seconds else "")
+        if times:
+            shown.append(written(interval(seconds), 1) if seconds else "")
         yield f"| {' | '.join(map(str, shown))} |"
 
 

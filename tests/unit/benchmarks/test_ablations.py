@@ -47,6 +47,7 @@ def test_time_is_that_of_the_rows_of_a_kind_and_stands_beside_every_setting_that
     times = [named | {"units": 1, "rows": 7, "seconds": [3.0, 3.0]}, named | {"units": 2, "rows": 7, "seconds": [4.0]}]
     last = [row.split(" | ")[-1].removesuffix(" |") for row in units.table(iter([*settings, *times]))][2:]
     assert last == ["3.0 [3.0, 3.0]", "3.0 [3.0, 3.0]", "4.0 [4.0, 4.0]", ""]
+    assert "CPU s" not in next(units.table(settings))
 
 
 @pytest.mark.parametrize("examples", [True, False])
