@@ -8,7 +8,7 @@ model is form, or chance; what the corpus's own rows gain beyond it is the corpu
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,12 @@ def _public(losses: Mapping[tuple[str, Setting], list[float]], data: str) -> lis
     return losses[data, Setting(PUBLIC, None, USUAL_ROWS)]
 
 
-def table(own: Sequence[Measured], foreign: Sequence[Measured]) -> Iterator[str]:
+def table(own: Sequence[Measured], foreign: Sequence[Measured], corpora: Iterable[str] = tuple(OTHER)) -> Iterator[str]:
     """Yield the rows of docs/utility.md: the gain of own rows, that of the control, and their paired difference."""
     ours, theirs = gains(own), gains(foreign)
     yield "| data | system | epsilon | own references | another corpus's | difference |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for data in OTHER:
+    for data in corpora:
         for setting in SETTINGS[1:]:
             mine, other = ours[data, setting], theirs[data, setting]
             paired = [one - two for one, two in zip(mine, other, strict=True)]

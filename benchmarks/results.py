@@ -28,7 +28,6 @@ from benchmarks import (
     random_allocation,
     records,
     rehearsals,
-    steering,
 )
 from benchmarks.attacks import public_twin
 from benchmarks.common.json_lines import read_lines
@@ -56,6 +55,8 @@ from benchmarks.secret_assignment import audits as secret_assignment_audits
 from benchmarks.secret_assignment import drawn_texts as secret_claim_texts
 from benchmarks.secret_assignment import labelled_texts as secret_claim_labels
 from benchmarks.secret_assignment import utility as secret_claim
+from benchmarks.steering_vectors import accuracy as steering_accuracy
+from benchmarks.steering_vectors import releases as steering
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
 from benchmarks.summaries import reading_prompts
@@ -175,8 +176,15 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "films": lambda: records.table([*lines("records_films"), *lines("records_content")]),
         "content": lambda: records.content_table(lines("records_content")),
         "systems": lambda: records.table(lines("records_systems")),
+        "systems-content": lambda: records.content_table(
+            [line for line in lines("records_content") if line["cell"]["epsilon"] is None]
+            + list(lines("records_systems_content"))
+        ),
     },
-    "steering-vectors": {"releases": lambda: steering.table(lines("steering"))},
+    "steering-vectors": {
+        "releases": lambda: steering.table(lines("steering")),
+        "accuracy": lambda: steering_accuracy.table(lines("steering_accuracy")),
+    },
     "summaries": {
         "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),
         "own-and-others": lambda: summaries_controls.table(lines("summaries_controls")),

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.common.json_lines import DATA, read_lines
 from benchmarks.insights.topics import POOL, SENSITIVE, SENTENCES, topics
 
-CHATS, SYNTHETIC = "chats", "synthetic"
+CHATS, SYNTHETIC, YELP = "chats", "synthetic", "yelp"
 PUBLIC = ("trec.jsonl", "agnews.jsonl", "dbpedia14.jsonl", "yelp.jsonl")
 """What a public keyword set is made from; none of it is in the chats."""
 
@@ -26,10 +26,12 @@ class Unit:
 
 
 def corpus(name: str, count: int | None = None, data: Path = DATA) -> list[Unit]:
-    """The chats, or so many synthetic units; of the chats so many, spread over all of them."""
+    """The chats, the reviews of Yelp, or so many synthetic units; of texts so many, spread over all of them."""
     if name == SYNTHETIC:
         return synthetic(count or 50_000)
-    found = chats(data)
+    found = (
+        chats(data) if name == CHATS else [Unit(row["id"], row["text"]) for row in read_lines(data / f"{name}.jsonl")]
+    )
     return found if count is None else found[:: max(1, len(found) // count)][:count]
 
 

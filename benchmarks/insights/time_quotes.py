@@ -1,4 +1,4 @@
-"""Quoted time of insight systems beside the processor time that a run takes, from its start to its last row.
+"""Quoted time of insights, texts and summaries beside the processor time that a run takes, from start to last row.
 
     python -m benchmarks.insights.time_quotes --to docs/figures/time_quotes.jsonl   # what is missing
     python -m benchmarks.insights.time_quotes --table                               # of docs/insights-results.md
@@ -27,6 +27,12 @@ CORPUS, MODEL = "agnews", "smollm2-135m-instruct"
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "time_quotes.jsonl"
 ANSWERS = ("world", "sports", "business", "science")
 PUBLIC = ("football", "election", "market", "software", "court", "oil prices")
+GROUPS = ("Business", "Sci/Tech", "Sports", "World")
+"""Labels of the corpus."""
+KINDS = {"token_level_summary": "summaries"} | dict.fromkeys(
+    ("keyphrase_seeding", "private_evolution", "steering_vector"), "synthetic_corpus"
+)
+"""Of mechanisms that make no insights."""
 _ASKED: Mapping[str, Any] = {"question": "What is the text about?"}
 _BY_KEYWORDS = [{"name": name, "keywords": [name]} for name in ANSWERS]
 _BY_MODEL = [{"name": name} for name in ANSWERS]
@@ -40,6 +46,16 @@ SYSTEMS: Mapping[str, tuple[str, int, Mapping[str, Any]]] = {
     "question_histogram, keywords": ("question_histogram", 600, {"questions": [{**_ASKED, "answers": _BY_KEYWORDS}]}),
     "question_histogram, model": (
         "question_histogram", 60, {"questions": [{**_ASKED, "rule": "model", "answers": _BY_MODEL}]},
+    ),
+    "keyphrase_seeding": ("keyphrase_seeding", 600, {"samples": 16, "references": 600, "max_new_tokens": 64}),
+    "private_evolution": ("private_evolution", 600, {"samples": 8, "rounds": 3, "max_new_tokens": 32}),
+    "steering_vector": ("steering_vector", 200, {"samples": 16, "references": 200, "max_new_tokens": 48}),
+    "token_level_summary": (
+        "token_level_summary", 60,
+        {
+            "groups": GROUPS, "groups_per_unit": 1, "references": 15, "temperature": "0.3",
+            "max_new_tokens": 32, "max_reference_tokens": 96,
+        },
     ),
 }  # fmt: skip
 """Mechanism, units and parameters, by name."""
@@ -84,9 +100,13 @@ def run(name: str) -> dict[str, Any]:
         home.create()
         rows = read_lines(DATA / f"{CORPUS}.jsonl")[: SYSTEMS[name][1]]
         source.write_text(
-            "".join(json.dumps({"unit": str(n), "text": row["text"]}) + "\n" for n, row in enumerate(rows))
+            "".join(
+                json.dumps({"unit": str(n), "text": row["text"], "label": row["label"]}) + "\n"
+                for n, row in enumerate(rows)
+            )
         )
-        corpus = open_corpus(home, ingest(home, source, "unit", KEY).uid)
+        label = "label" if "groups" in SYSTEMS[name][2] else None
+        corpus = open_corpus(home, ingest(home, source, "unit", KEY, label_field=label).uid)
         ingesting = time.process_time() - before
         seen: list[tuple[str, int, int, float]] = []
 
@@ -124,7 +144,8 @@ def quoted(name: str) -> "Quote":
 
     mechanism, units, parameters = SYSTEMS[name]
     request = {
-        "dataset": CORPUS, "kind": "insights", "mechanism": mechanism, "model": MODEL, "parameters": dict(parameters),
+        "dataset": CORPUS, "kind": KINDS.get(mechanism, "insights"), "mechanism": mechanism, "model": MODEL,
+        "parameters": dict(parameters),
         "prompt": {"description": "news"}, "evaluation": [],
         **({} if mechanism == "simple_clio" else {"epsilon": 8.0, "delta": 1.0e-6}),
     }  # fmt: skip

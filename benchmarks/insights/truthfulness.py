@@ -1,10 +1,11 @@
 """Truthfulness of insights: the share of a topic's units to which its name applies, on public data.
 
     python -m benchmarks.insights.truthfulness --version NAME --trials 3  # appends to docs/figures/insights_truth.jsonl
+    python -m benchmarks.insights.truthfulness --version NAME --corpus yelp  # on which the rule was not developed
     python -m benchmarks.insights.truthfulness --table                       # the table of docs/insights-results.md
 
 A trial is one release by the request of docs/insights.md (epsilon 8, delta 1e-6, 32 clusters, TF-IDF, two levels, names
-by the model) over the chats, stage by stage without a ledger (`insights/systems.py`). The figure is internal: it
+by the model) over a corpus, stage by stage without a ledger (`insights/systems.py`). The figure is internal: it
 reads all units, so it is for public corpora, and no release has it.
 
 A name applies to a unit by its words if the unit's text has one of the name's words (without stop words and vague
@@ -33,7 +34,7 @@ from benchmarks.common.intervals import interval_of_difference, written
 from benchmarks.common.json_lines import read_lines
 from benchmarks.common.open_bench import open_bench
 from benchmarks.insights.cells import MODEL
-from benchmarks.insights.data import CHATS, corpus
+from benchmarks.insights.data import CHATS, YELP, corpus
 from benchmarks.insights.systems import Clock, InMemoryBench, KeepingPoints, Material
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.facets.extractor import extractor_for
@@ -92,6 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--version", help="of the program, as the lines say it")
+    parser.add_argument("--corpus", default=CHATS, choices=(CHATS, YELP))
     parser.add_argument("--trials", type=int, default=3)
     parser.add_argument("--clio", action="store_true", help="SIMPLE-CLIO, the reference without privacy, as well")
     parser.add_argument("--table", action="store_true")
@@ -100,12 +102,14 @@ def main() -> None:
         measure(arguments)
     lines = read_lines(arguments.out)
     print("\n".join([*table(lines), "", *differences(lines)]))
+    if others := [line for line in lines if line.get("corpus") == YELP]:
+        print(f"{YELP}, more than a random name: {written(more_than_chance(others), 2)}")
 
 
 def measure(arguments: argparse.Namespace) -> None:
     """Append the lines of some trials."""
     embed = KeepingPoints(load_embedder())
-    units = corpus(CHATS)
+    units = corpus(arguments.corpus)
     material = Material.of(units, extractor_for(FacetSettings()), load_embedder(), Clock())
     judged = Units([roots(unit.text) for unit in units], material.points.astype(np.float64))
     engine = Engine(load(MODEL, "auto"))
@@ -114,11 +118,11 @@ def measure(arguments: argparse.Namespace) -> None:
     for trial in range(arguments.trials):
         started = time.monotonic()
         nodes = list(members_of_urania(urania_run(tools)))
-        _append(arguments.out, judge(nodes, judged, embed), arguments.version, "urania", trial)
+        _append(arguments.out, judge(nodes, judged, embed), arguments, "urania", trial)
         print(f"trial {trial}: {time.monotonic() - started:.0f} s", flush=True)
     if arguments.clio:
         run = ClioRun(ClioParameters(count=CLUSTERS), InMemoryBench(Clock()), tools)  # type: ignore[arg-type]  # it has what is asked of it
-        _append(arguments.out, judge(list(members_of_clio(run)), judged, embed), arguments.version, "simple_clio", 0)
+        _append(arguments.out, judge(list(members_of_clio(run)), judged, embed), arguments, "simple_clio", 0)
 
 
 def urania_run(tools: Tools) -> UraniaRun:
@@ -207,39 +211,59 @@ def _supports(
     return lines
 
 
-def _append(path: Path, lines: Iterator[dict[str, Any]], version: str, system: str, trial: int) -> None:
+def _append(
+    path: Path, lines: Iterator[dict[str, Any]], arguments: argparse.Namespace, system: str, trial: int
+) -> None:
+    corpus_named = {} if arguments.corpus == CHATS else {"corpus": arguments.corpus}
     with path.open("a", encoding="utf-8") as file:
         for line in lines:
-            head = {"version": version, "system": system, "trial": trial}
+            head = {"version": arguments.version, **corpus_named, "system": system, "trial": trial}
             file.write(json.dumps(head | line, ensure_ascii=False) + "\n")
 
 
 def table(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Return the rows of the page's table, a row for each version, system and kind of node."""
+    """Return the rows of the page's table, a row for each corpus, version, system and kind of node."""
     yield (
-        "| version | system | nodes | named | median truthfulness | by words alone | a random name | of all units"
-        " | overstated |"
+        "| corpus | version | system | nodes | named | median truthfulness | by words alone | a random name"
+        " | of all units | overstated |"
     )
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    keys = dict.fromkeys((line["version"], line["system"], bool(line["level"])) for line in lines)
-    for version, system, group in keys:
-        own = [line for line in lines if (line["version"], line["system"], bool(line["level"]))
-               == (version, system, group)]  # fmt: skip
+    yield "|" + 10 * " --- |"
+    keys = dict.fromkeys(map(_row_of, lines))
+    for corpus_name, version, system, group in keys:
+        own = [line for line in lines if _row_of(line) == (corpus_name, version, system, group)]
         named = [line for line in own if line["named"] and line["either"] is not None]
         units = sum(line["units"] for line in own)
         right = sum(line["units"] * line["either"] for line in named)
         yield " | ".join([
-            f"| {version}", f"{system}, {'groups' if group else 'topics'}", str(len(own)), str(len(named)),
+            f"| {corpus_name}", version, f"{system}, {'groups' if group else 'topics'}", str(len(own)), str(len(named)),
             *(_median(named, figure) for figure in ("either", "words", "random_name")),
             f"{right / units:.3f}", f"{sum(map(is_overstated, named))} |",
         ])  # fmt: skip
+
+
+def _row_of(line: dict[str, Any]) -> tuple[str, str, str, bool]:
+    return line.get("corpus", CHATS), line["version"], line["system"], bool(line["level"])
+
+
+def more_than_chance(lines: Sequence[dict[str, Any]]) -> list[float]:
+    """Return by how much the names of topics of URANIA are truer than random ones, paired: median, bootstrap."""
+    more = [
+        line["either"] - line["random_name"]
+        for line in lines
+        if line["system"] == "urania"
+        and not line["level"]
+        and line["either"] is not None
+        and line["random_name"] is not None
+    ]
+    return interval_of_difference(more, [0.0], lambda own, none: statistics.median(own) - none[0], 0)
 
 
 def differences(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield by how much names of topics of URANIA are truer in a later version: medians, bootstrap over topics."""
     shares: dict[str, list[float]] = {}
     for line in lines:
-        if line["system"] == "urania" and not line["level"] and line["named"] and line["either"] is not None:
+        usual = "corpus" not in line and line["system"] == "urania" and not line["level"]
+        if usual and line["named"] and line["either"] is not None:
             shares.setdefault(line["version"], []).append(line["either"])
     for earlier, later in combinations(shares, 2):
         both = shares[later], shares[earlier]

@@ -18,7 +18,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.invented_facts.corpus import few, store, training_file
 from benchmarks.invented_facts.worlds import DELTA, NO_NOISE, World
-from benchmarks.steering import shared_run
+from benchmarks.steering_vectors.releases import shared_run
 from models_db.values.requests import Prompt, model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.partition import BatchSplit

@@ -1,30 +1,40 @@
 """Next-token distributions along court decisions, the legal domain of InvisibleInk's paper (there TAB; here ECHR).
 
     python -m benchmarks.reproductions.court --kept traces         # writes docs/figures/utility_court.jsonl
-    python -m benchmarks.reproductions.court --table               # the table of docs/utility.md
+    python -m benchmarks.reproductions.court --control             # writes docs/figures/utility_court_control.jsonl
+    python -m benchmarks.reproductions.court --table               # the tables of docs/utility.md
 
 As `next_tokens.py`, at 7 rows and 100 candidates. The corpus has 38 long documents, so the texts are passages of
-PASSAGE_WORDS words: TEXTS held-out ones, each of another document, and references from the documents that are left.
+PASSAGE_WORDS words: TEXTS held-out ones, each of another document, and references from the documents that are left. In
+the control, private rows along the same texts have reviews of Yelp as their references (`foreign_references`).
 """
 
 import argparse
 import json
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import torch
 
+from benchmarks import foreign_references
+from benchmarks.common.json_lines import write_lines
 from benchmarks.utility import next_tokens
 from benchmarks.utility.next_tokens import EPSILONS, FIGURES, USUAL_CANDIDATES, USUAL_ROWS, Measured, along
 from benchmarks.utility.systems import AMIN, ICL, INK, MEAN, PAPER, PUBLIC, SINGLE, Setting, bind
 from benchmarks.utility.texts import POSITIONS, REFERENCE_TOKENS, SEED, STRIDE, Forced, Trace, read, read_texts
 from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import reference_tokens
 
 DATA = "echr_communicated"
+OTHER = "yelp"
+"""Whose texts the control's rows read."""
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "utility_court.jsonl"
+CONTROL = OUT.with_name("utility_court_control.jsonl")
 DESCRIPTION = (
     "Passages of decisions of a court on human rights: the facts of a case, and what the applicant complains of."
 )
@@ -39,14 +49,21 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="bfloat16")
+    parser.add_argument("--control", action="store_true", help="only measure rows of another corpus")
+    parser.add_argument("--control-out", type=Path, default=CONTROL)
     parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
-    if not arguments.table:
+    if arguments.control:
+        write_lines(arguments.control_out, control(load(arguments.model, arguments.device, arguments.precision)))
+    elif not arguments.table:
         if arguments.kept is None:
             parser.error("--kept is needed to read texts")
         found = measure(arguments)
         arguments.out.write_text("".join(json.dumps(line.to_json()) + "\n" for line in found), encoding="utf-8")
-    print("\n".join(table(next_tokens.read_results(arguments.out))))
+    own = next_tokens.read_results(arguments.out)
+    print("\n".join(table(own)))
+    if arguments.control_out.exists():
+        print("\n".join(foreign_references.table(own, next_tokens.read_results(arguments.control_out), (DATA,))))
 
 
 def settings() -> list[Setting]:
@@ -102,6 +119,36 @@ def measure(arguments: argparse.Namespace) -> list[Measured]:
         print(f"text {text.number + 1} of {TEXTS}", flush=True)
     norms = {each: float(found.draw.clip_norm) for each, found in bound.items()}
     return [Measured(DATA, each, norms.get(each), figures) for each, figures in by_text.items()]
+
+
+@torch.inference_mode()
+def control(model: LanguageModel) -> list[dict[str, Any]]:
+    """The settings of `foreign_references` along the same texts, behind references of another corpus."""
+    bound = {setting: bind(setting) for setting in foreign_references.SETTINGS if setting.epsilon}
+    found: dict[Setting, dict[str, list[float]]] = {
+        setting: {name: [] for name in FIGURES} for setting in foreign_references.SETTINGS
+    }
+    for text in foreign(model.tokenizer, choose(model.tokenizer, read_texts(DATA)), read_texts(OTHER)):
+        trace = read(model, DESCRIPTION, text)
+        logits = next_tokens.Logits(trace.logits(model), trace.following)
+        parts = [logits.part(slice(at, at + next_tokens.AT_ONCE)) for at in range(0, POSITIONS, next_tokens.AT_ONCE)]
+        for setting, figures in found.items():
+            for name, value in along(setting, bound.get(setting), parts, f"{DATA}-{text.number}").items():
+                figures[name].append(value)
+        print(f"text {text.number + 1} of {TEXTS}", flush=True)
+    norms = {setting: float(each.draw.clip_norm) for setting, each in bound.items()}
+    return [
+        Measured(DATA, setting, norms.get(setting), figures).to_json() | {"references_of": OTHER}
+        for setting, figures in found.items()
+    ]
+
+
+def foreign(tokenizer: object, held_out: Sequence[Forced], others: Sequence[str]) -> Iterator[Forced]:
+    """Yield the held-out texts, each with as many references of other texts, none of which comes twice."""
+    chosen = random.Random(SEED).sample(others, len(held_out) * USUAL_ROWS)
+    for place, text in enumerate(held_out):
+        own = chosen[place * USUAL_ROWS : (place + 1) * USUAL_ROWS]
+        yield replace(text, references=tuple(reference_tokens(tokenizer, each, REFERENCE_TOKENS) for each in own))
 
 
 def table(results: Sequence[Measured]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
     python -m benchmarks.utility.units_per_row --kept traces --out docs/figures/units_per_row.jsonl    # resumes by text
     python -m benchmarks.utility.units_per_row --model gemma3-270m --form completion --texts 12 --kept traces --out ...
+    python -m benchmarks.utility.units_per_row --time 6 --out docs/figures/units_per_row.jsonl    # processor time alone
     python -m benchmarks.utility.units_per_row --out docs/figures/units_per_row.jsonl --table
 
 A row of r units is a conversation with r answers, or a completion behind r texts. Where a unit is added or removed, its
@@ -9,11 +10,14 @@ row moves from one clipped contribution to another, by up to 2 C in each coordin
 has half the clip norm at the same rho (docs/decisions/0129). Along held-out real texts, as in `next_tokens`, all
 settings are computed from the same states. `loss` is that of the real token, as there; `kl` is KL(unclipped mean of
 `MOST_UNITS` rows of one unit || the setting), over the setting's candidates: one aim for all settings, though not of
-rows with several units.
+rows with several units. `--time` appends the processor time in which rows of one kind read their units and one text, of
+so many texts; the public row is left out, because all settings have it.
 """
 
 import argparse
 import json
+import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -25,7 +29,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.common.intervals import written
-from benchmarks.common.json_lines import read_lines
+from benchmarks.common.json_lines import append_lines, read_lines
 from benchmarks.utility.next_tokens import compare, interval
 from benchmarks.utility.systems import INK, Bound, Setting, bind, private_distribution, unprotected
 from benchmarks.utility.texts import DESCRIPTIONS, STRIDE, Forced, Trace, choose, read_texts
@@ -76,9 +80,15 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--texts", type=int, default=24)
+    parser.add_argument(
+        "--time", type=int, metavar="TEXTS", help="only append the time that rows take, on so many texts"
+    )
     parser.add_argument("--table", action="store_true", help="only print the figures of what is there")
     arguments = parser.parse_args()
-    if not arguments.table:
+    if arguments.time:
+        model = load(arguments.model, arguments.device, arguments.precision)
+        append_lines(arguments.out, timed(model, arguments.model, arguments.form, arguments.time))
+    elif not arguments.table:
         if arguments.kept is None:
             parser.error("--kept is needed to read texts")
         measure(load(arguments.model, arguments.device, arguments.precision), arguments)
@@ -154,8 +164,36 @@ def traces(model: LanguageModel, data: str, prompt: PromptSpec, count: int, kept
         yield Trace.load(path)
 
 
+@torch.inference_mode()
+def timed(model: LanguageModel, name: str, form: str, count: int) -> Iterator[dict[str, Any]]:
+    """Yield a line for each number of units and of rows: the processor seconds of each text."""
+    for data, description in DESCRIPTIONS.items():
+        prompt = PromptSpec.of(Prompt.model_validate({"description": description, "form": form}))
+        found: dict[tuple[int, int], list[float]] = defaultdict(list)
+        for text in choose(model.tokenizer, read_texts(data), count, rows=MOST_UNITS):
+            groups = [seconds for _, seconds in passes(model, prompt, text)][1:]
+            for (units, rows), taken in by_kind(groups).items():
+                found[units, rows].append(round(taken, 3))
+            print(f"{data}: text {text.number + 1} of {count}", flush=True)
+        for (units, rows), seconds in found.items():
+            yield {"model": name, "data": data, "units": units, "rows": rows, "seconds": seconds}
+
+
+def by_kind(groups: Sequence[float]) -> dict[tuple[int, int], float]:
+    """The time of every number of units a row and of rows, of the times of groups of `ROWS` rows in their order."""
+    single = MOST_UNITS // ROWS
+    found = {(1, ROWS * units): sum(groups[:units]) for units in UNITS}
+    return found | {(units, ROWS): groups[single + place] for place, units in enumerate(UNITS[1:])}
+
+
 def read(model: LanguageModel, prompt: PromptSpec, text: Forced) -> Trace:
     """The states of all rows before every `STRIDE`-th token of the text, the public row first (`texts.read`)."""
+    found = [states for states, _ in passes(model, prompt, text)]
+    return Trace(torch.cat(found), torch.tensor(text.tokens[::STRIDE], dtype=torch.int64))
+
+
+def passes(model: LanguageModel, prompt: PromptSpec, text: Forced) -> Iterator[tuple[Tensor, float]]:
+    """Yield the states of each group of rows, of which the public row is the first, and the processor seconds."""
     public, private = prompts_for(model.tokenizer, prompt)
     sources = row_sources([reference[:REFERENCE_TOKENS] for reference in text.references])
     # What stands behind a reference asks for another, or separates texts, so it also stands between two.
@@ -163,22 +201,34 @@ def read(model: LanguageModel, prompt: PromptSpec, text: Forced) -> Trace:
         public.tokens,
         *((*private.prefix, *(token for unit in units for token in (*unit, *private.suffix))) for units in sources),
     ]
-    found = []
     groups = [[0], *(list(range(at, at + _ROWS_AT_ONCE)) for at in range(1, len(prompts), _ROWS_AT_ONCE))]
     for some in groups:
         rows = [(*prompts[index], *text.tokens[:-1]) for index in some]
-        longest = max(map(len, rows))
+        longest, started = max(map(len, rows)), time.process_time()
         states = RowBatch(model, len(rows), longest).read_all(rows, longest)
-        found.append(states[:, -len(text.tokens) :: STRIDE].float().cpu())
-    return Trace(torch.cat(found), torch.tensor(text.tokens[::STRIDE], dtype=torch.int64))
+        yield states[:, -len(text.tokens) :: STRIDE].float().cpu(), time.process_time() - started
 
 
 def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield Markdown, one line a setting; differences are paired by text, from one unit a row with as many rows."""
-    there = {(line["model"], line["data"], Cell(line["units"], line["rows"], line["epsilon"])): line for line in lines}
-    named = ("model", "data", "texts", "epsilon", "rows B", "units a row", "C")
-    yield f"| {' | '.join((*named, 'KL', 'KL, difference', 'loss', 'loss, difference'))} |"
-    yield "|" + 11 * " --- |"
+    """Yield Markdown, one line a setting; differences are paired by text, from one unit a row with as many rows.
+
+    The times of rows stand in a column of their own, where some were measured.
+    """
+    lines = list(lines)
+    there = {
+        (line["model"], line["data"], Cell(line["units"], line["rows"], line["epsilon"])): line
+        for line in lines
+        if "loss" in line
+    }
+    times = {
+        (line["model"], line["data"], line["units"], line["rows"]): line["seconds"]
+        for line in lines
+        if "seconds" in line
+    }
+    heads = ["model", "data", "texts", "epsilon", "rows B", "units a row", "C"]
+    heads += ["KL", "KL, difference", "loss", "loss, difference", *(["CPU s"] if times else [])]
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + len(heads) * " --- |"
     for (model, data, cell), line in there.items():
         usual = there.get((model, data, Cell(1, ROWS, cell.epsilon)))
         shown = [model, data, len(line["loss"]), cell.epsilon or "-", cell.rows or "-", cell.units or "-"]
@@ -188,6 +238,9 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             differs = usual is not None and usual is not line
             less = [own - other for own, other in zip(line[name], usual[name], strict=True)] if usual else []
             shown.append(written(interval(less), 3) if differs else "")
+        seconds = times.get((model, data, cell.units, cell.rows))
+        if times:
+            shown.append(written(interval(seconds), 1) if seconds else "")
         yield f"| {' | '.join(map(str, shown))} |"
 
 

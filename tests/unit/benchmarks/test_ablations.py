@@ -31,6 +31,25 @@ def test_rows_of_several_units_read_what_the_rows_of_one_read(bench: dict[str, M
         assert read == {(unit,) for unit in range(number * units.ROWS)}
 
 
+def test_time_is_that_of_the_rows_of_a_kind_and_stands_beside_every_setting_that_has_them(
+    bench: dict[str, ModuleType],
+) -> None:
+    units = bench["utility.units_per_row"]
+    groups = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]  # four of one unit a row, then of two and of four
+    assert len(groups) == len(units.row_units()) / units.ROWS
+    found = units.by_kind(groups)
+    assert found == {(1, 7): 1.0, (1, 14): 3.0, (1, 28): 15.0, (2, 7): 16.0, (4, 7): 32.0}
+    named = {"model": "m", "data": "yelp"}
+    settings = [
+        named | {"units": number, "rows": rows, "epsilon": epsilon, "C": None, "kl": [1.0, 2.0], "loss": [1.0, 2.0]}
+        for number, rows, epsilon in ((1, 7, None), (1, 7, "4"), (2, 7, "4"), (4, 7, "4"))
+    ]
+    times = [named | {"units": 1, "rows": 7, "seconds": [3.0, 3.0]}, named | {"units": 2, "rows": 7, "seconds": [4.0]}]
+    last = [row.split(" | ")[-1].removesuffix(" |") for row in units.table(iter([*settings, *times]))][2:]
+    assert last == ["3.0 [3.0, 3.0]", "3.0 [3.0, 3.0]", "4.0 [4.0, 4.0]", ""]
+    assert "CPU s" not in next(units.table(settings))
+
+
 @pytest.mark.parametrize("examples", [True, False])
 def test_every_wording_fits_every_corpus(bench: dict[str, ModuleType], examples: bool) -> None:
     wording = bench["utility.wording"]

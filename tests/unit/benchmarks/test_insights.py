@@ -274,16 +274,33 @@ def test_a_true_name_is_true_of_its_units_and_a_random_one_is_not(bench):
     assert truth.is_overstated({**first, "support": None, "size": 9, "units": 3})
     head = {"version": "now", "system": "urania", "trial": 0}
     *_, row = truth.table([head | line for line in (first, second, third)])
-    assert row == "| now | urania, topics | 3 | 2 | 0.667 | 0.667 | 0.000 | 0.667 | 1 |"
+    assert row == "| chats | now | urania, topics | 3 | 2 | 0.667 | 0.667 | 0.000 | 0.667 | 1 |"
+    assert truth.more_than_chance([head | line for line in (first, second, third)])[0] == pytest.approx(0.667, abs=1e-3)
+    elsewhere = head | {"corpus": "yelp"}
+    rows = list(truth.table([each | line for each in (head, elsewhere) for line in (first, second, third)]))
+    assert rows[2:] == [row, row.replace("chats", "yelp")]
+
+
+def test_truth_on_another_corpus_reads_its_texts_and_its_lines_say_so(bench, monkeypatch, tmp_path):
+    truth = bench["insights.truthfulness"]
+    for name in ("yelp", "dolly_prompts", "user_prompts_open", "oasst_en100"):
+        line = {"id": f"{name}-1", "text": f"of {name}", "tree": "t"}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(line) + "\n")
+    assert [unit.text for unit in truth.corpus("yelp", data=tmp_path)] == ["of yelp"]
+    assert "of yelp" not in [unit.text for unit in truth.corpus(truth.CHATS, data=tmp_path)]
+    out = tmp_path / "truth.jsonl"
+    for name in (truth.CHATS, "yelp"):
+        arguments = SimpleNamespace(version="now", corpus=name)
+        truth._append(out, iter([{"level": 0}]), arguments, "urania", 0)
+    assert [json.loads(line).get("corpus") for line in out.read_text().splitlines()] == [None, "yelp"]
 
 
 def test_versions_are_compared_by_the_names_of_urania_s_topics(bench):
     head = {"system": "urania", "level": 0, "named": True}
     old = [head | {"version": "old", "either": share} for share in (0.1, 0.2, 0.2, 0.2, 0.3)]
     new = [head | {"version": "new", "either": share} for share in (0.6, 0.6, 0.6)]
-    others = [
-        old[0] | change for change in ({"system": "simple_clio"}, {"level": 1}, {"named": False}, {"either": None})
-    ]
+    changes = ({"system": "simple_clio"}, {"level": 1}, {"named": False}, {"either": None}, {"corpus": "yelp"})
+    others = [old[0] | change for change in changes]
     (difference,) = bench["insights.truthfulness"].differences([*old, *new, *others])
     assert difference == "new less old: 0.40 [0.30, 0.50], 3.0 [2.0, 6.0] times"
 

@@ -133,6 +133,17 @@ def test_passages_are_of_other_cases_than_those_that_are_read_along(bench):
     assert not set(held) & read
 
 
+def test_the_control_reads_the_same_passages_behind_other_texts(bench):
+    court, tokenizer = bench["reproductions.court"], tiny_tokenizer()
+    documents = [" ".join([f"case{case}"] * 3 * court.PASSAGE_WORDS) for case in range(court.TEXTS + 30)]
+    chosen = court.choose(tokenizer, documents)
+    others = [f"review{number} of a shop" for number in range(court.TEXTS * court.USUAL_ROWS)]
+    found = list(court.foreign(tokenizer, chosen, others))
+    assert [each.tokens for each in found] == [each.tokens for each in chosen]
+    read = [tokenizer.decode(reference).split()[0] for each in found for reference in each.references]
+    assert sorted(read) == sorted(text.split()[0] for text in others)
+
+
 def test_records_of_one_setting_are_one_line(bench):
     records = bench["records"]
     cell = records.asdict(records.Cell("private_icl", "1", False, 2, 80, 7, "1", "m"))

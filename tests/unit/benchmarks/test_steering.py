@@ -1,6 +1,7 @@
 """The measurement of steering vectors: releases of one corpus share what was read, and its controls are controls."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,15 +13,15 @@ from tasks.inference.engine.engine import Engine
 from tasks.prompted_generation.steering.parameters import SteeringParameters
 from tests.tiny_model import tiny_model
 
-CONCERNS = ("benchmarks/steering.py", "tasks/prompted_generation/steering")
+CONCERNS = ("benchmarks/steering_vectors", "tasks/prompted_generation/steering")
 
-SCRIPTS = ("steering", "utility.sampled", "utility.texts")
+SCRIPTS = ("steering_vectors.releases", "utility.sampled", "utility.texts")
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.fixture
 def module(bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    module = bench["steering"]
+    module = bench["steering_vectors.releases"]
     monkeypatch.setattr(module, "TOKENS", 4)
     monkeypatch.setattr(module, "REFERENCE_TOKENS", 8)
     return module
@@ -73,6 +74,21 @@ def test_invisible_ink_is_drawn_at_the_epsilons_that_are_named_and_once_with_few
     ]
     others = [cell for cell in module.reported(["4"], 2) if cell.system != module.INK]
     assert others == [cell for cell in module.reported() if cell.system != module.INK]
+
+
+def test_a_vector_is_compared_with_the_inks_of_its_epsilon_by_their_rows(module: ModuleType) -> None:
+    cells = [*module.reported(), *module.reported(["4"], 2), *module.equal_time(2)]
+    drawn = {number: {"cell": asdict(cell)} for number, cell in enumerate(cells) if cell.data == "yelp"}
+    second = {number: each for number, each in drawn.items() if number >= len(cells) - 3}
+    (vector,) = [cell for cell in module.equal_time(2) if (cell.data, cell.system) == ("yelp", module.STEERED)]
+    (name, number), *others = module.inks_beside(vector, second).items()
+    assert name == "fewer_rows"
+    assert not others
+    assert drawn[int(number)]["cell"] | {"changes": None} == asdict(module.Cell("yelp", module.INK, "4")) | {
+        "changes": None
+    }
+    assert module.inks_beside(vector, drawn).keys() == {"ink", "fewer_rows"}
+    assert module.inks_beside(module.Cell("yelp", module.STEERED, "1000"), drawn) == {}
 
 
 def test_the_defaults_are_those_that_the_tuning_chose(module: ModuleType) -> None:

@@ -58,4 +58,8 @@ def test_every_system_has_a_price_as_a_request_has_it(module: ModuleType) -> Non
     assert all(each.seconds > 0 for each in priced.values())
     assert priced["question_histogram, keywords"].seconds < priced["question_histogram, model"].seconds
     assert priced["simple_clio"].plan.loss.rho == 0
+    kinds = {priced[name].request.kind for name in ("keyphrase_seeding", "private_evolution", "steering_vector")}
+    assert kinds == {"synthetic_corpus"}
+    assert priced["token_level_summary"].request.kind == "summaries"
+    assert priced["token_level_summary"].plan.samples == len(module.GROUPS)
     assert 0 < priced["urania, `public`"].plan.loss.rho <= priced["urania, `public`"].plan.amount.rho

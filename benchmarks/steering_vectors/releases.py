@@ -1,10 +1,12 @@
 """Texts of `steering_vector` at equal epsilon beside InvisibleInk's and the public model's.
 
-    python -m benchmarks.steering --stage tuning --kept drawn.jsonl --out docs/figures/steering.jsonl
-    python -m benchmarks.steering --stage reported --kept drawn.jsonl --out docs/figures/steering.jsonl
-    python -m benchmarks.steering --model gemma3-270m --form completion --ink 4 --fewer-rows 2 --texts 32 \\
-        --kept gemma.jsonl --out docs/figures/steering.jsonl
-    python -m benchmarks.steering --out docs/figures/steering.jsonl --table
+    python -m benchmarks.steering_vectors.releases --stage tuning --kept drawn.jsonl --out docs/figures/steering.jsonl
+    python -m benchmarks.steering_vectors.releases --stage reported --kept drawn.jsonl --out docs/figures/steering.jsonl
+    python -m benchmarks.steering_vectors.releases --stage equal_time --fewer-rows 2 --kept again.jsonl \\
+        --out docs/figures/steering.jsonl
+    python -m benchmarks.steering_vectors.releases --model gemma3-270m --form completion --ink 4 --fewer-rows 2 \\
+        --texts 32 --kept gemma.jsonl --out docs/figures/steering.jsonl
+    python -m benchmarks.steering_vectors.releases --out docs/figures/steering.jsonl --table
 
 Depth, strength and clip norm were chosen by the figures of `tuning`, on a corpus that no other page reports; those of
 `reported` are the corpora of the other pages on utility, measured once with what was chosen. Releases are drawn as in
@@ -12,7 +14,8 @@ Depth, strength and clip norm were chosen by the figures of `tuning`, on a corpu
 left then is owed to any vector, and not to the units. MAUVE is of as many texts of each release against real texts that
 no system has read; all releases of a corpus by one model share clusters and draws of real texts, so differences are
 paired. Perplexity is SmolLM2's, whichever model wrote the texts. With `--fewer-rows`, InvisibleInk is drawn again with
-so many rows, for a comparison at less processor time. Lines hold figures alone.
+so many rows, for a comparison at less processor time; `equal_time` draws a second release of the public model and of
+the vector beside it, for a model whose first release was drawn without. Lines hold figures alone.
 """
 
 import argparse
@@ -55,10 +58,10 @@ PUBLIC, INK, STEERED = "public_only", "invisible_ink", "steering_vector"
 TUNING = {"agnews": "Short news items of a news agency."}
 OTHERS = {"agnews": "sst2", "mts_dialog": "yelp", "yelp": "mts_dialog"}
 """Whose vector the control has."""
-REFERENCES = 7
-"""Rows behind a text of InvisibleInk, as on the other pages."""
+REFERENCES, FEWER_ROWS = 7, 2
+"""Rows behind a text of InvisibleInk, as on the other pages; and for a comparison at less processor time."""
 TEXTS, TOKENS, REFERENCE_TOKENS = 64, 32, 64
-MOST_UNITS = {"tuning": 600, "reported": 900}
+MOST_UNITS = {"tuning": 600, "reported": 900, "equal_time": 900}
 """Units that systems may read of a corpus."""
 FREE = "1000"
 """An epsilon whose noise cannot be seen: what the vector would be worth without privacy."""
@@ -115,6 +118,23 @@ def reported(ink: Sequence[str] = ("4", "8"), fewer_rows: int | None = None) -> 
         yield Cell(data, STEERED, "8", OTHERS[data])
 
 
+def equal_time(fewer_rows: int) -> Iterator[Cell]:
+    """The vector at epsilon 4 and InvisibleInk with fewer rows, which take about as long; and the public model."""
+    for data in DESCRIPTIONS:
+        yield Cell(data, PUBLIC)
+        yield Cell(data, STEERED, "4")
+        yield Cell(data, INK, "4", changes={"references": fewer_rows})
+
+
+def cells_of(arguments: argparse.Namespace) -> list[Cell]:
+    """The releases of a stage."""
+    if arguments.stage == "tuning":
+        return list(tuning())
+    if arguments.stage == "equal_time":
+        return list(equal_time(arguments.fewer_rows or FEWER_ROWS))
+    return list(reported(arguments.ink, arguments.fewer_rows))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stage", choices=list(MOST_UNITS), default="reported")
@@ -134,8 +154,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="only print what is there")
     arguments = parser.parse_args()
     if not arguments.table:
-        stage = tuning() if arguments.stage == "tuning" else reported(arguments.ink, arguments.fewer_rows)
-        measure(list(stage), arguments)
+        measure(cells_of(arguments), arguments)
     print("\n".join(table([json.loads(line) for line in arguments.out.open(encoding="utf-8")])))
 
 
@@ -250,6 +269,7 @@ def measured(
     sides = {str(number): [text["text"] for text in each["texts"]] for number, each in drawn.items()}
     estimates = measured_together(embed, sides | {"real": others}, real)
     public = next(str(number) for number, each in drawn.items() if each["cell"]["system"] == PUBLIC)
+    again = ", second release" if arguments.stage == "equal_time" else ""
     about = {
         "model": arguments.model,
         "data": data,
@@ -259,16 +279,10 @@ def measured(
     }
     for number, each in drawn.items():
         cell, estimate = Cell(**each["cell"]), estimates[str(number)]
-        ink = [
-            str(n)
-            for n, one in drawn.items()
-            if one["cell"]["system"] == INK and one["cell"]["epsilon"] == cell.epsilon
-        ]
         compared = {"public": public} if cell.system != PUBLIC else {}
-        compared |= {"ink": ink[0]} if ink and cell.system == STEERED else {}
-        compared |= {"fewer_rows": ink[1]} if ink[1:] and cell.system == STEERED else {}
+        compared |= inks_beside(cell, drawn) if cell.system == STEERED else {}
         yield about | {
-            "name": cell.name,
+            "name": cell.name + again,
             "epsilon": cell.epsilon,
             "texts": len(each["texts"]),
             "seconds": each["seconds"],
@@ -279,10 +293,20 @@ def measured(
             **{name: _rounded(value) for name, value in figures(scorer, each["texts"]).items()},
         }
     yield about | {
-        "name": "real, others",
+        "name": "real, others" + again,
         "epsilon": None,
         "texts": len(others),
         "mauve": _rounded(estimates["real"].shown),
+    }
+
+
+def inks_beside(cell: Cell, drawn: Mapping[int, Mapping[str, Any]]) -> dict[str, str]:
+    """Which releases of InvisibleInk at a cell's epsilon it is compared with: `ink` by default, and `fewer_rows`."""
+    others = ((str(number), each["cell"]) for number, each in drawn.items())
+    return {
+        "fewer_rows" if other["changes"] else "ink": number
+        for number, other in others
+        if other["system"] == INK and other["epsilon"] == cell.epsilon
     }
 
 
