@@ -319,8 +319,8 @@ def _rounded(values: Sequence[float]) -> list[float]:
 
 def table(lines: Sequence[Mapping[str, Any]], data: str) -> Iterator[str]:
     """Yield Markdown: the figures of a data set."""
-    heads = "texts | epsilon | rows | number | MAUVE | more than public only | perplexity | distinct-2 | tokens | complete"
-    yield f"| {heads} |"
+    scores = "MAUVE | more than public only | perplexity | distinct-2 | tokens | complete"
+    yield f"| texts | epsilon | rows | number | {scores} |"
     yield "|" + 10 * " --- |"
     for line in lines:
         if line["data"] == data:
