@@ -1,13 +1,16 @@
 """Texts of the real systems, made at a bench in memory from public data, and how they compare with the real ones.
 
     python -m benchmarks.utility.sampled --out sampled.jsonl            # 48 texts of 32 tokens a cell, 7 references
+    python -m benchmarks.utility.sampled --out sampled.jsonl --references 4 --epsilons 10 \\
+        --systems "InvisibleInk, log-probability"                       # fewer rows, as if they were enough
     python -m benchmarks.utility.sampled --out sampled.jsonl --full     # 500 texts of 200 tokens: days on two cores
-    python -m benchmarks.utility.sampled --out sampled.jsonl --table    # figures of what is there
+    python -m benchmarks.utility.sampled --table                        # the tables of docs/utility.md
 
-Every cell is appended with its texts when it is made, and one that is there already is not made again. Cells that
-differ in their number of samples alone are one line of the table; a second release splits the units anew. The data
-are public, which is why a bench without a ledger may arm nothing. The table needs the registry's embedder
-(`almoner models pull all-minilm-l6-v2`).
+Every cell is appended to `--out` with its texts when it is made, and one that is there already is not made again. Cells
+that differ in their number of samples alone are one line of the table; a second release splits the units anew. Then the
+figures of all texts that are there are written to `--to`: releases of a data set share clusters and real texts, so
+their differences in MAUVE are paired. The data are public, which is why a bench without a ledger may arm nothing.
+Figures need the registry's embedder (`almoner models pull all-minilm-l6-v2`).
 """
 
 import argparse
@@ -26,7 +29,7 @@ from typing import Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.drawn_releases import DEFAULT_MODEL
 from benchmarks.common.intervals import written
-from benchmarks.common.json_lines import append_lines, read_lines_if_there
+from benchmarks.common.json_lines import append_lines, read_lines, read_lines_if_there, write_lines
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.texts import DESCRIPTIONS, SEED, read_texts
 from models_db.home import ProjectHome
@@ -45,15 +48,19 @@ from tasks.pricing.registry import SYSTEMS
 from tasks.text.words import words
 from tasks.values.plan import PlanInputs
 
+TO = Path(__file__).resolve().parents[2] / "docs" / "figures" / "drawn_systems.jsonl"
 DELTA = Decimal("1e-5")
-UNPROTECTED = ("one document, no privacy", "public only")
+REAL, PUBLIC, ONE = "real, others", "public only", "one document, no privacy"
+LOG_PROBABILITY, PAPER = "InvisibleInk, log-probability", "InvisibleInk, paper"
+FEWER_ROWS = 1.5
+"""How many times fewer rows log-probability clipping is asked to need (docs/utility.md)."""
 UNREAD = 4
 """Every so manieth text of a data set is read by no system: those are the real texts to compare with."""
 MECHANISMS = {
-    "public only": ("public_only", {}),
-    "one document, no privacy": ("non_private", {}),
-    "InvisibleInk, log-probability": ("invisible_ink", {"clipping": "log_probability", "sampler": "opendp"}),
-    "InvisibleInk, paper": ("invisible_ink", {"clipping": "logit", "sampler": "opendp"}),
+    PUBLIC: ("public_only", {}),
+    ONE: ("non_private", {}),
+    LOG_PROBABILITY: ("invisible_ink", {"clipping": "log_probability", "sampler": "opendp"}),
+    PAPER: ("invisible_ink", {"clipping": "logit", "sampler": "opendp"}),
     "Amin et al.": ("private_prediction", {}),
     "private ICL": ("private_icl", {}),
 }
@@ -80,6 +87,11 @@ class Cell:
     model: str = DEFAULT_MODEL
     form: str = "chat"
 
+    @property
+    def name(self) -> str:
+        """The cell among those of its data set."""
+        return f"{self.system}, epsilon {self.epsilon}, {self.references} rows"
+
     def parameters(self) -> dict[str, Any]:
         """The request's parameters."""
         _, own = MECHANISMS[self.system]
@@ -96,13 +108,14 @@ class Cell:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each cell")
+    parser.add_argument("--out", type=Path, help="JSON lines, the texts of each cell")
+    parser.add_argument("--to", type=Path, default=TO, help="JSON lines, the figures of all cells")
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--data", nargs="+", default=list(DESCRIPTIONS))
     parser.add_argument("--systems", nargs="+", default=list(MECHANISMS), choices=list(MECHANISMS))
-    parser.add_argument("--epsilons", nargs="+", default=["10", "3", "1", "5"])
+    parser.add_argument("--epsilons", nargs="+", default=["10", "1"])
     parser.add_argument("--samples", type=int, default=48)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--reference-tokens", type=int, default=64, help="of a private text, what a row reads")
@@ -110,16 +123,22 @@ def main() -> None:
     parser.add_argument("--references", type=int, default=7)
     parser.add_argument("--temperature", default="1")
     parser.add_argument("--top-k", type=int, default=100)
-    parser.add_argument("--mauve-texts", type=int, default=48, help="of how many texts the table's MAUVE is")
+    parser.add_argument("--mauve-texts", type=int, default=48, help="of how many texts MAUVE is")
     parser.add_argument("--full", action="store_true")
-    parser.add_argument("--table", action="store_true", help="only print the figures of what is there")
+    parser.add_argument("--table", action="store_true", help="only print the tables of the figures")
     arguments = parser.parse_args()
     if arguments.full:
         arguments.samples, arguments.tokens, arguments.reference_tokens = 500, 200, 128
-    model = load(arguments.model, arguments.device, arguments.precision)
     if not arguments.table:
-        measure(model, arguments)
-    print_table(model, read_cells([arguments.out]), arguments.mauve_texts)
+        if arguments.out is None:
+            parser.error("--out is needed to draw texts")
+        model = load(arguments.model, arguments.device, arguments.precision)
+        draw(model, arguments)
+        write_lines(arguments.to, list(measure(model, read_cells([arguments.out]), arguments.mauve_texts)))
+    lines = read_lines(arguments.to)
+    for data in dict.fromkeys(line["data"] for line in lines):
+        print("\n".join(["", f"{data}:", "", *table(lines, data)]))
+    print("\n".join(["", *rows_table(lines)]))
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
@@ -143,7 +162,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
             yield from (Cell(data, name, epsilon, *sizes) for name, charges in charging.items() if charges)
 
 
-def measure(model: LanguageModel, arguments: argparse.Namespace) -> None:
+def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
     """Append every cell that is missing."""
     out: Path = arguments.out
     there = [Cell(**row["cell"]) for row in read_lines_if_there(out)]
@@ -241,41 +260,97 @@ def read_cells(paths: Sequence[Path]) -> dict[Cell, list[dict[str, Any]]]:
     return dict(found)
 
 
-def print_table(model: LanguageModel, found: Mapping[Cell, Sequence[dict[str, Any]]], count: int) -> None:
-    """Markdown, a table for each data set, real texts first; MAUVE of `count` texts, where a line has so many."""
-    from benchmarks.utility.mauve import embedder  # only a table needs it
+def measure(
+    model: LanguageModel, found: Mapping[Cell, Sequence[dict[str, Any]]], count: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the figures of every cell, real texts first; none of their words.
+
+    Args:
+        count: texts of each cell that MAUVE compares; a cell with fewer has none.
+    """
+    from benchmarks.utility.mauve import embedder, measured_together  # only figures need it
 
     embed = embedder()
     for data, tokens in dict.fromkeys((cell.data, cell.tokens) for cell in found):
-        mine = {cell: texts for cell, texts in found.items() if (cell.data, cell.tokens) == (data, tokens)}
+        mine = {cell: found[cell] for cell in sorted(found, key=_place) if (cell.data, cell.tokens) == (data, tokens)}
         others, real = real_texts(model.tokenizer, data, count, tokens)
-        print(f"\n{data}: texts of at most {tokens} tokens; MAUVE of {count} against {len(real)} real ones\n")
-        print("| texts | epsilon | rows | number | MAUVE | perplexity | distinct-2 | tokens | complete |")
-        print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+        sides = {REAL: others} | {
+            cell.name: [text["text"] for text in texts[:count]] for cell, texts in mine.items() if len(texts) >= count
+        }
+        mauve = measured_together(embed, sides, real)
+        of_name: dict[str, Cell | None] = {REAL: None} | {cell.name: cell for cell in mine}
+        public = next((name for name, cell in of_name.items() if cell is not None and cell.system == PUBLIC), None)
         few = min(map(len, mine.values()))
-        same = [_as_text(model, text, tokens) for text in others]
-        print(f"| real, others | - | - | {_figures(model, same, embed, few, count, real)} |")
-        for cell in sorted(mine, key=_place):
-            shown = [cell.system, cell.epsilon or "-", str(cell.references) if cell.epsilon else "-"]
-            shown.append(_figures(model, mine[cell], embed, few, count, real))
-            print(f"| {' | '.join(shown)} |", flush=True)
+        for name, cell in of_name.items():
+            texts = [_as_text(model, text, tokens) for text in others] if cell is None else mine[cell]
+            estimate, controls = mauve.get(name), {}
+            if estimate is not None and cell is not None and public in mauve and name != public:
+                controls["more_than_public"] = _rounded(estimate.less(mauve[public]).shown)
+            if estimate is not None and cell is not None and (paper := _paper(cell, mine)) in mauve:
+                controls["less_paper"] = _rounded(estimate.less(mauve[paper]).shown)
+            yield {
+                "data": data, "system": REAL if cell is None else cell.system,
+                "epsilon": None if cell is None else cell.epsilon,
+                "rows": None if cell is None or cell.epsilon is None else cell.references,
+                "texts": len(texts), "compared": count if estimate is not None else 0, "real_texts": len(real),
+                "mauve": None if estimate is None else _rounded(estimate.shown), **controls,
+                **{key: _rounded(values) for key, values in figures(model, texts).items()},
+                "distinct_2": round(distinct_2([text["text"] for text in texts[:few]]), 4), "distinct_2_of": few,
+            }  # fmt: skip
+
+
+def _paper(cell: Cell, mine: Mapping[Cell, Any]) -> str | None:
+    """Return the paper's variant with at least FEWER_ROWS times as many rows, for one by log-probabilities."""
+    if cell.system != LOG_PROBABILITY:
+        return None
+    return next(
+        (
+            one.name
+            for one in mine
+            if (one.system, one.epsilon) == (PAPER, cell.epsilon) and one.references >= FEWER_ROWS * cell.references
+        ),
+        None,
+    )
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, 4) for value in values]
+
+
+def table(lines: Sequence[Mapping[str, Any]], data: str) -> Iterator[str]:
+    """Yield Markdown: the figures of a data set."""
+    scores = "MAUVE | more than public only | perplexity | distinct-2 | tokens | complete"
+    yield f"| texts | epsilon | rows | number | {scores} |"
+    yield "|" + 10 * " --- |"
+    for line in lines:
+        if line["data"] == data:
+            cells = [line["system"], line["epsilon"] or "-", str(line["rows"] or "-"), str(line["texts"])]
+            cells += [_written(line, "mauve"), _written(line, "more_than_public"), written(line["perplexity"], 1)]
+            cells += [f"{line['distinct_2']:.2f}", written(line["tokens"], 0), f"{line['complete'][0]:.0%}"]
+            yield f"| {' | '.join(cells)} |"
+
+
+def rows_table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown: log-probability clipping with fewer rows beside the paper's clipping with more."""
+    heads = (REAL, PUBLIC, "log-probability", "paper", "difference", "log-probability less public only")
+    yield f"| data | epsilon | rows | texts | {' | '.join(heads)} |"
+    yield "|" + 10 * " --- |"
+    for fewer in (line for line in lines if "less_paper" in line):
+        same = [line for line in lines if line["data"] == fewer["data"]]
+        of = {line["system"]: line for line in same if line["epsilon"] in (None, fewer["epsilon"])}
+        cells = [fewer["data"], fewer["epsilon"], f"{fewer['rows']}, {of[PAPER]['rows']}"]
+        cells.append(f"{fewer['compared']}, {fewer['real_texts']} real")
+        cells += [_written(line, "mauve") for line in (of[REAL], of[PUBLIC], fewer, of[PAPER])]
+        cells += [_written(fewer, "less_paper"), _written(fewer, "more_than_public")]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _written(line: Mapping[str, Any], name: str) -> str:
+    return "" if line.get(name) is None else written(line[name], 2)
 
 
 def _place(cell: Cell) -> tuple[Any, ...]:
     return list(MECHANISMS).index(cell.system), Decimal(cell.epsilon or 0), cell.references
-
-
-def _figures(
-    model: LanguageModel, texts: Sequence[dict[str, Any]], embed: Any, few: int, count: int, real: Sequence[str]
-) -> str:
-    """distinct-2 is of the first `few` texts of every line: it falls with their number."""
-    from benchmarks.utility.mauve import measured_together
-
-    found, written_out = figures(model, texts), [text["text"] for text in texts]
-    enough = len(texts) >= count
-    mauve = written(measured_together(embed, {"": written_out[:count]}, real)[""].shown, 2) if enough else ""
-    shown = [str(len(texts)), mauve, written(found["perplexity"], 1), f"{distinct_2(written_out[:few]):.2f}"]
-    return " | ".join([*shown, written(found["tokens"], 0), f"{found['complete'][0]:.0%}"])
 
 
 def _as_text(model: LanguageModel, text: str, tokens: int) -> dict[str, Any]:
