@@ -14,22 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
-import torch
 
 from benchmarks.common.json_lines import write_lines
 from benchmarks.utility.next_tokens import (
-    AT_ONCE,
     EPSILONS,
-    FIGURES,
     TITLES,
     USUAL_ROWS,
-    Logits,
     Measured,
-    along,
     interval,
+    measured_along,
 )
-from benchmarks.utility.systems import INK, MEAN, PAPER, PUBLIC, Setting, bind
-from benchmarks.utility.texts import DESCRIPTIONS, choose, read, read_texts
+from benchmarks.utility.systems import INK, MEAN, PAPER, PUBLIC, Setting
+from benchmarks.utility.texts import DESCRIPTIONS, Trace, choose, read, read_texts
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 
@@ -49,27 +45,21 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     model = load(arguments.model, arguments.device, "bfloat16")
-    with torch.inference_mode():
-        lines = [line for data in OTHER for line in measured(model, data, arguments.texts)]
-    write_lines(arguments.out, lines)
+    write_lines(arguments.out, (line for data in OTHER for line in measured(model, data, arguments.texts)))
 
 
 def measured(model: LanguageModel, data: str, count: int) -> Iterator[dict[str, Any]]:
     """Yield a line for each setting: the figures of `next_tokens` by text."""
-    bound = {setting: bind(setting) for setting in SETTINGS if setting.epsilon}
-    found: dict[Setting, dict[str, list[float]]] = {each: {name: [] for name in FIGURES} for each in SETTINGS}
+    for line in measured_along(model, data, SETTINGS, foreign_traces(model, data, count)):
+        yield line.to_json() | {"references_of": OTHER[data]}
+
+
+def foreign_traces(model: LanguageModel, data: str, count: int) -> Iterator[tuple[int, Trace]]:
+    """Yield the numbered traces of texts whose rows have references of the other corpus."""
     own, others = (choose(model.tokenizer, read_texts(name), count) for name in (data, OTHER[data]))
     for text, other in zip(own, others, strict=True):
-        trace = read(model, DESCRIPTIONS[data], replace(text, references=other.references[:USUAL_ROWS]))
-        logits = Logits(trace.logits(model), trace.following)
-        parts = [logits.part(slice(at, at + AT_ONCE)) for at in range(0, logits.positions, AT_ONCE)]
-        for setting in SETTINGS:
-            for name, value in along(setting, bound.get(setting), parts, f"{data}-{text.number}").items():
-                found[setting][name].append(value)
-        print(f"{data}: text {text.number + 1} of {count}", flush=True)
-    for setting in SETTINGS:
-        norm = float(bound[setting].draw.clip_norm) if setting in bound else None
-        yield Measured(data, setting, norm, found[setting]).to_json() | {"references_of": OTHER[data]}
+        references = other.references[:USUAL_ROWS]
+        yield text.number, read(model, DESCRIPTIONS[data], replace(text, references=references))
 
 
 def gains(results: Sequence[Measured]) -> dict[tuple[str, Setting], list[float]]:

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
-import torch
 
 from benchmarks import foreign_references
 from benchmarks.common.json_lines import write_lines
 from benchmarks.utility import next_tokens
-from benchmarks.utility.next_tokens import EPSILONS, FIGURES, USUAL_CANDIDATES, USUAL_ROWS, Measured, along
-from benchmarks.utility.systems import AMIN, ICL, INK, MEAN, PAPER, PUBLIC, SINGLE, Setting, bind
+from benchmarks.utility.next_tokens import EPSILONS, USUAL_CANDIDATES, USUAL_ROWS, Measured
+from benchmarks.utility.systems import AMIN, ICL, INK, MEAN, PAPER, PUBLIC, SINGLE, Setting
 from benchmarks.utility.texts import POSITIONS, REFERENCE_TOKENS, SEED, STRIDE, Forced, Trace, read, read_texts
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
@@ -99,48 +98,28 @@ def choose(tokenizer: object, documents: Sequence[str]) -> list[Forced]:
     ]
 
 
-@torch.inference_mode()
 def measure(arguments: argparse.Namespace) -> list[Measured]:
     """All settings along all texts; a trace is read once and then kept."""
     model = load(arguments.model, arguments.device, arguments.precision)
-    arguments.kept.mkdir(parents=True, exist_ok=True)
-    bound = {each: bind(each) for each in settings() if each.epsilon}
-    by_text: dict[Setting, dict[str, list[float]]] = {each: {name: [] for name in FIGURES} for each in settings()}
+    return next_tokens.measured_along(model, DATA, settings(), traces(model, arguments.kept))
+
+
+def traces(model: LanguageModel, kept: Path) -> Iterator[tuple[int, Trace]]:
+    """Yield the numbered traces of all texts, from `kept` where they are there."""
+    kept.mkdir(parents=True, exist_ok=True)
     for text in choose(model.tokenizer, read_texts(DATA)):
-        path = arguments.kept / f"{DATA}-{text.number}.npz"
+        path = kept / f"{DATA}-{text.number}.npz"
         if not path.exists():
             read(model, DESCRIPTION, text).save(path)
-        trace = Trace.load(path)
-        logits = next_tokens.Logits(trace.logits(model), trace.following)
-        parts = [logits.part(slice(at, at + next_tokens.AT_ONCE)) for at in range(0, POSITIONS, next_tokens.AT_ONCE)]
-        for setting, figures in by_text.items():
-            for name, value in along(setting, bound.get(setting), parts, f"{DATA}-{text.number}").items():
-                figures[name].append(value)
-        print(f"text {text.number + 1} of {TEXTS}", flush=True)
-    norms = {each: float(found.draw.clip_norm) for each, found in bound.items()}
-    return [Measured(DATA, each, norms.get(each), figures) for each, figures in by_text.items()]
+        yield text.number, Trace.load(path)
 
 
-@torch.inference_mode()
-def control(model: LanguageModel) -> list[dict[str, Any]]:
-    """The settings of `foreign_references` along the same texts, behind references of another corpus."""
-    bound = {setting: bind(setting) for setting in foreign_references.SETTINGS if setting.epsilon}
-    found: dict[Setting, dict[str, list[float]]] = {
-        setting: {name: [] for name in FIGURES} for setting in foreign_references.SETTINGS
-    }
-    for text in foreign(model.tokenizer, choose(model.tokenizer, read_texts(DATA)), read_texts(OTHER)):
-        trace = read(model, DESCRIPTION, text)
-        logits = next_tokens.Logits(trace.logits(model), trace.following)
-        parts = [logits.part(slice(at, at + next_tokens.AT_ONCE)) for at in range(0, POSITIONS, next_tokens.AT_ONCE)]
-        for setting, figures in found.items():
-            for name, value in along(setting, bound.get(setting), parts, f"{DATA}-{text.number}").items():
-                figures[name].append(value)
-        print(f"text {text.number + 1} of {TEXTS}", flush=True)
-    norms = {setting: float(each.draw.clip_norm) for setting, each in bound.items()}
-    return [
-        Measured(DATA, setting, norms.get(setting), figures).to_json() | {"references_of": OTHER}
-        for setting, figures in found.items()
-    ]
+def control(model: LanguageModel) -> Iterator[dict[str, Any]]:
+    """Yield the lines of the settings of `foreign_references` along the same texts, with rows of another corpus."""
+    texts = foreign(model.tokenizer, choose(model.tokenizer, read_texts(DATA)), read_texts(OTHER))
+    numbered = ((text.number, read(model, DESCRIPTION, text)) for text in texts)
+    for line in next_tokens.measured_along(model, DATA, foreign_references.SETTINGS, numbered):
+        yield line.to_json() | {"references_of": OTHER}
 
 
 def foreign(tokenizer: object, held_out: Sequence[Forced], others: Sequence[str]) -> Iterator[Forced]:

@@ -47,7 +47,7 @@ from benchmarks.utility.systems import (
     distribution,
     unprotected,
 )
-from benchmarks.utility.texts import DESCRIPTIONS, SEED, traces
+from benchmarks.utility.texts import DESCRIPTIONS, SEED, Trace, traces
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 
@@ -183,15 +183,23 @@ def measured(
     model: LanguageModel, data: str, settings: Sequence[Setting], arguments: argparse.Namespace
 ) -> list[Measured]:
     """All of `settings` on one data set."""
+    return measured_along(model, data, settings, traces(model, data, arguments.texts, arguments.kept))
+
+
+@torch.inference_mode()
+def measured_along(
+    model: LanguageModel, data: str, settings: Sequence[Setting], numbered: Iterable[tuple[int, Trace]]
+) -> list[Measured]:
+    """All of `settings` along the texts of numbered traces; each text is gone through once."""
     bound = {setting: bind(setting) for setting in settings if setting.system not in (PUBLIC, MEAN, SINGLE)}
     by_text: dict[Setting, dict[str, list[float]]] = {s: {name: [] for name in FIGURES} for s in settings}
-    for number, trace in traces(model, data, arguments.texts, arguments.kept):
+    for number, trace in numbered:
         logits = Logits(trace.logits(model), trace.following)
         parts = [logits.part(slice(at, at + AT_ONCE)) for at in range(0, logits.positions, AT_ONCE)]
         for setting in settings:
             for name, value in along(setting, bound.get(setting), parts, f"{data}-{number}").items():
                 by_text[setting][name].append(value)
-        print(f"{data}: text {number + 1} of {arguments.texts}, {len(settings)} settings", flush=True)
+        print(f"{data}: text {number + 1}, {len(settings)} settings", flush=True)
     norms = {setting: float(found.draw.clip_norm) for setting, found in bound.items()}
     return [Measured(data, setting, norms.get(setting), by_text[setting]) for setting in settings]
 
