@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common.drawn_releases import DEFAULT_MODEL, append_missing, draw_release, drawing_parser, parsed
-from benchmarks.common.intervals import written
+from benchmarks.common.intervals import rounded, written
 from benchmarks.common.json_lines import DATA, read_lines, read_lines_if_there, write_lines
 from benchmarks.secret_assignment.labelled_texts import (
     MEMORY,
@@ -240,7 +240,7 @@ def measure(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Iterator[dict[
             for name, other in others.items():
                 less = learned[kind] - learned[other]
                 differences |= {
-                    f"mauve_less_{name}": _rounded(mauve[kind].less(mauve[other]).shown),
+                    f"mauve_less_{name}": rounded(mauve[kind].less(mauve[other]).shown),
                     f"accuracy_less_{name}": shown(less[:, 0]),
                     f"balanced_less_{name}": shown(less[:, 1]),
                 }
@@ -251,7 +251,7 @@ def measure(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Iterator[dict[
                 "units": len(private), "unread": len(unread),
                 "clip_norm": mine[0]["clip_norm"] if mine else None,
                 "variation": [round(total_variation(counts(data, side.labels), shares), 4) for side in made],
-                "mauve": _rounded(mauve[kind].shown),
+                "mauve": rounded(mauve[kind].shown),
                 "accuracy": shown(learned[kind][:, 0]),
                 "balanced": shown(learned[kind][:, 1]),
                 **differences,
@@ -305,10 +305,6 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _shown(line: Mapping[str, Any], name: str) -> str:
     return written(line[name], 2) if name in line else ""
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [round(value, 4) for value in values]
 
 
 if __name__ == "__main__":

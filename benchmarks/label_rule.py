@@ -28,6 +28,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from benchmarks.common.controls import rotated
+from benchmarks.common.intervals import rounded
 from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.insights.questions import question_for
 from benchmarks.utility.label_allocation import (
@@ -84,10 +85,10 @@ def measure_agreement(data: str) -> Iterator[dict[str, Any]]:
         interval, of_labelled = (binomtest(right, n).proportion_ci(method="wilson") for n in (len(true), labelled))
         yield {
             "part": "agreement", "data": data, "match": match, "labels": len(by_true), "documents": len(true),
-            "labelled": labelled, "right": right, "right_interval": _rounded([interval.low, interval.high]),
-            "right_of_labelled_interval": _rounded([of_labelled.low, of_labelled.high]),
+            "labelled": labelled, "right": right, "right_interval": rounded([interval.low, interval.high]),
+            "right_of_labelled_interval": rounded([of_labelled.low, of_labelled.high]),
             "shuffles": SHUFFLES, "chance": round(fmean(chance), 4),
-            "chance_interval": _rounded(np.quantile(chance, [0.025, 0.975]).tolist()),
+            "chance_interval": rounded(np.quantile(chance, [0.025, 0.975]).tolist()),
         }  # fmt: skip
 
 
@@ -180,10 +181,6 @@ def _head(*names: str) -> Iterator[str]:
 
 def _row(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [round(float(value), 4) for value in values]
 
 
 def _interval(ends: Sequence[float]) -> str:

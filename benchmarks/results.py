@@ -45,9 +45,9 @@ from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import model_facets, questions, time_quotes, truthfulness
 from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
-from benchmarks.keyphrases import background as keyphrase_background
+from benchmarks.keyphrases import background_subtraction
 from benchmarks.keyphrases import tables as keyphrase_tables
-from benchmarks.keywords import by_rho
+from benchmarks.keywords import rho_sweep
 from benchmarks.keywords import selection as keyword_selection
 from benchmarks.ledger import capacity
 from benchmarks.reproductions import batch_size, court, email_extraction
@@ -149,14 +149,14 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "leakage": lambda: insights_tables.leakage_rows([each for each in lines("insights") if "leakage" in each]),
     },
     "keyphrases": {
-        "background": lambda: keyphrase_background.table(lines("keyphrase_background")),
+        "background": lambda: background_subtraction.table(lines("keyphrase_background")),
         "rule": lambda: keyphrase_tables.rule_table([each for each in lines("phrase_correlations") if "cell" in each]),
         "real-phrases": lambda: keyphrase_tables.corpora_table(lines("phrase_correlations")),
     },
     "keywords": {
         "selection": lambda: keyword_selection.table(lines("keyword_selection")),
         "gains": lambda: keyword_selection.gains_table(lines("keyword_selection")),
-        "by-rho": lambda: by_rho.table(lines("keyword_rho")),
+        "by-rho": lambda: rho_sweep.table(lines("keyword_rho")),
     },
     "metrics": {"contamination": lambda: contamination.table(lines("contamination"))},
     "distributed": {

@@ -8,7 +8,6 @@ members, plants canaries, makes the releases and attacks them. The controls are 
 each prompt without privacy, and the corpus itself. A line has the figures of one attack on one release.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -18,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.figures_parser import figures_parser
 from benchmarks.common.json_lines import DATA, read_lines, write_lines
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "public_twin.jsonl"
@@ -44,15 +44,12 @@ RELEASES = {"request": "this request", "non_private": "without privacy", "copy":
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--to", type=Path, default=OUT)
-    parser.add_argument("--table", action="store_true", help="only print the table of the figures that are there")
-    arguments = parser.parse_args()
+    arguments = figures_parser(__doc__, OUT).parse_args()
     if not arguments.table:
         texts = read_lines(DATA / f"{CORPUS}.jsonl")[:TEXTS]
         with tempfile.TemporaryDirectory(prefix="almoner-bench-") as folder:
-            write_lines(arguments.to, lines_of(attacked(texts, Path(folder))))
-    print("\n".join(table(read_lines(arguments.to))))
+            write_lines(arguments.out, lines_of(attacked(texts, Path(folder))))
+    print("\n".join(table(read_lines(arguments.out))))
 
 
 def attacked(texts: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:

@@ -39,6 +39,11 @@ def interval_of_mean(values: Sequence[float]) -> tuple[float, float, float]:
     return middle, middle - half, middle + half
 
 
+def rounded(values: Sequence[float]) -> list[float]:
+    """Return a figure and its interval as lines of data keep them: to four digits behind the point."""
+    return [round(float(value), 4) for value in values]
+
+
 def written(values: Sequence[float], digits: int, unit: str = "") -> str:
     """Return a figure and its interval as tables have them: `2.1 [1.6, 2.9]`; the unit stands behind the figure."""
     middle, low, high = (f"{value:.{digits}f}" for value in values)

@@ -23,7 +23,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.controls import permuted
-from benchmarks.common.figures_parser import figures_parser
+from benchmarks.common.figures_parser import model_figures_parser
 from benchmarks.common.json_lines import DATA, append_lines, read_lines_if_there
 from benchmarks.common.open_bench import KEY
 from benchmarks.in_context.demonstrations import public_labels, store
@@ -43,7 +43,7 @@ EQUAL, ANY = "equal labels", "any labels"
 
 
 def main() -> None:
-    parser = figures_parser(__doc__, OUT)
+    parser = model_figures_parser(__doc__, OUT)
     parser.add_argument("--data", type=Path, default=CORPUS)
     arguments = parser.parse_args()
     if not arguments.table:

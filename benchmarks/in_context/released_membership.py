@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
-from benchmarks.common.figures_parser import figures_parser
+from benchmarks.common.figures_parser import model_figures_parser
 from benchmarks.common.intervals import interval_of_difference, written
 from benchmarks.common.json_lines import DATA, append_lines, read_lines, read_lines_if_there
 from benchmarks.common.open_bench import KEY
@@ -45,7 +45,7 @@ ITEMS, TEXT_TOKENS = 200, 64
 
 
 def main() -> None:
-    parser = figures_parser(__doc__, OUT)
+    parser = model_figures_parser(__doc__, OUT)
     parser.add_argument("--data", type=Path, default=DATA / "agnews.jsonl")
     parser.add_argument("--pools", type=Path, default=POOLS)
     parser.add_argument("--columns", nargs="+", default=[PUBLIC_ONLY, "private_icl, epsilon 8"])

@@ -15,7 +15,6 @@ The control are the other texts: an answer that says nothing of its text has as 
 summary is as close to half of them. `rake` stands beside the model.
 """
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -25,6 +24,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 from scipy.stats import binomtest
 
 from benchmarks.common.controls import preference, rotated
+from benchmarks.common.figures_parser import figures_parser
 from benchmarks.common.intervals import interval_of_difference, interval_of_mean, written
 from benchmarks.common.json_lines import DATA, append_lines, read_lines, read_lines_if_there
 from benchmarks.insights.cells import MODEL
@@ -50,21 +50,19 @@ Line = Mapping[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--to", type=Path, default=OUT)
+    parser = figures_parser(__doc__, OUT)
     parser.add_argument("--texts", type=int, default=TEXTS)
-    parser.add_argument("--table", action="store_true", help="only print the table of the figures that are there")
     arguments = parser.parse_args()
     if not arguments.table:
-        there = {line["setting"] for line in read_lines_if_there(arguments.to)}
+        there = {line["setting"] for line in read_lines_if_there(arguments.out)}
         ids, texts = chosen(arguments.texts)
         engine, embed = Engine(load(MODEL, "auto")), load_embedder()
         for setting, given in SETTINGS.items():
             if setting not in there:
                 extract = extractor_for(FacetSettings.model_validate(given), engine)
-                append_lines(arguments.to, measured(setting, ids, texts, extract(texts), embed))
+                append_lines(arguments.out, measured(setting, ids, texts, extract(texts), embed))
                 print(setting, flush=True)
-    print("\n".join(table(read_lines(arguments.to))))
+    print("\n".join(table(read_lines(arguments.out))))
 
 
 def chosen(count: int, data: Path = DATA) -> tuple[list[str], list[str]]:

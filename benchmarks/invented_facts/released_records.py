@@ -28,7 +28,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 
-from benchmarks.common.figures_parser import figures_parser
+from benchmarks.common.figures_parser import model_figures_parser
 from benchmarks.common.json_lines import append_lines, read_lines_if_there
 from benchmarks.invented_facts.released_texts import COPYING, sentences
 from benchmarks.invented_facts.systems import (
@@ -106,7 +106,7 @@ def cells() -> Iterator[Cell]:
 
 
 def main() -> None:
-    parser = figures_parser(__doc__, OUT)
+    parser = model_figures_parser(__doc__, OUT)
     parser.add_argument("--kinds", nargs="+", default=[RECORDS, SUMMARIES], choices=[RECORDS, SUMMARIES])
     add_selection(parser)
     parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))

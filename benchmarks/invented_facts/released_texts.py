@@ -34,7 +34,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 
-from benchmarks.common.figures_parser import figures_parser
+from benchmarks.common.figures_parser import model_figures_parser
 from benchmarks.common.json_lines import append_lines, read_lines_if_there
 from benchmarks.external_models.systems import remember_points
 from benchmarks.invented_facts.systems import REFERENCE_TOKENS, Workplace, add_selection, selected, system
@@ -113,7 +113,7 @@ RELEASES: Sequence[tuple[str, str, str, str, Sequence[str]]] = (
 
 
 def main() -> None:
-    parser = figures_parser(__doc__, OUT)
+    parser = model_figures_parser(__doc__, OUT)
     parser.add_argument("--trials", type=int, default=1, help="worlds")
     add_selection(parser)
     parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))

@@ -21,22 +21,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
-from benchmarks.common.intervals import written
+from benchmarks.common.intervals import rounded, written
 from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.utility.ablation import DEFAULT_MODEL, EMBEDDERS, TODAY, beginning
 from benchmarks.utility.free_tokens import DRAWS, REFERENCES
 from benchmarks.utility.next_tokens import NAMES
-from benchmarks.utility.sampled import real_texts
+from benchmarks.utility.sampled import ONE, PUBLIC, REAL, real_texts
 from tasks.inference.loading.loading import load
 
 if TYPE_CHECKING:
     from benchmarks.utility.mauve import Estimate
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "batch_size.jsonl"
-PUBLIC, ONE = "public only", "one document, no privacy"
 ROWS: Mapping[str, int] = {TODAY: REFERENCES} | {f"{rows} rows": rows for rows in (1, 3, 9, 11, 15, 31)}
 """Private rows of a text, by setting."""
-REAL = "real, others"
 SCORES = ("mauve", "more_than_public", "more_than_today")
 
 
@@ -76,7 +74,7 @@ def measure(rows: Sequence[Mapping[str, Any]], device: str) -> Iterator[dict[str
                 "data": data, "setting": setting, "rows": ROWS.get(setting), "epsilon": release.get("epsilon"),
                 "clip_norm": release.get("clip_norm"), "texts": len(sides[setting]), "real_texts": len(real),
                 "processor": release.get("seconds"),
-                "mauve": {by: _rounded(each[setting].shown) for by, each in found.items()},
+                "mauve": {by: rounded(each[setting].shown) for by, each in found.items()},
                 "more_than_public": _differences(found, setting, PUBLIC, (REAL, PUBLIC)),
                 "more_than_today": _differences(found, setting, TODAY, (REAL, PUBLIC, TODAY)),
             }  # fmt: skip
@@ -88,11 +86,7 @@ def _differences(
     """Return the paired differences of a setting from another by each embedder; none for the settings of `without`."""
     if setting in without or any(other not in each for each in found.values()):
         return {}
-    return {by: _rounded(each[setting].less(each[other]).shown) for by, each in found.items()}
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [round(value, 4) for value in values]
+    return {by: rounded(each[setting].less(each[other]).shown) for by, each in found.items()}
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from typing import Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from scipy.stats import binomtest
 
-from benchmarks.common.figures_parser import figures_parser
+from benchmarks.common.figures_parser import model_figures_parser
 from benchmarks.common.json_lines import DATA, append_lines, read_lines, read_lines_if_there
 from benchmarks.common.open_bench import KEY, open_bench
 from models_db.home import ProjectHome
@@ -85,7 +85,7 @@ def addresses(texts: Sequence[str]) -> set[str]:
 
 
 def main() -> None:
-    parser = figures_parser(__doc__, OUT)
+    parser = model_figures_parser(__doc__, OUT)
     parser.add_argument("--data", type=Path, default=CORPUS)
     parser.add_argument("--systems", nargs="+", default=["private_icl", "invisible_ink"])
     arguments = parser.parse_args()

@@ -33,7 +33,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 from torch import Tensor
 
 from benchmarks.common.drawn_releases import DEFAULT_MODEL
-from benchmarks.common.intervals import written
+from benchmarks.common.intervals import rounded, written
 from benchmarks.common.json_lines import append_lines
 from benchmarks.common.open_bench import open_bench
 from benchmarks.utility.mauve import embedder, measured_together
@@ -287,16 +287,16 @@ def measured(
             "texts": len(each["texts"]),
             "seconds": each["seconds"],
             "released": each["released"],
-            "mauve": _rounded(estimate.shown),
-            **{f"mauve_less_{name}": _rounded(estimate.less(estimates[side]).shown) for name, side in compared.items()},
+            "mauve": rounded(estimate.shown),
+            **{f"mauve_less_{name}": rounded(estimate.less(estimates[side]).shown) for name, side in compared.items()},
             "distinct_2": round(distinct_2(sides[str(number)]), 4),
-            **{name: _rounded(value) for name, value in figures(scorer, each["texts"]).items()},
+            **{name: rounded(value) for name, value in figures(scorer, each["texts"]).items()},
         }
     yield about | {
         "name": "real, others" + again,
         "epsilon": None,
         "texts": len(others),
-        "mauve": _rounded(estimates["real"].shown),
+        "mauve": rounded(estimates["real"].shown),
     }
 
 
@@ -332,10 +332,6 @@ def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
         cells += [_shown(line.get("perplexity"), 1), str(line.get("distinct_2", "")), str(line.get("seconds", ""))]
         rows.append(f"| {' | '.join(cells)} |")
     return rows
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [round(value, 4) for value in values]
 
 
 def _shown(values: Sequence[float] | None, digits: int) -> str:

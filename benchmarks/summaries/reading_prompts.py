@@ -15,7 +15,6 @@ clip norms in each coordinate.
 that occur in the product's reviews; the control are the reviews of each other product of its category.
 """
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.common.controls import own_and_others
+from benchmarks.common.figures_parser import figures_parser
 from benchmarks.common.intervals import interval_of_mean, written
 from benchmarks.common.json_lines import DATA, append_lines, read_lines, read_lines_if_there
 from benchmarks.summaries.data import Product, products
@@ -73,12 +73,9 @@ Reals = NDArray[np.float32]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--to", type=Path, default=OUT)
-    parser.add_argument("--table", action="store_true", help="only print the tables of the figures that are there")
-    arguments = parser.parse_args()
+    arguments = figures_parser(__doc__, OUT).parse_args()
     if not arguments.table:
-        there = {line["wording"] for line in read_lines_if_there(arguments.to)}
+        there = {line["wording"] for line in read_lines_if_there(arguments.out)}
         model = load(MODEL, "auto", "bfloat16")
         public, test = products(DATA, "public"), products(DATA, "test")
         for name in WORDINGS:
@@ -87,9 +84,9 @@ def main() -> None:
                 rows = list(found(name, fitted, test, tested))
                 if name == DEFAULT:
                     rows += words_found(model, fitted, test, tested)
-                append_lines(arguments.to, rows)
+                append_lines(arguments.out, rows)
                 print(name, fmean(row["found"] for row in rows if "found" in row), flush=True)
-    lines = read_lines(arguments.to)
+    lines = read_lines(arguments.out)
     print("\n".join([*found_table(lines), "", *words_table(lines)]))
 
 

@@ -28,7 +28,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 
 from benchmarks.common.controls import rotated
-from benchmarks.common.intervals import written
+from benchmarks.common.intervals import rounded, written
 from benchmarks.common.json_lines import DATA, append_lines, read_lines
 from benchmarks.utility.texts import SEED
 from tasks.accounting.zcdp import rho_of
@@ -140,7 +140,7 @@ def measure_real_texts(data: str) -> Iterator[dict[str, Any]]:
             less = [estimate.less(equal) for estimate, equal in zip(own, estimates[EQUAL], strict=True)]
             yield {
                 "part": "real texts", "data": data, "allocation": name, "epsilon": str(epsilon), "texts": PERFECT,
-                "repeats": REPEATS, "mauve": _rounded(mean(own).shown), "less_equal": _rounded(mean(less).shown),
+                "repeats": REPEATS, "mauve": rounded(mean(own).shown), "less_equal": rounded(mean(less).shown),
             }  # fmt: skip
 
 
@@ -185,10 +185,6 @@ def texts_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in (row for row in rows if row["part"] != "shares"):
         shown = [row["part"], row["data"], row["epsilon"], row["allocation"], str(row["texts"])]
         yield f"| {' | '.join([*shown, *(written(row[name], 2) for name in ('mauve', 'less_equal'))])} |"
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [round(value, 4) for value in values]
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.drawn_releases import DEFAULT_MODEL
-from benchmarks.common.intervals import written
+from benchmarks.common.intervals import rounded, written
 from benchmarks.common.json_lines import append_lines, read_lines, read_lines_if_there, write_lines
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.texts import DESCRIPTIONS, SEED, read_texts
@@ -285,16 +285,16 @@ def measure(
             texts = [_as_text(model, text, tokens) for text in others] if cell is None else mine[cell]
             estimate, controls = mauve.get(name), {}
             if estimate is not None and cell is not None and public in mauve and name != public:
-                controls["more_than_public"] = _rounded(estimate.less(mauve[public]).shown)
+                controls["more_than_public"] = rounded(estimate.less(mauve[public]).shown)
             if estimate is not None and cell is not None and (paper := _paper(cell, mine)) in mauve:
-                controls["less_paper"] = _rounded(estimate.less(mauve[paper]).shown)
+                controls["less_paper"] = rounded(estimate.less(mauve[paper]).shown)
             yield {
                 "data": data, "system": REAL if cell is None else cell.system,
                 "epsilon": None if cell is None else cell.epsilon,
                 "rows": None if cell is None or cell.epsilon is None else cell.references,
                 "texts": len(texts), "compared": count if estimate is not None else 0, "real_texts": len(real),
-                "mauve": None if estimate is None else _rounded(estimate.shown), **controls,
-                **{key: _rounded(values) for key, values in figures(model, texts).items()},
+                "mauve": None if estimate is None else rounded(estimate.shown), **controls,
+                **{key: rounded(values) for key, values in figures(model, texts).items()},
                 "distinct_2": round(distinct_2([text["text"] for text in texts[:few]]), 4), "distinct_2_of": few,
             }  # fmt: skip
 
@@ -311,10 +311,6 @@ def _paper(cell: Cell, mine: Mapping[Cell, Any]) -> str | None:
         ),
         None,
     )
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [round(value, 4) for value in values]
 
 
 def table(lines: Sequence[Mapping[str, Any]], data: str) -> Iterator[str]:

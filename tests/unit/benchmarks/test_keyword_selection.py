@@ -8,7 +8,7 @@ import pytest
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.facets.rule_based import RuleBasedExtractor, rake
 
-SCRIPTS = ("keywords.selection", "keywords.by_rho")
+SCRIPTS = ("keywords.selection", "keywords.rho_sweep")
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_difference_without_any_scatter_is_exact(module: ModuleType) -> None:
 def test_a_set_is_drawn_at_each_rho_and_setting_once(
     bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = bench["keywords.by_rho"]
+    module = bench["keywords.rho_sweep"]
     monkeypatch.setattr(module, "TRIALS", 2)
     monkeypatch.setattr(module, "RHOS", ("0.000001", "1"))
     drawn = list(module.releases(["guitar practice"] * 60, "planted", []))

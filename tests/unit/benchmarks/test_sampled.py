@@ -1,16 +1,14 @@
 """Texts of the real systems: what is measured together, what a line has, and the page's tables."""
 
-from collections.abc import Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks.utility import mauve
+from tests.unit.benchmarks.test_batch_size import embedded, real
 
 SCRIPTS = ("utility.sampled",)
-PLACES = {"good": 0, "fair": 1, "poor": 2}
 
 
 @pytest.fixture
@@ -24,14 +22,6 @@ def module(bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> Mod
     monkeypatch.setattr(module, "_as_text", lambda _, text, tokens: {"text": text, "tokens": 3, "complete": False})
     monkeypatch.setattr(mauve, "embedder", lambda: embedded)
     return module
-
-
-def real(count: int) -> list[str]:
-    return ["good text"] * (count - 2) + ["fair text", "poor text"]
-
-
-def embedded(texts: Sequence[str]) -> Any:
-    return np.array([np.eye(3)[PLACES[text.split()[0]]] for text in texts])
 
 
 def cell(module: ModuleType, system: str, epsilon: str | None, references: int = 7, **more: Any) -> Any:

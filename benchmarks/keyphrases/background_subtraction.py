@@ -1,7 +1,7 @@
 """What is subtracted from scores of phrases: the share of drawn phrases that are those of the text's own label.
 
-    python -m benchmarks.keyphrases.background           # docs/figures/keyphrase_background.jsonl, a minute
-    python -m benchmarks.keyphrases.background --table   # the table of docs/keyphrases.md
+    python -m benchmarks.keyphrases.background_subtraction           # docs/figures/keyphrase_background.jsonl, a minute
+    python -m benchmarks.keyphrases.background_subtraction --table   # the table of docs/keyphrases.md
 
 The private part of AG News (`external_models/data.py`), its texts with eight phrases (RAKE), the phrases that four or
 more of them share, and independent sequences with the default settings but for the bandwidth. Sketches have 0.7 of rho
@@ -9,7 +9,6 @@ at delta 1e-6. A phrase of the vocabulary counts as a label's own in proportion 
 have it, among all labels' shares. Controls: phrases drawn blindly, and in proportion to the exact shares of the label.
 """
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -20,6 +19,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common.figures_parser import figures_parser
 from benchmarks.common.intervals import interval_of_mean, written
 from benchmarks.common.json_lines import append_lines, read_lines, read_lines_if_there
 from benchmarks.keyphrases.corpora import Read, read
@@ -44,13 +44,10 @@ Line = Mapping[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--to", type=Path, default=OUT, help="JSON lines; what is there is not drawn again")
-    parser.add_argument("--table", action="store_true")
-    arguments = parser.parse_args()
+    arguments = figures_parser(__doc__, OUT).parse_args()
     if not arguments.table:
-        append_lines(arguments.to, measure(read(CORPUS), read_lines_if_there(arguments.to)))
-    print("\n".join(table(read_lines(arguments.to))))
+        append_lines(arguments.out, measure(read(CORPUS), read_lines_if_there(arguments.out)))
+    print("\n".join(table(read_lines(arguments.out))))
 
 
 def measure(corpus: Read, known: Sequence[Line]) -> Iterator[dict[str, Any]]:

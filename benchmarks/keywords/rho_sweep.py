@@ -1,20 +1,20 @@
 """Keywords that a request's own selection releases, by the rho of the set and by the settings of `tfidf`.
 
-    python -m benchmarks.keywords.by_rho           # draws what docs/figures/keyword_rho.jsonl does not have; minutes
-    python -m benchmarks.keywords.by_rho --table   # the table of docs/keywords.md
+    python -m benchmarks.keywords.rho_sweep           # draws what docs/figures/keyword_rho.jsonl does not have; minutes
+    python -m benchmarks.keywords.rho_sweep --table   # the table of docs/keywords.md
 
 A unit is one text, facets are RAKE's, the set's delta is 1e-7 and all of it is for the selection. Each release is drawn
 five times. The control is what at least ten units propose before any noise (`keywords/selection.py`): a number that no
 private selection can know. `most_shared` is how many units the commonest word is in, of those that may be keywords.
 """
 
-import argparse
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.figures_parser import figures_parser
 from benchmarks.common.intervals import written
 from benchmarks.common.json_lines import append_lines, read_lines, read_lines_if_there
 from benchmarks.keywords.selection import (
@@ -49,14 +49,11 @@ TRIALS = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--to", type=Path, default=OUT, help="JSON lines; what is there is not drawn again")
-    parser.add_argument("--table", action="store_true")
-    arguments = parser.parse_args()
+    arguments = figures_parser(__doc__, OUT).parse_args()
     if not arguments.table:
         for name, texts in {**corpora(), **corpora(dev=True)}.items():
-            append_lines(arguments.to, releases(texts, name, read_lines_if_there(arguments.to)))
-    print("\n".join(table(read_lines(arguments.to))))
+            append_lines(arguments.out, releases(texts, name, read_lines_if_there(arguments.out)))
+    print("\n".join(table(read_lines(arguments.out))))
 
 
 def releases(texts: Sequence[str], corpus: str, known: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

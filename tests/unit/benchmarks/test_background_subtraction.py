@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-SCRIPTS = ("keyphrases.background", "keyphrases.corpora", "keyphrases.data", "keyphrases.systems")
+SCRIPTS = ("keyphrases.background_subtraction", "keyphrases.corpora", "keyphrases.data", "keyphrases.systems")
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def corpus(bench: dict[str, ModuleType]) -> Any:
 
 
 def test_a_phrase_that_all_labels_have_is_nobodys_own(bench: dict[str, ModuleType], corpus: Any) -> None:
-    module = bench["keyphrases.background"]
+    module = bench["keyphrases.background_subtraction"]
     own = module.own_shares(corpus)
     assert own.sum(axis=0) == pytest.approx(1)
     assert own[:, 0] == pytest.approx([0.25] * 4)
@@ -32,7 +32,7 @@ def test_a_phrase_that_all_labels_have_is_nobodys_own(bench: dict[str, ModuleTyp
 def test_the_mean_of_labels_as_background_finds_more_of_the_own_phrases(
     bench: dict[str, ModuleType], corpus: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = bench["keyphrases.background"]
+    module = bench["keyphrases.background_subtraction"]
     monkeypatch.setattr(module, "BANDWIDTHS", ("0.5",))
     monkeypatch.setattr(module, "EPSILONS", ("0.001", "1000"))
     monkeypatch.setattr(module, "TRIALS", 2)
@@ -59,5 +59,5 @@ def test_the_table_has_the_interval_of_paired_differences(bench: dict[str, Modul
         {"bandwidth": "0.4", "epsilon": "3", "own": dict(zip(("none", "median", "labels"), own, strict=True))}
         for own in shares
     ]
-    (*_, row) = bench["keyphrases.background"].table(lines)
+    (*_, row) = bench["keyphrases.background_subtraction"].table(lines)
     assert row.startswith("| 0.4 | 3 | 25 % [-39, 89] | 40 % [40, 40] | 55 % [-9, 119] | 15 % [-49, 79] |")
