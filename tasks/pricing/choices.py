@@ -18,7 +18,6 @@ sums over the units of a label are divided, is the declared population over the 
 be, it is chosen to be the built-in public topics, and the sketches get its share of rho.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -42,6 +41,7 @@ from tasks.planning.batches import batches_per_cell
 from tasks.planning.labels_and_groups import require_parts_for
 from tasks.pricing.influence import clip_norm_of, level_named, levels_of
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
+from tasks.prompted_generation.evolution.schedule import Schedule
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters, public_topics
 from tasks.prompted_generation.keyphrases.stages import Stages
 from tasks.prompted_generation.steering.parameters import SteeringParameters
@@ -117,6 +117,7 @@ def choose_parameters(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[s
         PopulationNeeded: `samples` or `references` depends on a population, and none is declared.
         TooFewUnits: the declared population is smaller than the number of texts.
         BudgetTooSmall: the amount buys no draw.
+        NoiseInvalid, AllocationShareTooSmall: nor does it buy the votes of an evolution.
     """
     model = inputs.system.parameters
     missing = [name for name in CHOSEN_PARAMETERS if name not in fields and _is_needed(model, name)]
@@ -168,21 +169,21 @@ def _seeded(inputs: ChoiceInputs, fields: Mapping[str, Any], missing: list[str])
 def _seeded_samples(inputs: ChoiceInputs, settings: BaseModel, cells: int) -> Choice:
     """Choose as many texts as there are at most; of an evolution, no more than its votes can tell apart.
 
-    Every unit has one vote among all candidates: with more candidates, one has fewer votes on average than the
-    standard deviation of their noise, sigma = sqrt(rounds / (2 rho)) (docs/private-evolution.md).
+    Every unit has one vote among all candidates: with more candidates, one has fewer votes on average than sigma, the
+    standard deviation of their noise (docs/private-evolution.md).
     """
-    free = Choice(
-        fit_samples(MOST_SAMPLES, MOST_SAMPLES, cells), "the texts themselves cost no epsilon; a request may name more"
-    )
+    most = fit_samples(MOST_SAMPLES, MOST_SAMPLES, cells)
+    free = Choice(most, "the texts themselves cost no epsilon; a request may name more")
     population, amount = inputs.facts.population, inputs.amount(settings)
-    if not isinstance(settings, EvolutionParameters) or population is None or amount is None or not amount.rho:
+    if not isinstance(settings, EvolutionParameters) or population is None or amount is None:
         return free
-    sigma = math.sqrt(settings.rounds * 10**12 / (2 * amount.rho))
-    most = int(population / (settings.variations * sigma))
-    if most >= MOST_SAMPLES:
+    schedule = Schedule.of(settings.model_copy(update={"samples": most}), amount)
+    sigma = float(schedule.histogram.noise.sigma)
+    distinct = int(population / (settings.variations * sigma))
+    if distinct >= MOST_SAMPLES:
         return free
     reason = f"so that a candidate has {sigma:.3g} votes of the declared {population} units, as many as noise is wide"
-    return Choice(fit_samples(most, MOST_SAMPLES, cells), reason)
+    return Choice(fit_samples(distinct, MOST_SAMPLES, cells), reason)
 
 
 def _vocabulary(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:
