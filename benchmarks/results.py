@@ -197,6 +197,9 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "rows-saved": lambda: next_tokens.savings_table(measured("utility")),
         "another-corpus": lambda: foreign_references.table(measured("utility"), measured("foreign_references")),
         "court": lambda: court.table(measured("utility_court")),
+        "court-control": lambda: foreign_references.table(
+            measured("utility_court"), measured("utility_court_control"), (court.DATA,)
+        ),
         "batch-size": lambda: batch_size.table(lines("batch_size")),
         "more-rows": lambda: batch_size.table(lines("more_rows")),
         "free-tokens": lambda: free_tokens.table(lines("free_tokens")),
