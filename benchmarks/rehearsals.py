@@ -1,13 +1,14 @@
 """Library of learnt curves: rehearsals on public corpora at several settings, for what `almoner plan` expects of one.
 
     python -m benchmarks.rehearsals DATA tasks/pricing/rehearsed_shares.jsonl
+    python -m benchmarks.rehearsals DATA tasks/pricing/rehearsed_shares.jsonl --model gemma3-270m --form completion
     python -m benchmarks.rehearsals DATA docs/figures/rehearsed_vectors.jsonl --mechanism steering_vector --texts 48
 
 DATA is a folder with `yelp.jsonl` and `mts_dialog.jsonl` (a line has `text`). Only figures are written, one line for
-each corpus and setting: a clip norm of `invisible_ink`, or an epsilon of `steering_vector`, whose noise on each entry
-follows from it. The latter are no part of the library (docs/planning.md says why). A line that is there already is
-kept, so an interrupted run goes on. References are made once for each corpus and mechanism: they depend on neither the
-claim nor the setting.
+each corpus, model and setting: a clip norm of `invisible_ink`, or an epsilon of `steering_vector`, whose noise on each
+entry follows from it. The latter are no part of the library (docs/planning.md says why). A line that is there already
+is kept, so an interrupted run goes on. References are made once for each corpus, model and mechanism: they depend on
+neither the claim nor the setting.
 """
 
 import argparse
@@ -16,12 +17,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.common.json_lines import append_lines, write_lines
+from benchmarks.common.drawn_releases import DEFAULT_MODEL
+from benchmarks.common.json_lines import append_lines, read_lines_if_there, write_lines
 from flows.rehearsals.rehearsal_folder import RehearsalFolder
 from flows.rehearsals.rehearse import RehearsalOptions, RehearsalTools, rehearse_request
 from flows.releases.pricing import price_request
@@ -33,7 +36,6 @@ from tasks.common.code_version import code_digest
 from tasks.prompted_generation.steering.planner import noise_of
 from tasks.rehearsal.result import configuration_digest
 
-MODEL = "smollm2-135m-instruct"
 CORPORA = {"yelp": "A review of a business.", "mts_dialog": "A dialogue between a doctor and a patient."}
 REFERENCES, TOKENS, REFERENCE_TOKENS, PEOPLE, DELTA = 7, 24, 96, 400, "1e-6"
 INK, VECTOR = "invisible_ink", "steering_vector"
@@ -42,24 +44,42 @@ SETTINGS = {INK: (0.1, 0.3, 1.0, 2.5), VECTOR: (1.0, 4.0, 16.0)}
 SHARED = ("split.json", "texts-public_only.json", "texts-non_private.json")
 
 
+@dataclass(frozen=True)
+class Rehearsed:
+    """What is rehearsed on each corpus and at each setting.
+
+    Attributes:
+        form: of the prompt; `completion` for a base model.
+        texts: of each rehearsal.
+    """
+
+    model: str
+    form: str
+    mechanism: str
+    texts: int
+
+
 def main() -> None:
     """Rehearse every setting on every corpus."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--mechanism", default=INK, choices=SETTINGS)
+    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
     parser.add_argument("--settings", type=float, nargs="+", help="clip norms, or epsilons of vectors")
     parser.add_argument("--corpora", nargs="+", default=list(CORPORA), choices=CORPORA)
     parser.add_argument("--texts", type=int, default=24)
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
-    tools = RehearsalTools.load(MODEL, given.device)
+    rehearsed = Rehearsed(given.model, given.form, given.mechanism, given.texts)
+    tools = RehearsalTools.load(given.model, given.device)
     with TemporaryDirectory() as folder:
         home = _home(Path(folder), given.data, given.corpora)
         for setting in given.settings or SETTINGS[given.mechanism]:
             for corpus in given.corpora:
-                if (corpus, given.mechanism, setting) not in set(_measured(given.out)):
-                    _append(given.out, _rehearse(home, corpus, given.mechanism, setting, given.texts, tools))
+                if (corpus, given.model, given.mechanism, setting) not in set(_measured(given.out)):
+                    append_lines(given.out, [_rehearse(home, corpus, setting, rehearsed, tools)])
 
 
 def _home(folder: Path, data: Path, corpora: list[str]) -> ProjectHome:
@@ -83,10 +103,10 @@ def _type(home: Path, *words: str) -> None:
     subprocess.run([sys.executable, "-c", program, *words, "--home", str(home)], check=True, capture_output=True)
 
 
-def _request(corpus: str, mechanism: str, setting: float, texts: int) -> dict[str, object]:
+def _request(corpus: str, setting: float, rehearsed: Rehearsed) -> dict[str, object]:
     """Return a request whose clip norm is about `setting`: C = B sqrt(2 rho / T) at temperature 1; or its epsilon."""
-    parameters: dict[str, object] = {"samples": texts, "max_new_tokens": TOKENS, "temperature": 1}
-    if mechanism == INK:
+    parameters: dict[str, object] = {"samples": rehearsed.texts, "max_new_tokens": TOKENS, "temperature": 1}
+    if rehearsed.mechanism == INK:
         rho = (setting / REFERENCES) ** 2 * TOKENS / 2
         epsilon = f"{zcdp.epsilon_of(round(rho * 10**12), DELTA):.4f}"
         parameters |= {"references": REFERENCES, "max_reference_tokens": REFERENCE_TOKENS, "sampler": "opendp"}
@@ -94,27 +114,28 @@ def _request(corpus: str, mechanism: str, setting: float, texts: int) -> dict[st
         epsilon = f"{setting:.4f}"
         parameters |= {"references": PEOPLE}
     return {
-        "dataset": corpus, "kind": "synthetic_corpus", "mechanism": mechanism, "epsilon": epsilon,
-        "delta": DELTA, "model": MODEL, "parameters": parameters, "prompt": {"description": CORPORA[corpus]},
+        "dataset": corpus, "kind": "synthetic_corpus", "mechanism": rehearsed.mechanism, "epsilon": epsilon,
+        "delta": DELTA, "model": rehearsed.model, "parameters": parameters,
+        "prompt": {"description": CORPORA[corpus], "form": rehearsed.form},
     }  # fmt: skip
 
 
 def _rehearse(
-    home: ProjectHome, corpus: str, mechanism: str, setting: float, texts: int, tools: RehearsalTools
+    home: ProjectHome, corpus: str, setting: float, rehearsed: Rehearsed, tools: RehearsalTools
 ) -> dict[str, Any]:
     begun, processor = time.time(), time.process_time()
-    request = _request(corpus, mechanism, setting, texts)
+    request = _request(corpus, setting, rehearsed)
     priced = price_request(open_workspace(home), parse_model(ReleaseRequest, request, "The request"))
     _share_references(home, configuration_digest(priced.body), priced.dataset.version_uid)
-    result = rehearse_request(home.root, RehearsalOptions(request, corpus, texts), tools=tools).result
+    result = rehearse_request(home.root, RehearsalOptions(request, corpus, rehearsed.texts), tools=tools).result
     spent = {"seconds": round(time.time() - begun), "processor_seconds": round(time.process_time() - processor)}
     print(corpus, setting, result.sentence, spent, flush=True)
     facts, noise = priced.plan.facts, noise_of(priced.plan.facts)
     bought = {"clip_norm": facts["clip norm C"]} if noise is None else {"noise": str(noise)}
     references = REFERENCES if noise is None else PEOPLE
     return {
-        "corpus": corpus, "model": MODEL, "mechanism": mechanism, "wanted": setting, **bought,
-        "references": references, "tokens": TOKENS, "texts": texts,
+        "corpus": corpus, "model": rehearsed.model, "form": rehearsed.form, "mechanism": rehearsed.mechanism,
+        "wanted": setting, **bought, "references": references, "tokens": TOKENS, "texts": rehearsed.texts,
         "people": result.people, "held_out": result.held_out, "code": code_digest()[:12], **spent,
         "metrics": [one.model_dump(mode="json", exclude_none=True) for one in result.metrics],
     }  # fmt: skip
@@ -136,27 +157,25 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     order = list(heads) if vectors else ["mauve", "perplexity_gap", "coverage"]
     setting = "noise on each entry | epsilon" if vectors else "clip norm"
     shares = " | ".join(heads[name] for name in order)
-    yield f"| {setting} | corpus | MAUVE: public, request, no privacy | {shares} |"
-    yield "| --- | --- | --- |" + " --- |" * (len(order) + vectors)
-    for line in sorted(lines, key=lambda line: (line["wanted"], list(CORPORA).index(line["corpus"]))):
+    yield f"| model | {setting} | corpus | MAUVE: public, request, no privacy | {shares} |"
+    yield "| --- | --- | --- | --- |" + " --- |" * (len(order) + vectors)
+    models = list(dict.fromkeys(line["model"] for line in lines))
+    for line in sorted(
+        lines, key=lambda line: (models.index(line["model"]), line["wanted"], list(CORPORA).index(line["corpus"]))
+    ):
         metrics = {one["metric"]: one for one in line["metrics"]}
         systems = (f"{Decimal(metrics['mauve'][name]):.3f}" for name in ("public_only", "request", "non_private"))
         found = [f"{line['wanted']:g}", line["corpus"], ", ".join(systems), *(_share(metrics[name]) for name in order)]
-        yield "| " + " | ".join([line["noise"], *found] if vectors else found) + " |"
+        yield "| " + " | ".join([line["model"], *([line["noise"]] if vectors else []), *found]) + " |"
 
 
 def _share(metric: Mapping[str, Any]) -> str:
     return f"{metric['share']} % [{metric['low']}, {metric['high']}]" if "share" in metric else "indistinguishable"
 
 
-def _measured(out: Path) -> Iterator[tuple[str, str, float]]:
-    lines = out.read_text().splitlines() if out.exists() else []
-    for line in map(json.loads, lines):
-        yield line["corpus"], line["mechanism"], line["wanted"]
-
-
-def _append(out: Path, line: dict[str, Any]) -> None:
-    append_lines(out, [line])
+def _measured(out: Path) -> Iterator[tuple[str, str, str, float]]:
+    for line in read_lines_if_there(out):
+        yield line["corpus"], line["model"], line["mechanism"], line["wanted"]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from flows.audit.lifetime_claims import lifetime_of
 from flows.datasets.plan_claim import SHARES, BudgetExhausted, EpsilonNeeded, RemainingBudget, default_delta
 from flows.governance.policy import hides_balances, redact_refusals, require_policy
-from flows.releases.pricing import price_request
+from flows.releases.pricing import find_model, price_request
 from flows.workspace.workspace import Workspace
 from models_db.errors import UsageError
 from models_db.policies.policy import EffectiveRules
@@ -24,6 +24,7 @@ from models_db.tables import Dataset
 from models_db.values.canonical_json import Json
 from models_db.values.requests import (
     ExactDecimal,
+    PromptExample,
     PublicMetadata,
     ReleaseRequest,
     RequestKind,
@@ -62,6 +63,7 @@ class PlanOptions(RequestModel):
         epsilon_while_secret: the most that the release may claim while its assignment is secret; the budget is then
             calibrated to it, and `epsilon` is the most that the unconditional claim may be.
         population: a public number of units, where the dataset declares none.
+        examples: public examples of texts, as in `prompt.examples` of a request.
         minutes: the longest estimated time on two cores; by default eight hours.
         device: where the release is to be run; for a GPU no time is estimated, because none was measured.
     """
@@ -81,6 +83,7 @@ class PlanOptions(RequestModel):
     minutes: Annotated[ExactDecimal, Field(gt=0, le=1_000_000)] | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     description: Annotated[str, Field(min_length=1, max_length=4000)] | None = None
+    examples: Annotated[tuple[PromptExample, ...], Field(max_length=20)] = ()
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
 
     @model_validator(mode="after")
@@ -204,6 +207,8 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         labels=options.labels if options.label_rule is None else options.label_rule.labels,
         label_rule=options.label_rule,
         proportional=options.label_allocation == "proportional",
+        examples=options.examples,
+        completion=_has_no_template(workspace, options.model),
         seconds=_seconds(options),
         scope=options.scope,
         epsilon_while_secret=options.epsilon_while_secret or _limit_while_secret(rules),
@@ -223,6 +228,12 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
     device = [NO_GPU_TIMES] if options.device == "cuda" else []
     notes = notes_of(terms, alternatives, declared=declared, groups=len(public.groups))
     return ReleasePlan(terms, alternatives, reasons, [*notes, *device], not hidden, options.device)
+
+
+def _has_no_template(workspace: Workspace, model: str) -> bool:
+    """Return whether the model is a base model of this machine, which can only complete texts."""
+    check = find_model(workspace, model).check
+    return check is not None and check.template_problem is not None
 
 
 def _limit_while_secret(rules: EffectiveRules) -> Decimal | None:

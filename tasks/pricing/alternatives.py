@@ -41,7 +41,7 @@ from tasks.pricing.quote import Quote
 from tasks.pricing.registry import SYSTEMS
 from tasks.pricing.rehearsed_shares import ExpectedShare, expected_shares
 from tasks.prompted_generation.steering.planner import SteeringVector, noise_of
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 MECHANISMS = ("invisible_ink", "private_icl", "private_prediction")
 """Mechanisms of plans of texts, the best first: the first loses to no other at equal epsilon (docs/utility.md)."""
@@ -97,6 +97,8 @@ class PlanTerms:
         proportional: whether texts are allocated to the labels by a noisy histogram of the units, not equally.
         seconds: the longest estimated time; None for any.
         description: description of the texts for the model; public.
+        examples: public examples of texts, which every row reads.
+        completion: whether texts are completions, because the model has no chat template.
         scope: the envelope that is drawn on.
         price: the price of a request here and now.
     """
@@ -117,6 +119,8 @@ class PlanTerms:
     labels: tuple[str, ...] = ()
     label_rule: LabelRule | None = None
     proportional: bool = False
+    examples: tuple[str, ...] = ()
+    completion: bool = False
     seconds: int | None = None
     scope: str | None = None
     epsilon_while_secret: Decimal | None = None
@@ -141,6 +145,14 @@ class PlanTerms:
         if self.epsilon_while_secret is None:
             return f"epsilon {self.epsilon:f}"
         return f"epsilon {self.epsilon_while_secret:f} while the assignment is secret"
+
+    @property
+    def prompt(self) -> dict[str, Any]:
+        """Return the prompt; topics use its description alone."""
+        if self.kind not in TEXT_KINDS:
+            return {"description": self.description}
+        form = {"form": "completion"} if self.completion else {}
+        return {"description": self.description, **form, **({"examples": self.examples} if self.examples else {})}
 
     @property
     def with_half_the_epsilon(self) -> "PlanTerms | None":
@@ -300,6 +312,8 @@ def _require_plannable(terms: PlanTerms) -> None:
         raise InvalidPlan(f"Plans are made for {', '.join(PLANNED_KINDS)}, not for {terms.kind!r}.")
     if terms.kind == ReleaseKind.INSIGHTS and (terms.labels or terms.proportional):
         raise InvalidPlan("Topics have no labels: leave labels, their rule and their allocation out, or plan texts.")
+    if terms.kind == ReleaseKind.INSIGHTS and terms.examples:
+        raise InvalidPlan("Topics have no examples of texts: leave the examples out, or plan texts.")
     if terms.population < 1:
         raise InvalidPlan("A population is at least 1.")
 
@@ -323,7 +337,7 @@ def _request(terms: PlanTerms, mechanism: str, parameters: Mapping[str, Any], me
         **terms.claim_of(mechanism),
         "model": terms.model,
         "parameters": dict(parameters),
-        "prompt": {"description": terms.description},
+        "prompt": terms.prompt,
         "evaluation": tuple(dict.fromkeys((*metrics, *terms.metrics))),
         **({} if terms.scope is None else {"scope": terms.scope}),
     }

@@ -16,7 +16,12 @@ from tasks.values.release_kinds import TEXT_KINDS
 
 EXAMPLES_HELP = (
     "Two public examples in `prompt.examples`, which you write yourself, helped texts more than any other wording"
-    " (docs/requests.md)."
+    " (docs/requests.md); `--examples` reads a file of them."
+)
+COMPLETION_FORM = "{model} has no chat template, so the requests have `prompt.form: completion`."
+COMPLETIONS_NEED_EXAMPLES = (
+    "A base model learns the kind of text from public examples: write two or three in `prompt.examples`, or give a file"
+    " of them with `--examples` (docs/requests.md)."
 )
 NEXT_WORD_ALONE = (
     "The judgement is about the next word. It was measured with SmolLM2-135M, and whole texts may show less: at clip"
@@ -47,7 +52,10 @@ def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared:
         notes.append(_rows_note(texts))
         notes.append(NEXT_WORD_ALONE)
         notes.append("Times are those of SmolLM2-135M on two cores; a larger model takes longer.")
-        notes.append(EXAMPLES_HELP)
+        if terms.completion:
+            notes.append(COMPLETION_FORM.format(model=terms.model))
+        if not terms.examples:
+            notes.append(COMPLETIONS_NEED_EXAMPLES if terms.completion else EXAMPLES_HELP)
         if terms.samples is not None and max(one.samples for one in texts) < terms.samples:
             most = max(one.samples for one in texts)
             notes.append(f"{terms.samples} texts were wanted; no more than {most} are of use or fit into the time.")

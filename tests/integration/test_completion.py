@@ -88,6 +88,22 @@ def test_a_release_of_a_base_model(base: Almoner) -> None:
     assert leaks("\n".join([*map(text_of, kept), repr(snapshot(base.database))])) == []
 
 
+def test_plans_for_a_base_model_are_completions(base: Almoner) -> None:
+    """A plan writes the form, and the examples of a file; its request has the plan's price."""
+    planned, examples = base.folder / "planned.yaml", base.write("examples.yaml", PROMPT["examples"])
+    line = f"plan clinic --epsilon 4 --tokens 8 --samples 2 --population 60 --model {tiny_model.NAME}"
+    plain = base.ask(line)
+    assert {one["request"]["prompt"]["form"] for one in plain["alternatives"]} == {"completion"}
+    assert any("has no chat template" in note for note in plain["notes"])
+    assert any("learns the kind of text from public examples" in note for note in plain["notes"])
+    chosen = base.ask(f"{line} --examples {examples} --choice 1 --write {planned}")
+    assert not any("from public examples" in note for note in chosen["notes"])
+    assert yaml.safe_load(planned.read_text())["prompt"]["examples"] == PROMPT["examples"]
+    price = base.ask(f"release request {planned} --dry-run")["price"]
+    assert price["facts"] == chosen["alternatives"][0]["price"]["facts"]
+    assert price["prompt"]["form"] == "completion"
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "advised"),
     [

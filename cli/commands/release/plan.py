@@ -110,6 +110,9 @@ def plan(
         str, typer.Option(help="Device of the run: cpu, or cuda, which has no estimate of time.")
     ] = "cpu",
     description: Annotated[str | None, typer.Option(help="Description of the texts for the model; public.")] = None,
+    examples: Annotated[
+        Path | None, typer.Option(help="YAML file: a list of public examples of texts, which you wrote yourself.")
+    ] = None,
     scope: Annotated[str | None, typer.Option(help="Envelope to draw on.")] = None,
     choice: Annotated[int | None, typer.Option(help="Number of the alternative to write.")] = None,
     write: Annotated[Path | None, typer.Option(help="Request file to write the chosen alternative to.")] = None,
@@ -133,7 +136,7 @@ def plan(
         "samples": samples, "tokens": tokens, "temperature": temperature,
         "labels": label, "label_rule": rule, "label_allocation": label_allocation,
         "population": population, "model": model, "description": description, "scope": scope,
-        "device": device,
+        "examples": None if examples is None else read_yaml(examples, "The file of examples"), "device": device,
     }  # fmt: skip
     planned = plan_release(workspace, dataset, parse_options({**given, "minutes": parse_minutes(time)}))
     written: list[RenderableType] = []

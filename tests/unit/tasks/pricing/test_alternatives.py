@@ -307,6 +307,11 @@ def test_topics_have_no_labels(changes: dict[str, Any]) -> None:
         plan_alternatives(terms(5000, kind="insights", **changes))
 
 
+def test_topics_have_no_examples_of_texts() -> None:
+    with pytest.raises(InvalidPlan, match="Topics have no examples"):
+        plan_alternatives(terms(5000, kind="insights", examples=("A note.",)))
+
+
 def test_an_allocation_without_labels_is_refused() -> None:
     with pytest.raises(AllocationWithoutLabels):
         plan_alternatives(terms(proportional=True))
