@@ -107,6 +107,7 @@ SETTINGS: Mapping[str, Setting] = {
     "public only, completion, two public examples": Setting(_COMPLETION, examples=True, system="public_only"),
     "one document, no privacy": Setting(system="non_private"),
     **{f"{rows} rows": Setting(own={"references": rows}) for rows in (1, 3, 9, 11, 15, 31)},
+    **{f"completion, {rows} rows": Setting(_COMPLETION, own={"references": rows}) for rows in (9, 11)},
 }
 
 

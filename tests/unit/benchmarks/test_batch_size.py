@@ -33,9 +33,10 @@ def embedded(texts: Sequence[str]) -> Any:
     return np.array([np.eye(3)[PLACES[text.split()[0]]] for text in texts])
 
 
-def release(data: str, setting: str, word: str, epsilon: str | None = None) -> dict[str, Any]:
+def release(data: str, setting: str, word: str, epsilon: str | None = None, model: str = "chatty") -> dict[str, Any]:
     texts = [{"text": f"{word} text and more"}] * 20 + [{"text": "fair text and more"}, {"text": "poor text and more"}]
-    return {"data": data, "setting": setting, "completed": texts, "epsilon": epsilon, "clip_norm": 0.5, "seconds": 1.0}
+    made = {"completed": texts, "clip_norm": 0.5, "seconds": 1.0}
+    return {"model": model, "data": data, "setting": setting, "epsilon": epsilon, **made}
 
 
 def test_a_release_is_measured_beside_the_public_model_of_its_data(module: ModuleType) -> None:
@@ -74,10 +75,33 @@ def test_more_rows_are_compared_with_seven(module: ModuleType) -> None:
         )
 
 
+def test_a_base_model_is_measured_by_itself(module: ModuleType) -> None:
+    """Its releases are completions; they stand beside its own public texts, under the settings' usual names."""
+    rows = [
+        release("yelp", "public only", "good"), release("yelp", "11 rows", "good", "4"),
+        *(release("yelp", f"{name}completion", "poor", model="base") for name in ("", "public only, ")),
+        release("yelp", "completion, 11 rows", "good", "4", model="base"),
+    ]  # fmt: skip
+    lines = {(line["model"], line["setting"]): line for line in module.measure(rows, "cpu")}
+    expected = [module.REAL, module.PUBLIC, module.TODAY, "11 rows"]
+    assert [setting for model, setting in lines if model == "base"] == expected
+    for by in module.EMBEDDERS:
+        assert lines["base", "11 rows"]["more_than_public"][by][1] > 0
+        assert lines["chatty", "11 rows"]["more_than_public"][by][0] == pytest.approx(0, abs=0.05)
+
+
 def test_the_table_tells_rows_from_controls(bench: dict[str, ModuleType]) -> None:
     module = bench["reproductions.batch_size"]
     figures = {"all-minilm-l6-v2": [0.5, 0.4, 0.6], "all-mpnet-base-v2": [0.25, 0.2, 0.3]}
-    common = {"data": "yelp", "epsilon": None, "clip_norm": None, "texts": 48, "mauve": figures, "processor": None}
+    common = {
+        "model": "chatty",
+        "data": "yelp",
+        "epsilon": None,
+        "clip_norm": None,
+        "texts": 48,
+        "mauve": figures,
+        "processor": None,
+    }
     lines = [
         {**common, "setting": module.PUBLIC, "rows": None, "more_than_public": {}},
         {**common, "setting": "3 rows", "rows": 3, "epsilon": "10", "clip_norm": 0.125, "more_than_public": figures}
