@@ -58,7 +58,7 @@ def test_the_library_is_figures_of_known_models_and_no_text() -> None:
     lines = [json.loads(line) for line in FIGURES.read_text().splitlines()]
     assert lines
     assert {line["model"] for line in lines} <= {model.name for model in registry.REGISTRY}
-    assert len({(line["corpus"], line["wanted"]) for line in lines}) == len(lines)
+    assert len({(line["model"], line["corpus"], line["wanted"]) for line in lines}) == len(lines)
     for line in lines:
         assert abs(float(line["clip_norm"]) - line["wanted"]) < 0.02 * line["wanted"]
         for one in line["metrics"]:
@@ -68,15 +68,16 @@ def test_the_library_is_figures_of_known_models_and_no_text() -> None:
 
 
 def test_the_page_says_what_the_library_has() -> None:
-    """Each share of docs/planning.md, beside its clip norm and corpus; what gives none is said too."""
+    """Each share of docs/planning.md, beside its model, clip norm and corpus; what gives none is said too."""
     page = (ROOT / "docs" / "planning.md").read_text()
-    pattern = r"^\| ([0-9.]+) \| (yelp|mts_dialog) \| ([0-9., ]+) \| (.+) \| (.+) \| (.+) \|$"
-    rows = {(float(norm), corpus): (mauve, *ways) for norm, corpus, mauve, *ways in re.findall(pattern, page, re.M)}
+    pattern = r"^\| ([a-z0-9-]+) \| ([0-9.]+) \| (yelp|mts_dialog) \| ([0-9., ]+) \| (.+) \| (.+) \| (.+) \|$"
+    found = re.findall(pattern, page, re.M)
+    rows = {(model, float(norm), corpus): (mauve, *ways) for model, norm, corpus, mauve, *ways in found}
     lines = [json.loads(line) for line in FIGURES.read_text().splitlines()]
-    assert rows.keys() == {(line["wanted"], line["corpus"]) for line in lines}
+    assert rows.keys() == {(line["model"], line["wanted"], line["corpus"]) for line in lines}
     for line in lines:
         metrics = {one["metric"]: one for one in line["metrics"]}
-        mauve, *ways = rows[line["wanted"], line["corpus"]]
+        mauve, *ways = rows[line["model"], line["wanted"], line["corpus"]]
         figures = [metrics["mauve"][name] for name in ("public_only", "request", "non_private")]
         assert mauve == ", ".join(f"{Decimal(figure):.3f}" for figure in figures)
         assert ways == [way_of(metrics[name]) for name in ("mauve", "perplexity_gap", "coverage")]
@@ -98,5 +99,5 @@ def test_the_documented_table_of_vectors_is_that_of_the_stored_figures() -> None
             f"{one['share']} % [{one['low']}, {one['high']}]" if "share" in one else "indistinguishable"
             for one in (by_metric[name] for name in ("mauve", "coverage", "perplexity_gap"))
         ]
-        row = " | ".join([line["noise"], f"{line['wanted']:.0f}", line["corpus"], mauve, *shares])
+        row = " | ".join([line["model"], line["noise"], f"{line['wanted']:.0f}", line["corpus"], mauve, *shares])
         assert f"| {row} |" in page
