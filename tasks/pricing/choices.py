@@ -11,6 +11,9 @@ chosen values become part of the request that is stored and approved, so pricing
     B     as many references as every text has units, up to those from which nothing is clipped any more: at the same
           rho the clip norm grows as B does, so a reference is the cheapest quality there is
 
+Summaries have the length and the temperature at which their system was measured; how many people write about a group no
+declared number says, so their references are not chosen.
+
 Systems that show the model released values (a steering vector, key phrases, the votes of an evolution) charge nothing
 for a text, so as many are written as are chosen at most; an evolution has fewer where votes are few. Their n, by which
 sums over the units of a label are divided, is the declared population over the labels. The vocabulary of
@@ -46,7 +49,7 @@ from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters,
 from tasks.prompted_generation.keyphrases.stages import Stages
 from tasks.prompted_generation.steering.parameters import SteeringParameters
 from tasks.values.plan import Generator
-from tasks.values.release_kinds import TEXT_KINDS
+from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 VOCABULARY = "vocabulary"
 CHOSEN_PARAMETERS = ("samples", "references", "max_new_tokens", "temperature")
@@ -56,6 +59,15 @@ MOST_SAMPLES = 100
 BASELINE_SAMPLES = 20
 USUAL_TOKENS = 64
 SHORTEST, LONGEST = 16, 512
+SUMMARY_TOKENS = 50
+SUMMARY_TEMPERATURES = {
+    "token_level_summary": Decimal("0.1"),
+    "one_shot_summary": Decimal("0.3"),
+    "invisible_ink": Decimal("0.4"),
+    "public_only": Decimal("0.1"),
+    "non_private": Decimal("0.1"),
+}
+"""Length and temperatures of the summaries that were measured (docs/summaries.md), by system."""
 MOST_TOKENS = 100_000
 """Tokens that a request may name at most: no outline is too long for so many."""
 TOKENS_PER_WORD = Fraction(4, 3)
@@ -123,15 +135,23 @@ def choose_parameters(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[s
     missing = [name for name in CHOSEN_PARAMETERS if name not in fields and _is_needed(model, name)]
     if issubclass(model, _SEEDED):
         return _seeded(inputs, fields, missing)
-    if not missing or inputs.kind not in TEXT_KINDS or not issubclass(model, _DECODING):
+    is_summary = inputs.kind == ReleaseKind.SUMMARIES
+    if is_summary:
+        missing = [name for name in ("max_new_tokens", "temperature") if name in missing]
+    elif inputs.kind not in TEXT_KINDS:
+        return {}
+    if not missing or not issubclass(model, _DECODING):
         return {}
     choices: dict[str, Choice] = {}
     probe = parse_model(model, {**_placeholders(missing), **fields}, f"`parameters` of {inputs.system.name}")
     require_parts_for(inputs.kind, probe)
     require_schema_for(inputs.kind, probe)
     if "max_new_tokens" in missing:
-        choices["max_new_tokens"] = _length(inputs.facts, probe)
-    if "temperature" in missing:
+        choices["max_new_tokens"] = _length(inputs.facts, probe, is_summary=is_summary)
+    if "temperature" in missing and is_summary:
+        measured = "at which summaries by this system were measured (docs/summaries.md)"
+        choices["temperature"] = Choice(SUMMARY_TEMPERATURES[inputs.system.name], measured)
+    elif "temperature" in missing:
         choices["temperature"] = Choice(Decimal(1), "at which real words were likeliest (docs/utility.md)")
     if "samples" in missing or "references" in missing:
         filled = {**_placeholders(missing), **fields, **{name: choice.value for name, choice in choices.items()}}
@@ -220,10 +240,12 @@ def _placeholders(missing: list[str]) -> dict[str, Any]:
     return {name: values[name] for name in missing}
 
 
-def _length(facts: PublicFacts, settings: BaseModel) -> Choice:
+def _length(facts: PublicFacts, settings: BaseModel, *, is_summary: bool) -> Choice:
     if any(found is not None for found in (form_of(settings), schema_of(settings), outline_of(settings))):
         raise LengthNeeded
     most = LONGEST if facts.context is None else max(SHORTEST, min(LONGEST, facts.context // 4))
+    if is_summary:
+        return Choice(min(SUMMARY_TOKENS, most), "the length of the summaries that were measured (docs/summaries.md)")
     if facts.typical_words is None:
         return Choice(min(USUAL_TOKENS, most), "the usual length: no `typical_words` is declared")
     tokens = 8 * ceil(facts.typical_words * TOKENS_PER_WORD / 8)

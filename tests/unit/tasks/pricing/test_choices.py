@@ -11,20 +11,22 @@ from hypothesis import strategies as st
 from models_db.errors import UsageError
 from models_db.services.catalogue.requests import configuration
 from models_db.values.canonical_json import encode_canonical
-from models_db.values.requests import PublicMetadata
+from models_db.values.requests import FileInvalid, PublicMetadata
 from tasks.analysis.keywords.expected_keywords import EXPECTED
 from tasks.inference.structured_output.schema_parameters import SchemaNeeded
 from tasks.planning.block_rotation import Rotation
 from tasks.planning.block_selection import Reading
 from tasks.planning.labels_and_groups import GroupsUnexpected, LabelsNeeded
-from tasks.pricing.choices import CHOSEN_PARAMETERS, LengthNeeded, PopulationNeeded, TooFewUnits
+from tasks.pricing.choices import CHOSEN_PARAMETERS, SUMMARY_TEMPERATURES, LengthNeeded, PopulationNeeded, TooFewUnits
 from tasks.pricing.influence import clip_norm_of
 from tasks.pricing.quote import quote, written_request
+from tasks.pricing.registry import SYSTEMS
 from tasks.pricing.secret_claim import ClaimMissing
 from tasks.prompted_generation.keyphrases.parameters import TOPICS_FROM
 from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tasks.release.wording.parameter_text import parameter_text
 from tasks.text.public_topics import PUBLIC_TOPICS
+from tasks.values.release_kinds import ReleaseKind
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced
 
 pytestmark = pytest.mark.dear
@@ -104,6 +106,38 @@ def test_every_decoder_gets_values_that_can_be_priced(mechanism: str, population
 def test_references_without_protection_need_no_population() -> None:
     quoted = priced(parameters={}, mechanism="public_only", epsilon=None, delta=None)
     assert chosen(quoted) == {"samples": 20, "max_new_tokens": 64, "temperature": "1"}
+
+
+SUMMARIES: dict[str, Any] = {"groups": ["K7", "L2"], "references": 8}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "temperature"), [("token_level_summary", "0.1"), ("invisible_ink", "0.4"), ("public_only", "0.1")]
+)
+def test_summaries_have_the_length_and_temperature_of_the_measured_ones(mechanism: str, temperature: str) -> None:
+    """Typical words are those of a unit's texts, not of a summary."""
+    claim = {"epsilon": None, "delta": None} if mechanism == "public_only" else {}
+    own = {name: value for name, value in SUMMARIES.items() if name == "groups" or mechanism != "public_only"}
+    declared = facts(public=PublicMetadata(typical_words=120))
+    quoted = priced(declared, kind="summaries", mechanism=mechanism, parameters=own, **claim)
+    assert chosen(quoted) == {"max_new_tokens": 50, "temperature": temperature}
+    assert "measured" in quoted.choices["temperature"]
+    written = {"max_new_tokens": 20, "temperature": "0.3"}
+    whole = priced(declared, kind="summaries", mechanism=mechanism, parameters=own | written, **claim)
+    assert whole.choices == {}
+
+
+def test_every_system_of_summaries_has_a_measured_temperature() -> None:
+    of_summaries = {name for name, system in SYSTEMS.items() if ReleaseKind.SUMMARIES in system.kinds}
+    assert of_summaries == set(SUMMARY_TEMPERATURES)
+
+
+def test_the_references_of_summaries_and_the_length_of_forms_are_not_chosen() -> None:
+    with pytest.raises(FileInvalid, match="references"):
+        priced(facts(population=2000), kind="summaries", mechanism="token_level_summary", parameters={"groups": ["K7"]})
+    form = {**SUMMARIES, "form": "People like {slot}."}
+    with pytest.raises(LengthNeeded):
+        priced(kind="summaries", mechanism="token_level_summary", parameters=form)
 
 
 @pytest.mark.parametrize(
