@@ -47,9 +47,9 @@ def drawing_parser(description: str | None, figures_of: str, samples: int) -> ar
 
 
 def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Return the options; texts are needed unless the table of what is there is asked for."""
+    """Return the options; texts are needed unless only the table of what is there, or a time, is asked for."""
     arguments = parser.parse_args()
-    if not arguments.table and arguments.texts is None:
+    if not arguments.table and not getattr(arguments, "time", None) and arguments.texts is None:
         parser.error("--texts is needed to draw texts")
     return arguments
 
