@@ -17,7 +17,6 @@ public rules, the same for every column. Released demonstrations are made by the
 """
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.controls import permuted
-from benchmarks.common.json_lines import DATA, append_lines
+from benchmarks.common.json_lines import DATA, append_lines, read_lines, read_lines_if_there
 from benchmarks.in_context.demonstrations import (
     PUBLIC_ONLY,
     Sizes,
@@ -108,7 +107,9 @@ def main() -> None:
         return
     if not arguments.table:
         measure(arguments)
-    print_table([json.loads(line) for line in arguments.out.open(encoding="utf-8")])
+    results = read_lines(arguments.out)
+    for kind in ("calibrated", "raw"):
+        print("\n".join(["", f"{kind}; % right, 95 % interval; † not above chance:", "", *table(results, kind)]))
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -225,19 +226,21 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def print_table(results: list[dict[str, Any]]) -> None:
-    """Markdown, calibrated and as it is: a row for each source and number of demonstrations, a column for each task."""
+def table(results: Sequence[dict[str, Any]], kind: str) -> Iterator[str]:
+    """Yield Markdown: a row for each source and number of demonstrations, a column for each task.
+
+    Args:
+        kind: `calibrated`, or `raw` for answers as the model gives them by itself.
+    """
     names = [name for name in TASKS if any(result["task"] == name for result in results)]
     chances = {r["task"]: f"{_percent(r['chance'])} ({r['tested']} items)" for r in results if "chance" in r}
-    for kind, title in (("calibrated", "Calibrated"), ("raw", "As the model answers by itself")):
-        print(f"\n{title}; % right, 95 % interval; † not above chance:\n")
-        print(f"| demonstrations | k | {' | '.join(TITLES[name] for name in names)} |")
-        print(f"| --- | --- |{' --- |' * len(names)}")
-        for column, shots in sorted({(r["column"], r["shots"]) for r in results}, key=_place):
-            found = {r["task"]: r for r in results if (r["column"], r["shots"]) == (column, shots)}
-            shown = [_cell(found[name], kind) if name in found else "" for name in names]
-            print(f"| {column.replace('_', ' ')} | {shots} | {' | '.join(shown)} |")
-        print(f"| the best constant answer | | {' | '.join(chances.get(name, '') for name in names)} |")
+    yield f"| demonstrations | k | {' | '.join(TITLES[name] for name in names)} |"
+    yield f"| --- | --- |{' --- |' * len(names)}"
+    for column, shots in sorted({(r["column"], r["shots"]) for r in results}, key=_place):
+        found = {r["task"]: r for r in results if (r["column"], r["shots"]) == (column, shots)}
+        shown = [_cell(found[name], kind) if name in found else "" for name in names]
+        yield f"| {column.replace('_', ' ')} | {shots} | {' | '.join(shown)} |"
+    yield f"| the best constant answer |  | {' | '.join(chances.get(name, '') for name in names)} |"
 
 
 def controls_table(results: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -284,10 +287,7 @@ def _percent(share: str) -> str:
 
 
 def _there(out: Path) -> set[tuple[str, str, int]]:
-    if not out.exists():
-        return set()
-    results = [json.loads(line) for line in out.open(encoding="utf-8")]
-    return {(result["task"], result["column"], result["shots"]) for result in results}
+    return {(result["task"], result["column"], result["shots"]) for result in read_lines_if_there(out)}
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.invented_facts.corpus import few, store, training_file
 from benchmarks.invented_facts.worlds import DELTA, NO_NOISE, World
-from benchmarks.steering_vectors.releases import shared_run
+from benchmarks.steering_vectors.releases import generated
 from models_db.values.requests import Prompt, model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.partition import BatchSplit
@@ -27,7 +27,6 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.pricing.registry import SYSTEMS
-from tasks.prompted_generation.steering.parameters import SteeringParameters
 from tasks.summarization.adapter_training.settings import TrainingSettings, default_wording
 from tasks.summarization.adapter_training.train import TrainingRequest, train_adapter
 from tasks.summarization.adapters.metadata import KnownAdapter
@@ -146,10 +145,8 @@ class Workplace:
         plan = own.plan(PlanInputs(amount, parameters, 1, units, governed=own.charges))
         prompt = PromptSpec.of(Prompt(description=description), parameters.names)
         bench = replace(open_bench(self.engine, corpus, prompt), split=BatchSplit(KEY, key), device=self.device)
-        if isinstance(parameters, SteeringParameters):
-            read = f"{corpus.uid} {parameters.labels} {parameters.temperature}"
-            return shared_run(parameters, plan, bench, self.known, read).generated().texts
-        return own.generate(plan, parameters, bench).texts
+        read = f"{corpus.uid} {parameters.names} {getattr(parameters, 'temperature', None)}"
+        return generated(own, parameters, plan, bench, self.known, read).texts
 
 
 class Release(Protocol):

@@ -45,7 +45,7 @@ from benchmarks.secret_assignment.labelled_texts import (
     shown,
     store,
 )
-from benchmarks.steering_vectors.releases import FREE, INK, PUBLIC, REFERENCES, STEERED, shared_run
+from benchmarks.steering_vectors.releases import FREE, INK, PUBLIC, REFERENCES, STEERED, generated
 from benchmarks.utility.sampled import DELTA
 from benchmarks.utility.texts import DESCRIPTIONS
 from models_db.values.requests import Prompt
@@ -56,7 +56,6 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.pricing.registry import SYSTEMS
-from tasks.prompted_generation.steering.parameters import SteeringParameters
 from tasks.values.plan import PlanInputs
 
 EPSILONS = ("4", "8")
@@ -162,10 +161,7 @@ def release(
     plan = system.plan(PlanInputs(amount, wanted, 1, None, governed=system.charges))
     bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTIONS[cell.data]), names(cell.data)))
     bench = replace(bench, split=BatchSplit(KEY, f"accuracy {cell.epsilon}"))
-    if isinstance(wanted, SteeringParameters):
-        made = shared_run(wanted, plan, bench, known, f"{cell.data} {cell.swapped}").generated()
-    else:
-        made = system.generate(plan, wanted, bench)
+    made = generated(system, wanted, plan, bench, known, f"{cell.data} {cell.swapped}")
     return {
         "cell": asdict(cell),
         "texts": [[text.text, text.label] for text in made.texts],

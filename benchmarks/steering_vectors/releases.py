@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from pydantic import BaseModel
 from torch import Tensor
 
 from benchmarks.common.drawn_releases import DEFAULT_MODEL
@@ -52,7 +53,8 @@ from tasks.pricing.registry import SYSTEMS
 from tasks.prompted_generation.steering.parameters import SteeringParameters
 from tasks.prompted_generation.steering.run import SteeringRun
 from tasks.prompted_generation.steering.vectors import PublicOrigin
-from tasks.values.plan import Plan, PlanInputs
+from tasks.values.generated import Generated
+from tasks.values.plan import Generator, Plan, PlanInputs
 
 PUBLIC, INK, STEERED = "public_only", "invisible_ink", "steering_vector"
 TUNING = {"agnews": "Short news items of a news agency."}
@@ -225,12 +227,14 @@ class Shared(SteeringRun):
         return self.known[self.key]  # type: ignore[no-any-return]
 
 
-def shared_run(
-    parameters: SteeringParameters, plan: Plan, bench: RunContext, known: dict[str, Any], key: str
-) -> Shared:
-    """Return a run that shares with others of the same key, as `Shared`."""
+def generated(
+    system: Generator[Any], parameters: BaseModel, plan: Plan, bench: RunContext, known: dict[str, Any], key: str
+) -> Generated:
+    """Return what a release generates; one by a vector shares sums with others of the same key, as `Shared`."""
+    if not isinstance(parameters, SteeringParameters):
+        return system.generate(plan, parameters, bench)
     run = SteeringRun.of(parameters, None, NoisyMean.from_event(plan.invocations[0].event), plan, bench)
-    return Shared(**{part.name: getattr(run, part.name) for part in fields(run)}, known=known, key=key)
+    return Shared(**{part.name: getattr(run, part.name) for part in fields(run)}, known=known, key=key).generated()
 
 
 def generate(
@@ -248,11 +252,8 @@ def generate(
     plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=system.charges))
     prompt = Prompt.model_validate({"description": (DESCRIPTIONS | TUNING)[cell.data], "form": form})
     bench = open_bench(engine, corpus, PromptSpec.of(prompt))
-    if isinstance(parameters, SteeringParameters):
-        key = f"{cell.data} {cell.units} {parameters.depth} {parameters.clip_norm}"
-        made = shared_run(parameters, plan, bench, known, key).generated()
-    else:
-        made = system.generate(plan, parameters, bench)
+    vector = (getattr(parameters, name, None) for name in ("depth", "clip_norm"))
+    made = generated(system, parameters, plan, bench, known, " ".join(map(str, (cell.data, cell.units, *vector))))
     texts = [{"text": text.text, "tokens": text.tokens, "complete": text.complete} for text in made.texts]
     return texts, dict(made.released)
 
