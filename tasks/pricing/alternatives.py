@@ -55,7 +55,7 @@ LEAST_EPSILON = Decimal("0.1")
 """Least epsilon that is proposed."""
 MOST_SAMPLES = 1000
 """Most texts that are proposed where a plan names no number: a steward reads what is released."""
-PLANNED_KINDS = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS, ReleaseKind.INSIGHTS)
+PLANNED_KINDS = (*TEXT_KINDS, ReleaseKind.INSIGHTS)
 LEAST_POPULATION_OF_TOPICS = 1000
 """Topics are for "at least some thousand people" (docs/insights.md)."""
 VECTOR = SteeringVector.name
@@ -72,7 +72,9 @@ AS_MANY_AS_WANTED = "as many as wanted"
 UNITS_PER_CLUSTER = 100
 """k = n/100 is a good start (docs/insights.md)."""
 FEWEST_CLUSTERS, MOST_CLUSTERS = 4, 64
-METRICS = ("length", "distinct")
+METRICS: Mapping[str, tuple[str, ...]] = {ReleaseKind.RECORDS: ("records", "length")}
+"""Metrics of a plan, by kind; of other kinds USUAL_METRICS."""
+USUAL_METRICS = ("length", "distinct")
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class PlanTerms:
         label_rule: labels documents by their words, where no field does.
         proportional: whether texts are allocated to the labels by a noisy histogram of the units, not equally.
         seconds: the longest estimated time; None for any.
+        record_schema: JSON schema of records; None for other kinds.
         description: description of the texts for the model; public.
         examples: public examples of texts, which every row reads.
         completion: whether texts are completions, because the model has no chat template.
@@ -119,6 +122,7 @@ class PlanTerms:
     labels: tuple[str, ...] = ()
     label_rule: LabelRule | None = None
     proportional: bool = False
+    record_schema: Mapping[str, Json] | None = None
     examples: tuple[str, ...] = ()
     completion: bool = False
     seconds: int | None = None
@@ -132,12 +136,16 @@ class PlanTerms:
         return {name: value for name, value in wanted.items() if value is not None}
 
     @property
-    def label_parameters(self) -> dict[str, Any]:
-        """Return the parameters of a request about its labels; a rule names them itself."""
+    def text_parameters(self) -> dict[str, Any]:
+        """Return the parameters of a request about its labels, which a rule names itself, and about its records."""
         asked: dict[str, Any] = {"labels": list(self.labels)} if self.labels else {}
         if self.label_rule is not None:
             asked = {"label_rule": model_to_json(self.label_rule)}
-        return asked | ({"label_allocation": {"method": "proportional"}} if self.proportional else {})
+        if self.proportional:
+            asked["label_allocation"] = {"method": "proportional"}
+        if self.record_schema is not None:
+            asked |= {"schema": dict(self.record_schema), "constrained": True}
+        return asked
 
     @property
     def claim(self) -> str:
@@ -224,12 +232,11 @@ class Alternative:
     def expected_shares(self) -> tuple[ExpectedShare, ...]:
         """Share of the way from the public model to no privacy, by rehearsals of this clip norm.
 
-        None for topics, and for a vector.
+        None for topics, for a vector, and for records: rehearsals were of free texts.
         """
-        influence = self.quote.influence
-        if influence is None:
+        influence, request = self.quote.influence, self.quote.request
+        if influence is None or request.kind == ReleaseKind.RECORDS:
             return ()
-        request = self.quote.request
         norm = float(influence.clip_norm) * float(influence.filled)
         clipping = getattr(self.quote.parameters, "clipping", None)
         return expected_shares(norm, request.model, request.mechanism, clipping)
@@ -280,14 +287,14 @@ def vector_alternative(terms: PlanTerms, texts: Sequence[Alternative]) -> Altern
     if wanted is None or wanted <= most or not _is_allowed(terms, VECTOR) or not texts:
         return None
     parameters = {
-        **terms.label_parameters,
+        **terms.text_parameters,
         "samples": wanted,
         "references": max(1, terms.population // max(1, len(terms.labels))),
         "max_new_tokens": getattr(texts[0].quote.parameters, "max_new_tokens", USUAL_TOKENS),
         **terms.sampling_parameters,
     }
     try:
-        quote = terms.price(_request(terms, VECTOR, parameters, METRICS))
+        quote = terms.price(_request(terms, VECTOR, parameters))
     except AlmonerError:
         return None  # an offer beside the texts: where it cannot be priced, it is none
     noise = noise_of(quote.plan.facts)
@@ -314,6 +321,12 @@ def _require_plannable(terms: PlanTerms) -> None:
         raise InvalidPlan("Topics have no labels: leave labels, their rule and their allocation out, or plan texts.")
     if terms.kind == ReleaseKind.INSIGHTS and terms.examples:
         raise InvalidPlan("Topics have no examples of texts: leave the examples out, or plan texts.")
+    if (terms.kind == ReleaseKind.RECORDS) != (terms.record_schema is not None):
+        raise InvalidPlan("Records need a schema, and nothing else has one: give `--kind records` and `--schema` both.")
+    if terms.kind == ReleaseKind.RECORDS and terms.max_new_tokens is None:
+        raise InvalidPlan(
+            "The length of records follows from their schema: give the tokens of the longest, `--tokens`."
+        )
     if terms.population < 1:
         raise InvalidPlan("A population is at least 1.")
 
@@ -329,7 +342,7 @@ def _mechanism(terms: PlanTerms) -> str:
     raise MechanismsForbidden(terms.kind, terms.mechanisms or ())
 
 
-def _request(terms: PlanTerms, mechanism: str, parameters: Mapping[str, Any], metrics: Sequence[str]) -> ReleaseRequest:
+def _request(terms: PlanTerms, mechanism: str, parameters: Mapping[str, Any]) -> ReleaseRequest:
     written = {
         "dataset": terms.dataset,
         "kind": terms.kind,
@@ -338,7 +351,7 @@ def _request(terms: PlanTerms, mechanism: str, parameters: Mapping[str, Any], me
         "model": terms.model,
         "parameters": dict(parameters),
         "prompt": terms.prompt,
-        "evaluation": tuple(dict.fromkeys((*metrics, *terms.metrics))),
+        "evaluation": tuple(dict.fromkeys((*METRICS.get(terms.kind, USUAL_METRICS), *terms.metrics))),
         **({} if terms.scope is None else {"scope": terms.scope}),
     }
     return parse_model(ReleaseRequest, written, "The plan", "docs/planning.md")
@@ -346,13 +359,13 @@ def _request(terms: PlanTerms, mechanism: str, parameters: Mapping[str, Any], me
 
 def _text_request(terms: PlanTerms, mechanism: str, samples: int, references: int) -> ReleaseRequest:
     parameters = {
-        **terms.label_parameters,
+        **terms.text_parameters,
         "samples": samples,
         "references": references,
         **terms.sampling_parameters,
         **({} if mechanism == MECHANISMS[0] else {"top_k": MEASURED_CANDIDATES}),
     }
-    return _request(terms, mechanism, parameters, METRICS)
+    return _request(terms, mechanism, parameters)
 
 
 def _topics(terms: PlanTerms) -> Iterator[Alternative]:
@@ -362,7 +375,7 @@ def _topics(terms: PlanTerms) -> Iterator[Alternative]:
         raise PopulationTooSmall(terms.population, LEAST_POPULATION_OF_TOPICS, "topics that several people share")
     count = min(max(terms.population // UNITS_PER_CLUSTER, FEWEST_CLUSTERS), MOST_CLUSTERS)
     parameters = {"clusters": {"count": count}}
-    yield Alternative("topics", terms.price(_request(terms, "urania", parameters, METRICS)))
+    yield Alternative("topics", terms.price(_request(terms, "urania", parameters)))
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ def test_from_a_plan_to_a_verified_bundle(clinic: Almoner) -> None:
         "samples": 2, "references": 8, "max_new_tokens": 8, "temperature": 1, "top_k": 100,
     }  # fmt: skip
     planned = table_of(clinic, f"{PLAN} --samples 2")[1]
+    assert written["prompt"].keys() == {"description"}
     price = clinic.ask(f"release request {path} --dry-run")["price"]
     assert price == planned["price"]
     assert "choices" not in price
@@ -283,6 +284,30 @@ def test_a_plan_shows_what_rehearsals_measured(clinic: Almoner, monkeypatch: pyt
     said = " ".join(clinic.type(PLAN).out.split())
     assert "MAUVE: rehearsed on 1 public corpus (yelp) with tiny, 24 texts each" in said
     assert f"about {shares[0]} %" in said
+
+
+def test_records_are_planned_with_their_schema_and_length(clinic: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = clinic.folder / "planned.yaml"
+    shape = {"type": "object", "required": ["year"], "properties": {"year": {"type": "integer"}}}
+    schema = clinic.write("schema.yaml", shape)
+    curve = [
+        MeasuredShare("yelp", tiny_model.NAME, "invisible_ink", "mauve", norm, 24, 50, 40, 60) for norm in (0.01, 100)
+    ]
+    monkeypatch.setattr(rehearsed_shares, "measured_shares", lambda: curve)
+    line = f"{PLAN.replace('--tokens 8', '--tokens 24')} --samples 2 --kind records"
+    alternatives = table_of(clinic, f"{line} --schema {schema} --choice 1 --write {path}")
+    assert not any(one["rehearsed"] for one in alternatives), "rehearsals were of free texts"
+    written = yaml.safe_load(path.read_text())
+    assert written["kind"] == "records"
+    assert written["evaluation"] == ["records", "length"]
+    assert written["parameters"]["schema"] == shape
+    assert written["parameters"]["constrained"] is True
+    assert clinic.ask(f"release request {path} --dry-run")["price"] == alternatives[0]["price"]
+    refusal = clinic.ask(line, expected=2)
+    assert (refusal["error"], "need a schema" in refusal["message"]) == ("InvalidPlan", True)
+    assert clinic.ask(f"{PLAN} --schema {schema}", expected=2)["error"] == "InvalidPlan"
+    short = clinic.ask(f"{line.replace('--tokens 24', '')} --schema {schema}", expected=2)
+    assert (short["error"], "--tokens" in short["message"]) == ("InvalidPlan", True)
 
 
 @pytest.mark.slow

@@ -84,7 +84,9 @@ def plan(
     delta: Annotated[
         str | None, typer.Option(help="Delta of the release. Default: a power of ten below 1/(100 x population).")
     ] = None,
-    kind: Annotated[str, typer.Option(help="synthetic_corpus, demonstrations or insights.")] = "synthetic_corpus",
+    kind: Annotated[
+        str, typer.Option(help="synthetic_corpus, demonstrations, records or insights.")
+    ] = "synthetic_corpus",
     samples: Annotated[int | None, typer.Option(help="Number of texts that are wanted.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Most tokens of a text.")] = None,
     temperature: Annotated[
@@ -99,6 +101,7 @@ def plan(
     label_allocation: Annotated[
         str, typer.Option(help="Texts of each label: equal, or proportional to a noisy histogram.")
     ] = "equal",
+    schema: Annotated[Path | None, typer.Option(help="JSON schema of the records, for --kind records.")] = None,
     population: Annotated[
         int | None, typer.Option(help="A public number of people, where the dataset declares none.")
     ] = None,
@@ -135,6 +138,7 @@ def plan(
         "epsilon": epsilon, "epsilon_while_secret": epsilon_while_secret, "delta": delta, "kind": kind,
         "samples": samples, "tokens": tokens, "temperature": temperature,
         "labels": label, "label_rule": rule, "label_allocation": label_allocation,
+        "record_schema": None if schema is None else read_yaml(schema, "The schema", "docs/records.md"),
         "population": population, "model": model, "description": description, "scope": scope,
         "examples": None if examples is None else read_yaml(examples, "The file of examples"), "device": device,
     }  # fmt: skip
