@@ -377,8 +377,10 @@ _FIELD_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,60}")
 
 
 def describe_problem(message: str) -> str:
-    """Return pydantic's message about a field, as a part of a sentence."""
-    return message.removeprefix("Value error, ")[:1].lower() + message.removeprefix("Value error, ")[1:]
+    """Return pydantic's message about a field, as a part of a sentence and in YAML's words."""
+    said = message.removeprefix("Value error, ")
+    said = said.replace("a valid tuple", "a list").replace("a valid dictionary", "a mapping")
+    return said[:1].lower() + said[1:]
 
 
 def model_to_json(value: object) -> Json:

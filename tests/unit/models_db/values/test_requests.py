@@ -79,6 +79,12 @@ class Outer(RequestModel):
     chosen: str | None = "b"
 
 
+def test_problems_are_told_in_the_words_of_yaml() -> None:
+    with pytest.raises(FileInvalid) as invalid:
+        parse_model(Outer, {"needed": 1, "names": "one", "facts": [1]}, "The file")
+    assert invalid.value.facts["problems"] == ["names: input should be a list", "facts: input should be a mapping"]
+
+
 def read(**fields: Any) -> Outer:
     return parse_model(Outer, {"needed": 1} | fields, "The file")
 
