@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import BaseModel
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tasks.inference.catalogue import registry
@@ -16,6 +17,8 @@ from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.rendered import RenderedPrompt
+from tasks.inference.structured_output.outline_parameters import has_grammar
+from tasks.inference.structured_output.schema_constraint import constraint_for
 from tests.tiny_tokenizer import tiny_tokenizer
 
 NAME = "tiny"
@@ -67,7 +70,8 @@ def install(patch: pytest.MonkeyPatch, *, stops: bool = False) -> None:
     patch.setattr(registry, "REGISTRY", (*registry.REGISTRY, SPEC))
     patch.setattr(registry, "list_models", lambda: [LISTED])
     patch.setattr("tasks.inference.loading.check_model.check_model", check_tiny)  # it has no files
-    patch.setattr("tasks.pricing.quote.check_prompt", check_tiny_prompt)
+    patch.setattr("tasks.pricing.model_facts.check_prompt", check_tiny_prompt)
+    patch.setattr("tasks.pricing.model_facts.check_grammar", check_tiny_grammar)
     for room in (flows.releases.execute, flows.releases.evaluate_internal):
         patch.setattr(room, "load", load_tiny_that_ends if stops else load_tiny)
 
@@ -78,8 +82,14 @@ def check_tiny(name: str) -> ModelCheck:
 
 
 def check_tiny_prompt(name: str, spec: PromptSpec, shown: Sequence[str]) -> RenderedPrompt:
-    """In place of `check_prompt.check_prompt`."""
+    """In place of `check_request.check_prompt`."""
     return RenderedPrompt.of(tiny_tokenizer(), spec, shown)
+
+
+def check_tiny_grammar(name: str, settings: BaseModel) -> None:
+    """In place of `check_request.check_grammar`."""
+    if has_grammar(settings):
+        constraint_for(settings, tiny_model(), settings.max_new_tokens)  # type: ignore[attr-defined]
 
 
 def load_tiny(name: str, device: str, precision: Precision = "float32", segment: object = None) -> LanguageModel:

@@ -140,7 +140,8 @@ def quoted(name: str) -> "Quote":
     from tasks.accounting.budget_facts import BudgetFacts
     from tasks.accounting.lifetime_claims import lifetime_claim
     from tasks.accounting.zcdp import lifetime_cap
-    from tasks.pricing.quote import DatasetFacts, model_facts, quote
+    from tasks.pricing.model_facts import model_facts
+    from tasks.pricing.quote import DatasetFacts, quote
 
     mechanism, units, parameters = SYSTEMS[name]
     request = {

@@ -62,7 +62,7 @@ class PlanOptions(RequestModel):
         label_allocation: how texts are allocated to labels: equally, or in proportion to a noisy histogram.
         epsilon_while_secret: the most that the release may claim while its assignment is secret; the budget is then
             calibrated to it, and `epsilon` is the most that the unconditional claim may be.
-        record_schema: JSON schema of records, for their kind.
+        record_schema: JSON schema of records, for their kind; `schema` as an option.
         population: a public number of units, where the dataset declares none.
         examples: public examples of texts, as in `prompt.examples` of a request.
         minutes: the longest estimated time on two cores; by default eight hours.
@@ -79,13 +79,13 @@ class PlanOptions(RequestModel):
     labels: tuple[str, ...] = ()
     label_rule: LabelRule | None = None
     label_allocation: Literal["equal", "proportional"] = "equal"
-    record_schema: dict[str, Any] | None = None
+    record_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     population: Annotated[int, Field(ge=1, le=10**12)] | None = None
     model: Annotated[str, Field(min_length=1, max_length=200)] = DEFAULT_MODEL
     minutes: Annotated[ExactDecimal, Field(gt=0, le=1_000_000)] | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     description: Annotated[str, Field(min_length=1, max_length=4000)] | None = None
-    examples: Annotated[tuple[PromptExample, ...], Field(max_length=20)] = ()
+    examples: Annotated[tuple[PromptExample, ...], Field(min_length=1, max_length=20)] | None = None
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
 
     @model_validator(mode="after")
@@ -210,7 +210,7 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         label_rule=options.label_rule,
         proportional=options.label_allocation == "proportional",
         record_schema=options.record_schema,
-        examples=options.examples,
+        examples=options.examples or (),
         completion=_has_no_template(workspace, options.model),
         seconds=_seconds(options),
         scope=options.scope,
@@ -234,7 +234,7 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
 
 
 def _has_no_template(workspace: Workspace, model: str) -> bool:
-    """Return whether the model is a base model of this machine, which can only complete texts."""
+    """Return whether the model is one of this machine without a usable chat template: it can only complete texts."""
     check = find_model(workspace, model).check
     return check is not None and bool(check.template_problem)
 

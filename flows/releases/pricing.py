@@ -24,7 +24,8 @@ from tasks.common.code_version import code_digest
 from tasks.common.network import is_external
 from tasks.planning.block_rotation import next_turn
 from tasks.planning.block_selection import Reading
-from tasks.pricing.quote import DatasetFacts, ModelFacts, Quote, model_facts, quote
+from tasks.pricing.model_facts import ModelFacts, model_facts
+from tasks.pricing.quote import DatasetFacts, Quote, quote
 
 REQUESTS_COMPARED = 100
 """Earlier requests of a dataset that a new one is compared with."""

@@ -378,9 +378,20 @@ _FIELD_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,60}")
 
 def describe_problem(message: str) -> str:
     """Return pydantic's message about a field, as a part of a sentence and in YAML's words."""
-    said = message.removeprefix("Value error, ")
-    said = said.replace("a valid tuple", "a list").replace("a valid dictionary", "a mapping")
-    return said[:1].lower() + said[1:]
+    problem = message.removeprefix("Value error, ")
+    for of_python, of_yaml in _OF_YAML.items():
+        problem = re.sub(of_python, of_yaml, problem)
+    return problem[:1].lower() + problem[1:]
+
+
+_OF_YAML = {
+    r"a valid (tuple|list)": "a list",
+    r"a valid dictionary( or (object|instance of \w+))?( to extract fields from)?": "a mapping",
+    r"^(Tuple|List)\b": "the list",
+    r"^Dictionary\b": "the mapping",
+    r" after validation": "",
+}
+"""Phrases of pydantic, and those of YAML for them."""
 
 
 def model_to_json(value: object) -> Json:

@@ -72,9 +72,9 @@ AS_MANY_AS_WANTED = "as many as wanted"
 UNITS_PER_CLUSTER = 100
 """k = n/100 is a good start (docs/insights.md)."""
 FEWEST_CLUSTERS, MOST_CLUSTERS = 4, 64
-METRICS: Mapping[str, tuple[str, ...]] = {ReleaseKind.RECORDS: ("records", "length")}
-"""Metrics of a plan, by kind; of other kinds USUAL_METRICS."""
-USUAL_METRICS = ("length", "distinct")
+METRICS_BY_KIND: Mapping[str, tuple[str, ...]] = {ReleaseKind.RECORDS: ("records", "length")}
+DEFAULT_METRICS = ("length", "distinct")
+"""Metrics of a plan of any other kind."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class PlanTerms:
         record_schema: JSON schema of records; None for other kinds.
         description: description of the texts for the model; public.
         examples: public examples of texts, which every row reads.
-        completion: whether texts are completions, because the model has no chat template.
+        completion: whether texts are completions, because the model has no usable chat template.
         scope: the envelope that is drawn on.
         price: the price of a request here and now.
     """
@@ -137,7 +137,7 @@ class PlanTerms:
 
     @property
     def text_parameters(self) -> dict[str, Any]:
-        """Return the parameters of a request about its labels, which a rule names itself, and about its records."""
+        """Return the parameters of a request about its labels and its records; a rule names its labels itself."""
         asked: dict[str, Any] = {"labels": list(self.labels)} if self.labels else {}
         if self.label_rule is not None:
             asked = {"label_rule": model_to_json(self.label_rule)}
@@ -235,7 +235,7 @@ class Alternative:
         None for topics, for a vector, and for records: rehearsals were of free texts.
         """
         influence, request = self.quote.influence, self.quote.request
-        if influence is None or request.kind == ReleaseKind.RECORDS:
+        if influence is None or ReleaseKind(request.kind) is ReleaseKind.RECORDS:
             return ()
         norm = float(influence.clip_norm) * float(influence.filled)
         clipping = getattr(self.quote.parameters, "clipping", None)
@@ -277,14 +277,15 @@ def plan_alternatives(terms: PlanTerms) -> tuple[Alternative, ...]:
 def vector_alternative(terms: PlanTerms, texts: Sequence[Alternative]) -> Alternative | None:
     """Return as many texts as are wanted from one steering vector, where the other texts are fewer or too weak.
 
-    None where no number is wanted, the policy does not allow it, its noise is large, or it takes too long.
+    None where no number is wanted, the policy does not allow it, its noise is large, or it takes too long; and for
+    records, which a vector does not hold to a schema.
 
     Args:
         texts: the alternatives of texts that are drawn from batches.
     """
     wanted = terms.samples
     most = max((one.samples for one in texts if one.name != AS_MANY_AS_WANTED), default=0)
-    if wanted is None or wanted <= most or not _is_allowed(terms, VECTOR) or not texts:
+    if wanted is None or wanted <= most or not _is_allowed(terms, VECTOR) or not texts or terms.record_schema:
         return None
     parameters = {
         **terms.text_parameters,
@@ -324,9 +325,7 @@ def _require_plannable(terms: PlanTerms) -> None:
     if (terms.kind == ReleaseKind.RECORDS) != (terms.record_schema is not None):
         raise InvalidPlan("Records need a schema, and nothing else has one: give `--kind records` and `--schema` both.")
     if terms.kind == ReleaseKind.RECORDS and terms.max_new_tokens is None:
-        raise InvalidPlan(
-            "The length of records follows from their schema: give the tokens of the longest, `--tokens`."
-        )
+        raise InvalidPlan("Records need a token limit: give about twice the tokens of a typical record, `--tokens T`.")
     if terms.population < 1:
         raise InvalidPlan("A population is at least 1.")
 
@@ -351,7 +350,7 @@ def _request(terms: PlanTerms, mechanism: str, parameters: Mapping[str, Any]) ->
         "model": terms.model,
         "parameters": dict(parameters),
         "prompt": terms.prompt,
-        "evaluation": tuple(dict.fromkeys((*METRICS.get(terms.kind, USUAL_METRICS), *terms.metrics))),
+        "evaluation": tuple(dict.fromkeys((*METRICS_BY_KIND.get(terms.kind, DEFAULT_METRICS), *terms.metrics))),
         **({} if terms.scope is None else {"scope": terms.scope}),
     }
     return parse_model(ReleaseRequest, written, "The plan", "docs/planning.md")

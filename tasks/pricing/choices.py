@@ -245,7 +245,9 @@ def _length(facts: PublicFacts, settings: BaseModel, *, is_summary: bool) -> Cho
         raise LengthNeeded
     most = LONGEST if facts.context is None else max(SHORTEST, min(LONGEST, facts.context // 4))
     if is_summary:
-        return Choice(min(SUMMARY_TOKENS, most), "the length of the summaries that were measured (docs/summaries.md)")
+        within = "" if most >= SUMMARY_TOKENS else f", within {most}, a quarter of the model's context"
+        measured = f"the length of the summaries that were measured (docs/summaries.md){within}"
+        return Choice(min(SUMMARY_TOKENS, most), measured)
     if facts.typical_words is None:
         return Choice(min(USUAL_TOKENS, most), "the usual length: no `typical_words` is declared")
     tokens = 8 * ceil(facts.typical_words * TOKENS_PER_WORD / 8)

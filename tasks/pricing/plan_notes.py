@@ -1,6 +1,6 @@
 """Notes of a plan: sentences that a reader needs beside its figures."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 
@@ -18,7 +18,14 @@ EXAMPLES_HELP = (
     "Two public examples in `prompt.examples`, which you write yourself, helped texts more than any other wording"
     " (docs/requests.md); `--examples` reads a file of them."
 )
-COMPLETION_FORM = "{model} has no chat template, so the requests have `prompt.form: completion`."
+COMPLETION_FORM = (
+    "{model} has no usable chat template, so the requests have `prompt.form: completion`. Topics need a model that has"
+    " one."
+)
+RECORDS_NEED_ROOM = (
+    "The judgement was measured on free texts, without a schema. A record that comes near the token limit has its last"
+    " fields shortened or filled up: `--tokens` is best at twice a typical record (docs/records.md)."
+)
 COMPLETIONS_NEED_EXAMPLES = (
     "A base model learns the kind of text from public examples: write two or three in `prompt.examples`, or give a file"
     " of them with `--examples` (docs/requests.md)."
@@ -52,10 +59,7 @@ def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared:
         notes.append(_rows_note(texts))
         notes.append(NEXT_WORD_ALONE)
         notes.append("Times are those of SmolLM2-135M on two cores; a larger model takes longer.")
-        if terms.completion:
-            notes.append(COMPLETION_FORM.format(model=terms.model))
-        if not terms.examples:
-            notes.append(COMPLETIONS_NEED_EXAMPLES if terms.completion else EXAMPLES_HELP)
+        notes += _prompt_notes(terms)
         if terms.samples is not None and max(one.samples for one in texts) < terms.samples:
             most = max(one.samples for one in texts)
             notes.append(f"{terms.samples} texts were wanted; no more than {most} are of use or fit into the time.")
@@ -75,6 +79,16 @@ def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared:
             " (docs/summaries.md)."
         )
     return notes
+
+
+def _prompt_notes(terms: PlanTerms) -> Iterator[str]:
+    """Yield notes about the form, the schema and the examples of the requests."""
+    if terms.completion:
+        yield COMPLETION_FORM.format(model=terms.model)
+    if terms.record_schema is not None:
+        yield RECORDS_NEED_ROOM
+    elif not terms.examples:
+        yield COMPLETIONS_NEED_EXAMPLES if terms.completion else EXAMPLES_HELP
 
 
 def _temperature_note(quote: Quote) -> str:

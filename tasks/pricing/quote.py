@@ -5,10 +5,9 @@ Quoting the same request twice gives the same body but for its nonce, so a run c
 is what was approved.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -21,17 +20,12 @@ from tasks.accounting import zcdp
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.renyi_account import OrdersBudget
 from tasks.accounting.rounding import exact
-from tasks.common.network import is_external
 from tasks.common.number_format import round_down
 from tasks.evaluation.registry import Metric, needs_embedder, requested
-from tasks.inference.backends.endpoints import Endpoint, endpoint_of
+from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.catalogue import registry
-from tasks.inference.catalogue.local_models import LocalModel, MergedParts, ModelFolderMissing
-from tasks.inference.catalogue.model_check import ModelCheck, NetworkShape
-from tasks.inference.loading.check_model import require_usable
-from tasks.inference.loading.check_prompt import check_prompt
+from tasks.inference.catalogue.model_check import NetworkShape
 from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json
-from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.inference.structured_output.schema_parameters import require_schema_for
 from tasks.mechanisms.replace_one import replace_one_loss
 from tasks.planning.block_selection import Reading, require_governed
@@ -41,7 +35,6 @@ from tasks.planning.labels_and_groups import (
     PartParameters,
     names_of,
     require_parts_for,
-    shown_names,
     with_catalogue,
 )
 from tasks.planning.precision_parameters import require_precision
@@ -53,6 +46,7 @@ from tasks.pricing.external_models import Cost, require_public_prompts, with_ext
 from tasks.pricing.influence import Influence, influence_of_request, units_behind
 from tasks.pricing.limit_in_orders import LimitComparison
 from tasks.pricing.memory_warning import memory_warning
+from tasks.pricing.model_facts import ModelFacts
 from tasks.pricing.prompt_form import require_context, require_form, with_default_preset
 from tasks.pricing.registry import system_for
 from tasks.pricing.secret_claim import ClaimMissing, SecretClaim
@@ -104,30 +98,6 @@ class DatasetFacts:
     def left(self) -> Amount:
         """Most that a request may cost: the rest of its envelope, or the balance outside all envelopes."""
         return self.envelope.left if self.envelope else self.budget.balance.remaining
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """Identity of a model by digest; for an endpoint, the digest of its configuration.
-
-    `parts` are the digests of base and adapter, where an adapter was merged.
-    `check` and `render` are a local model's: the result of checking it, and a function that renders its prompts, given
-    the labels or groups as prompts name them.
-    """
-
-    name: str
-    revision: str
-    digest: str
-    licence: str
-    endpoint: Endpoint | None = None
-    check: ModelCheck | None = None
-    render: Callable[[PromptSpec, Sequence[str]], RenderedPrompt] | None = field(default=None, compare=False)
-    parts: MergedParts | None = None
-
-    def to_json(self) -> dict[str, Json]:
-        """Return it as it stands in a request."""
-        whole = {"name": self.name, "revision": self.revision, "sha256": self.digest, "licence": self.licence}
-        return {**whole, **({} if self.parts is None else self.parts.to_json())}
 
 
 @dataclass(frozen=True)
@@ -370,31 +340,6 @@ class Quote:
         }
 
 
-def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> ModelFacts:
-    """Return the facts of the installed model or the endpoint that a request names.
-
-    Args:
-        endpoints: those of the home, by name.
-
-    Raises:
-        UnknownModel, NoRevision, ModelNotPulled, ModelFolderMissing, EndpointUnknown, UnsupportedModel,
-        UnreadableModel.
-    """
-    if is_external(name):
-        endpoint = endpoint_of(name, endpoints or {})
-        return ModelFacts(name, endpoint.revision, endpoint.digest, endpoint.licence, endpoint)
-    known = registry.find(name)
-    if isinstance(known, LocalModel) and not known.folder.is_dir():
-        raise ModelFolderMissing(name, known.folder)
-    for model in registry.list_models():
-        if model.name == name and model.installed and model.digest:
-            check, render = require_usable(name), partial(check_prompt, name)
-            return ModelFacts(
-                model.name, model.revision, model.digest, model.licence, check=check, render=render, parts=model.parts
-            )
-    raise registry.ModelNotPulled(name)
-
-
 def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, policy_digest: str, code: str) -> Quote:
     """Price a request.
 
@@ -409,6 +354,8 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         LengthNeeded, PopulationNeeded, TooFewUnits, BudgetTooSmall: it leaves parameters out that cannot be chosen.
         SelectionUnfit, KeepTooLarge, KeepTooSmall: it publishes a selection of its texts that is impossible.
         NoSecretClaim: it asks for an epsilon while its assignment is secret, and its release claims none.
+        TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall, FormNotWritable, FormTooLong: the model cannot write
+            texts of its schema, form or outline in so many tokens.
         ContextTooLong: texts of the requested lengths and the prompt exceed the model's context.
         ExternalModelRefused: the model is behind an API, and the system shows private text.
         UnknownModel, ModelKindMismatch, NoRevision, ModelNotPulled: a metric needs an embedder that this machine lacks.
@@ -452,8 +399,9 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     filled_prompt = with_default_preset(request.prompt, request.kind, system, model.name, labelled=bool(names))
     prompt, written_prompt = PromptSpec.of(filled_prompt, names), prompt_json(filled_prompt, names)
     require_form(filled_prompt, system, metrics, model.name, model.check)
-    rendered = render_prompt(system, prompt, parameters, model)
+    rendered = model.rendered(system, prompt, parameters)
     require_context(parameters, model.check, rendered)
+    model.require_writable(parameters)
     reading = dataset.read
     require_governed(reading, dataset.name, governed=dataset.governed)
     plan = _plan(request, system, parameters, dataset, metrics)
@@ -541,19 +489,6 @@ def _choice_inputs(
 
     facts = PublicFacts(read.population, read.blocks, public.typical_words, context)
     return ChoiceInputs(system, request.kind, facts, amount)
-
-
-def render_prompt(
-    system: Generator[Any], prompt: PromptSpec, parameters: BaseModel, model: ModelFacts
-) -> RenderedPrompt | None:
-    """Return the prompts as the model reads them; None if its rows read others, or the model is not on this machine.
-
-    Raises:
-        NoChatTemplate, BadDescription, ControlTokens.
-    """
-    if model.render is None or not system.renders_prompt:
-        return None
-    return model.render(prompt, shown_names(parameters))
 
 
 def written_request(body: Mapping[str, Any]) -> ReleaseRequest:

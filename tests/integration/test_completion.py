@@ -53,7 +53,7 @@ def base(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Almoner:
         return RenderedPrompt.of(tiny_tokenizer(None), spec, shown)
 
     monkeypatch.setattr("tasks.inference.loading.check_model.check_model", check)
-    monkeypatch.setattr("tasks.pricing.quote.check_prompt", render)
+    monkeypatch.setattr("tasks.pricing.model_facts.check_prompt", render)
     monkeypatch.setattr(flows.releases.execute, "load", load_with(None))
     almoner.ingested()
     return almoner
@@ -153,7 +153,7 @@ def test_a_price_that_renders_otherwise_is_another_request(almoner: Almoner, mon
     def render(name: str, spec: PromptSpec, shown: tuple[str, ...]) -> RenderedPrompt:
         return RenderedPrompt.of(tiny_tokenizer(OTHER_TEMPLATE), spec, shown)
 
-    monkeypatch.setattr("tasks.pricing.quote.check_prompt", render)
+    monkeypatch.setattr("tasks.pricing.model_facts.check_prompt", render)
     refusal = almoner.ask("run 1", expected=1)
     assert refusal["error"] == "PlanChanged"
     assert "another prompt_sha256" in refusal["message"]
@@ -185,7 +185,7 @@ def test_a_run_that_goes_on_another_day_reads_the_same_prompt(
             return cls(2031, 5, 6)
 
     next_tokens = InvisibleInkRule.next_tokens
-    monkeypatch.setattr("tasks.pricing.quote.check_prompt", render)
+    monkeypatch.setattr("tasks.pricing.model_facts.check_prompt", render)
     monkeypatch.setattr(flows.releases.execute, "load", load_with(dated))
     almoner.ingested()
     sha256 = almoner.ask(f"release request {almoner.request_file()}")["price"]["prompt_sha256"]

@@ -15,6 +15,7 @@ from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_yaml
 from models_db.errors import UsageError
 from models_db.services.catalogue import datasets
+from models_db.values.requests import FileInvalid
 
 if TYPE_CHECKING:
     from flows.datasets.plan_release import ReleasePlan
@@ -133,14 +134,14 @@ def plan(
     from flows.datasets.plan_release import parse_minutes, parse_options, plan_release
     from flows.datasets.request_file import write_request
 
-    rule = None if label_rule is None else read_yaml(label_rule, "The label rule")
     given: dict[str, Any] = {
         "epsilon": epsilon, "epsilon_while_secret": epsilon_while_secret, "delta": delta, "kind": kind,
         "samples": samples, "tokens": tokens, "temperature": temperature,
-        "labels": label, "label_rule": rule, "label_allocation": label_allocation,
-        "record_schema": None if schema is None else read_yaml(schema, "The schema", "docs/records.md"),
+        "labels": label, "label_allocation": label_allocation,
+        "label_rule": _content(label_rule, "The label rule", "docs/requests.md"),
+        "schema": _content(schema, "The schema", "docs/records.md"),
         "population": population, "model": model, "description": description, "scope": scope,
-        "examples": None if examples is None else read_yaml(examples, "The file of examples"), "device": device,
+        "examples": _content(examples, "The file of examples", "docs/planning.md"), "device": device,
     }  # fmt: skip
     planned = plan_release(workspace, dataset, parse_options({**given, "minutes": parse_minutes(time)}))
     written: list[RenderableType] = []
@@ -149,6 +150,20 @@ def plan(
         written = [f"Written: {write}.", f"Next: `almoner release request {write} --dry-run`."]
     data = cast(PlanData, {**planned.to_json(), "written": None if write is None else str(write)})
     return CommandResult(data, [*plan_tables(planned), *(written or [_next_step(dataset)])])
+
+
+def _content(path: Path | None, what: str, page: str) -> object:
+    """Return the content of an option's YAML file; None without the option.
+
+    Raises:
+        FileUnreadable, FileInvalid: the file cannot be read, or has no content.
+    """
+    if path is None:
+        return None
+    found = read_yaml(path, what, page)
+    if found is None:
+        raise FileInvalid(what, ["the file is empty"], page)
+    return found
 
 
 def _next_step(dataset: str) -> str:

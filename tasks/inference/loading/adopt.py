@@ -132,7 +132,7 @@ def _take_over(network: Any, tokenizer: Any, *, name: str, revision: str, digest
     config, head = network.config, network.get_output_embeddings()
     long = long_tables(network.base_model)
     fix_tables(network)
-    tokens = slice(_writable_tokens(tokenizer) or None)
+    tokens = slice(writable_tokens(tokenizer) or None)
     heads, key_value_heads, head_size = heads_of(config)
     window, layer_kinds = windows_of(config)
     network.set_attn_implementation(attention.NAME)
@@ -146,7 +146,7 @@ def _take_over(network: Any, tokenizer: Any, *, name: str, revision: str, digest
         packed_head=None,
         tokenizer=tokenizer,
         device=network.device,
-        stop_tokens=_stop_tokens(network, tokenizer),
+        stop_tokens=stop_tokens(getattr(network, "generation_config", None), network.config, tokenizer),
         layers=config.num_hidden_layers,
         heads=heads,
         key_value_heads=key_value_heads,
@@ -162,7 +162,7 @@ def _take_over(network: Any, tokenizer: Any, *, name: str, revision: str, digest
     )
 
 
-def _writable_tokens(tokenizer: Any) -> int:
+def writable_tokens(tokenizer: Any) -> int:
     """Return how many ids there are up to the tokenizer's last one; 0 if it cannot be asked.
 
     Networks are made for more tokens, so that products have round widths. The ids behind the last one would be paid for
@@ -249,9 +249,10 @@ def _check_supported(name: str, network: Any) -> None:
     require_rowwise(name, network, experts_replaced=False)
 
 
-def _stop_tokens(network: Any, tokenizer: Any) -> tuple[int, ...]:
+def stop_tokens(*holders: Any) -> tuple[int, ...]:
+    """Return the tokens that end a text, of a model's generation settings, configuration and tokenizer; ascending."""
     tokens: set[int] = set()
-    for holder in (getattr(network, "generation_config", None), network.config, tokenizer):
+    for holder in holders:
         ids = getattr(holder, "eos_token_id", None)
         tokens.update([ids] if isinstance(ids, int) else ids or [])
     return tuple(sorted(tokens))

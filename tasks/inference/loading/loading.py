@@ -1,6 +1,7 @@
 """Loading of a model by its name. Only local files are read, as safetensors, and no code of a model is run."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -10,7 +11,14 @@ import safetensors
 import torch
 import transformers
 from huggingface_hub.errors import LocalEntryNotFoundError
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, Mxfp4Config
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    Mxfp4Config,
+)
 
 from models_db.errors import EnvironmentProblem
 from tasks.inference.catalogue import model_store
@@ -19,7 +27,7 @@ from tasks.inference.catalogue.local_models import LocalModel, ModelFolderMissin
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import Kind, Model, ModelNotPulled, ModelSpec, UnsupportedModel, find
 from tasks.inference.catalogue.silence_libraries import silence_libraries
-from tasks.inference.loading.adopt import wrap_network
+from tasks.inference.loading.adopt import stop_tokens, wrap_network, writable_tokens
 from tasks.inference.loading.network_shape import shape_of
 from tasks.inference.loading.probe_inputs import LONGEST_EXAMPLE, PUBLIC_TEXT
 from tasks.inference.loading.resource_requirements import layer_devices, require_memory
@@ -237,6 +245,33 @@ def read_tokenizer(folder: Path) -> Any:
     """Return a model's tokenizer; errors of transformers and tokenizers pass, because they contain nothing private."""
     with silence_libraries():
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+@dataclass(frozen=True)
+class ModelTokens:
+    """Tokens of a model that is not loaded, as a loaded one has them.
+
+    Attributes:
+        vocabulary: V, how many tokens have a logit.
+        stop_tokens: every token id that ends a text, ascending.
+    """
+
+    tokenizer: Any
+    vocabulary: int
+    stop_tokens: tuple[int, ...]
+
+
+def read_tokens(folder: Path) -> ModelTokens:
+    """Return the tokens of the model in `folder`; errors pass as those of `read_tokenizer`."""
+    safely = {"local_files_only": True, "trust_remote_code": False}
+    tokenizer = read_tokenizer(folder)
+    with silence_libraries():
+        config = text_config(AutoConfig.from_pretrained(folder, **safely))
+        generation = GenerationConfig.from_model_config(config)
+        if (folder / "generation_config.json").exists():
+            generation = GenerationConfig.from_pretrained(folder, local_files_only=True)
+    vocabulary = min(config.vocab_size, writable_tokens(tokenizer) or config.vocab_size)
+    return ModelTokens(tokenizer, vocabulary, stop_tokens(generation, config, tokenizer))
 
 
 def _options_for(config: Any, folder: Path) -> dict[str, Any]:

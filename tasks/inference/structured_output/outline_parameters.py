@@ -92,6 +92,12 @@ def outline_of(parameters: BaseModel) -> Outline | None:
     return parameters.outline if isinstance(parameters, OutlineParameters) else None
 
 
+def has_grammar(parameters: BaseModel) -> bool:
+    """Return whether texts are held to a schema, a form or an outline while they are drawn."""
+    is_held = schema_of(parameters) is not None and getattr(parameters, "constrained", False)
+    return is_held or form_of(parameters) is not None or outline_of(parameters) is not None
+
+
 def outline_facts(parameters: BaseModel) -> dict[str, str]:
     """Return facts about the outline, for people."""
     outline = outline_of(parameters)

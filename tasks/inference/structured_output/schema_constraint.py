@@ -14,7 +14,7 @@ before anything is spent.
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from models_db.errors import UsageError
-from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.structured_output.automaton import NEVER, Automaton
 from tasks.inference.structured_output.form_constraint import FormConstraint
 from tasks.inference.structured_output.form_parameters import FormParameters, form_of, require_one_grammar
@@ -157,8 +156,24 @@ class RecordConstraint:
         return masks
 
 
+class TokenSet(Protocol):
+    """Tokens of a model: a loaded one, or one whose weights nobody needs yet."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+
+    @property
+    def vocabulary(self) -> int:
+        """V, how many tokens have a logit."""
+
+    @property
+    def stop_tokens(self) -> tuple[int, ...]:
+        """The tokens that end a text."""
+
+
 def constraint_for(
-    settings: BaseModel, model: LanguageModel, max_new_tokens: int, lost: int = 0
+    settings: BaseModel, model: TokenSet, max_new_tokens: int, lost: int = 0
 ) -> RecordConstraint | FormConstraint | OutlineConstraint | None:
     """Return the constraint of records, of texts of a form, or of texts with an outline; None if there is none.
 

@@ -13,6 +13,7 @@ from models_db.values.requests import (
     MOST_COHORTS,
     ExactDecimal,
     FileInvalid,
+    Prompt,
     ReleaseRequest,
     RequestModel,
     model_to_json,
@@ -79,10 +80,15 @@ class Outer(RequestModel):
     chosen: str | None = "b"
 
 
-def test_problems_are_told_in_the_words_of_yaml() -> None:
+def test_problems_are_described_in_the_words_of_yaml() -> None:
     with pytest.raises(FileInvalid) as invalid:
-        parse_model(Outer, {"needed": 1, "names": "one", "facts": [1]}, "The file")
-    assert invalid.value.facts["problems"] == ["names: input should be a list", "facts: input should be a mapping"]
+        parse_model(Outer, {"needed": 1, "names": "one", "facts": [1], "inner": 4}, "The file")
+    assert invalid.value.facts["problems"] == [
+        "names: input should be a list", "facts: input should be a mapping", "inner: input should be a mapping",
+    ]  # fmt: skip
+    with pytest.raises(FileInvalid) as invalid:
+        parse_model(Prompt, {"description": "Notes.", "examples": ["a"] * 21}, "The file")
+    assert invalid.value.facts["problems"] == ["examples: the list should have at most 20 items, not 21"]
 
 
 def read(**fields: Any) -> Outer:

@@ -23,7 +23,7 @@ from tasks.pricing.external_models import (
     shows_private_text,
     with_external_fact,
 )
-from tasks.pricing.quote import model_facts
+from tasks.pricing.model_facts import model_facts
 from tasks.pricing.registry import SYSTEMS
 from tasks.release.approved_request import ApprovedRequest
 from tasks.values.plan import PlanInputs

@@ -29,13 +29,12 @@ from tasks.planning.batches import BlockWithoutSample
 from tasks.planning.block_selection import Reading
 from tasks.planning.labels_and_groups import GroupsNeeded
 from tasks.pricing.choices import PopulationNeeded
+from tasks.pricing.model_facts import ModelFacts, model_facts
 from tasks.pricing.quote import (
     START_SECONDS,
     DatasetFacts,
     Envelope,
-    ModelFacts,
     Quote,
-    model_facts,
     plan_json,
     quote,
     written_request,

@@ -30,7 +30,7 @@ from tasks.inference.loading.add_model import NotAModel, add_model, remove_model
 from tasks.inference.loading.download import pull
 from tasks.inference.loading.loading import load
 from tasks.inference.loading.merge_adapter import CONFIG, WEIGHTS, AdapterUnfit
-from tasks.pricing.quote import model_facts
+from tasks.pricing.model_facts import model_facts
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.inference.families import config_of
 from tests.unit.tasks.inference.fixtures import tiny_network

@@ -42,7 +42,7 @@ from tasks.inference.network.int8_linear import Int8Linear
 from tasks.inference.network.packed_linear import PackedLinear
 from tasks.inference.network.replace_layers import SharedProduct
 from tasks.inference.prompts.render import NoChatTemplate
-from tasks.pricing.quote import model_facts
+from tasks.pricing.model_facts import model_facts
 from tests.unit.tasks.inference.families import UNKNOWN, config_of
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME, tiny_network
 

@@ -11,15 +11,18 @@ import pytest
 from models_db.values.requests import Prompt, ReleaseRequest, parse_model
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.model_check import ContextTooLong
-from tasks.inference.loading import check_prompt as module
+from tasks.inference.loading import check_request as module
 from tasks.inference.loading import loading
-from tasks.inference.loading.check_prompt import check_prompt
+from tasks.inference.loading.check_request import check_prompt
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import NoChatTemplate
 from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.inference.prompts.templates import ControlTokens
+from tasks.inference.structured_output.form_constraint import FormTooLong
+from tasks.inference.structured_output.schema_constraint import TokenLimitTooSmall
+from tasks.pricing.model_facts import model_facts
 from tasks.pricing.prompt_form import ExamplesUnsupported, FormUnsupported, MetricNeedsConversation
-from tasks.pricing.quote import Quote, model_facts, quote
+from tasks.pricing.quote import Quote, quote
 from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME
 from tests.unit.tasks.pricing.test_quote import WRITTEN, facts
@@ -81,13 +84,13 @@ def test_another_template_or_code_is_rendered_anew(
     assert (check_prompt(NAME, SPEC, ()), len(read)) == (after, 3)
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"folder": 3, "prompts": {}}', "prompts", "entry"])
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"folder": 3, "results": {}}', "results", "entry"])
 def test_a_damaged_note_is_not_believed(snapshot: Path, read: list[Path], damage: str) -> None:
     rendered = check_prompt(NAME, SPEC, ())
     (note,) = (model_store.models_folder() / ".checks").glob("*.prompts.json")
     stored = json.loads(note.read_text())
-    if damage in ("prompts", "entry"):
-        damage = json.dumps({**stored, "prompts": 3 if damage == "prompts" else dict.fromkeys(stored["prompts"], "?")})
+    if damage in ("results", "entry"):
+        damage = json.dumps({**stored, "results": 3 if damage == "results" else dict.fromkeys(stored["results"], "?")})
     note.write_text(damage)
     assert (check_prompt(NAME, SPEC, ()), len(read)) == (rendered, 2)
 
@@ -102,13 +105,52 @@ def test_the_oldest_wordings_are_forgotten(snapshot: Path, read: list[Path], mon
 def test_a_price_needs_no_torch_once_its_prompt_was_rendered(snapshot: Path) -> None:
     check_prompt(NAME, SPEC, ())
     code = (
-        "import sys\nfrom tasks.inference.loading.check_prompt import check_prompt\n"
+        "import sys\nfrom tasks.inference.loading.check_request import check_prompt\n"
         "from tasks.inference.prompts.prompt_spec import PromptSpec\n"
         f"check_prompt({NAME!r}, PromptSpec('Notes.'), ())\nprint({{'torch', 'transformers'}} & set(sys.modules))"
     )
     root = Path(__file__).resolve().parents[5]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+FILM = {"type": "object", "required": ["year"], "properties": {"year": {"type": "integer"}}}
+
+
+def records(limit: int, **changes: Any) -> dict[str, Any]:
+    parameters = WRITTEN["parameters"] | {"schema": FILM, "max_new_tokens": limit} | changes
+    return {"kind": "records", "evaluation": ["records"], "parameters": parameters}
+
+
+def test_a_grammar_is_checked_once(snapshot: Path, read: list[Path]) -> None:
+    priced(**records(48))
+    before = len(read)
+    priced(**records(48, samples=9))
+    assert len(read) == before
+    priced(**records(49))
+    assert len(read) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        (records(5), TokenLimitTooSmall),
+        ({"parameters": WRITTEN["parameters"] | {"form": "The film is {what}.", "max_new_tokens": 8}}, FormTooLong),
+    ],
+)
+def test_what_cannot_be_written_in_so_many_tokens_has_no_price(
+    snapshot: Path, changes: dict[str, Any], error: type[Exception]
+) -> None:
+    for _ in range(2):
+        with pytest.raises(error):
+            priced(**changes)
+
+
+def test_records_that_are_drawn_freely_have_no_grammar(snapshot: Path, read: list[Path]) -> None:
+    priced()
+    before = len(read)
+    priced(**records(5, constrained=False))
+    assert len(read) == before
 
 
 def test_the_price_has_the_digest_of_every_label(snapshot: Path) -> None:
