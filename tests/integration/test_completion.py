@@ -94,7 +94,7 @@ def test_plans_for_a_base_model_are_completions(base: Almoner) -> None:
     line = f"plan clinic --epsilon 4 --tokens 8 --samples 2 --population 60 --model {tiny_model.NAME}"
     plain = base.ask(line)
     assert {one["request"]["prompt"]["form"] for one in plain["alternatives"]} == {"completion"}
-    assert any("has no chat template" in note for note in plain["notes"])
+    assert any("has no usable chat template" in note for note in plain["notes"])
     assert any("learns the kind of text from public examples" in note for note in plain["notes"])
     chosen = base.ask(f"{line} --examples {examples} --choice 1 --write {planned}")
     assert not any("from public examples" in note for note in chosen["notes"])
