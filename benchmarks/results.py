@@ -65,6 +65,7 @@ from benchmarks.utility import (
     free_tokens,
     label_allocation,
     next_tokens,
+    sampled,
     selection,
     units_per_row,
     wording,
@@ -200,6 +201,8 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "court-control": lambda: foreign_references.table(
             measured("utility_court"), measured("utility_court_control"), (court.DATA,)
         ),
+        "drawn-mts_dialog": lambda: sampled.table(lines("drawn_systems"), "mts_dialog"),
+        "drawn-yelp": lambda: sampled.table(lines("drawn_systems"), "yelp"),
         "batch-size": lambda: batch_size.table(lines("batch_size")),
         "more-rows": lambda: batch_size.table(lines("more_rows")),
         "free-tokens": lambda: free_tokens.table(lines("free_tokens")),

@@ -23,7 +23,11 @@ WIDEST = 200
 
 @dataclass(frozen=True)
 class MeasuredShare:
-    """One rehearsal's share of the way, by one metric; percent, with a 95 % interval."""
+    """One rehearsal's share of the way, by one metric; percent, with a 95 % interval.
+
+    Attributes:
+        share, low, high: None where the metric does not distinguish texts without privacy from the public model's.
+    """
 
     corpus: str
     model: str
@@ -31,9 +35,9 @@ class MeasuredShare:
     metric: str
     clip_norm: float
     texts: int
-    share: float
-    low: float
-    high: float
+    share: float | None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class ExpectedShare:
         share: percent, the mean over corpora.
         low, high: the ends of all corpora's intervals.
         corpora: names of the public corpora that give a share at this clip norm.
+        indistinguishable: names of those on which no rehearsal gives one, because the metric does not distinguish texts
+            without privacy from the public model's there.
         texts: texts of each rehearsal.
     """
 
@@ -54,6 +60,7 @@ class ExpectedShare:
     high: int
     corpora: tuple[str, ...]
     texts: int
+    indistinguishable: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -70,19 +77,24 @@ class ExpectedShare:
         """Return the origin of the figure, as text."""
         many = "corpora" if len(self.corpora) > 1 else "corpus"
         where = f"{len(self.corpora)} public {many} ({', '.join(self.corpora)})"
-        return f"{self.name}: rehearsed on {where} with {self.model}, {self.texts} texts each"
+        origin = f"{self.name}: rehearsed on {where} with {self.model}, {self.texts} texts each"
+        if not self.indistinguishable:
+            return origin
+        others = ", ".join(self.indistinguishable)
+        return f"{origin}; on {others} it does not distinguish texts without privacy from the public model's"
 
     def to_json(self) -> dict[str, Json]:
         """Return the figure for programs."""
         return {
             "metric": self.metric, "share": self.share, "low": self.low, "high": self.high,
-            "corpora": list(self.corpora), "model": self.model, "texts": self.texts,
+            "corpora": list(self.corpora), "indistinguishable": list(self.indistinguishable),
+            "model": self.model, "texts": self.texts,
         }  # fmt: skip
 
 
 @cache
 def measured_shares() -> tuple[MeasuredShare, ...]:
-    """Return the shares of all rehearsals of the library; a metric that gave none is left out."""
+    """Return the shares of all rehearsals of the library, by each metric."""
     lines = [json.loads(line) for line in FIGURES.read_text(encoding="utf-8").splitlines()]
     return tuple(
         MeasuredShare(
@@ -92,13 +104,12 @@ def measured_shares() -> tuple[MeasuredShare, ...]:
             metric=one["metric"],
             clip_norm=float(line["clip_norm"]),
             texts=line["texts"],
-            share=one["share"],
-            low=one["low"],
-            high=one["high"],
+            share=one.get("share"),
+            low=one.get("low"),
+            high=one.get("high"),
         )
         for line in lines
         for one in line["metrics"]
-        if "share" in one
     )
 
 
@@ -138,18 +149,25 @@ def _expected(known: Sequence[MeasuredShare], clip_norm: float) -> ExpectedShare
         round(max(highs)),
         tuple(points),
         min(one.texts for one in known),
+        tuple(corpus for corpus, curve in curves.items() if all(one.share is None for one in curve)),
     )
 
 
 def _interpolated(curve: Sequence[MeasuredShare], clip_norm: float) -> tuple[float, float, float] | None:
     """Return share, low and high between the two nearest clip norms; None outside the measured range."""
-    below = max((one for one in curve if one.clip_norm <= clip_norm), key=lambda one: one.clip_norm, default=None)
-    above = min((one for one in curve if one.clip_norm >= clip_norm), key=lambda one: one.clip_norm, default=None)
+    points = {
+        one.clip_norm: (one.share, one.low, one.high)
+        for one in curve
+        if one.share is not None and one.low is not None and one.high is not None
+    }
+    below = max((norm for norm in points if norm <= clip_norm), default=None)
+    above = min((norm for norm in points if norm >= clip_norm), default=None)
     if below is None or above is None:
         return None
-    if below.clip_norm == above.clip_norm:
-        return below.share, below.low, below.high
-    part = math.log(clip_norm / below.clip_norm) / math.log(above.clip_norm / below.clip_norm)
-    ends = zip((below.share, below.low, below.high), (above.share, above.low, above.high), strict=True)
-    share, low, high = (first + part * (second - first) for first, second in ends)
+    if below == above:
+        return points[below]
+    part = math.log(clip_norm / below) / math.log(above / below)
+    share, low, high = (
+        first + part * (second - first) for first, second in zip(points[below], points[above], strict=True)
+    )
     return share, low, high

@@ -11,6 +11,7 @@ import pytest
 from tasks.inference.catalogue import registry
 from tasks.pricing.rehearsed_shares import FIGURES, MeasuredShare, expected_shares, measured_shares
 
+MODELS = ("smollm2-135m-instruct", "gemma3-270m")
 ROOT = Path(__file__).parents[4]
 
 
@@ -31,6 +32,16 @@ def test_a_share_is_interpolated_in_the_logarithm_of_the_norm() -> None:
 def test_corpora_are_taken_together_and_their_intervals_are_not_narrowed() -> None:
     (one,) = expected_shares(1, "small", "invisible_ink", "log_probability", LIBRARY)
     assert (one.share, one.low, one.high, one.corpora) == (60, 40, 80, ("first", "second"))
+
+
+def test_corpora_without_any_share_are_named() -> None:
+    """Others may only lack a share at this clip norm."""
+    silent = [MeasuredShare("third", "small", "invisible_ink", "mauve", norm, 24, None) for norm in (0.1, 1, 10)]
+    partly = [measured("fourth", 10, 50), MeasuredShare("fourth", "small", "invisible_ink", "mauve", 0.1, 24, None)]
+    (one,) = expected_shares(1, "small", "invisible_ink", None, [*LIBRARY, *silent, *partly])
+    assert (one.share, one.corpora, one.indistinguishable) == (60, ("first", "second"), ("third",))
+    assert one.origin.endswith("; on third it does not distinguish texts without privacy from the public model's")
+    assert expected_shares(1, "small", "invisible_ink", None, silent) == ()
 
 
 def test_an_interval_that_says_nothing_is_not_shown() -> None:
@@ -64,7 +75,11 @@ def test_the_library_is_figures_of_known_models_and_no_text() -> None:
         for one in line["metrics"]:
             assert set(one) <= {"metric", "public_only", "request", "non_private", "share", "low", "high", "reason"}
     for share in measured_shares():
-        assert share.low <= share.share <= share.high
+        if share.share is not None and share.low is not None and share.high is not None:
+            assert share.low <= share.share <= share.high
+    assert {model: {one.corpus for one in measured_shares() if one.model == model} for model in MODELS} == {
+        model: {"yelp", "mts_dialog"} for model in MODELS
+    }
 
 
 def test_the_page_says_what_the_library_has() -> None:
