@@ -203,6 +203,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         ),
         "drawn-mts_dialog": lambda: sampled.table(lines("drawn_systems"), "mts_dialog"),
         "drawn-yelp": lambda: sampled.table(lines("drawn_systems"), "yelp"),
+        "mauve-fewer-rows": lambda: sampled.rows_table(lines("drawn_rows")),
         "batch-size": lambda: batch_size.table(lines("batch_size")),
         "more-rows": lambda: batch_size.table(lines("more_rows")),
         "free-tokens": lambda: free_tokens.table(lines("free_tokens")),
