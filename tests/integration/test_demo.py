@@ -81,7 +81,8 @@ def test_one_count_for_all_and_leaks_are_named(almoner: Almoner, monkeypatch: py
 def test_a_step_that_ends_otherwise_shows_all_that_it_printed(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    greedy = DEMO_REQUEST | {"epsilon": 11.0}
+    parameters = {**DEMO_REQUEST["parameters"], "max_new_tokens": 200}  # the tiny model spells the form in bytes
+    greedy = DEMO_REQUEST | {"epsilon": 11.0, "parameters": parameters}
     monkeypatch.setattr(cli.commands.release.demo, "DEMO_REQUEST", greedy | {"model": tiny_model.NAME})
     told = almoner.type("demo", expected=3)
     assert "BudgetExceeded" in told.out
