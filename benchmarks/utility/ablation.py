@@ -124,10 +124,10 @@ class Tokens(RunJournal):
     completing: dict[int, int] = field(default_factory=dict)
 
     def step(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
-        """As `RunJournal`; the count of tokens that finish the sentence stands behind the token."""
-        for number, (token, count, *_) in drawn.items():
+        """As `RunJournal`; the count of tokens that finish the sentence stands behind the token, where there are any."""
+        for number, (token, *counts) in drawn.items():
             self.drawn.setdefault(number, []).append(int(token))
-            self.completing[number] = int(count)
+            self.completing[number] = int(counts[0]) if counts else 0
 
 
 def main() -> None:
