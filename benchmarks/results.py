@@ -132,7 +132,11 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "foreign": _clusters("foreign", 64),
         "sentences": _clusters("sentences", 64),
     },
-    "in-context": {"controls": lambda: in_context.controls_table(lines("in_context_controls"))},
+    "in-context": {
+        "calibrated": lambda: in_context.table(lines("in_context"), "calibrated"),
+        "raw": lambda: in_context.table(lines("in_context"), "raw"),
+        "controls": lambda: in_context.controls_table(lines("in_context_controls")),
+    },
     "facets": {"model-facets": lambda: model_facets.table(lines("model_facets"))},
     "gpu": {
         "passed": lambda: gpu_tables.isolation_table(lines("gpu")),

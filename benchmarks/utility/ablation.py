@@ -118,16 +118,17 @@ SETTINGS: Mapping[str, Setting] = {
 
 @dataclass
 class Tokens(RunJournal):
-    """The tokens of each text, and how many of them finish its last sentence."""
+    """The tokens of each text, and how many of them finish its last sentence; none if it is not `completed`."""
 
+    completed: bool = True
     drawn: dict[int, list[int]] = field(default_factory=dict)
     completing: dict[int, int] = field(default_factory=dict)
 
     def step(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
-        """As `RunJournal`; the count of tokens that finish the sentence stands behind the token, where there are any."""
-        for number, (token, *counts) in drawn.items():
+        """As `RunJournal`; the count of tokens that finish the sentence stands behind the token."""
+        for number, (token, *others) in drawn.items():
             self.drawn.setdefault(number, []).append(int(token))
-            self.completing[number] = int(counts[0]) if counts else 0
+            self.completing[number] = int(others[0]) if self.completed else 0
 
 
 def main() -> None:
@@ -220,7 +221,7 @@ def release(
         **({"complete_sentence": COMPLETE} if completed else {}),
         **changed.own,
     }
-    tokens = Tokens()
+    tokens = Tokens(completed=completed)
     asked = Prompt.model_validate({
         "description": DESCRIBED[data],
         **changed.wording,
