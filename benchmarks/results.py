@@ -213,6 +213,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "free-tokens": lambda: free_tokens.table(lines("free_tokens")),
         "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),
+        "sentence-time": lambda: ablation.time_table(lines("sentence_time")),
         "sentences": lambda: ablation.table(lines("ablation")),
         "sentences-second-model": lambda: ablation.sentences_table(lines("drawn_wordings")),
         "drawn-wordings": lambda: ablation.wordings_table(lines("drawn_wordings")),

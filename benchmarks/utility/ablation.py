@@ -13,7 +13,7 @@ made, and one that is there already is not made again; `--out` gets the figures 
 is of the first `DRAWS` tokens of all texts. The examples are those of `wording`: they come from no corpus.
 
 `--time` appends the processor time of so many pairs of releases, one with and one without the tokens that finish a
-sentence, in turns; both draw the same texts.
+sentence, in turns; both split the units alike, and each draws texts of its own.
 """
 
 import argparse
