@@ -2,7 +2,7 @@
 
     python -m benchmarks.rehearsals DATA tasks/pricing/rehearsed_shares.jsonl
     python -m benchmarks.rehearsals DATA tasks/pricing/rehearsed_shares.jsonl --model gemma3-270m --form completion
-    python -m benchmarks.rehearsals DATA docs/figures/rehearsed_vectors.jsonl --mechanism steering_vector --texts 48
+    python -m benchmarks.rehearsals DATA docs/figures/rehearsed_vectors.jsonl --mechanism steering_vector
 
 DATA is a folder with `yelp.jsonl` and `mts_dialog.jsonl` (a line has `text`). Only figures are written, one line for
 each corpus, model and setting: a clip norm of `invisible_ink`, or an epsilon of `steering_vector`, whose noise on each
@@ -35,11 +35,12 @@ from tasks.accounting import zcdp
 from tasks.common.code_version import code_digest
 from tasks.prompted_generation.steering.planner import noise_of
 from tasks.rehearsal.result import configuration_digest
+from tasks.rehearsal.shares import REFERENCE_WORSE
 
 CORPORA = {"yelp": "A review of a business.", "mts_dialog": "A dialogue between a doctor and a patient."}
 REFERENCES, TOKENS, REFERENCE_TOKENS, PEOPLE, DELTA = 7, 24, 96, 400, "1e-6"
 INK, VECTOR = "invisible_ink", "steering_vector"
-SETTINGS = {INK: (0.1, 0.3, 1.0, 2.5), VECTOR: (1.0, 4.0, 16.0)}
+SETTINGS = {INK: (0.3, 1.0, 2.5), VECTOR: (1.0, 4.0, 16.0)}
 """Clip norms, and epsilons."""
 SHARED = ("split.json", "texts-public_only.json", "texts-non_private.json")
 
@@ -69,7 +70,7 @@ def main() -> None:
     parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
     parser.add_argument("--settings", type=float, nargs="+", help="clip norms, or epsilons of vectors")
     parser.add_argument("--corpora", nargs="+", default=list(CORPORA), choices=CORPORA)
-    parser.add_argument("--texts", type=int, default=24)
+    parser.add_argument("--texts", type=int, default=48)
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
     rehearsed = Rehearsed(given.model, given.form, given.mechanism, given.texts)
@@ -170,7 +171,9 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _share(metric: Mapping[str, Any]) -> str:
-    return f"{metric['share']} % [{metric['low']}, {metric['high']}]" if "share" in metric else "indistinguishable"
+    if "share" in metric:
+        return f"{metric['share']} % [{metric['low']}, {metric['high']}]"
+    return "undefined" if metric["reason"] == REFERENCE_WORSE else "indistinguishable"
 
 
 def _measured(out: Path) -> Iterator[tuple[str, str, str, float]]:

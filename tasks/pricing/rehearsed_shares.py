@@ -26,7 +26,7 @@ class MeasuredShare:
     """One rehearsal's share of the way, by one metric; percent, with a 95 % interval.
 
     Attributes:
-        share, low, high: None where the metric does not distinguish texts without privacy from the public model's.
+        way: share, low and high; None where the rehearsal gave none (`tasks.rehearsal.shares`).
     """
 
     corpus: str
@@ -35,9 +35,7 @@ class MeasuredShare:
     metric: str
     clip_norm: float
     texts: int
-    share: float | None
-    low: float | None = None
-    high: float | None = None
+    way: tuple[float, float, float] | None
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,7 @@ class ExpectedShare:
         share: percent, the mean over corpora.
         low, high: the ends of all corpora's intervals.
         corpora: names of the public corpora that give a share at this clip norm.
-        indistinguishable: names of those on which no rehearsal gives one, because the metric does not distinguish texts
-            without privacy from the public model's there.
+        without_share: names of those on which no rehearsal gives one.
         texts: texts of each rehearsal.
     """
 
@@ -60,7 +57,7 @@ class ExpectedShare:
     high: int
     corpora: tuple[str, ...]
     texts: int
-    indistinguishable: tuple[str, ...] = ()
+    without_share: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -78,16 +75,13 @@ class ExpectedShare:
         many = "corpora" if len(self.corpora) > 1 else "corpus"
         where = f"{len(self.corpora)} public {many} ({', '.join(self.corpora)})"
         origin = f"{self.name}: rehearsed on {where} with {self.model}, {self.texts} texts each"
-        if not self.indistinguishable:
-            return origin
-        others = ", ".join(self.indistinguishable)
-        return f"{origin}; on {others} it does not distinguish texts without privacy from the public model's"
+        return f"{origin}; no share on {', '.join(self.without_share)}" if self.without_share else origin
 
     def to_json(self) -> dict[str, Json]:
         """Return the figure for programs."""
         return {
             "metric": self.metric, "share": self.share, "low": self.low, "high": self.high,
-            "corpora": list(self.corpora), "indistinguishable": list(self.indistinguishable),
+            "corpora": list(self.corpora), "without_share": list(self.without_share),
             "model": self.model, "texts": self.texts,
         }  # fmt: skip
 
@@ -104,9 +98,7 @@ def measured_shares() -> tuple[MeasuredShare, ...]:
             metric=one["metric"],
             clip_norm=float(line["clip_norm"]),
             texts=line["texts"],
-            share=one.get("share"),
-            low=one.get("low"),
-            high=one.get("high"),
+            way=(one["share"], one["low"], one["high"]) if "share" in one else None,
         )
         for line in lines
         for one in line["metrics"]
@@ -149,17 +141,13 @@ def _expected(known: Sequence[MeasuredShare], clip_norm: float) -> ExpectedShare
         round(max(highs)),
         tuple(points),
         min(one.texts for one in known),
-        tuple(corpus for corpus, curve in curves.items() if all(one.share is None for one in curve)),
+        tuple(corpus for corpus, curve in curves.items() if all(one.way is None for one in curve)),
     )
 
 
 def _interpolated(curve: Sequence[MeasuredShare], clip_norm: float) -> tuple[float, float, float] | None:
     """Return share, low and high between the two nearest clip norms; None outside the measured range."""
-    points = {
-        one.clip_norm: (one.share, one.low, one.high)
-        for one in curve
-        if one.share is not None and one.low is not None and one.high is not None
-    }
+    points = {one.clip_norm: one.way for one in curve if one.way is not None}
     below = max((norm for norm in points if norm <= clip_norm), default=None)
     above = min((norm for norm in points if norm >= clip_norm), default=None)
     if below is None or above is None:

@@ -272,7 +272,7 @@ def test_a_plan_for_a_gpu_says_that_its_time_is_not_estimated(clinic: Almoner) -
 def test_a_plan_shows_what_rehearsals_measured(clinic: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     """For each alternative whose clip norm lies between two that were measured for its model, with the origin."""
     curve = [
-        MeasuredShare("yelp", tiny_model.NAME, "invisible_ink", "mauve", norm, 24, share, share - 9, share + 9)
+        MeasuredShare("yelp", tiny_model.NAME, "invisible_ink", "mauve", norm, 24, (share, share - 9, share + 9))
         for norm, share in ((0.01, 0), (100, 90))
     ]
     assert not any(one["rehearsed"] for one in table_of(clinic, PLAN))
@@ -291,7 +291,7 @@ def test_records_are_planned_with_their_schema_and_length(clinic: Almoner, monke
     shape = {"type": "object", "required": ["year"], "properties": {"year": {"type": "integer"}}}
     schema = clinic.write("schema.yaml", shape)
     curve = [
-        MeasuredShare("yelp", tiny_model.NAME, "invisible_ink", "mauve", norm, 24, 50, 40, 60) for norm in (0.01, 100)
+        MeasuredShare("yelp", tiny_model.NAME, "invisible_ink", "mauve", norm, 24, (50, 40, 60)) for norm in (0.01, 100)
     ]
     monkeypatch.setattr(rehearsed_shares, "measured_shares", lambda: curve)
     line = f"{PLAN.replace('--tokens 8', '--tokens 24')} --samples 2 --kind records"

@@ -29,7 +29,7 @@ class RehearsedShare(TypedDict):
     low: int
     high: int
     corpora: list[str]
-    indistinguishable: list[str]
+    without_share: list[str]
     model: str
     texts: int
 

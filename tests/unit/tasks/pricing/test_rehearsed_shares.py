@@ -10,13 +10,14 @@ import pytest
 
 from tasks.inference.catalogue import registry
 from tasks.pricing.rehearsed_shares import FIGURES, MeasuredShare, expected_shares, measured_shares
+from tasks.rehearsal.shares import REFERENCE_WORSE
 
 MODELS = ("smollm2-135m-instruct", "gemma3-270m")
 ROOT = Path(__file__).parents[4]
 
 
 def measured(corpus: str, norm: float, share: float, metric: str = "mauve") -> MeasuredShare:
-    return MeasuredShare(corpus, "small", "invisible_ink", metric, norm, 24, share, share - 10, share + 10)
+    return MeasuredShare(corpus, "small", "invisible_ink", metric, norm, 24, (share, share - 10, share + 10))
 
 
 LIBRARY = (measured("first", 0.1, 0), measured("first", 1, 50), measured("first", 10, 90), measured("second", 1, 70))
@@ -39,8 +40,8 @@ def test_corpora_without_any_share_are_named() -> None:
     silent = [MeasuredShare("third", "small", "invisible_ink", "mauve", norm, 24, None) for norm in (0.1, 1, 10)]
     partly = [measured("fourth", 10, 50), MeasuredShare("fourth", "small", "invisible_ink", "mauve", 0.1, 24, None)]
     (one,) = expected_shares(1, "small", "invisible_ink", None, [*LIBRARY, *silent, *partly])
-    assert (one.share, one.corpora, one.indistinguishable) == (60, ("first", "second"), ("third",))
-    assert one.origin.endswith("; on third it does not distinguish texts without privacy from the public model's")
+    assert (one.share, one.corpora, one.without_share) == (60, ("first", "second"), ("third",))
+    assert one.origin.endswith("; no share on third")
     assert expected_shares(1, "small", "invisible_ink", None, silent) == ()
 
 
@@ -75,8 +76,7 @@ def test_the_library_is_figures_of_known_models_and_no_text() -> None:
         for one in line["metrics"]:
             assert set(one) <= {"metric", "public_only", "request", "non_private", "share", "low", "high", "reason"}
     for share in measured_shares():
-        if share.share is not None and share.low is not None and share.high is not None:
-            assert share.low <= share.share <= share.high
+        assert share.way is None or share.way[1] <= share.way[0] <= share.way[2]
     assert {model: {one.corpus for one in measured_shares() if one.model == model} for model in MODELS} == {
         model: {"yelp", "mts_dialog"} for model in MODELS
     }
@@ -99,7 +99,9 @@ def test_the_page_says_what_the_library_has() -> None:
 
 
 def way_of(metric: dict[str, Any]) -> str:
-    return f"{metric['share']} % [{metric['low']}, {metric['high']}]" if "share" in metric else "indistinguishable"
+    if "share" in metric:
+        return f"{metric['share']} % [{metric['low']}, {metric['high']}]"
+    return "undefined" if metric["reason"] == REFERENCE_WORSE else "indistinguishable"
 
 
 def test_the_documented_table_of_vectors_is_that_of_the_stored_figures() -> None:
@@ -110,9 +112,6 @@ def test_the_documented_table_of_vectors_is_that_of_the_stored_figures() -> None
         mauve = ", ".join(
             f"{float(by_metric['mauve'][name]):.3f}" for name in ("public_only", "request", "non_private")
         )
-        shares = [
-            f"{one['share']} % [{one['low']}, {one['high']}]" if "share" in one else "indistinguishable"
-            for one in (by_metric[name] for name in ("mauve", "coverage", "perplexity_gap"))
-        ]
+        shares = [way_of(by_metric[name]) for name in ("mauve", "coverage", "perplexity_gap")]
         row = " | ".join([line["model"], line["noise"], f"{line['wanted']:.0f}", line["corpus"], mauve, *shares])
         assert f"| {row} |" in page
