@@ -82,14 +82,15 @@ def check_tiny(name: str) -> ModelCheck:
 
 
 def check_tiny_prompt(name: str, spec: PromptSpec, shown: Sequence[str]) -> RenderedPrompt:
-    """In place of `check_request.check_prompt`."""
+    """In place of `tokenizer_checks.check_prompt`."""
     return RenderedPrompt.of(tiny_tokenizer(), spec, shown)
 
 
 def check_tiny_grammar(name: str, settings: BaseModel) -> None:
-    """In place of `check_request.check_grammar`."""
+    """In place of `tokenizer_checks.check_grammar`."""
     if has_grammar(settings):
-        constraint_for(settings, tiny_model(), settings.max_new_tokens)  # type: ignore[attr-defined]
+        limit: int = settings.max_new_tokens  # type: ignore[attr-defined]  # whatever has a grammar has a limit
+        constraint_for(settings, tiny_model(), limit)
 
 
 def load_tiny(name: str, device: str, precision: Precision = "float32", segment: object = None) -> LanguageModel:

@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=Decimal, default=EPSILON)
     parser.add_argument("--time", type=int, metavar="PAIRS", help="only append the time of so many pairs of releases")
     parser.add_argument("--draw-only", action="store_true", help="measure nothing yet: further models are to follow")
-    arguments = parsed(parser)
+    arguments = parsed(parser, "time")
     if arguments.time:
         model = load(arguments.model, arguments.device, arguments.precision)
         append_lines(arguments.out, timed(model, arguments))

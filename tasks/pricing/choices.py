@@ -135,28 +135,51 @@ def choose_parameters(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[s
     missing = [name for name in CHOSEN_PARAMETERS if name not in fields and _is_needed(model, name)]
     if issubclass(model, _SEEDED):
         return _seeded(inputs, fields, missing)
-    is_summary = inputs.kind == ReleaseKind.SUMMARIES
-    if is_summary:
-        missing = [name for name in ("max_new_tokens", "temperature") if name in missing]
-    elif inputs.kind not in TEXT_KINDS:
+    if not issubclass(model, _DECODING):
         return {}
-    if not missing or not issubclass(model, _DECODING):
+    if inputs.kind == ReleaseKind.SUMMARIES:
+        return _summary(inputs, fields, missing)
+    if not missing or inputs.kind not in TEXT_KINDS:
         return {}
     choices: dict[str, Choice] = {}
-    probe = parse_model(model, {**_placeholders(missing), **fields}, f"`parameters` of {inputs.system.name}")
-    require_parts_for(inputs.kind, probe)
-    require_schema_for(inputs.kind, probe)
+    probe = _probe(inputs, fields, missing)
     if "max_new_tokens" in missing:
-        choices["max_new_tokens"] = _length(inputs.facts, probe, is_summary=is_summary)
-    if "temperature" in missing and is_summary:
-        measured = "at which summaries by this system were measured (docs/summaries.md)"
-        choices["temperature"] = Choice(SUMMARY_TEMPERATURES[inputs.system.name], measured)
-    elif "temperature" in missing:
+        choices["max_new_tokens"] = _length(inputs.facts, probe)
+    if "temperature" in missing:
         choices["temperature"] = Choice(Decimal(1), "at which real words were likeliest (docs/utility.md)")
     if "samples" in missing or "references" in missing:
         filled = {**_placeholders(missing), **fields, **{name: choice.value for name, choice in choices.items()}}
         choices |= _sizes(inputs, filled, missing)
     return {name: choices[name] for name in CHOSEN_PARAMETERS if name in choices}
+
+
+def _probe(inputs: ChoiceInputs, fields: Mapping[str, Any], missing: list[str]) -> BaseModel:
+    """Return the request's parameters with placeholders for those that are missing, checked against the kind."""
+    probe = parse_model(
+        inputs.system.parameters, {**_placeholders(missing), **fields}, f"`parameters` of {inputs.system.name}"
+    )
+    require_parts_for(inputs.kind, probe)
+    require_schema_for(inputs.kind, probe)
+    return probe
+
+
+def _summary(inputs: ChoiceInputs, fields: Mapping[str, Any], missing: list[str]) -> dict[str, Choice]:
+    """Choose the length and the temperature with which the summaries of a system were measured."""
+    missing = [name for name in missing if name in ("max_new_tokens", "temperature")]
+    if not missing:
+        return {}
+    probe = _probe(inputs, fields, missing)
+    choices: dict[str, Choice] = {}
+    if "max_new_tokens" in missing:
+        _require_free_length(probe)
+        most = _most_tokens(inputs.facts)
+        within = "" if most >= SUMMARY_TOKENS else f", within {most}, a quarter of the model's context"
+        measured = f"the length of the summaries that were measured (docs/summaries.md){within}"
+        choices["max_new_tokens"] = Choice(min(SUMMARY_TOKENS, most), measured)
+    if "temperature" in missing:
+        measured = "at which summaries by this system were measured (docs/summaries.md)"
+        choices["temperature"] = Choice(SUMMARY_TEMPERATURES[inputs.system.name], measured)
+    return choices
 
 
 def _seeded(inputs: ChoiceInputs, fields: Mapping[str, Any], missing: list[str]) -> dict[str, Choice]:
@@ -240,14 +263,19 @@ def _placeholders(missing: list[str]) -> dict[str, Any]:
     return {name: values[name] for name in missing}
 
 
-def _length(facts: PublicFacts, settings: BaseModel, *, is_summary: bool) -> Choice:
+def _require_free_length(settings: BaseModel) -> None:
     if any(found is not None for found in (form_of(settings), schema_of(settings), outline_of(settings))):
         raise LengthNeeded
-    most = LONGEST if facts.context is None else max(SHORTEST, min(LONGEST, facts.context // 4))
-    if is_summary:
-        within = "" if most >= SUMMARY_TOKENS else f", within {most}, a quarter of the model's context"
-        measured = f"the length of the summaries that were measured (docs/summaries.md){within}"
-        return Choice(min(SUMMARY_TOKENS, most), measured)
+
+
+def _most_tokens(facts: PublicFacts) -> int:
+    """Return the most tokens that are chosen for a text."""
+    return LONGEST if facts.context is None else max(SHORTEST, min(LONGEST, facts.context // 4))
+
+
+def _length(facts: PublicFacts, settings: BaseModel) -> Choice:
+    _require_free_length(settings)
+    most = _most_tokens(facts)
     if facts.typical_words is None:
         return Choice(min(USUAL_TOKENS, most), "the usual length: no `typical_words` is declared")
     tokens = 8 * ceil(facts.typical_words * TOKENS_PER_WORD / 8)

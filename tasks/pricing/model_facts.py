@@ -1,8 +1,7 @@
 """Facts of the model that a request names: its identity, what a check of it found, and how its prompts read."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,7 +13,7 @@ from tasks.inference.catalogue import registry
 from tasks.inference.catalogue.local_models import LocalModel, MergedParts, ModelFolderMissing
 from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.loading.check_model import require_usable
-from tasks.inference.loading.check_request import check_grammar, check_prompt
+from tasks.inference.loading.tokenizer_checks import check_grammar, check_prompt
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.planning.labels_and_groups import shown_names
@@ -26,8 +25,7 @@ class ModelFacts:
     """Identity of a model by digest; for an endpoint, the digest of its configuration.
 
     `parts` are the digests of base and adapter, where an adapter was merged.
-    `check`, `render` and `follow` are a local model's: the result of checking it; a function that renders its prompts,
-    given the labels or groups as prompts name them; and one that refuses a grammar that its tokens cannot follow.
+    `check` is a local model's: the result of checking it.
     """
 
     name: str
@@ -36,8 +34,6 @@ class ModelFacts:
     licence: str
     endpoint: Endpoint | None = None
     check: ModelCheck | None = None
-    render: Callable[[PromptSpec, Sequence[str]], RenderedPrompt] | None = field(default=None, compare=False)
-    follow: Callable[[BaseModel], None] | None = field(default=None, compare=False)
     parts: MergedParts | None = None
 
     def to_json(self) -> dict[str, Json]:
@@ -51,9 +47,9 @@ class ModelFacts:
         Raises:
             NoChatTemplate, BadDescription, ControlTokens.
         """
-        if self.render is None or not system.renders_prompt:
+        if self.check is None or not system.renders_prompt:
             return None
-        return self.render(prompt, shown_names(parameters))
+        return check_prompt(self.name, prompt, shown_names(parameters))
 
     def require_writable(self, parameters: BaseModel) -> None:
         """Check that a model of this machine can write texts of the schema, form or outline in so many tokens.
@@ -61,8 +57,8 @@ class ModelFacts:
         Raises:
             TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall, FormNotWritable, FormTooLong.
         """
-        if self.follow is not None:
-            self.follow(parameters)
+        if self.check is not None:
+            check_grammar(self.name, parameters)
 
 
 def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> ModelFacts:
@@ -83,14 +79,6 @@ def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> M
         raise ModelFolderMissing(name, known.folder)
     for model in registry.list_models():
         if model.name == name and model.installed and model.digest:
-            return ModelFacts(
-                model.name,
-                model.revision,
-                model.digest,
-                model.licence,
-                check=require_usable(name),
-                render=partial(check_prompt, name),
-                follow=partial(check_grammar, name),
-                parts=model.parts,
-            )
+            check = require_usable(name)
+            return ModelFacts(model.name, model.revision, model.digest, model.licence, check=check, parts=model.parts)
     raise registry.ModelNotPulled(name)

@@ -1,4 +1,4 @@
-"""Check of a request that is priced by the installed model's tokenizer: its rendered prompt, and whether texts fit.
+"""Checks of a priced request by the installed model's tokenizer: its rendered prompt, and the grammar of its texts.
 
 transformers, which takes seconds to import, is needed once for each wording and each grammar: results are stored beside
 the models, and used as long as the model's settings, the libraries and almoner's code are the same. Nobody gains by
@@ -59,7 +59,8 @@ def check_grammar(name: str, settings: BaseModel) -> None:
     from tasks.inference.structured_output.schema_constraint import constraint_for
 
     folder = located(find(name))[0]
-    constraint_for(settings, read_tokens(folder), settings.max_new_tokens)  # type: ignore[attr-defined]
+    limit: int = settings.max_new_tokens  # type: ignore[attr-defined]  # whatever has a grammar has a limit
+    constraint_for(settings, read_tokens(folder), limit)
     results.store(folder, key, True)
 
 

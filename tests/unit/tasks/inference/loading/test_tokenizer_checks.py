@@ -11,9 +11,9 @@ import pytest
 from models_db.values.requests import Prompt, ReleaseRequest, parse_model
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.model_check import ContextTooLong
-from tasks.inference.loading import check_request as module
 from tasks.inference.loading import loading
-from tasks.inference.loading.check_request import check_prompt
+from tasks.inference.loading import tokenizer_checks as module
+from tasks.inference.loading.tokenizer_checks import check_prompt
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import NoChatTemplate
 from tasks.inference.prompts.rendered import RenderedPrompt
@@ -105,7 +105,7 @@ def test_the_oldest_wordings_are_forgotten(snapshot: Path, read: list[Path], mon
 def test_a_price_needs_no_torch_once_its_prompt_was_rendered(snapshot: Path) -> None:
     check_prompt(NAME, SPEC, ())
     code = (
-        "import sys\nfrom tasks.inference.loading.check_request import check_prompt\n"
+        "import sys\nfrom tasks.inference.loading.tokenizer_checks import check_prompt\n"
         "from tasks.inference.prompts.prompt_spec import PromptSpec\n"
         f"check_prompt({NAME!r}, PromptSpec('Notes.'), ())\nprint({{'torch', 'transformers'}} & set(sys.modules))"
     )
