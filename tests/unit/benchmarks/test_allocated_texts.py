@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tasks.inference.engine.engine import Engine
+from tests.support import shared_data
 from tests.tiny_model import tiny_model
 
 SCRIPTS = ("allocated_texts",)
@@ -19,6 +20,7 @@ def script(bench: dict[str, ModuleType]) -> ModuleType:
 
 @pytest.mark.parametrize("data", ["mts_dialog", "yelp"])
 def test_no_system_reads_what_it_is_compared_with_and_shares_are_unbalanced(script: ModuleType, data: str) -> None:
+    shared_data(f"{data}.jsonl")
     private, unread = script.read(data)
     assert len(private) == script.UNITS
     assert set(private.labels) == set(unread.labels) == set(script.names(data))
@@ -30,6 +32,7 @@ def test_no_system_reads_what_it_is_compared_with_and_shares_are_unbalanced(scri
 def test_a_public_release_in_proportion_has_the_true_shares_and_costs_what_its_texts_cost(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shared_data("yelp.jsonl")
     monkeypatch.setattr(script, "TOKENS", 2)
     engine = Engine(tiny_model(stops=False))
     made = script.release(engine, None, script.Cell("yelp", script.PUBLIC, script.PROPORTIONAL, 0, 12), "float32")

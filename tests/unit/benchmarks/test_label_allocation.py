@@ -6,6 +6,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from tests.support import shared_data
+
 SCRIPTS = ("utility.label_allocation",)
 
 
@@ -16,6 +18,7 @@ def script(bench: dict[str, ModuleType]) -> ModuleType:
 
 @pytest.mark.parametrize("data", ["agnews", "dbpedia14"])
 def test_the_true_shares_are_those_that_were_chosen_and_no_text_has_two_parts(script: ModuleType, data: str) -> None:
+    shared_data(f"{data}.jsonl")
     corpus = script.Skewed.read(data)
     assert corpus.shares.sum() == pytest.approx(1)
     assert script.total_variation(corpus.counts(script.UNITS), corpus.shares) < 0.02

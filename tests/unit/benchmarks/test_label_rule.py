@@ -5,6 +5,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.support import shared_data
+
 SCRIPTS = ("label_rule",)
 
 
@@ -15,6 +17,7 @@ def script(bench: dict[str, ModuleType]) -> ModuleType:
 
 @pytest.mark.parametrize("data", ["agnews", "dbpedia14"])
 def test_the_labels_of_the_rule_are_those_of_the_corpus(script: ModuleType, data: str) -> None:
+    shared_data(f"{data}.jsonl")
     corpus = script.Skewed.read(data)
     assert script.rule_for(data).labels == corpus.labels
     found = script.labels_by_rule(corpus, script.rule_for(data))

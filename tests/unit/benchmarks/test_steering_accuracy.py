@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tasks.inference.engine.engine import Engine
+from tests.support import shared_data
 from tests.tiny_model import tiny_model
 
 SCRIPTS = ("steering_vectors.accuracy",)
@@ -22,6 +23,7 @@ def script(bench: dict[str, ModuleType]) -> ModuleType:
 
 @pytest.mark.parametrize("data", ["mts_dialog", "yelp"])
 def test_the_control_has_every_unit_under_the_other_label(script: ModuleType, data: str) -> None:
+    shared_data(f"{data}.jsonl")
     units, _ = script.read(data)
     control = script.swapped(units)
     assert control.texts == units.texts
@@ -32,6 +34,7 @@ def test_the_control_has_every_unit_under_the_other_label(script: ModuleType, da
 def test_each_epsilon_has_both_systems_and_n_is_a_labels_units(script: ModuleType) -> None:
     cells = list(script.cells())
     for data in script.LABELS:
+        shared_data(f"{data}.jsonl")
         found = {(cell.name, cell.epsilon) for cell in cells if cell.data == data}
         assert {(system, epsilon) for system in (script.STEERED, script.INK) for epsilon in ("4", "8")} < found
         assert {(script.PUBLIC, None), ("steering_vector, labels swapped", "8")} < found
