@@ -11,7 +11,7 @@ from tasks.prefect_task import private_task
 from tasks.publishing import bundle, draft
 from tasks.publishing.object_store_delivery import BundlePrefix, upload_bundle
 from tasks.release.signatures.approvals import SignedDecision
-from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.signatures.chain_checkpoint import Charged, Checkpoint
 from tasks.release.signatures.ed25519 import SigningKey
 
 
@@ -58,6 +58,7 @@ def documents_of_release(
     passkeys: Mapping[int, Passkey],
     ledger: str,
     ledger_head: str,
+    charged: Charged,
     revoked: Sequence[str],
     exposed: Sequence[str],
 ) -> bundle.BundleDocuments:
@@ -83,4 +84,4 @@ def documents_of_release(
     attestations = [
         a.attestation for a, _ in newest.values() if a.attestation is not None and a.subject_digest == artifact.digest
     ]
-    return bundle.BundleDocuments(approvals, attestations, ledger_head, revoked, exposed)
+    return bundle.BundleDocuments(approvals, attestations, ledger_head, charged, revoked, exposed)

@@ -75,12 +75,15 @@ class Home:
         self.world.version(name, [name.encode().ljust(32, b"\0")[:32]])
         return name
 
-    def request(self, dataset: str, rho: int = MILLION, **more: Any) -> int:
-        """A request with a price."""
+    def blocks(self, dataset: str) -> tuple[int, ...]:
+        """The blocks of all cohorts."""
         with self.world.database.read() as session:
             found = datasets.find_dataset(session, dataset)
-            blocks = datasets.find_partition(session, found).blocks * cohorts.count_cohorts(session, found.account_id)
-        plan = plan_of(range(blocks), ["token_draw"], Amount(rho), 1)
+            return tuple(cohorts.all_blocks(session, found.account_id))
+
+    def request(self, dataset: str, rho: int = MILLION, blocks: Sequence[int] = (), **more: Any) -> int:
+        """A request with a price, on some blocks or on all."""
+        plan = plan_of(blocks or self.blocks(dataset), [planned(Amount(rho))])
         body: dict[str, Any] = {"epsilon": "1", "delta": "0.0000001", "plan": plan} | more
         return self.world.request(dataset, **body)
 
@@ -94,10 +97,10 @@ class Home:
         self, dataset: str, rho: int, *, publish: bool = False, read: Reading | None = None, texts: Sequence[str] = ()
     ) -> int:
         """A request that was run, with an artifact of texts alone; it reads some cohorts, or all there are."""
-        number = self.request(dataset, rho, **(read.to_json() if read else {}))
+        blocks = read.blocks if read else self.blocks(dataset)
+        number = self.request(dataset, rho, blocks, **(read.to_json() if read else {}))
         self.world.decide(number)
-        attempt = self.world.start(number)
-        attempt = attempt if read is None else replace(attempt, blocks=read.blocks)
+        attempt = replace(self.world.start(number), blocks=blocks)
         self.world.hold(attempt, planned(Amount(rho)))
         self.world.arm(attempt)
         self.world.produce(attempt, files={"texts.jsonl": self._written(number, texts or TEXTS)})

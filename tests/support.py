@@ -58,9 +58,6 @@ SOON = utc_now(datetime.now(UTC) + timedelta(days=300))
 """A day that the policies of tests allow for decisions."""
 CAP = Amount(1000, 100)
 TEN = Amount(10)
-MOST = Amount(10**15, 10**15)
-MECHANISMS = ("token_draw",) * 10
-"""What requests of tests are approved for, if nothing else is said."""
 
 
 def today() -> str:
@@ -69,24 +66,33 @@ def today() -> str:
 
 
 def event_of(mechanism: str) -> PrivacyEvent:
-    """An event that says nothing of instalments: requests of tests are approved for any that are not too many."""
+    """An event that says nothing of instalments: tests of the ledger choose them."""
     return PrivacyEvent(mechanism, 1, {"sigma": "1/2"}, Amount(), {"kind": "NoOp"})
 
 
-def plan_of(
-    blocks: Sequence[int],
-    mechanisms: Sequence[str] = MECHANISMS,
-    most: Amount = MOST,
-    instalments: int = 16,
-) -> dict[str, Json]:
-    """The plan of a canonical request: mechanisms, each in equal instalments."""
-    part: dict[str, Json] = {"rho": str(most.rho), "delta": str(most.delta)}
-    each: list[Json] = [{"event": event_of(one).to_json(), "instalments": [part] * instalments} for one in mechanisms]
+def planned(*instalments: Amount, mechanism: str = "token_draw") -> InvocationPlan:
+    """One mechanism of a run, and its parts."""
+    return InvocationPlan(event_of(mechanism), instalments)
+
+
+PLAN = (planned(TEN),)
+"""What requests of tests are approved for, if nothing else is said."""
+
+
+def plan_of(blocks: Sequence[int], plan: Sequence[InvocationPlan] = PLAN) -> dict[str, Json]:
+    """The plan of a canonical request."""
+    each: list[Json] = [
+        {
+            "event": one.event.to_json(),
+            "instalments": [{"rho": str(part.rho), "delta": str(part.delta)} for part in one.instalments],
+        }
+        for one in plan
+    ]
     return {"blocks": list(blocks), "facts": {}, "invocations": each}
 
 
 ROUTINE: dict[str, Json] = {
-    "kind": "synthetic_corpus", "mechanism": "invisible_ink", "epsilon": "1", "number": 0, "plan": plan_of(range(8)),
+    "kind": "synthetic_corpus", "mechanism": "invisible_ink", "epsilon": "1", "number": 0, "plan": plan_of(range(2)),
 }  # fmt: skip
 """What the standing authorisations of tests are for."""
 
@@ -196,16 +202,6 @@ def unguarded(database: Database, guard: str, table: str) -> Iterator[None]:
         connection.exec_driver_sql(str(statement))
 
 
-def planned(*instalments: Amount, mechanism: str = "token_draw") -> InvocationPlan:
-    """One mechanism of a run, and what it is to be held for."""
-    return InvocationPlan(event_of(mechanism), instalments)
-
-
-def mechanisms_of(plan: Sequence[InvocationPlan]) -> tuple[str, ...]:
-    """What a request has to be approved for, so that a plan may be held."""
-    return tuple(each.event.mechanism for each in plan)
-
-
 def any_amounts(proposal: Proposal) -> None:
     """In place of the check of a proposal's amounts, which tests of the ledger alone have made up."""
 
@@ -239,8 +235,8 @@ class World:
     steward: Actor
     runner: Actor
     _numbers: "count[int]" = field(default_factory=lambda: count(1))
-    mechanisms: Sequence[str] = MECHANISMS
-    """What its requests are approved for."""
+    approved: Sequence[InvocationPlan] = PLAN
+    """What its requests are approved for, if nothing else is said."""
 
     @classmethod
     def create(
@@ -250,7 +246,7 @@ class World:
         several_roles: bool = False,
         spend_approvals: int = 1,
         publish_approvals: int = 1,
-        mechanisms: Sequence[str] = MECHANISMS,
+        approved: Sequence[InvocationPlan] = PLAN,
         **more: Any,
     ) -> "World":
         """Enrol the people and adopt the policy."""
@@ -271,7 +267,7 @@ class World:
                     **more,
                 ),
             )
-            return cls(database, policy.id, admin, analyst, steward, runner, mechanisms=mechanisms)
+            return cls(database, policy.id, admin, analyst, steward, runner, approved=approved)
 
     def person(self, name: str, *roles: str) -> Actor:
         """One more person, a steward unless roles are named."""
@@ -391,9 +387,14 @@ class World:
         valid: timedelta = FAR,
         scope: str | None = None,
         standing: int | None = None,
+        approved: Sequence[InvocationPlan] = (),
         **body: Json,
     ) -> int:
-        """A submitted request, in an envelope or under a standing authorisation if one is named. Returns its number."""
+        """A submitted request, in an envelope or under a standing authorisation if one is named. Returns its number.
+
+        Args:
+            approved: its plan, on every block; without one the plan of this world.
+        """
         with self.database.write() as session:
             found = datasets.find_dataset(session, dataset)
             content: dict[str, Json] = {
@@ -402,7 +403,8 @@ class World:
                 "epsilon": "1",
                 "number": next(self._numbers),
                 "plan": plan_of(
-                    range(cohorts.count_cohorts(session, found.account_id) * _blocks(session, found)), self.mechanisms
+                    range(cohorts.count_cohorts(session, found.account_id) * _blocks(session, found)),
+                    approved or self.approved,
                 ),
             }
             policy = policies.policy_in_force(session)
@@ -458,9 +460,10 @@ class World:
         *,
         carry: bool = True,
         valid: timedelta = FAR,
+        **body: Json,
     ) -> int:
         """A proposal for a standing authorisation of `ROUTINE`, carried unless it is to wait. Returns its number."""
-        wanted = AuthorisationTerms(requests.configuration(ROUTINE), most.rho, most.delta, runs, until)
+        wanted = AuthorisationTerms(requests.configuration(ROUTINE | body), most.rho, most.delta, runs, until)
         return self._moved(carry, lambda s, p: proposals.propose_standing(
             s, self.analyst, datasets.find_dataset(s, dataset), p, wanted, "because", valid))  # fmt: skip
 
@@ -492,11 +495,17 @@ class World:
             scheme = datasets.find_partition(session, session.get_one(Dataset, dataset_id))
             return ledger.load_attempt(session, request_id, number, tuple(range(scheme.blocks)))
 
-    def running(self, dataset: str = "clinic") -> Attempt:
-        """Requested, approved and started."""
-        request_id = self.request(dataset)
+    def running(self, dataset: str = "clinic", *approved: InvocationPlan) -> Attempt:
+        """Requested, approved and started; without a plan for that of this world."""
+        request_id = self.request(dataset, approved=approved)
         self.decide(request_id)
         return self.start(request_id)
+
+    def held(self, *approved: InvocationPlan, dataset: str = "clinic") -> Attempt:
+        """Running, and its whole plan is reserved."""
+        attempt = self.running(dataset, *approved)
+        self.hold(attempt, *approved or self.approved)
+        return attempt
 
     def hold(self, attempt: Attempt, *plan: InvocationPlan) -> None:
         """Reserve a plan."""
@@ -531,10 +540,9 @@ class World:
                 session, self.runner, attempt, files, 10, f"q-{attempt.request_id}", metrics
             )
 
-    def produced(self, dataset: str = "clinic", amount: Amount = TEN) -> Attempt:
+    def produced(self, dataset: str = "clinic", *approved: InvocationPlan) -> Attempt:
         """Running, held, armed and produced."""
-        attempt = self.running(dataset)
-        self.hold(attempt, planned(amount))
+        attempt = self.held(*approved, dataset=dataset)
         self.arm(attempt)
         self.produce(attempt)
         return attempt

@@ -14,6 +14,7 @@ from flows.approvals.request_review import (
     RequestReviewInput,
     ViewsInput,
 )
+from flows.audit.charges import charge_of_release
 from flows.governance.exposure import orders_budget
 from flows.rehearsals.stored_results import recorded_rehearsals
 from flows.releases.pricing import repetitions
@@ -59,16 +60,19 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
 
     Raises:
         RequestUnknown: there is no such request.
+        NotCharged: it was run, but the ledger has not charged its whole plan.
     """
     subject = find_decidable(session, request_id, gate)
     request, dataset = requests.find_request(session, request_id), session.get_one(Dataset, subject.dataset_id)
     body = request_body(request)
+    charge = charge_of_release(session, request_id) if gate is Gate.PUBLISH else None
     return RequestReviewInput.model_validate(
         {
             **_common_fields(session, subject, dataset, body["plan"]["blocks"]),
             "request": body,
             "requester": _person_of(session.get_one(Principal, request.requester_id)),
             "expires_at": request.expires_at,
+            "charged_rho": charge.amount.rho_text if charge else None,
             "previous": _previous_release(session, request),
             "rehearsals": recorded_rehearsals(session, body),
             "secrecy_end": assignment_exposures.find_secrecy_end(session, request_id),

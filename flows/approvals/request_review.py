@@ -134,6 +134,8 @@ class RequestReviewInput(ReviewInput):
     request: dict[str, Any]
     requester: Person
     expires_at: Name
+    charged_rho: Figure | None = None
+    """At the publish gate, what the ledger has charged each block for it."""
     previous: PreviousRelease | None
     notices: tuple[str, ...]
     """Differences between the request and the present software, policy, data and memory of the ledger's machine."""

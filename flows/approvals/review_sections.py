@@ -232,6 +232,8 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
     if request.scope is not None:
         yield "envelope", f"it draws on {request.scope!r}, which is reserved for such requests"
     yield "blocks", f"{_blocks_read(request)} may be read, and each is charged"
+    if inputs.charged_rho is not None:
+        yield "charged", f"rho {inputs.charged_rho} on each block, which is the whole plan"
     yield "no refund", "spent budget stays spent, even if the texts are rejected"
 
 

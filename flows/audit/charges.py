@@ -1,19 +1,65 @@
-"""Charges in Rényi orders, each compared with what the plan of its request costs.
+"""Charges of releases, compared with what their plans cost.
 
-Whoever records a charge could record less than an attempt costs, and the database cannot compute it. So an account's
-charges are computed again before an attempt on it begins, and all of them by `almoner doctor`.
+The database refuses an artifact of which some part was not armed. Whoever goes past its guards is found here: the texts
+of the requests say what each block has to be charged, and the holds and entries what it was charged.
+
+Whoever records a charge in Rényi orders could record less than an attempt costs, and the database cannot compute it.
+So an account's charges are computed again before an attempt on it begins, and all of them by `almoner doctor`.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
 from models_db.errors import Refused
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import requests
-from models_db.services.lifecycle import renyi_account
+from models_db.services.lifecycle import artifacts, ledger, renyi_account
 from models_db.tables import RenyiCharge
+from models_db.values.amounts import Amount
 from tasks.planning.secret_assignment import curve_of_plan
+
+
+@dataclass(frozen=True)
+class ReleaseCharge:
+    """The charge of a release: `amount` on each of `blocks`. What attempts that failed have lost beside it is none."""
+
+    blocks: tuple[int, ...]
+    amount: Amount
+
+
+def charge_of_release(session: Session, request_id: int) -> ReleaseCharge:
+    """Return the charge of a release, once every part of its plan was armed on every block of it.
+
+    Raises:
+        NotCharged: some part was not, or at another amount.
+        LedgerAltered: the text of the request is not the one that its digest names.
+    """
+    plan = request_body(requests.find_request(session, request_id))["plan"]
+    parts = [
+        (sequence, instalment, int(part["rho"]), int(part["delta"]))
+        for sequence, each in enumerate(plan["invocations"])
+        for instalment, part in enumerate(each["instalments"])
+    ]
+    armed = ledger.armed_parts(session, request_id)
+    if missing := {(block, *part) for block in plan["blocks"] for part in parts} - armed:
+        raise NotCharged(request_id, sorted({block for block, *_ in missing}))
+    amount = Amount(sum(rho for *_, rho, _ in parts), sum(delta for *_, delta in parts))
+    return ReleaseCharge(tuple(plan["blocks"]), amount)
+
+
+def uncharged_releases(session: Session) -> list[int]:
+    """Return the requests that have an artifact, but not the charge of their plan."""
+    return [made.request_id for made in artifacts.list_all(session) if not _is_charged(session, made.request_id)]
+
+
+def _is_charged(session: Session, request_id: int) -> bool:
+    try:
+        charge_of_release(session, request_id)
+    except (Refused, KeyError, TypeError, ValueError):
+        return False
+    return True
 
 
 def differing_charges(session: Session, charges: Iterable[RenyiCharge]) -> list[int]:
@@ -40,6 +86,19 @@ def _is_derived(session: Session, charge: RenyiCharge) -> bool:
         return (charge.rho, charge.curve) == (rho, curve_of_plan(plan))
     except (KeyError, TypeError, ValueError):
         return False
+
+
+class NotCharged(Refused):
+    """A release has an artifact, but the ledger has not charged its whole plan."""
+
+    def __init__(self, request_id: int, blocks: list[int]) -> None:
+        numbers = ", ".join(map(str, blocks))
+        super().__init__(
+            f"The ledger has not charged what request {request_id} was approved for, on block {numbers}.",
+            "Do not publish it: its texts cost more than the budget shows. `almoner audit log --release"
+            f" {request_id}` shows who ran it; `almoner doctor` lists all cases.",
+            {"request": request_id, "blocks": blocks},
+        )
 
 
 class ChargeDiffers(Refused):

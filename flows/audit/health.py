@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import packages_distributions
 from typing import TypeVar
 
-from flows.audit.charges import differing_charges
+from flows.audit.charges import differing_charges, uncharged_releases
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
 from flows.workspace.policy_file import PolicyAltered, read_policy_version
 from flows.workspace.workspace import Workspace, open_workspace
@@ -79,9 +79,17 @@ def _check_amounts(workspace: Workspace) -> Iterator[Finding]:
 
 
 def _check_charges(workspace: Workspace) -> Iterator[Finding]:
-    """Check that the account in Rényi orders was charged what follows from the texts of the requests."""
+    """Check that accounts were charged what follows from the texts of the requests, also in Rényi orders."""
     with workspace.database.read() as session:
+        uncharged = uncharged_releases(session)
         wrong = differing_charges(session, renyi_account.list_charges(session))
+    yield Finding(
+        "charges",
+        ok=not uncharged,
+        detail=f"less than the plan costs: request {', '.join(map(str, uncharged))}"
+        if uncharged
+        else "every release was charged its plan, on every block of it",
+    )
     numbers = ", ".join(map(str, wrong))
     yield Finding(
         "charges in orders",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
+from flows.audit.charges import charge_of_release
 from flows.audit.lifetime_claims import claims_of
 from flows.governance.policy import require_bounds
 from flows.governance.principals import require_mandates
@@ -25,6 +26,7 @@ from tasks.generation.decoding.journal import Journal, JournalUnwritable
 from tasks.object_storage.address import Place
 from tasks.publish import deliver, documents_of_release, require_publishable
 from tasks.publishing.bundle import BundleDocuments
+from tasks.release.signatures.chain_checkpoint import Charged
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
     Raises:
         GateClosed, WrongState: the publish gate is not passed for exactly these bytes.
         LedgerAltered: a row on which the release rests differs from its link.
+        NotCharged: the ledger has not charged the whole plan of the request.
         OutsideBounds: a figure of the release is not what its policy demands, and not every approval overrides that.
         AmountsDiffer: the lifetime claim that the release states is not the one that the ledger enforced.
         ArtifactChanged: the quarantined files are not the approved ones.
@@ -98,9 +101,14 @@ def _approval_reasons(session: Session, artifact: Artifact) -> list[str]:
 
 
 def _bundle_documents(session: Session, artifact: Artifact) -> BundleDocuments:
-    """Return the ledger's documents of the artifact; a second delivery keeps the head and revocation list."""
+    """Return the ledger's documents of the artifact; a second delivery keeps the head and revocation list.
+
+    Raises:
+        NotCharged: the ledger has not charged the whole plan of its request.
+    """
     decisions = gates.decisions_for_bundle(session, artifact.request_id)
     delegators = {approval.on_behalf_of for approval, _ in decisions if approval.on_behalf_of is not None}
+    charge = charge_of_release(session, artifact.request_id)
     names = {principal: requests.principal_name(session, principal) for principal in delegators}
     return documents_of_release(
         artifact,
@@ -109,6 +117,7 @@ def _bundle_documents(session: Session, artifact: Artifact) -> BundleDocuments:
         passkeys.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions}),
         chain.ledger_id(session),
         chain.read_chain_head(session).hash,
+        Charged(blocks=charge.blocks, rho=charge.amount.rho_text, delta=charge.amount.delta_text),
         proposals.retracted_artifacts(session),
         assignment_exposures.exposed_artifacts(session),
     )

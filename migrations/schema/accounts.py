@@ -134,12 +134,35 @@ def granted(counter: str) -> str:
     return f"(SELECT m.{column} FROM proposal m WHERE m.id = r.standing_id)"
 
 
-PLANNED_PART = (
-    "coalesce((SELECT q.last_instalment >= NEW.instalment AND q.rho >= NEW.rho AND q.delta >= NEW.delta"
-    " FROM planned_instalment q WHERE q.request_id = i.request_id AND q.sequence = i.sequence"
-    " AND q.first_instalment <= NEW.instalment ORDER BY q.first_instalment DESC LIMIT 1), FALSE)"
-)
-"""The run of equal instalments of the plan in which this one lies allows as much."""
+PLANNED_PART = """
+    EXISTS (
+        SELECT 1 FROM planned_instalment q
+         WHERE q.request_id = i.request_id
+          AND q.sequence = i.sequence
+          AND NEW.instalment >= q.first_instalment
+          AND NEW.instalment <= q.last_instalment
+          AND (
+              (NEW.rho = q.rho AND NEW.delta = q.delta)
+               OR (
+                   NEW.rho = 0 AND NEW.delta = 0 AND EXISTS (
+                       SELECT 1 FROM invocation j JOIN hold z ON z.invocation_id = j.id
+                        JOIN entry e ON e.hold_id = z.id AND e.kind = 'ARM'
+                        WHERE j.request_id = i.request_id
+                         AND j.sequence = i.sequence
+                         AND j.attempt < i.attempt
+                         AND z.instalment = NEW.instalment
+                         AND z.rho = q.rho
+                         AND z.delta = q.delta
+                         AND (z.account_id = a.id OR a.kind <> 'block')
+                   )
+               )
+          )
+    )"""
+"""A hold is exactly its planned part, or nothing if an earlier attempt of the request has armed that part in full.
+
+Both bounds matter: a hold above the plan spends what nobody approved, one below it publishes for less than it costs.
+A window of time or an envelope may be another one than in the earlier attempt, so there the block's charge counts.
+"""
 PLANNED_BLOCK = (
     "(a.kind <> 'block' OR coalesce((SELECT k.last_block >= a.block FROM planned_block k"
     " WHERE k.request_id = i.request_id AND k.first_block <= a.block ORDER BY k.first_block DESC LIMIT 1), FALSE))"
@@ -398,12 +421,6 @@ GUARDS = (
         """,
     ),
     Guard(
-        "hold_not_negative",
-        "hold",
-        "a hold is never negative",
-        "NEW.rho < 0 OR NEW.delta < 0",
-    ),
-    Guard(
         "hold_own_account",
         "hold",
         "a hold is on a block of its own dataset",
@@ -439,12 +456,11 @@ GUARDS = (
     Guard(
         "hold_planned",
         "hold",
-        "the request was approved for less than this",
+        "the request was approved for another charge than this",
         f"""
-        EXISTS (
-            SELECT 1 FROM invocation i JOIN planned_release w ON w.request_id = i.request_id
-             JOIN account a ON a.id = NEW.account_id
-             WHERE i.id = NEW.invocation_id AND NOT ({PLANNED_PART} AND {PLANNED_BLOCK})
+        NOT EXISTS (
+            SELECT 1 FROM invocation i JOIN account a ON a.id = NEW.account_id
+             WHERE i.id = NEW.invocation_id AND {PLANNED_PART} AND {PLANNED_BLOCK}
         )
         """,
     ),

@@ -203,6 +203,25 @@ def later_cohorts(account: str) -> str:
     return f"(SELECT count(*) FROM cohort c WHERE c.account_id = {account})"
 
 
+def uncharged(request: str) -> str:
+    """Some part of a request's plan was never armed, at what it was planned for, on one of the blocks of the plan.
+
+    What earlier attempts have armed counts. SQLite takes a CROSS JOIN in the order in which it is written.
+    """
+    return (
+        f"EXISTS (SELECT 1 FROM planned_instalment q WHERE q.request_id = {request}"
+        " AND (q.last_instalment - q.first_instalment + 1) * (SELECT sum(k.last_block - k.first_block + 1)"
+        " FROM planned_block k WHERE k.request_id = q.request_id) IS DISTINCT FROM"
+        " (SELECT count(*) FROM (SELECT DISTINCT h.account_id, h.instalment"
+        " FROM invocation i CROSS JOIN hold h CROSS JOIN entry e CROSS JOIN account b CROSS JOIN planned_block k"
+        " WHERE i.request_id = q.request_id AND i.sequence = q.sequence"
+        " AND h.invocation_id = i.id AND h.instalment >= q.first_instalment AND h.instalment <= q.last_instalment"
+        " AND h.rho = q.rho AND h.delta = q.delta AND e.hold_id = h.id AND e.kind = 'ARM'"
+        " AND b.id = h.account_id AND k.request_id = q.request_id"
+        " AND b.block >= k.first_block AND b.block <= k.last_block) armed))"
+    )
+
+
 # --- The account in Rényi orders ---------------------------------------------------------------------------------
 
 RENYI_ORDERS = (3, 4, 6, 8, 12, 16, 32, 64)

@@ -16,6 +16,7 @@ from migrations.schema.conditions import (
     latest_artifact,
     role,
     state,
+    uncharged,
 )
 from migrations.schema.definitions import Guard, Index, Table
 
@@ -364,7 +365,7 @@ GUARDS = (
     Guard(
         "artifact_complete",
         "artifact",
-        "an artifact needs every armed hold committed",
+        "an artifact needs every part of its plan armed on every block, and committed",
         f"""
         {state("NEW.request_id")} <> 'running'
          OR NEW.attempt <> {attempts("NEW.request_id")}
@@ -375,17 +376,9 @@ GUARDS = (
              SELECT 1 FROM invocation i LEFT JOIN hold h ON h.invocation_id = i.id
               WHERE i.request_id = NEW.request_id
                AND i.attempt = NEW.attempt
-               AND NOT {has_entry("h.id", "COMMIT", "RELEASE")}
+               AND NOT {has_entry("h.id", "COMMIT")}
          )
-         OR EXISTS (
-             SELECT 1 FROM invocation i
-              WHERE i.request_id = NEW.request_id
-               AND i.attempt = NEW.attempt
-               AND NOT EXISTS (
-                   SELECT 1 FROM hold h JOIN entry e ON e.hold_id = h.id
-                    WHERE h.invocation_id = i.id AND e.kind = 'COMMIT'
-               )
-         )
+         OR {uncharged("NEW.request_id")}
         """,
     ),
     Guard(

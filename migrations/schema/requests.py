@@ -499,14 +499,13 @@ GUARDS = (
         "invocation",
         "the request was approved for other mechanisms",
         """
-        EXISTS (SELECT 1 FROM planned_release w WHERE w.request_id = NEW.request_id)
-         AND NOT EXISTS (
-             SELECT 1 FROM planned_invocation q
-              WHERE q.request_id = NEW.request_id
-               AND q.sequence = NEW.sequence
-               AND q.mechanism = NEW.mechanism
-               AND q.event = NEW.event
-         )
+        NOT EXISTS (
+            SELECT 1 FROM planned_invocation q
+             WHERE q.request_id = NEW.request_id
+              AND q.sequence = NEW.sequence
+              AND q.mechanism = NEW.mechanism
+              AND q.event = NEW.event
+        )
         """,
     ),
 )

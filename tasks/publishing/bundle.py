@@ -45,7 +45,7 @@ from tasks.release.signatures.approvals import (
     subjects_of,
 )
 from tasks.release.signatures.attestation import attest, envelope, envelope_document, require_attested
-from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.signatures.chain_checkpoint import Charged, Checkpoint
 from tasks.release.signatures.ed25519 import SigningKey
 from tasks.release.signatures.in_toto_statement import statement
 from tasks.release.signatures.revocation_list import Revocations
@@ -78,6 +78,7 @@ class BundleDocuments:
             are left out.
         attestations: the signatures of its statement, given with the approvals of these bytes.
         ledger_head: hash of the newest link of the audit chain.
+        charged: what the ledger has charged for the release.
         revoked: digests of all artifacts that were retracted.
         exposed: digests of all published artifacts whose assignment of units to texts got out.
     """
@@ -85,6 +86,7 @@ class BundleDocuments:
     approvals: Sequence[SignedDecision]
     attestations: Sequence[str]
     ledger_head: str
+    charged: Charged
     revoked: Sequence[str]
     exposed: Sequence[str] = ()
 
@@ -106,11 +108,11 @@ class _Approved:
         payload = statement(self.record, self.files)
         return envelope(payload, [*self.attestations, attest(payload, self.key)])
 
-    def added(self, ledger_head: str, revoked: Revocations) -> dict[str, bytes]:
+    def added(self, ledger_head: str, charged: Charged, revoked: Revocations) -> dict[str, bytes]:
         """Return names and contents of the files that the bundle has beyond those of the draft."""
         contents = {
             APPROVALS: approvals_document(self.decisions),
-            CHECKPOINT: Checkpoint.signed(digest(self.files), ledger_head, self.key).to_bytes(),
+            CHECKPOINT: Checkpoint.signed(digest(self.files), ledger_head, charged, self.key).to_bytes(),
             ATTESTATION: envelope_document(self.attestation),
             REVOCATIONS: revoked.to_bytes(),
         }
@@ -147,7 +149,7 @@ def write_bundle(
         destination.mkdir(parents=True, exist_ok=True)
         with alone_in(destination):
             if not os.path.lexists(target):
-                _build(approved, approved.added(documents.ledger_head, revoked), target)
+                _build(approved, approved.added(documents.ledger_head, documents.charged, revoked), target)
             return _in_place(approved, target)
     except OSError as error:
         raise DestinationUnusable(destination, error) from None
@@ -201,7 +203,7 @@ def _in_place(approved: _Approved, target: Path) -> WrittenBundle:
     """Return the bundle at `target` if it is this release; chain and revocations may have grown since its delivery."""
     try:
         existing = OpenedBundle(target)
-        added = approved.added(existing.checkpoint.ledger_head, existing.revocations)
+        added = approved.added(existing.checkpoint.ledger_head, existing.checkpoint.charged, existing.revocations)
         expected = {name: str(facts["sha256"]) for name, facts in approved.files.items()}
         expected |= {name: _sha256(data) for name, data in added.items()}
         digests = {name: str(measure(target / name)["sha256"]) for name in os.listdir(target)}

@@ -412,6 +412,16 @@ def checkpoint(bundle: OpenedBundle) -> str:
     return f"audit chain at {checkpoint.ledger_head}"
 
 
+def charge(bundle: OpenedBundle) -> str:
+    """Check that the ledger has charged every block of the plan at least what the release's events cost."""
+    charged, cost = bundle.checkpoint.charged, bundle.spent
+    if list(charged.blocks) != bundle.record.request["plan"]["blocks"]:
+        raise CheckFailed("the ledger has charged other blocks than those of the approved plan")
+    if exact(charged.rho) < exact(cost.rho_text) or exact(charged.delta) < exact(cost.delta_text):
+        raise CheckFailed(f"the ledger has charged rho {charged.rho} on a block, and the events cost {cost.rho_text}")
+    return f"the ledger has charged rho {charged.rho} on each block; the events cost rho {cost.rho_text}"
+
+
 def columns(bundle: OpenedBundle) -> str:
     """Check that the Parquet file has the rows of the texts, and nothing else."""
     # A file that SHA256SUMS does not list is refused without being parsed.
@@ -483,6 +493,7 @@ CHECKS: Final[tuple[tuple[str, Callable[[OpenedBundle], str]], ...]] = (
     ("attestation", attestation),
     ("revocations", revocations),
     ("checkpoint", checkpoint),
+    ("charge", charge),
     ("columns", columns),
     *((CHECKED_AS.get(name, name), generated(name)) for name in MAKERS),
 )

@@ -44,7 +44,9 @@ KINDS: Final = {
     "signatures and approvals": (
         "signature", "authenticity", "approvals", "attestation", "revocations", "retraction", "checkpoint",
     ),
-    "request, mechanisms and claim": ("record", "request", "plan", "events", "claim", "independent accountant"),
+    "request, mechanisms and claim": (
+        "record", "request", "plan", "events", "claim", "independent accountant", "charge",
+    ),
     "measurements and policy": ("measurements", "policy"),
 }  # fmt: skip
 """Names of checks by what they are about; every other check writes a document of the bundle again and compares it."""

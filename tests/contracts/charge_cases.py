@@ -39,18 +39,12 @@ def armed(town: Town, of: int, attempt: int, sequence: int = 0, **given: object)
 
 def armed_again(town: Town, *between: Executable, sequence: int = 0, **given: object) -> list[Executable]:
     """A second attempt at a request of which the first has armed its first instalment on every block."""
-    of = town.settled.request_id
-    steps = int(town.one("SELECT count(*) FROM transition WHERE request_id = :r", r=of))
-    return [
-        transition(town, of, "running", "approved"),
-        transition(town, of, "approved", "running", number=steps + 2),
-        *between,
-        *armed(town, of, 2, sequence, **given),
-    ]
+    of = town.lost.request_id
+    return [transition(town, of, "approved", "running"), *between, *armed(town, of, 2, sequence, **given)]
 
 
 def charged_again(town: Town) -> list[Executable]:
-    return armed_again(town, renyi_charge(town, town.settled.request_id, attempt=2))
+    return armed_again(town, renyi_charge(town, town.lost.request_id, attempt=2))
 
 
 def armed_after_nothing(town: Town) -> list[Executable]:
@@ -123,7 +117,7 @@ CHARGES: dict[str, Case] = {
             armed_after_nothing,
             lambda t: armed_again(t, rho=0),
             lambda t: armed_again(t, instalment=1),
-            lambda t: armed_again(t, sequence=1),
+            lambda t: armed_again(t, sequence=1, rho=1),
         ],
     ),
 }

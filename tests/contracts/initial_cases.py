@@ -16,10 +16,8 @@ from tests.contracts.rows import (
     dataset,
     entry,
     evaluation,
-    hold,
     invocation,
     policy,
-    released,
     request,
     transition,
     unheld,
@@ -100,16 +98,12 @@ INITIAL: dict[str, Case] = {
             lambda t: invocation(t, t.running, request_id=t.approved),
             lambda t: invocation(t, t.running, attempt=2),
             lambda t: invocation(t, t.failed),
-            lambda t: invocation(t, t.produced),
+            lambda t: invocation(t, t.produced, attempt=3),
         ],
         allowed=[lambda t: invocation(t, t.running)],
     ),
     "invocation_os_randomness": Case(
         denied=[lambda t: invocation(t, t.running, rng_kind="seeded")], allowed=[lambda t: invocation(t, t.running)]
-    ),
-    "hold_not_negative": Case(
-        denied=[lambda t: hold(t, t.held, rho=-1), lambda t: hold(t, t.held, delta=-1)],
-        allowed=[lambda t: hold(t, t.held, rho=0), lambda t: hold(t, t.held, rho=1, delta=1)],
     ),
     "entry_needs_hold": Case(
         denied=[lambda t: unheld(t, t.held, "ARM"), lambda t: unheld(t, t.held, "RELEASE")],
@@ -166,8 +160,6 @@ INITIAL: dict[str, Case] = {
             lambda t: artifact(t, t.armed),
             lambda t: artifact(t, t.failed),
             lambda t: artifact(t, t.settled, attempt=2),
-            lambda t: [invocation(t, t.settled), artifact(t, t.settled)],
-            lambda t: [*released(t, t.settled), artifact(t, t.settled)],
         ],
         allowed=[lambda t: artifact(t, t.settled)],
     ),

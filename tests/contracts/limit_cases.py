@@ -7,9 +7,11 @@ from sqlalchemy import Executable
 
 from models_db.database.base import utc_now
 from models_db.values.canonical_json import Json, encode_canonical
+from tests.contracts.governance_cases import study
 from tests.contracts.initial_cases import Case, Make
 from tests.contracts.rows import (
     EVENT,
+    PARTS,
     approval,
     delegation,
     hold,
@@ -22,8 +24,6 @@ from tests.contracts.rows import (
 )
 from tests.contracts.town import Town
 from tests.support import SOON, event_of, plan_of
-
-MOST = 10**15
 
 
 def too_late() -> str:
@@ -57,6 +57,16 @@ def unplanned(plan: Json) -> Make:
 def with_part(part: Json) -> Make:
     event = event_of("token_draw").to_json()
     return unplanned({"blocks": [0], "invocations": [{"event": event, "instalments": [part]}]})
+
+
+def paid_again(town: Town, **given: object) -> list[Executable]:
+    """A second attempt at a request of which the first has armed its first part, and a hold of it."""
+    of, invoked = town.lost.request_id, int(town.one("SELECT max(id) + 1 FROM invocation"))
+    return [
+        transition(town, of, "approved", "running"),
+        invocation(town, town.lost, id=invoked, attempt=2, sequence=0),
+        hold(town, town.lost, **{"invocation_id": invoked, "instalment": 0} | given),
+    ]
 
 
 def spent_up(town: Town) -> list[Executable]:
@@ -197,16 +207,25 @@ LIMITS: dict[str, Case] = {
     ),
     "hold_planned": Case(
         denied=[
-            lambda t: hold(t, t.lent, rho=MOST + 1),
-            lambda t: hold(t, t.lent, delta=MOST + 1),
-            lambda t: hold(t, t.lent, instalment=16),
+            lambda t: hold(t, t.lent, rho=2),
+            lambda t: hold(t, t.lent, rho=0, instalment=2),
+            lambda t: hold(t, t.lent, delta=2),
+            lambda t: hold(t, t.lent, rho=1, delta=0, instalment=len(PARTS) - 3),
+            lambda t: hold(t, t.lent, instalment=len(PARTS)),
             lambda t: hold(t, t.lent, instalment=-1),
-            lambda t: hold(t, t.scoped, account_id=t.id_of("account", "name = 'study'"), rho=MOST + 1),
+            lambda t: hold(t, t.lent, rho=90, instalment=9),
+            lambda t: hold(t, t.scoped, account_id=study(t), rho=2),
+            lambda t: paid_again(t, rho=0, instalment=1),
+            lambda t: paid_again(t, rho=0, delta=1),
+            lambda t: paid_again(t, rho=1),
         ],
         allowed=[
-            lambda t: hold(t, t.lent, rho=MOST, delta=MOST),
-            lambda t: hold(t, t.lent, rho=0),
-            lambda t: hold(t, t.lent, instalment=15),
+            lambda t: hold(t, t.lent),
+            lambda t: hold(t, t.lent, rho=1, delta=1),
+            lambda t: hold(t, t.scoped, account_id=study(t)),
+            lambda t: paid_again(t, rho=0),
+            lambda t: paid_again(t, rho=10),
+            lambda t: paid_again(t, rho=10, instalment=1),
         ],
     ),
     **{

@@ -149,10 +149,10 @@ LONE_CHARGES: dict[str, list[Lone]] = {
     "renyi_charge_within_limit": WITHIN_LIMIT,
     "renyi_charge_of_attempt": [Lone(denied=[lambda t: renyi_charge(t, t.failed.request_id)])],
     "entry_charged": [
-        Lone((sql("DELETE FROM renyi_charge WHERE request_id = {settled}"),), allowed=[arm_held]),
+        Lone((sql("DELETE FROM renyi_charge WHERE request_id = {lost}"),), allowed=[arm_held]),
         Lone((sql("UPDATE renyi_charge SET attempt = 2 WHERE request_id = {held}"),), denied=[arm_held, armed_again]),
-        Lone((lambda t: renyi_charge(t, t.settled.request_id, attempt=9),), denied=[armed_again]),
-        Lone((sql("UPDATE hold SET rho = 0 WHERE invocation_id = {settled_invocation}"),), allowed=[armed_again]),
+        Lone((lambda t: renyi_charge(t, t.lost.request_id, attempt=9),), denied=[armed_again]),
+        Lone((sql("UPDATE hold SET rho = 0 WHERE invocation_id = {lost_invocation}"),), allowed=[armed_again]),
         Lone(
             (
                 sql(

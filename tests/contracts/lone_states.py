@@ -71,7 +71,8 @@ def sql(statement: str) -> Make:
             clinic=town.account("clinic", None), estate=town.account("estate", None),
             scope_hold=town.hold(town.scoped, on="scope"), window_hold=town.hold(town.paced, on="pacing"),
             held_invocation=town.invocation(town.held), scoped_invocation=town.invocation(town.scoped),
-            settled_invocation=town.invocation(town.settled),
+            lost=town.lost.request_id,
+            lost_invocation=town.invocation(town.lost),
         )
     )  # fmt: skip
 

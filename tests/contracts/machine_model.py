@@ -11,6 +11,13 @@ from models_db.values.amounts import Amount, total_amount
 STEWARDS = ("steward", "second", "third")
 Key = tuple[int, int]
 """Which mechanism of a plan, and which of its instalments."""
+Plan = list[list[Amount]]
+"""The instalments of each mechanism."""
+
+
+def parts_of(plan: Plan) -> dict[Key, Amount]:
+    """Every instalment of a plan."""
+    return {(sequence, number): part for sequence, parts in enumerate(plan) for number, part in enumerate(parts)}
 
 
 @dataclass
@@ -34,14 +41,14 @@ class Attempt:
     armed: dict[Key, Amount] = field(default_factory=dict)
 
     @property
-    def complete(self) -> bool:
-        """Whether every mechanism was armed at least once."""
-        return self.mechanisms > 0 and len({sequence for sequence, _ in self.armed}) == self.mechanisms
+    def parts(self) -> dict[Key, Amount]:
+        """What it has held or armed."""
+        return self.held | self.armed
 
     @property
     def taken(self) -> Amount:
         """What it keeps from others."""
-        return total_amount([*self.held.values(), *self.armed.values()])
+        return total_amount(list(self.parts.values()))
 
 
 @dataclass
@@ -51,6 +58,7 @@ class Request:
     number: int
     needed: int
     permille: int | None
+    plan: Plan
     scope: str | None = None
     standing: int | None = None
     state: str = "submitted"
@@ -64,6 +72,29 @@ class Request:
         """What all its attempts keep from others."""
         return total_amount([attempt.taken for attempt in self.attempts])
 
+    @property
+    def parts(self) -> dict[Key, Amount]:
+        """What it was approved for."""
+        return parts_of(self.plan)
+
+    def armed_before(self, attempt: Attempt) -> dict[Key, Amount]:
+        """The parts that attempts before that one have armed at what they were approved for."""
+        earlier = [each for each in self.attempts if each.number < attempt.number]
+        return {key: part for key, part in self.parts.items() if any(each.armed.get(key) == part for each in earlier)}
+
+    def allows(self, plan: Plan, attempt: Attempt) -> bool:
+        """Whether each part is what was approved, or nothing where an earlier attempt has armed it."""
+        paid = self.armed_before(attempt)
+        return all(
+            key in self.parts and (part == self.parts[key] or (part == Amount() and key in paid))
+            for key, part in parts_of(plan).items()
+        )
+
+    def charged_by(self, attempt: Attempt) -> bool:
+        """Whether an attempt has every mechanism, and every part is armed once all that it holds is."""
+        found = self.armed_before(attempt).items() | attempt.parts.items()
+        return attempt.mechanisms == len(self.plan) and self.parts.items() <= found
+
 
 @dataclass
 class Proposal:
@@ -74,6 +105,7 @@ class Proposal:
     needed: int
     amount: Amount = field(default_factory=Amount)
     runs: int = 0
+    plan: Plan = field(default_factory=list)
     used: int = 0
     request: int | None = None
     votes: list[Vote] = field(default_factory=list)
@@ -193,6 +225,10 @@ class Paper:
         if day not in self.windows and request.permille > (self.policy.permille or 0):
             return False  # a window opens with no more than the policy in force gives
         return asked.fits(self.windows.get(day, self.share(request.permille)) - self.in_window(day))
+
+    def may_produce(self, request: Request, attempt: Attempt) -> bool:
+        """Whether the running attempt can end with an artifact: what it still holds is armed on the way."""
+        return request.charged_by(attempt) and (not attempt.held or self.covered(request))
 
     def may_carry(self, proposal: Proposal) -> bool:
         """Whether a proposal that has its approvals can take effect."""

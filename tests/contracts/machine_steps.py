@@ -17,12 +17,14 @@ from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, policies, principals, requests
 from models_db.services.catalogue.principals import Mandate
 from models_db.services.lifecycle import artifacts, envelopes, gates, ledger
+from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.amounts import Amount, total_amount
+from models_db.values.canonical_json import Json
 from models_db.writes.database_errors import ClockWentBack
 from tests.conftest import Ledgers
-from tests.contracts.machine_model import STEWARDS, Attempt, Paper, Policy, Proposal, Request, Vote
+from tests.contracts.machine_model import STEWARDS, Attempt, Paper, Plan, Policy, Proposal, Request, Vote, parts_of
 from tests.contracts.moving_clock import MovingClock
-from tests.support import World, append_link, execute, planned, terms
+from tests.support import World, append_link, execute, plan_of, planned, terms
 
 UNIT = 1000
 CAP = Amount(60 * UNIT, 60 * UNIT)
@@ -30,7 +32,15 @@ BLOCKS = 2
 LONGEST = 20 * 24
 """Hours that a ledger lives at most, so that neither requests nor proposals expire."""
 
-Plan = list[list[Amount]]
+
+def invocations(plan: Plan) -> list[InvocationPlan]:
+    """A plan as the ledger takes it."""
+    return [planned(*parts) for parts in plan]
+
+
+def canonical(plan: Plan) -> dict[str, Json]:
+    """A plan as a request states it."""
+    return plan_of(range(BLOCKS), invocations(plan))
 
 
 class Steps:
@@ -104,22 +114,22 @@ class Steps:
 
     # --- requests and their gates
 
-    def ask(self, number: int, enveloped: bool) -> None:
+    def ask(self, number: int, enveloped: bool, plan: Plan) -> None:
         open_ = [name for name in self.paper.scopes if name not in self.paper.closed]
         scope = self.one(number, open_) if enveloped and open_ else None
-        made = self.step(True, lambda: self.world.request(scope=scope))
-        self.paper.requests[made] = Request(made, self.paper.policy.spend, self.paper.policy.permille, scope)
+        made = self.step(True, lambda: self.world.request(scope=scope, approved=invocations(plan)))
+        self.paper.requests[made] = Request(made, self.paper.policy.spend, self.paper.policy.permille, plan, scope)
 
     def ask_under_standing(self, number: int) -> None:
         if not any(m.kind == "standing" for m in self.paper.proposals.values()):
             return
         standing = self.one(number, [m for m in self.paper.proposals.values() if m.kind == "standing"])
         lawful = standing.carried and not standing.rejected
-        made = self.step(lawful, lambda: self.world.routine(standing.number))
+        made = self.step(lawful, lambda: self.world.routine(standing.number, plan=canonical(standing.plan)))
         if made is not None:
             policy = self.paper.policy
             self.paper.requests[made] = Request(
-                made, policy.spend, policy.permille, standing=standing.number, state="approved"
+                made, policy.spend, policy.permille, standing.plan, standing=standing.number, state="approved"
             )
 
     def decide(self, number: int, who: tuple[str, str], verdict: str, valid: int) -> None:
@@ -184,9 +194,9 @@ class Steps:
             if standing is not None:
                 standing.used += 1
 
-    def ask_approve_start_and_hold(self, number: int, plan: list[list[Amount]]) -> None:
+    def ask_approve_start_and_hold(self, number: int, plan: Plan) -> None:
         """The usual way, in one step, so that long stories stay short."""
-        self.ask(number, number % 2 == 0)
+        self.ask(number, number % 2 == 0, plan)
         request = list(self.paper.requests.values())[-1]
         valid = 480 if number % 4 else 6
         for name in STEWARDS[: request.needed]:
@@ -207,20 +217,28 @@ class Steps:
             request.attempts.append(Attempt(1))
             self.begun[request.number, 1] = begun
 
-    def hold(self, number: int, plan: list[list[Amount]]) -> None:
+    def hold(self, number: int, plan: Plan) -> None:
+        """Any plan, the whole one that was approved, or what earlier attempts have left of it."""
         if not self.begun:
             return
-        self.hold_this(*self.current(number), plan)
+        request, attempt = self.current(number)
+        paid = request.armed_before(attempt) if number % 3 else {}
+        left = [
+            [Amount() if (sequence, part) in paid else amount for part, amount in enumerate(parts)]
+            for sequence, parts in enumerate(request.plan)
+        ]
+        self.hold_this(request, attempt, left if number % 5 else plan)
 
-    def hold_this(self, request: Request, attempt: Attempt, plan: list[list[Amount]]) -> None:
-        asked = total_amount([amount for instalments in plan for amount in instalments])
+    def hold_this(self, request: Request, attempt: Attempt, plan: Plan) -> None:
+        parts = parts_of(plan)
+        asked = total_amount(list(parts.values()))
         day = pacing_window("week", datetime.now(UTC)).opens_at.toordinal()
-        lawful = self.runs(request, attempt) and not attempt.mechanisms and self.paper.may_hold(request, asked, day)
+        lawful = self.runs(request, attempt) and not attempt.mechanisms and request.allows(plan, attempt)
+        lawful = lawful and self.paper.may_hold(request, asked, day)
         real = self.real(request, attempt)
-        self.step(lawful, lambda: self.world.hold(real, *(planned(*instalments) for instalments in plan)))
+        self.step(lawful, lambda: self.world.hold(real, *invocations(plan)))
         if lawful:
-            attempt.mechanisms = len(plan)
-            attempt.held = {(s, i): part for s, parts in enumerate(plan) for i, part in enumerate(parts)}
+            attempt.mechanisms, attempt.held = len(plan), parts
             if request.permille is not None:
                 self.paper.windows.setdefault(day, self.paper.share(request.permille))
                 attempt.window = day
@@ -264,10 +282,10 @@ class Steps:
         if number % 4 and self.runs(request, attempt) and self.paper.covered(request):
             for key in list(attempt.held)[: 1 + number % 5]:
                 self.arm_this(request, attempt, key)
-        lawful = self.runs(request, attempt) and attempt.complete
-        self.step(lawful, lambda: self.world.produce(self.real(request, attempt)), 2)
+        lawful = self.runs(request, attempt) and self.paper.may_produce(request, attempt)
+        self.step(lawful, lambda: self.world.produce(self.real(request, attempt)), 2 + len(attempt.held))
         if lawful:
-            request.state, attempt.held = "produced", {}
+            request.state, attempt.armed, attempt.held = "produced", attempt.parts, {}
 
     def crash_before_the_commit(self, number: int) -> None:
         """Whatever a transaction did, without its commit nothing happened."""
@@ -308,9 +326,9 @@ class Steps:
         made = self.step(lawful, lambda: self.world.cap(wanted, carry=False))
         self.moved(made, "cap", amount=wanted)
 
-    def move_standing(self, most: Amount, runs: int) -> None:
-        made = self.step(True, lambda: self.world.standing(most, runs, carry=False))
-        self.moved(made, "standing", amount=most, runs=runs)
+    def move_standing(self, most: Amount, runs: int, plan: Plan) -> None:
+        made = self.step(True, lambda: self.world.standing(most, runs, carry=False, plan=canonical(plan)))
+        self.moved(made, "standing", amount=most, runs=runs, plan=plan)
 
     def move_retraction(self, number: int) -> None:
         out = [r for r in self.paper.requests.values() if r.state == "published"]
@@ -318,11 +336,11 @@ class Steps:
         made = self.step(request.state == "published", lambda: self.world.retraction(request.number, carry=False))
         self.moved(made, "retraction", request=request.number)
 
-    def move(self, kind: str, number: int, most: Amount, votes: int) -> None:
+    def move(self, kind: str, number: int, most: Amount, votes: int, plan: Plan) -> None:
         if kind == "cap":
             self.move_cap(1 + number % 100)
         elif kind == "standing":
-            self.move_standing(most + most, 1 + number % 2)
+            self.move_standing(most + most, 1 + number % 2, plan)
         else:
             self.move_retraction(number)
         for name in STEWARDS[:votes] if self.paper.proposals else ():

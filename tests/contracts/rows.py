@@ -8,16 +8,26 @@ from sqlalchemy import Executable
 from models_db.database.base import Base, utc_now
 from models_db.policies.pacing import pacing_window
 from models_db.services.lifecycle.ledger import Attempt
-from models_db.values.amounts import RENYI_ORDERS
+from models_db.values.amounts import RENYI_ORDERS, Amount
 from models_db.values.canonical_json import encode_canonical
-from tests.support import SOON, event_of, fetch, plan_of
+from tests.support import SOON, TEN, event_of, fetch, plan_of, planned
 
 if TYPE_CHECKING:
     from tests.contracts.town import Town
 
 DIGEST = "d" * 64
 EVENT = encode_canonical(event_of("token_draw").to_json()).decode()
-PLANNED = encode_canonical({"plan": plan_of(range(2))}).decode()
+PLAN = (planned(TEN, TEN, Amount(1)), planned(Amount(1)))
+"""The plan of a town's requests whose attempts are to the end."""
+PARTS = (
+    TEN, TEN, Amount(1), Amount(1000), Amount(991), Amount(990), Amount(591), Amount(590), Amount(401), Amount(91),
+    Amount(90), Amount(1, 101), Amount(1, 100), Amount(1, 51), Amount(400, 50), Amount(1, 1), Amount(0, 1), Amount(0),
+)  # fmt: skip
+"""Parts of the plan of those that are under way: `hold` finds the one of its amount."""
+WIDE = (planned(*PARTS), planned(Amount(1)))
+FREE = (planned(Amount(0), *PARTS[1:]), planned(Amount(1)))
+"""The same with a first part that costs nothing."""
+PLANNED = encode_canonical({"plan": plan_of(range(2), PLAN)}).decode()
 
 
 def insert(table: str, **values: object) -> Executable:
@@ -231,7 +241,7 @@ def draft(town: "Town", submitted_by: int) -> list[Executable]:
 
 def invocation(town: "Town", of: Attempt, **given: object) -> Executable:
     row = {
-        "request_id": of.request_id, "attempt": of.number, "sequence": 9, "mechanism": "token_draw", "event": EVENT,
+        "request_id": of.request_id, "attempt": of.number, "sequence": 1, "mechanism": "token_draw", "event": EVENT,
         "relation": "add_or_remove_one", "rng_kind": "os", "device": "cpu", "code_digest": DIGEST, "libraries": "{}",
         "idem_key": DIGEST, "created_at": utc_now(), "created_by": town.world.runner.id,
     }  # fmt: skip
@@ -239,14 +249,12 @@ def invocation(town: "Town", of: Attempt, **given: object) -> Executable:
 
 
 def hold(town: "Town", of: Attempt, **given: object) -> Executable:
-    row = {
-        "invocation_id": town.invocation(of),
-        "account_id": town.account("clinic"),
-        "instalment": 9,
-        "rho": 1,
-        "delta": 0,
-    }
-    return insert("hold", **row | given)
+    """A hold on the first mechanism of an attempt, of the part of its plan that costs so much; by default the third."""
+    row: dict[str, object] = {"account_id": town.account("clinic"), "rho": 1, "delta": 0} | given
+    amount = Amount(int(str(row["rho"])), int(str(row["delta"])))
+    row.setdefault("invocation_id", town.invocation(of))
+    row.setdefault("instalment", max(2, PARTS.index(amount)) if amount in PARTS else 2)
+    return insert("hold", **row)
 
 
 def planned_rho(town: "Town", request_id: int) -> int:

@@ -26,6 +26,7 @@ from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.writes.database_errors import RuleViolated
 from tests.conftest import Ledgers, PostgreSQL
 from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, LINK, PROPOSAL, SESSION, door
+from tests.contracts.rows import PARTS
 from tests.contracts.step_lies import STEP_LIES
 from tests.contracts.town import Town, town_of
 from tests.support import LATE, SOON, World, execute, fetch, planned, snapshot
@@ -287,14 +288,15 @@ def test_two_sessions_of_one_steward_are_one_vote(siege: Siege) -> None:
 
 
 def test_two_sessions_of_one_runner_have_one_limit(siege: Siege) -> None:
-    row = '{"invocation_id": $invocation, "account_id": $block, "instalment": %s, "rho": 1, "delta": 0}'
+    row = '{"invocation_id": $invocation, "account_id": $block, "instalment": %s, "rho": 1, "delta": %s}'
+    one_part, another = (row % (PARTS.index(Amount(1, delta)), delta) for delta in (0, 1))
     runner = siege.logins["runner"]
     with runner.engine.connect() as one, runner.engine.connect() as other:
         other.exec_driver_sql("SET lock_timeout = '300ms'")
         other.commit()
-        one.exec_driver_sql(siege.filled(door("hold", row % 8)))
+        one.exec_driver_sql(siege.filled(door("hold", one_part)))
         with pytest.raises(DBAPIError, match="lock timeout"):
-            other.exec_driver_sql(siege.filled(door("hold", row % 9)))
+            other.exec_driver_sql(siege.filled(door("hold", another)))
         one.rollback()
 
 
@@ -334,17 +336,18 @@ def test_people_work_under_their_own_logins(postgresql_database: Database, postg
     world = World.create(postgresql_database)
     world.dataset()
     by = as_people(world, postgresql)
-    request_id = by["analyst"].request()
+    plan = planned(Amount(10), Amount(5))
+    request_id = by["analyst"].request(approved=(plan,))
     assert by["steward"].decide(request_id) == "approved"
     running = by["runner"].start(request_id)
-    by["runner"].hold(running, planned(Amount(10), Amount(5)))
+    by["runner"].hold(running, plan)
     by["runner"].arm(running)
     by["runner"].produce(running)
     with pytest.raises(RuleViolated, match=r"nobody approves|only a steward"):
         by["runner"].decide(request_id, "publish", by=by["runner"].runner)
     by["steward"].decide(request_id, "publish")
     with by["runner"].database.read() as session:
-        assert ledger.balance(session, running.account_id).spent == Amount(10)
+        assert ledger.balance(session, running.account_id).spent == Amount(15)
         assert verify_chain.verify_chain(session).holds
     actors = {str(row[0]) for row in fetch(postgresql_database, "SELECT actor FROM audit WHERE request_id > 0")}
     assert actors == {"good analyst", "good runner", "good steward"}

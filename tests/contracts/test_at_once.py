@@ -12,7 +12,7 @@ from models_db.sessions.database import Database
 from models_db.tables import Lease
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import RuleViolated
-from tests.support import PROVENANCE, World, fetch, mechanisms_of, planned, snapshot
+from tests.support import PROVENANCE, World, fetch, planned, snapshot
 
 PLAN = (planned(Amount(3, 1), Amount(4)), planned(Amount(5), mechanism="noisy_count"))
 LEFT = """
@@ -26,7 +26,7 @@ SAID = "SELECT kind, actor, dataset, body FROM audit WHERE request_id = :request
 @pytest.fixture
 def world(database: Database) -> World:
     """Its requests are approved for the plan of this file."""
-    return World.create(database, mechanisms=mechanisms_of(PLAN))
+    return World.create(database, approved=PLAN)
 
 
 @pytest.fixture(params=[True, False], ids=["whole", "in parts"])

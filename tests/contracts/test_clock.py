@@ -23,7 +23,7 @@ from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import ClockWentBack, RuleViolated
 from tests.contracts.moving_clock import MovingClock
-from tests.support import SOON, TEN, World, append_link, execute, fetch, planned, snapshot, terms
+from tests.support import PLAN, SOON, TEN, World, append_link, execute, fetch, planned, snapshot, terms
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 AHEAD = "clock went backwards"
@@ -42,9 +42,8 @@ def written(database: Database, act: Callable[[Any], object]) -> None:
 
 def commands(world: World) -> dict[str, Callable[[], object]]:
     """What people do, each to something that waits for it."""
-    waiting, approved, running = world.request(), world.request(), world.running()
+    waiting, approved, running = world.request(), world.request(), world.held(planned(TEN, TEN))
     world.decide(approved)
-    world.hold(running, planned(TEN, TEN))
     world.arm(running)
     ready = world.produced().request_id
     proposal = world.cap(Amount(2000, 100), carry=False)
@@ -131,7 +130,7 @@ def test_a_row_with_an_old_time_is_refused(database: Database, clock: MovingCloc
         "runner": world.runner.id, "steward": world.steward.id,
     }  # fmt: skip
     world.decide(given["approved"])
-    world.hold(running, planned(TEN))
+    world.hold(running, *PLAN)
     world.decide(world.produced().request_id, "publish")
     proposal = world.cap(Amount(2000, 100), carry=False)
     statement = BACKDATED[table]
@@ -164,7 +163,7 @@ def test_an_expired_approval_is_not_revived_by_a_back_dated_arm(database: Databa
     request = world.request()
     world.decide(request, valid=10 * timedelta(minutes=1))
     attempt = world.start(request)
-    world.hold(attempt, planned(TEN))
+    world.hold(attempt, *PLAN)
     before = utc_now()
     clock.ahead += HOUR
     with pytest.raises(RuleViolated, match="spend gate"):
@@ -194,15 +193,14 @@ def paced(database: Database) -> World:
 
 
 def fill(world: World) -> None:
-    attempt = world.running()
-    world.hold(attempt, planned(Amount(100)))
-    world.arm(attempt)
+    world.arm(world.held(planned(Amount(100))))
 
 
 def full(world: World) -> None:
-    attempt = world.running()
+    least = planned(Amount(1))
+    attempt = world.running("clinic", least)
     with pytest.raises(BudgetExceeded, match="week"):
-        world.hold(attempt, planned(Amount(1)))
+        world.hold(attempt, least)
     world.fail(attempt)
 
 
@@ -260,7 +258,7 @@ def test_what_was_held_in_another_window_is_not_armed_as_if_in_this(database: Da
     fill(world)
     attempt = world.running()
     with pytest.raises(BudgetExceeded):
-        world.hold(attempt, planned(TEN))
+        world.hold(attempt, *PLAN)
     soon = pacing_window("week", datetime.now(UTC)).closes_at
     execute(database, SHORTER, opens=utc_now(soon), closes=utc_now(soon + 7 * DAY))
     execute(

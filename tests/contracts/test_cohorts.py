@@ -104,14 +104,13 @@ def test_a_dataset_that_shares_the_account_sees_the_same_cohorts(world: World) -
 
 def test_what_a_new_cohort_may_lose_is_its_own(world: World) -> None:
     world.dataset("clinic", CAP)
-    first = world.running()
-    world.hold(first, planned(Amount(1000)))
-    world.arm(first)
+    world.arm(world.held(planned(Amount(1000))))
     grow(world, "c")
-    both, newest = world.running(), world.running()
+    least, most = planned(Amount(1)), planned(Amount(900))
+    both, newest = world.running("clinic", least), world.running("clinic", most)
     both, newest = replace(both, blocks=(0, 1)), replace(newest, blocks=(1,))
-    refused(world, BudgetExceeded, lambda: world.hold(both, planned(Amount(1))))
-    world.hold(newest, planned(Amount(900)))
+    refused(world, BudgetExceeded, lambda: world.hold(both, least))
+    world.hold(newest, most)
     with world.database.read() as session:
         root = datasets.find_dataset(session, "clinic").account_id
         assert ledger.balance(session, root).remaining == Amount(0, 100)
@@ -229,8 +228,7 @@ def test_a_cohort_is_opened_while_somebody_ingests(world: World) -> None:
 
 def test_a_cohort_is_opened_while_somebody_arms(world: World) -> None:
     world.dataset("clinic")
-    attempt = world.running()
-    world.hold(attempt, planned(Amount(10)))
+    attempt = world.held()
     outcome = meanwhile(world.database, opening(world, world.growth(opens=True)), lambda: world.arm(attempt))
     assert outcome == "done"
     assert world.balance().spent == Amount(10)

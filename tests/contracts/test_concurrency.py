@@ -66,11 +66,12 @@ def test_two_runners_start_at_once(world: World) -> None:
 
 def test_the_last_of_the_budget_is_held_once(world: World) -> None:
     world.dataset(cap=Amount(100))
-    one, two = world.running(), world.running()
+    plan = planned(Amount(60))
+    one, two = world.running("clinic", plan), world.running("clinic", plan)
     outcome = meanwhile(
         world.database,
-        lambda session: ledger.hold(session, world.runner, one, [planned(Amount(60))], PROVENANCE),
-        lambda: world.hold(two, planned(Amount(60))),
+        lambda session: ledger.hold(session, world.runner, one, [plan], PROVENANCE),
+        lambda: world.hold(two, plan),
     )
     assert outcome == BudgetExceeded.__name__
     assert world.balance().held == Amount(60)
@@ -79,8 +80,7 @@ def test_the_last_of_the_budget_is_held_once(world: World) -> None:
 @pytest.mark.parametrize("sweeper_first", [True, False])
 def test_a_sweeper_meets_the_end_of_the_run(world: World, sweeper_first: bool) -> None:
     world.dataset()
-    attempt = world.running()
-    world.hold(attempt, planned(Amount(10)))
+    attempt = world.held()
     world.arm(attempt)
     if sweeper_first:
         outcome = meanwhile(
@@ -101,8 +101,7 @@ def test_a_sweeper_meets_the_end_of_the_run(world: World, sweeper_first: bool) -
 
 def test_a_sweeper_meets_a_run_that_arms(world: World) -> None:
     world.dataset()
-    attempt = world.running()
-    world.hold(attempt, planned(Amount(10)))
+    attempt = world.held()
     outcome = meanwhile(
         world.database,
         lambda session: attempts.fail_attempt(session, world.runner, attempt, "swept"),

@@ -19,12 +19,16 @@ from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, principals, requests
 from models_db.services.lifecycle import artifacts, envelopes, gates, ledger
+from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from tests.support import PATIENCE, World, fetch, planned
+from tests.support import PATIENCE, World, fetch, plan_of, planned
 
 PEOPLE = 6
 STEPS = 25
+BLOCKS = 3
+ROUTINE_PLAN = planned(Amount(9), Amount(1))
+"""What the standing authorisation is for."""
 
 
 class Crowd:
@@ -35,16 +39,17 @@ class Crowd:
         self.other = world.person("second steward")
         self.attempts: list[Any] = []
         self.requests: list[int] = []
+        self.plans: dict[int, InvocationPlan] = {}
         self.proposals: list[int] = []
         self.count = 0
-        self.standing = world.standing(Amount(20), runs=20)
+        self.standing = world.standing(Amount(20), runs=20, plan=plan_of(range(BLOCKS), [ROUTINE_PLAN]))
 
     def act(self, chance: random.Random) -> None:
         """One thing, as chance has it."""
         steward = chance.choice([self.world.steward, self.other])
         acts: list[Callable[[], object]] = [
-            lambda: self.requests.append(self.world.request()),
-            lambda: self.requests.append(self.world.routine(self.standing)),
+            lambda: self.ask(chance),
+            self.ask_routinely,
             lambda: self.proposals.append(self.world.cap(Amount(chance.randrange(300, 2000), 100), carry=False)),
             lambda: self.world.decide(chance.choice(self.proposals), "proposal", by=steward),
             lambda: self.world.decide(chance.choice(self.requests), by=steward),
@@ -64,10 +69,22 @@ class Crowd:
         with self.world.database.write() as session:
             act(session)
 
+    def ask(self, chance: random.Random) -> None:
+        plan = planned(Amount(chance.randrange(20)), Amount(1))
+        self.asked(self.world.request(approved=[plan]), plan)
+
+    def ask_routinely(self) -> None:
+        asked = self.world.routine(self.standing, plan=plan_of(range(BLOCKS), [ROUTINE_PLAN]))
+        self.asked(asked, ROUTINE_PLAN)
+
+    def asked(self, request: int, plan: InvocationPlan) -> None:
+        self.plans[request] = plan
+        self.requests.append(request)
+
     def begin(self, chance: random.Random) -> None:
         begun = self.world.start(chance.choice(self.requests))
         self.attempts.append(begun)
-        self.world.hold(begun, planned(Amount(chance.randrange(20)), Amount(1)))
+        self.world.hold(begun, self.plans[begun.request_id])
 
     def open(self, session: Session, name: str) -> None:
         dataset = datasets.find_dataset(session, "clinic")
@@ -88,7 +105,7 @@ class Crowd:
 
 def test_a_crowd_never_stands_still(database: Database) -> None:
     world = World.create(database, pacing_period="week", pacing_permille=900)
-    world.dataset(cap=Amount(1000, 100), blocks=3)
+    world.dataset(cap=Amount(1000, 100), blocks=BLOCKS)
     crowd = Crowd(world)
     done: Counter[str] = Counter()
     gate = threading.Barrier(PEOPLE)

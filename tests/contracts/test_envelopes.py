@@ -13,11 +13,11 @@ from models_db.services.catalogue import datasets, policies, requests
 from models_db.services.catalogue.principals import RoleRequired
 from models_db.services.lifecycle import envelopes
 from models_db.services.lifecycle.envelopes import EnvelopeClosed, EnvelopeExists, EnvelopeTooLarge, EnvelopeUnknown
-from models_db.services.lifecycle.ledger import BudgetExceeded
+from models_db.services.lifecycle.ledger import BudgetExceeded, InvocationPlan
 from models_db.tables import PolicyVersion
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import RuleViolated
-from tests.support import FAR, World, execute, fetch, plan_of, planned, terms, unguarded
+from tests.support import FAR, PLAN, World, execute, fetch, plan_of, planned, terms, unguarded
 
 WINDOWS = "SELECT opens_at, closes_at, rho_cap, rho_held + rho_spent FROM account WHERE kind = 'pacing' ORDER BY id"
 
@@ -43,9 +43,7 @@ def earlier_window(world: World, opens_at: datetime, closes_at: datetime) -> Non
 
 
 def spend(world: World, rho: int) -> None:
-    attempt = world.running()
-    world.hold(attempt, planned(Amount(rho)))
-    world.arm(attempt)
+    world.arm(world.held(planned(Amount(rho))))
 
 
 # --- windows of time
@@ -58,7 +56,7 @@ def test_a_window_opens_with_the_first_release_of_the_calendar(world: World, per
         spend(paced, 10)
         spend(paced, 20)
         with pytest.raises(BudgetExceeded, match=period):
-            paced.hold(paced.running(), planned(Amount(share - 29)))
+            paced.held(planned(Amount(share - 29)))
     window = pacing_window(period, datetime.now(UTC))
     assert fetch(world.database, WINDOWS) == [(utc_now(window.opens_at), utc_now(window.closes_at), share, 30)]
 
@@ -100,7 +98,7 @@ def test_a_window_that_is_open_goes_on_after_a_change(world: World) -> None:
         spend(monthly, 10)
     with scheduled(world, pacing_period="week", pacing_permille=900) as weekly:
         with pytest.raises(BudgetExceeded):
-            weekly.hold(weekly.running(), planned(Amount(91)))
+            weekly.held(planned(Amount(91)))
         spend(weekly, 90)
     assert [row[2:] for row in fetch(world.database, WINDOWS)] == [(100, 100)]
 
@@ -121,7 +119,7 @@ def closed(world: World, name: str) -> None:
         )
 
 
-def request_in(world: World, name: str) -> int:
+def request_in(world: World, name: str, *approved: InvocationPlan) -> int:
     with world.database.write() as session:
         dataset = datasets.find_dataset(session, "clinic")
         scope = envelopes.find_envelope(session, dataset, name)
@@ -129,7 +127,7 @@ def request_in(world: World, name: str) -> int:
         version = datasets.newest_version(session, dataset)
         body: dict[str, Any] = {
             "kind": "k", "mechanism": "m", "epsilon": "1", "scope": name, "number": next(world._numbers),
-            "plan": plan_of([0]),
+            "plan": plan_of([0], approved or PLAN),
         }  # fmt: skip
         made = requests.submit(session, world.analyst, dataset, version, policy, body, FAR, scope=scope)
     world.decide(made.id)
@@ -142,12 +140,13 @@ def test_an_envelope_is_kept_from_all_others(world: World) -> None:
     assert world.balance().remaining == Amount(400, 100)
     assert world.balance().reserved == Amount(600)
     with pytest.raises(BudgetExceeded):
-        world.hold(world.running(), planned(Amount(401)))
+        world.held(planned(Amount(401)))
     spend(world, 400)
-    inside = world.start(request_in(world, "study"))
+    beyond, most = planned(Amount(601)), planned(Amount(250))
     with pytest.raises(BudgetExceeded, match="in the envelope 'study'"):
-        world.hold(inside, planned(Amount(601)))
-    world.hold(inside, planned(Amount(250)))
+        world.hold(world.start(request_in(world, "study", beyond)), beyond)
+    inside = world.start(request_in(world, "study", most))
+    world.hold(inside, most)
     world.arm(inside)
     world.produce(inside)
     closed(world, "study")
@@ -159,10 +158,11 @@ def test_an_envelope_is_kept_from_all_others(world: World) -> None:
 def test_the_database_keeps_an_envelope_without_the_services(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.dataset(cap=Amount(1000, 100))
     opened(world, "study", 600)
-    attempt = world.running()
+    beyond = planned(Amount(401))
+    attempt = world.running("clinic", beyond)
     monkeypatch.setattr(Amount, "fits", lambda self, room: True)
-    with pytest.raises((BudgetExceeded, RuleViolated)):
-        world.hold(attempt, planned(Amount(401)))
+    with pytest.raises((BudgetExceeded, RuleViolated), match=r"envelope|left"):
+        world.hold(attempt, beyond)
     assert world.balance().held == Amount()
 
 
@@ -189,19 +189,21 @@ def test_names_are_not_used_twice_and_closed_ones_are_gone(world: World) -> None
         request_in(world, "study")
     assert "other" in unknown.value.advice
     with pytest.raises(EnvelopeClosed, match="'study'"):
-        world.hold(world.start(waiting), planned(Amount(1)))
+        world.hold(world.start(waiting), *PLAN)
 
 
-def test_what_a_running_release_holds_in_an_envelope_outlives_its_end(world: World) -> None:
+@pytest.mark.parametrize(("end", "remaining"), [("produce", 700), ("fail", 900)])
+def test_what_a_running_release_holds_in_an_envelope_outlives_its_end(world: World, end: str, remaining: int) -> None:
     world.dataset(cap=Amount(1000, 100))
     opened(world, "study", 600)
-    inside = world.start(request_in(world, "study"))
-    world.hold(inside, planned(Amount(100), Amount(200)))
+    plan = planned(Amount(100), Amount(200))
+    inside = world.start(request_in(world, "study", plan))
+    world.hold(inside, plan)
     closed(world, "study")
     assert world.balance().remaining == Amount(700, 100)
     world.arm(inside)
-    world.produce(inside)
-    assert world.balance().remaining == Amount(900, 100)
+    getattr(world, end)(inside)
+    assert world.balance().remaining == Amount(remaining, 100)
 
 
 def test_only_a_steward_opens_and_closes(world: World) -> None:

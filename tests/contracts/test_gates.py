@@ -14,7 +14,7 @@ from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import RuleViolated
-from tests.support import FAR, SOON, TEN, World, any_amounts, fetch, later, plan_of, planned, snapshot, terms
+from tests.support import FAR, PLAN, SOON, TEN, World, any_amounts, fetch, later, plan_of, planned, snapshot, terms
 
 HOUR = timedelta(hours=1)
 
@@ -58,7 +58,7 @@ def test_a_dataset_may_need_more_approvals_than_others(database: Database) -> No
     assert closed.value.facts["needed"] == 2
     assert world.decide(request_id, by=second) == "approved"
     attempt = world.start(request_id)
-    world.hold(attempt, planned(TEN))
+    world.hold(attempt, *PLAN)
     world.arm(attempt)
     world.produce(attempt)
     for by in (world.steward, second):
@@ -88,27 +88,26 @@ def test_datasets_of_one_account_need_what_the_strictest_needs(database: Databas
 @pytest.mark.parametrize(("asked", "refused"), [(Amount(51), True), (Amount(50, 5), False), (Amount(1, 6), True)])
 def test_a_release_costs_no_more_than_the_rule_says(database: Database, asked: Amount, refused: bool) -> None:
     world = governed(database, rule("clinic", rho_max=50, delta_max=5), rho_max=200)
-    attempt = world.running("clinic")
     if refused:
         with pytest.raises(RuleViolated, match="allows a release less"):
-            world.hold(attempt, planned(asked))
+            world.held(planned(asked))
     else:
-        world.hold(attempt, planned(asked))
-    world.hold(world.running("harbour"), planned(Amount(200)))
+        world.held(planned(asked))
+    world.held(planned(Amount(200)), dataset="harbour")
     with pytest.raises(RuleViolated, match="allows a release less"):
-        world.hold(world.running("harbour"), planned(Amount(201)))
+        world.held(planned(Amount(201)), dataset="harbour")
 
 
 def test_a_release_of_several_mechanisms_is_one_release(database: Database) -> None:
     world = governed(database, rho_max=50)
     with pytest.raises(RuleViolated, match="allows a release less"):
-        world.hold(world.running(), planned(Amount(30)), planned(Amount(21)))
-    attempt = world.running()
-    world.hold(attempt, planned(Amount(30)), planned(Amount(20)))
+        world.held(planned(Amount(30)), planned(Amount(21)))
+    plan = planned(Amount(30)), planned(Amount(20))
+    attempt = world.held(*plan)
     world.arm(attempt, 0)
     world.fail(attempt)
     again = world.start(attempt.request_id)  # another attempt is another release, and costs again
-    world.hold(again, planned(Amount(50)))
+    world.hold(again, *plan)
 
 
 def test_one_rejection_blocks_whatever_else_is_said(database: Database) -> None:
@@ -145,10 +144,11 @@ def test_an_approval_is_given_again_after_it_expired(clinic: World) -> None:
 
 
 def test_what_expired_arms_nothing(clinic: World) -> None:
-    request_id = clinic.request()
+    plan = planned(TEN, TEN)
+    request_id = clinic.request(approved=[plan])
     clinic.decide(request_id, valid=HOUR)
     attempt = clinic.start(request_id)
-    clinic.hold(attempt, planned(TEN, TEN))
+    clinic.hold(attempt, plan)
     clinic.arm(attempt)
     with later(2 * HOUR), pytest.raises(RuleViolated, match="the spend gate is not passed"):
         clinic.arm(attempt, instalment=1)
@@ -260,5 +260,5 @@ def test_an_adopted_policy_comes_back(clinic: World) -> None:
 
 def test_the_cap_is_refused_with_figures(clinic: World) -> None:
     with pytest.raises(BudgetExceeded) as exceeded:
-        clinic.hold(clinic.running(), planned(Amount(1001)))
+        clinic.held(planned(Amount(1001)))
     assert exceeded.value.remaining == Amount(1000, 100)

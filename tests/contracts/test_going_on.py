@@ -9,7 +9,7 @@ from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import RuleViolated
 from tests.contracts.test_ledger import counters, recomputed
-from tests.support import PROVENANCE, World, mechanisms_of, planned
+from tests.support import PROVENANCE, World, planned
 
 PLAN = (planned(Amount(5), mechanism="noisy_count"), planned(Amount(10, 1), Amount(20, 1), Amount(30, 1)))
 
@@ -17,7 +17,7 @@ PLAN = (planned(Amount(5), mechanism="noisy_count"), planned(Amount(10, 1), Amou
 @pytest.fixture
 def world(database: Database) -> World:
     """Its requests are approved for the plan of this file."""
-    return World.create(database, mechanisms=mechanisms_of(PLAN))
+    return World.create(database, approved=PLAN)
 
 
 def interrupted(world: World, *armed: tuple[int, int]) -> Attempt:
@@ -92,7 +92,7 @@ def test_what_is_paid_is_not_armed_again(world: World, instalment: int) -> None:
 
 def test_another_request_may_have_taken_what_was_given_back(world: World) -> None:
     first = interrupted(world, (0, 0), (1, 0))
-    world.hold(world.running(), planned(Amount(1), mechanism="noisy_count"))
-    attempt = world.start(first.request_id)
-    with world.database.write() as session, pytest.raises(ledger.BudgetExceeded):
-        ledger.hold(session, world.runner, attempt, (*PLAN, planned(Amount(6))), PROVENANCE, (1, 1, 0))
+    world.held(planned(Amount(6)))
+    with pytest.raises(ledger.BudgetExceeded) as refusal:
+        going_on(world, first.request_id, 1, 1)
+    assert (refusal.value.requested, refusal.value.remaining) == (Amount(50, 2), Amount(49, 4))

@@ -24,7 +24,7 @@ from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import RoleDenied, RuleViolated
 from tests.contracts.meeting import meanwhile
-from tests.support import PROVENANCE, SOON, TEN, World, any_amounts, fetch, planned, terms
+from tests.support import PLAN, PROVENANCE, SOON, TEN, World, any_amounts, fetch, planned, terms
 
 Act = Callable[[Session], object]
 SOON_OVER = timedelta(days=1)
@@ -75,12 +75,6 @@ def alone(database: Database, act: Act) -> Callable[[], None]:
             act(session)
 
     return run
-
-
-def held(world: World, rho: int = 10) -> Attempt:
-    attempt = world.running()
-    world.hold(attempt, planned(Amount(rho)))
-    return attempt
 
 
 def sound(world: World) -> None:
@@ -164,7 +158,7 @@ def test_a_role_is_taken_away_while_an_instalment_is_armed(
     world: World, name: str, role: str, refusal: type[RuleViolated]
 ) -> None:
     world.dataset()
-    attempt = held(world)
+    attempt = world.held()
     outcome = meanwhile(world.database, revoking(world, name, role), lambda: world.arm(attempt))
     assert outcome == refusal.__name__
     assert world.balance().spent == Amount()
@@ -172,7 +166,7 @@ def test_a_role_is_taken_away_while_an_instalment_is_armed(
 
 def test_a_role_is_taken_away_after_the_instalment(world: World) -> None:
     world.dataset()
-    attempt = held(world)
+    attempt = world.held()
     second = alone(world.database, revoking(world, "steward", "steward"))
     assert meanwhile(world.database, arming(world, attempt), second) == "done"
     assert world.balance().spent == TEN
@@ -189,7 +183,7 @@ def test_a_delegation_ends_while_an_instalment_is_armed(world: World) -> None:
     request = world.request()
     world.decide(request, by=deputy, on_behalf_of="steward")
     attempt = world.start(request)
-    world.hold(attempt, planned(TEN))
+    world.hold(attempt, *PLAN)
     outcome = meanwhile(
         world.database,
         lambda session: principals.end_delegation(session, world.steward, given),
@@ -206,7 +200,7 @@ def test_a_passkey_is_revoked_while_an_instalment_is_armed(world: World) -> None
     with world.database.write() as session:
         gates.record_decision(session, world.steward, made, "signature", passkey=PasskeySignature(number, "", ""))
     attempt = world.start(request)
-    world.hold(attempt, planned(TEN))
+    world.hold(attempt, *PLAN)
     outcome = meanwhile(
         world.database,
         lambda session: passkeys.revoke(session, world.admin, number, "the telephone is lost"),
@@ -220,7 +214,7 @@ def test_a_standing_authorisation_is_ended_while_an_instalment_is_armed(world: W
     world.dataset()
     standing = world.standing()
     attempt = world.start(world.routine(standing))
-    world.hold(attempt, planned(TEN))
+    world.hold(attempt, *PLAN)
     ending = deciding(world, standing, "proposal", "reject")
     assert meanwhile(world.database, ending, lambda: world.arm(attempt)) == RuleViolated.__name__
     assert world.balance().spent == Amount()
@@ -228,7 +222,7 @@ def test_a_standing_authorisation_is_ended_while_an_instalment_is_armed(world: W
 
 def test_one_instalment_is_armed_once(world: World) -> None:
     world.dataset()
-    attempt = held(world)
+    attempt = world.held()
     assert meanwhile(world.database, arming(world, attempt), lambda: world.arm(attempt)) == AttemptClosed.__name__
     assert world.balance().spent == TEN
 
@@ -236,7 +230,7 @@ def test_one_instalment_is_armed_once(world: World) -> None:
 @pytest.mark.parametrize("outcomes", [("COMMIT", "FORFEIT"), ("FORFEIT", "COMMIT")])
 def test_an_attempt_is_settled_once(world: World, outcomes: tuple[str, str]) -> None:
     world.dataset()
-    attempt = held(world)
+    attempt = world.held()
     world.arm(attempt)
     first, second = outcomes
     outcome = meanwhile(
@@ -254,7 +248,7 @@ def test_an_attempt_is_settled_once(world: World, outcomes: tuple[str, str]) -> 
 @pytest.mark.parametrize("cap_first", [True, False])
 def test_the_cap_goes_down_while_something_is_held(world: World, cap_first: bool) -> None:
     world.dataset(cap=Amount(1000, 100))
-    attempt = world.running()
+    attempt = world.running("clinic", planned(Amount(600)))
     proposal = world.cap(Amount(500, 100), carry=False)
     carry, hold = deciding(world, proposal, "proposal"), holding(world, attempt, 600)
     if cap_first:
@@ -269,7 +263,7 @@ def test_the_cap_goes_down_while_something_is_held(world: World, cap_first: bool
 def test_an_envelope_is_opened_while_something_is_held(world: World, opened_first: bool) -> None:
     """Both read what is left; only one of them may take it."""
     world.dataset(cap=Amount(1000, 100), blocks=2)
-    attempt = world.running()
+    attempt = world.running("clinic", planned(Amount(500)))
     open_, hold = opening(world, "study", 600), holding(world, attempt, 500)
     if opened_first:
         assert meanwhile(world.database, open_, alone(world.database, hold)) == BudgetExceeded.__name__
@@ -297,8 +291,9 @@ def test_the_cap_goes_down_while_an_envelope_is_opened(world: World) -> None:
 def test_two_runs_open_the_same_window(database: Database, share: int, outcome: str) -> None:
     world = World.create(database, pacing_period="week", pacing_permille=share)
     world.dataset(cap=Amount(1000, 100))
-    one, two = world.running(), world.running()
-    assert meanwhile(database, holding(world, one, 60), lambda: world.hold(two, planned(Amount(60)))) == outcome
+    plan = planned(Amount(60))
+    one, two = world.running("clinic", plan), world.running("clinic", plan)
+    assert meanwhile(database, holding(world, one, 60), lambda: world.hold(two, plan)) == outcome
     used = fetch(database, "SELECT rho_held FROM account WHERE kind = 'pacing'")
     assert used == [(120 if outcome == "done" else 60,)]
 

@@ -15,7 +15,7 @@ from models_db.tables import Invocation
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.writes.database_errors import RuleViolated
-from tests.support import PROVENANCE, World, execute, fetch, later, mechanisms_of, planned, snapshot
+from tests.support import PROVENANCE, World, execute, fetch, later, planned, snapshot
 
 PLAN = (planned(Amount(10, 1), Amount(20), Amount(30)), planned(Amount(5), mechanism="noisy_count"))
 
@@ -23,7 +23,7 @@ PLAN = (planned(Amount(10, 1), Amount(20), Amount(30)), planned(Amount(5), mecha
 @pytest.fixture
 def world(database: Database) -> World:
     """Its requests are approved for the plan of this file."""
-    return World.create(database, mechanisms=mechanisms_of(PLAN))
+    return World.create(database, approved=PLAN)
 
 
 def invocations(session: Session, request_id: int) -> list[Invocation]:
@@ -47,8 +47,7 @@ def recomputed(world: World) -> list[tuple[int, str]]:
 
 def test_the_way_of_a_hold(world: World) -> None:
     world.dataset(cap=Amount(100, 5), blocks=2)
-    attempt = world.running()
-    world.hold(attempt, *PLAN)
+    attempt = world.held()
     assert counters(world) == [(65, 0, 1, 0)] * 2
     assert world.arm(attempt, 0, 0) == Amount(10, 1)
     assert counters(world) == [(55, 10, 0, 1)] * 2
@@ -56,27 +55,27 @@ def test_the_way_of_a_hold(world: World) -> None:
     assert world.arm(attempt, 0, 1) == Amount(20)
     assert counters(world) == [(30, 35, 0, 1)] * 2
     world.produce(attempt)
-    assert counters(world) == [(0, 35, 0, 1)] * 2
+    assert counters(world) == [(0, 65, 0, 1)] * 2
     kinds = fetch(world.database, "SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind")
-    assert kinds == [("ARM", 6), ("COMMIT", 6), ("HOLD", 8), ("RELEASE", 2)]
+    assert kinds == [("ARM", 8), ("COMMIT", 8), ("HOLD", 8)]
     assert recomputed(world) == []
 
 
 def test_an_attempt_that_dies_keeps_what_it_armed_spent(world: World) -> None:
     world.dataset(cap=Amount(100, 5))
-    attempt = world.running()
-    world.hold(attempt, *PLAN)
+    attempt = world.held()
     world.arm(attempt, 0, 0)
     world.fail(attempt)
     assert counters(world) == [(0, 10, 0, 1)]
+    kinds = fetch(world.database, "SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind")
+    assert kinds == [("ARM", 1), ("FORFEIT", 1), ("HOLD", 4), ("RELEASE", 3)]
     assert world.state(attempt.request_id) == "approved"
     assert recomputed(world) == []
 
 
 def test_an_attempt_that_never_armed_costs_nothing(world: World) -> None:
     world.dataset(cap=Amount(100, 5))
-    attempt = world.running()
-    world.hold(attempt, *PLAN)
+    attempt = world.held()
     world.fail(attempt)
     assert counters(world) == [(0, 0, 0, 0)]
 
@@ -93,17 +92,18 @@ def test_a_second_attempt_is_charged_again(world: World) -> None:
     world.arm(second, 0, 1)
     world.arm(second, 1, 0)
     world.produce(second)
-    assert counters(world) == [(0, 45, 0, 0)]
+    assert counters(world) == [(0, 85, 0, 1)]
     with world.database.read() as session:
-        assert ledger.spent_by(session, first.request_id) == Amount(45)
+        assert ledger.spent_by(session, first.request_id) == Amount(85, 1)
         assert [i.attempt for i in invocations(session, first.request_id)] == [1, 1, 2, 2]
 
 
 def test_only_eligible_blocks_are_charged_and_the_fullest_counts(world: World) -> None:
     world.dataset(cap=Amount(100), blocks=3)
-    attempt = world.running()
+    plan = planned(Amount(30), Amount(30))
+    attempt = world.running("clinic", plan)
     some = Attempt(attempt.request_id, attempt.number, attempt.dataset, attempt.account_id, (0, 2))
-    world.hold(some, planned(Amount(30), Amount(30)))
+    world.hold(some, plan)
     world.arm(some)
     assert counters(world) == [(30, 30, 0, 0), (0, 0, 0, 0), (30, 30, 0, 0)]
     whole = world.balance()
@@ -117,12 +117,11 @@ def test_datasets_on_one_account_share_its_budget(world: World) -> None:
     account = world.account(Amount(100))
     world.dataset("a", account_id=account)
     world.dataset("b", account_id=account)
-    first, second = world.running("a"), world.running("b")
-    world.hold(first, planned(Amount(70)))
+    world.held(planned(Amount(70)), dataset="a")
     with pytest.raises(BudgetExceeded) as refusal:
-        world.hold(second, planned(Amount(31)))
+        world.held(planned(Amount(31)), dataset="b")
     assert refusal.value.remaining == Amount(30)
-    world.hold(second, planned(Amount(30)))
+    world.held(planned(Amount(30)), dataset="b")
 
 
 @pytest.mark.parametrize(
@@ -147,8 +146,7 @@ def test_a_plan_over_the_cap_leaves_every_table_unchanged(world: World, cap: Amo
 
 def test_a_plan_may_use_the_last_unit(world: World) -> None:
     world.dataset(cap=Amount(65, 1))
-    attempt = world.running()
-    world.hold(attempt, *PLAN)
+    world.held()
     assert world.balance().remaining == Amount(0)
 
 
@@ -165,13 +163,14 @@ def test_the_database_refuses_what_the_service_would_let_pass(world: World, monk
 
 def test_one_full_block_refuses_the_whole_plan(world: World) -> None:
     world.dataset(cap=Amount(100), blocks=2)
-    attempt = world.running()
+    fills, asks = planned(Amount(90)), planned(Amount(20))
+    attempt = world.running("clinic", fills)
     only = Attempt(attempt.request_id, attempt.number, attempt.dataset, attempt.account_id, (1,))
-    world.hold(only, planned(Amount(90)))
-    other = world.running()
+    world.hold(only, fills)
+    other = world.running("clinic", asks)
     before = snapshot(world.database)
     with pytest.raises(BudgetExceeded) as refusal:
-        world.hold(other, planned(Amount(20)))
+        world.hold(other, asks)
     assert refusal.value.remaining == Amount(10)
     assert snapshot(world.database) == before
 
@@ -218,8 +217,7 @@ def test_nothing_is_held_for_a_request_that_does_not_run(world: World) -> None:
 
 def test_one_attempt_holds_its_plan_once(world: World) -> None:
     world.dataset()
-    attempt = world.running()
-    world.hold(attempt, *PLAN)
+    attempt = world.held()
     before = snapshot(world.database)
     with pytest.raises(ledger.Refused):
         world.hold(attempt, *PLAN)
@@ -245,16 +243,14 @@ class TestOrder:
 
     def test_arming_twice(self, world: World) -> None:
         world.dataset()
-        attempt = world.running()
-        world.hold(attempt, *PLAN)
+        attempt = world.held()
         world.arm(attempt)
         self.refused(world, AttemptClosed, "arm", attempt)
 
     @pytest.mark.parametrize("outcome", ["COMMIT", "FORFEIT"])
     def test_after_settling(self, world: World, outcome: str) -> None:
         world.dataset()
-        attempt = world.running()
-        world.hold(attempt, *PLAN)
+        attempt = world.held()
         world.arm(attempt)
         world.settle(attempt, outcome)
         self.refused(world, AttemptClosed, "arm", attempt, 0, 0)
@@ -301,8 +297,7 @@ def test_an_approval_that_expires_during_the_run_stops_it(world: World) -> None:
 
 def test_every_step_is_in_the_record(world: World) -> None:
     world.dataset(blocks=2)
-    attempt = world.running()
-    world.hold(attempt, *PLAN)
+    attempt = world.held()
     world.arm(attempt, 0, 1)
     world.arm(attempt, 1, 0)
     world.produce(attempt)
@@ -310,7 +305,7 @@ def test_every_step_is_in_the_record(world: World) -> None:
         kinds = [link.kind for link in log.stream_links(session, log.LogFilter(request_id=attempt.request_id))]
         assert verify_chain.verify_chain(session).holds
     assert kinds == ["request.submitted", "request.approve", "run.started", "ledger.hold", "ledger.arm",
-                     "ledger.arm", "ledger.commit", "run.produced"]  # fmt: skip
+                     "ledger.arm", "ledger.arm", "ledger.arm", "ledger.commit", "run.produced"]  # fmt: skip
 
 
 def test_damaged_counters_are_recomputed(world: World) -> None:
@@ -326,8 +321,7 @@ def test_damaged_counters_are_recomputed(world: World) -> None:
 
 def test_provenance_is_stored(world: World) -> None:
     world.dataset()
-    attempt = world.running()
-    world.hold(attempt, *PLAN)
+    attempt = world.held()
     with world.database.read() as session:
         stored = invocations(session, attempt.request_id)[0]
     assert (stored.device, stored.code_digest, stored.rng_kind) == (PROVENANCE.device, PROVENANCE.code_digest, "os")

@@ -17,6 +17,7 @@ from tests.support import CAP, PROVENANCE, World, planned
 
 STRIDE = 20
 ONE = Amount(1)
+PLAN = (planned(ONE),)
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def steps(database: Database, counted: list[int]) -> Iterator[None]:
 def cost(world: World, attempt: Attempt) -> dict[str, int]:
     """Steps of each transaction of one cycle."""
     done = {
-        "hold": lambda session: ledger.hold(session, world.runner, attempt, [planned(ONE)], PROVENANCE),
+        "hold": lambda session: ledger.hold(session, world.runner, attempt, PLAN, PROVENANCE),
         "arm": lambda session: ledger.arm(session, world.runner, attempt, 0, 0),
         "commit": lambda session: ledger.settle(session, world.runner, attempt, "COMMIT"),
     }
@@ -54,12 +55,11 @@ def cost(world: World, attempt: Attempt) -> dict[str, int]:
 @pytest.mark.parametrize("bounds", [{}, {"rho_max": 900, "delta_max": 90}])
 def test_a_cycle_costs_the_same_after_a_long_past(sqlite_database: Database, bounds: dict[str, int]) -> None:
     """With a policy that bounds a release, too: its sum is over the release, not over the account."""
-    world = World.create(sqlite_database, **bounds)
+    world = World.create(sqlite_database, approved=PLAN, **bounds)
     world.dataset(cap=CAP)
     before = cost(world, world.running())
-    past = world.running()
-    world.hold(past, *[planned(*[ONE] * 16)] * 10)
-    world.settle(past, "COMMIT")
+    past = world.held(*[planned(*[ONE] * 16)] * 10)
+    world.settle(past, "FORFEIT")
     after = cost(world, world.running())
     assert all(number > 1 for number in before.values())
     assert all(after[name] <= 1.3 * before[name] + 2 for name in before), (before, after)

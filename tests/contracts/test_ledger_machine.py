@@ -25,7 +25,7 @@ from models_db.services.audit import verify_chain
 from models_db.services.lifecycle import ledger
 from models_db.values.amounts import Amount
 from tests.conftest import Ledgers
-from tests.contracts.machine_model import STEWARDS, Policy
+from tests.contracts.machine_model import STEWARDS, Plan, Policy
 from tests.contracts.machine_steps import UNIT, Steps
 from tests.support import fetch
 
@@ -84,7 +84,7 @@ class LedgerMachine(Steps, RuleBasedStateMachine):
     """Tries any step in any state, the heart of the ledger more often than the rest."""
 
     @initialize(plan=plans)
-    def first(self, plan: list[list[Amount]]) -> None:
+    def first(self, plan: Plan) -> None:
         self.ask_approve_start_and_hold(1, plan)
 
     @rule(what=st.sampled_from([name for name, weight in STEPS.items() for _ in range(weight)]), data=st.data())

@@ -19,7 +19,7 @@ from models_db.services.lifecycle import envelopes, ledger
 from models_db.services.queries import lists
 from models_db.sessions.database import Database
 from tests.contracts.tampering import superuser
-from tests.support import TEN, World, fetch, planned
+from tests.support import PLAN, TEN, World, fetch, planned
 
 STEPS = 50
 """So many steps of the virtual machine are counted at a time."""
@@ -63,8 +63,9 @@ def statements(database: Database, act: Act) -> int:
 def test_a_forged_counter_is_found(world: World, counter: str) -> None:
     world.dataset(blocks=3)
     world.dataset("other", blocks=2)
-    run = replace(world.running(), blocks=(0, 2))
-    world.hold(run, planned(TEN), planned(TEN))
+    plan = (planned(TEN), planned(TEN))
+    run = replace(world.running("clinic", *plan), blocks=(0, 2))
+    world.hold(run, *plan)
     world.arm(run)
     accounts = [int(str(row[0])) for row in fetch(world.database, "SELECT id FROM account ORDER BY id")]
     with world.database.read() as session:
@@ -84,7 +85,7 @@ def run(world: World, dataset: str = "clinic") -> dict[str, int]:
     """Steps of each move of one run on all blocks of a dataset."""
     attempt = world.running(dataset)
     return {
-        "hold": steps(world.database, lambda _: world.hold(attempt, planned(TEN))),
+        "hold": steps(world.database, lambda _: world.hold(attempt, *PLAN)),
         "arm": steps(world.database, lambda _: world.arm(attempt)),
         "commit": steps(world.database, lambda _: world.settle(attempt, "COMMIT")),
     }

@@ -68,7 +68,7 @@ def test_the_database_writes_the_plan_of_a_request_from_its_text(world: World) -
 
 def test_thousands_of_equal_instalments_are_one_row(world: World) -> None:
     world.dataset()
-    world.request(plan=plan_of([0], ["token_draw"], TEN, 5000))
+    world.request(plan=plan_of([0], [planned(*[TEN] * 5000)]))
     rows = fetch(world.database, "SELECT first_instalment, last_instalment, rho, delta FROM planned_instalment")
     assert rows == [(0, 4999, 10, 0)]
 
@@ -76,7 +76,7 @@ def test_thousands_of_equal_instalments_are_one_row(world: World) -> None:
 def test_a_run_arms_what_was_approved_and_a_second_one_what_was_never_drawn(world: World) -> None:
     world.dataset()
     most = Amount(7, 1)
-    request = world.request(plan=plan_of([0], ["token_draw"], most, 3))
+    request = world.request(approved=[planned(most, most, most)])
     world.decide(request)
     attempt = world.start(request)
     world.hold(attempt, planned(most, most, most))
@@ -93,11 +93,23 @@ def test_a_run_arms_what_was_approved_and_a_second_one_what_was_never_drawn(worl
     [
         [planned(Amount(8, 1))],
         [planned(Amount(7, 2))],
+        [planned(Amount(6, 1))],
+        [planned(Amount(7, 0))],
+        [planned(Amount())],
         [planned(Amount(7, 1), Amount(7, 1), Amount(7, 1), Amount(0, 0))],
         [planned(Amount(7, 1), mechanism="noisy_count")],
         [planned(Amount(7, 1)), planned(Amount(1))],
     ],
-    ids=["more rho", "more delta", "more instalments", "another mechanism", "another invocation"],
+    ids=[
+        "more rho",
+        "more delta",
+        "less rho",
+        "less delta",
+        "nothing",
+        "more instalments",
+        "another mechanism",
+        "another invocation",
+    ],
 )
 @pytest.mark.parametrize("scope", [None, "study"])
 def test_an_approval_bounds_what_is_held(world: World, held: list[Any], scope: str | None) -> None:
@@ -106,13 +118,14 @@ def test_an_approval_bounds_what_is_held(world: World, held: list[Any], scope: s
         with world.database.write() as session:
             found = datasets.find_dataset(session, "clinic")
             envelopes.open_envelope(session, world.steward, found, scope, Amount(100, 50), "a study")
-    request = world.request(plan=plan_of([0], ["token_draw"], Amount(7, 1), 3), scope=scope)
+    plan = planned(Amount(7, 1), Amount(7, 1), Amount(7, 1))
+    request = world.request(approved=[plan], scope=scope)
     world.decide(request)
     attempt = world.start(request)
-    with pytest.raises(RuleViolated, match=r"approved for (other mechanisms|less than this)"):
+    with pytest.raises(RuleViolated, match=r"approved for (other mechanisms|another charge)"):
         world.hold(attempt, *held)
     assert world.balance().held == Amount()
-    world.hold(attempt, planned(Amount(7, 1), Amount(7, 1), Amount(7, 1)))
+    world.hold(attempt, plan)
 
 
 def test_a_block_outside_the_plan_is_not_held(world: World) -> None:
@@ -120,7 +133,7 @@ def test_a_block_outside_the_plan_is_not_held(world: World) -> None:
     request = world.request(plan=plan_of([0, 2]))
     world.decide(request)
     attempt = world.start(request)
-    with pytest.raises(RuleViolated, match="approved for less than this"):
+    with pytest.raises(RuleViolated, match="approved for another charge"):
         world.hold(attempt, planned(TEN))
 
 
@@ -308,8 +321,7 @@ def test_a_short_window_is_refused_under_every_time_zone(ledgers: Ledgers, zone:
 def test_an_entry_near_the_largest_number_is_refused(sqlite_database: Database) -> None:
     world = World.create(sqlite_database)
     world.dataset()
-    attempt = world.running()
-    world.hold(attempt, planned(TEN))
+    attempt = world.held()
     copied = "INSERT INTO entry (id, hold_id, kind, at, actor_id) SELECT :id, 1, 'ARM', :at, :runner"
     newest = fetch(sqlite_database, "SELECT max(id) FROM entry")[0][0]
     for number in (2**63 - 1, int(str(newest)) + 2, 0, -1):

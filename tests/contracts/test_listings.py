@@ -25,6 +25,7 @@ from models_db.values.request_state import LEGAL_TRANSITIONS
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.planning.block_selection import Reading
 from tests.conftest import Ledgers
+from tests.contracts.rows import PLAN
 from tests.contracts.town import Town
 from tests.support import SOON, World, any_amounts
 
@@ -37,7 +38,7 @@ STATES = {after for _, after in LEGAL_TRANSITIONS}
 def town(ledgers: Ledgers, request: pytest.FixtureRequest) -> Iterator[Town]:
     """What is done to it is undone, so one for each backend will do."""
     with ledgers.new(request.param) as database:
-        yield Town.build(World.create(database))
+        yield Town.build(World.create(database, approved=PLAN))
 
 
 def test_accounts(town: Town) -> None:

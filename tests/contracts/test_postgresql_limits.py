@@ -27,7 +27,7 @@ from models_db.values.canonical_json import encode_canonical
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_claim
 from tests.conftest import PostgreSQL
 from tests.contracts.test_application_role import as_people
-from tests.support import SOON, TEN, World, event_of, fetch, plan_of
+from tests.support import SOON, TEN, World, event_of, fetch, plan_of, planned
 
 
 @pytest.fixture
@@ -78,16 +78,18 @@ def reserved(
 
 def test_an_approval_bounds_what_a_runner_with_sql_holds(by: dict[str, World]) -> None:
     approved = encode_canonical(event_of("token_draw").to_json()).decode()
-    request = by["analyst"].request(plan=plan_of([0], ["token_draw"], TEN, 2))
+    request = by["analyst"].request(plan=plan_of([0], [planned(TEN, TEN)]))
     by["steward"].decide(request)
     by["runner"].start(request)
     for lie in (
         {"event": "{}", "rho": 10},
         {"event": approved, "rho": 11},
+        {"event": approved, "rho": 9},
+        {"event": approved, "rho": 0},
         {"event": approved, "rho": 10, "mechanism": "noisy_count"},
         {"event": approved, "rho": 10, "instalment": 2},
     ):
-        with pytest.raises(DBAPIError, match=r"approved for (other mechanisms|less than this)"):
+        with pytest.raises(DBAPIError, match=r"approved for (other mechanisms|another charge)"):
             reserved(by["runner"], request, **lie)  # type: ignore[arg-type]
     assert reserved(by["runner"], request, approved, 10) == "held"
 

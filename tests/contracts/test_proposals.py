@@ -97,8 +97,7 @@ def test_a_new_cap_moves_root_and_blocks_and_nothing_that_is_spent(world: World)
 def test_a_cap_below_what_is_taken_is_refused_with_figures(world: World) -> None:
     world.dataset()
     world.produced()
-    attempt = world.running()
-    world.hold(attempt, planned(Amount(20)))
+    world.held(planned(Amount(20)))
     with world.database.write() as session:
         envelopes.open_envelope(
             session, world.steward, datasets.find_dataset(session, "clinic"), "study", Amount(300, 40), "why"
@@ -252,14 +251,14 @@ def test_a_steward_ends_it_and_what_runs_arms_no_more(world: World) -> None:
     number = propose_standing(world)
     decide(world, number)
     attempt = world.start(submit(world, number))
-    world.hold(attempt, planned(Amount(4), Amount(4)))
+    world.hold(attempt, planned(Amount(5), Amount(5)))
     world.arm(attempt)
     assert decide(world, number, "reject", by=world.person("second")) == "ended"
     with pytest.raises(RuleViolated, match="the spend gate is not passed"):
         world.arm(attempt, instalment=1)
     with pytest.raises(AuthorisationExhausted, match="stewards have ended it"):
         submit(world, number)
-    assert world.balance().spent == Amount(4)
+    assert world.balance().spent == Amount(5)
 
 
 def test_who_approved_it_neither_requests_nor_runs_under_it(world: World) -> None:

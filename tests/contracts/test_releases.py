@@ -21,7 +21,7 @@ from models_db.values.amounts import Amount
 from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from tests.conftest import Ledgers
-from tests.support import LATE, SOON, World, fetch, later, planned, snapshot
+from tests.support import LATE, PLAN, SOON, World, fetch, later, snapshot
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -185,7 +185,7 @@ def test_two_of_two(database: Database) -> None:
     assert snapshot(database) == before
     assert world.decide(request_id, by=other) == "approved"
     attempt = world.start(request_id)
-    world.hold(attempt, planned(Amount(1)))
+    world.hold(attempt, *PLAN)
     world.arm(attempt)
     world.produce(attempt)
     world.decide(request_id, "publish")
@@ -221,7 +221,7 @@ def test_who_may_decide(database: Database, several_roles: bool) -> None:
     assert snapshot(database) == before
     world.decide(request_id)
     attempt = world.start(request_id)
-    world.hold(attempt, planned(Amount(1)))
+    world.hold(attempt, *PLAN)
     world.arm(attempt)
     world.produce(attempt)
     with pytest.raises(RuleViolated, match="nobody approves what they requested or ran"):
@@ -319,7 +319,7 @@ def test_the_lease_of_a_second_attempt_is_new(world: World) -> None:
 
 def test_internal_metrics_wait_for_the_decision(world: World) -> None:
     attempt = world.running(world.dataset("measured"))
-    world.hold(attempt, planned(Amount(10)))
+    world.hold(attempt, *PLAN)
     world.arm(attempt)
     before = snapshot(world.database)
     with pytest.raises(RuleViolated, match="internal metrics wait"):
@@ -340,7 +340,7 @@ def test_internal_metrics_wait_for_the_decision(world: World) -> None:
 
 def test_a_charged_metric_names_its_charge(world: World) -> None:
     attempt = world.running()
-    world.hold(attempt, planned(Amount(10)))
+    world.hold(attempt, *PLAN)
     world.arm(attempt)
     with pytest.raises(RuleViolated):
         world.produce(attempt, [("count", "charged", {"n": 3})])

@@ -41,7 +41,7 @@ def start(world: World, request_id: int, curve: RenyiCurve | None = CURVE, goes_
 
 def approved(world: World) -> int:
     """A request whose plan costs `WHOLE`, in three instalments."""
-    request_id = world.request(plan=plan_of((0, 1), ("token_draw",), TEN, 3))
+    request_id = world.request(approved=PLAN)
     world.decide(request_id)
     return request_id
 
@@ -307,9 +307,12 @@ def test_a_limit_admits_while_one_order_holds_in_each_direction(charged: World) 
 def test_the_other_account_admits_by_its_own_cap(charged: World) -> None:
     """Both have to admit: what fits in orders may still be too much in rho, and the other way round."""
     limit(charged, (10**6,) * 8)
-    attempt = start(charged, approved(charged))
+    beyond = planned(Amount(2000))
+    request_id = charged.request(approved=[beyond])
+    charged.decide(request_id)
+    attempt = start(charged, request_id)
     with pytest.raises(ledger.BudgetExceeded):
-        charged.hold(attempt, planned(Amount(2000)))
+        charged.hold(attempt, beyond)
     limit(charged, (0,) * 8)
     with pytest.raises(LimitInOrdersExceeded):
         start(charged, approved(charged))
@@ -356,7 +359,7 @@ def test_a_release_that_costs_nothing_passes_no_limit(charged: World) -> None:
     """Further texts and public releases stay possible when a leak has used up more than the limit."""
     produced(charged)
     limit(charged, (0,) * 8)
-    free = charged.request(plan=plan_of((0, 1), ("token_draw",), Amount(), 1))
+    free = charged.request(approved=[planned(Amount())])
     charged.decide(free)
     start(charged, free, None)
     assert charges(charged)[-1] == (free, 1, 0)

@@ -13,7 +13,7 @@ from models_db.services.lifecycle.gates import GateClosed
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import ClockWentBack, RoleDenied, RuleViolated
-from tests.support import PROVENANCE, TEN, World, fetch, later, planned, snapshot, terms
+from tests.support import PLAN, PROVENANCE, TEN, World, fetch, later, planned, snapshot, terms
 
 HOUR = timedelta(hours=1)
 
@@ -54,7 +54,7 @@ def test_a_role_begins_and_ends_on_its_day(clinic: World) -> None:
 def test_what_a_role_approved_lapses_with_it(clinic: World) -> None:
     request_id, running = clinic.request(), clinic.running()
     clinic.decide(request_id)
-    clinic.hold(running, planned(TEN))
+    clinic.hold(running, *PLAN)
     clinic.revoke("steward", "steward")
     with pytest.raises(GateClosed):
         clinic.start(request_id)
@@ -77,8 +77,7 @@ def test_a_publish_approval_lapses_with_the_role(clinic: World) -> None:
 
 @pytest.mark.parametrize("role", ["analyst", "runner"])
 def test_who_lost_the_role_goes_no_further(clinic: World, role: str) -> None:
-    attempt = clinic.running()
-    clinic.hold(attempt, planned(TEN))
+    attempt = clinic.held()
     clinic.revoke(role, role)
     with pytest.raises(RoleDenied):
         clinic.request() if role == "analyst" else clinic.arm(attempt)
@@ -209,7 +208,7 @@ def test_whose_vote_was_used_runs_nothing(clinic: World) -> None:
     attempt = clinic.start(request_id)
     for actor in (clinic.steward, dora):
         with pytest.raises(RuleViolated, match="nobody runs what they approved"), clinic.database.write() as session:
-            ledger.hold(session, actor, attempt, [planned(TEN)], PROVENANCE)
+            ledger.hold(session, actor, attempt, PLAN, PROVENANCE)
 
 
 def test_principal_and_delegate_are_one_voice(database: Database) -> None:
@@ -232,7 +231,7 @@ def test_a_delegation_is_taken_back_by_those_it_binds(clinic: World) -> None:
     for each in (request_id, running):
         clinic.decide(each, by=dora, on_behalf_of="steward")
     attempt = clinic.start(running)
-    clinic.hold(attempt, planned(TEN))
+    clinic.hold(attempt, *PLAN)
     with pytest.raises(Refused), clinic.database.write() as session:
         principals.end_delegation(session, clinic.analyst, number)
     with clinic.database.write() as session:
@@ -267,8 +266,7 @@ def test_a_clock_that_went_back_is_refused(clinic: World) -> None:
     with later(-HOUR), pytest.raises((ClockWentBack, RoleDenied)):
         clinic.decide(request_id)
     assert snapshot(clinic.database) == before
-    attempt = clinic.running()
-    clinic.hold(attempt, planned(TEN, Amount(1)))
+    attempt = clinic.held(planned(TEN, Amount(1)))
     for name in ("runner", "steward"):
         clinic.grant(name, name, valid_from="2000-01-01T00:00:00.000000Z")
     for step in (lambda: clinic.arm(attempt), lambda: clinic.settle(attempt, "FORFEIT")):

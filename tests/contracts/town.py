@@ -27,8 +27,8 @@ from models_db.services.lifecycle import artifacts, envelopes, gates, proposals
 from models_db.services.lifecycle.ledger import Attempt
 from models_db.values.amounts import Amount
 from tests.conftest import Ledgers
-from tests.contracts.rows import approval, artifact, publication
-from tests.support import World, execute, fetch, planned, snapshot, terms
+from tests.contracts.rows import FREE, PLAN, WIDE, approval, artifact, publication
+from tests.support import TEN, World, execute, fetch, plan_of, planned, snapshot, terms
 
 
 @dataclass
@@ -45,6 +45,7 @@ class Town:
     armed: Attempt = field(init=False)
     failed: Attempt = field(init=False)
     vetoed: Attempt = field(init=False)
+    lost: Attempt = field(init=False)
     settled: Attempt = field(init=False)
     complete: Attempt = field(init=False)
     unarmed: Attempt = field(init=False)
@@ -159,23 +160,26 @@ class Town:
         self.do(approval(self, self.undecided))
         self.do(approval(self, self.rejected))
         self.do(approval(self, self.rejected, approver_id=self.second_steward, decision="reject"))
-        self.approved = self.world.request()
+        self.approved = self.world.request(approved=WIDE)
         self.world.decide(self.approved)
-        vetoed = self.world.request()
+        vetoed = self.world.request(approved=WIDE)
         self.world.decide(vetoed)
         self.do(approval(self, vetoed, approver_id=self.second_steward, decision="reject"))
         self.vetoed = self.world.start(vetoed)
-        self.world.hold(self.vetoed, planned(Amount(10)))
+        self.world.hold(self.vetoed, planned(TEN))
 
     def _running(self) -> None:
         world = self.world
-        self.running, self.held, self.armed, self.failed = (world.running() for _ in range(4))
-        self.settled, self.complete = world.running(), world.running()
-        for attempt in (self.held, self.armed, self.failed, self.settled, self.complete):
-            world.hold(attempt, planned(Amount(10), Amount(10)))
+        self.running, self.held, self.armed, self.failed = (world.running("clinic", *WIDE) for _ in range(4))
+        self.lost, self.settled, self.complete = world.running("clinic", *WIDE), world.running(), world.running()
+        for attempt in (self.held, self.armed, self.failed, self.lost):
+            world.hold(attempt, planned(TEN, TEN))
+        for attempt in (self.settled, self.complete):
+            world.hold(attempt, *PLAN)
         world.fail(self.failed)
-        for attempt in (self.armed, self.settled, self.complete):
+        for attempt in (self.armed, self.lost, self.settled, self.complete):
             world.arm(attempt)
+        world.fail(self.lost)
         for attempt in (self.settled, self.complete):
             world.settle(attempt, "COMMIT")
         self.do(artifact(self, self.complete))
@@ -183,10 +187,10 @@ class Town:
     def _produced(self) -> None:
         world = self.world
         self.cleared, self.contested, self.unarmed = world.produced(), world.produced(), world.running()
-        world.hold(self.unarmed, planned(Amount(10)))
+        world.hold(self.unarmed, *PLAN)
         world.fail(self.unarmed)
         self.produced = world.start(self.unarmed.request_id)
-        world.hold(self.produced, planned(Amount(10)))
+        world.hold(self.produced, *PLAN)
         world.arm(self.produced)
         world.produce(self.produced, [("length", "public", {"mean": 3})])
         self.do(approval(self, self.contested, "publish"))
@@ -212,15 +216,15 @@ class Town:
             for name, cap in (("study", Amount(600, 50)), ("old", Amount(1))):
                 envelopes.open_envelope(session, world.steward, estate, name, cap, "a study")
             envelopes.close_envelope(session, world.steward, estate, "old", "over")
-        self.scoped = world.start(self._approved("estate", scope="study"))
-        world.hold(self.scoped, planned(Amount(10)))
-        self.beside = world.running("estate")
+        self.scoped = world.start(self._approved("estate", scope="study", approved=WIDE))
+        world.hold(self.scoped, planned(TEN))
+        self.beside = world.running("estate", *FREE)
         world.hold(self.beside, planned(Amount(0)))
         with world.database.write() as session:
             rule = DatasetTerms("paced", 1, 1, 1, 100, None)
             policies.adopt(session, world.admin, terms(pacing_period="week", pacing_permille=500, rules=(rule,)))
-        self.paced = world.running("paced")
-        world.hold(self.paced, planned(Amount(10)))
+        self.paced = world.running("paced", *WIDE)
+        world.hold(self.paced, planned(TEN))
         with world.database.write() as session:
             policies.adopt(session, world.admin, terms())
 
@@ -231,10 +235,11 @@ class Town:
         self.open_proposal = world.cap(Amount(3000, 300), "harbour", carry=False)
         self.ready_proposal = world.cap(Amount(4000, 400), "harbour", carry=False)
         self.do(approval(self, self.ready_proposal, "proposal"))
-        self.standing = world.standing(runs=2)
-        self.scheduled = world.routine(self.standing)
-        self.routine = world.start(world.routine(self.standing))
-        world.hold(self.routine, planned(Amount(10)))
+        wide = {"plan": plan_of(range(2), WIDE)}
+        self.standing = world.standing(runs=2, **wide)
+        self.scheduled = world.routine(self.standing, **wide)
+        self.routine = world.start(world.routine(self.standing, **wide))
+        world.hold(self.routine, planned(TEN))
         once = world.standing(runs=1)
         self.exhausted = world.routine(once)
         world.fail(world.start(self.exhausted))
@@ -255,7 +260,7 @@ class Town:
             slot = schedules.find_schedule(session, self.schedule)
             schedules.record_slot(session, world.analyst, slot, begins, skipped="BudgetExceeded")
         due = utc_now()
-        asked = world.routine(self.standing)
+        asked = world.routine(self.standing, plan=plan_of(range(2), WIDE))
         with world.database.write() as session:
             slot = schedules.find_schedule(session, self.schedule)
             decided = schedules.record_slot(session, world.analyst, slot, due, request_id=asked)
@@ -313,11 +318,11 @@ class Town:
             principals.delegate(session, world.steward, clinic.id, mandate, "s")
             ended = principals.delegate(session, world.steward, harbour.id, replace(mandate, dataset="harbour"), "s")
             principals.end_delegation(session, world.steward, ended.id)
-        self.delegated, lent = world.request(), world.request()
+        self.delegated, lent = world.request(), world.request(approved=WIDE)
         for request_id in (self.delegated, lent):
             world.decide(request_id, by=self.actor("delegate"), on_behalf_of="steward")
         self.lent = world.start(lent)
-        world.hold(self.lent, planned(Amount(10)))
+        world.hold(self.lent, planned(TEN))
         self.reopened = self._approved("clinic")
         with world.database.write() as session:
             gates.withdraw_approval(session, world.steward, self.reopened, "spend", "a doubt", "s")
@@ -388,4 +393,4 @@ class Town:
 def town_of(ledgers: Ledgers, backend: str) -> Iterator[Town]:
     """A town on a backend."""
     with ledgers.new(backend) as database:
-        yield Town.build(World.create(database))
+        yield Town.build(World.create(database, approved=PLAN))

@@ -24,7 +24,7 @@ from models_db.tables import Rehearsal, Restoration, TwinAttack
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.writes.insert import insert_row
-from tests.support import SOON, TEN, World, planned, terms
+from tests.support import PLAN, SOON, TEN, World, planned, terms
 
 
 def tell(world: World) -> None:
@@ -92,20 +92,19 @@ def _decide_by_passkey(world: World) -> None:
 
 
 def _run(world: World) -> None:
-    inside = world.request("estate", scope="study")
+    last = planned(Amount(3, 1))
+    inside = world.request("estate", scope="study", approved=[planned(TEN, TEN), last])
     world.decide(inside)
     scoped = world.start(inside)
     world.hold(scoped, planned(TEN, TEN))
     world.arm(scoped)
     world.fail(scoped)
     again = world.start(inside)
-    world.hold(again, planned(TEN), planned(Amount(3, 1)))
+    world.hold(again, planned(Amount(), TEN), last)
     world.arm(again, 1)
     with world.database.write() as session:
         policies.adopt(session, world.admin, terms(pacing_period="month", pacing_permille=900))
-    paced = world.running("clinic")
-    world.hold(paced, planned(TEN))
-    world.arm(paced)
+    world.arm(world.held())
     with world.database.write() as session:
         policies.adopt(session, world.admin, terms())
 
@@ -113,7 +112,7 @@ def _run(world: World) -> None:
 def _repeat(world: World) -> None:
     standing, begins = world.standing(), utc_now()
     routine = world.start(world.routine(standing))
-    world.hold(routine, planned(TEN))
+    world.hold(routine, *PLAN)
     world.arm(routine)
     with world.database.write() as session:
         clinic, proposal = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, standing)
@@ -131,8 +130,7 @@ def _repeat(world: World) -> None:
 
 def _publish(world: World) -> None:
     world.cap(Amount(2000, 200))
-    attempt = world.running()
-    world.hold(attempt, planned(TEN))
+    attempt = world.held()
     world.arm(attempt)
     world.produce(attempt, [("length", "public", {"mean": 3})])
     world.decide(attempt.request_id, "publish")

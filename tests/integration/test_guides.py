@@ -60,7 +60,7 @@ def test_the_first_release_can_be_typed(almoner: Almoner, monkeypatch: pytest.Mo
     assert "673 documents read" in told["dataset ingest clinic notes.jsonl"]
     assert "Request 1 is produced: 3 texts wait in quarantine." in told["run 1"]
     verified = [line.split() for line in told["verify-release out/clinic-release-1"].splitlines()]
-    shown = FIRST[FIRST.index("All 23 checks hold") : FIRST.index("compare the key SHA256")].splitlines()
+    shown = FIRST[FIRST.index("All 24 checks hold") : FIRST.index("compare the key SHA256")].splitlines()
     assert [line for line in shown[:-1] if line.split() not in verified] == []
     forecast = [line.split() for line in told["budget forecast clinic --delta 1e-7"].splitlines()]
     shown = [line.split() for line in FIRST.splitlines() if re.match(r" +[\d.]+ +1e-7 ", line)]

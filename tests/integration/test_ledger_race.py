@@ -64,7 +64,7 @@ def _outcome(database: Database, actor: Actor, attempt: Attempt) -> str:
 
 
 def race(world: World) -> list[str]:
-    attempts = [world.running() for _ in range(PROCESSES * ATTEMPTS)]
+    attempts = [world.running("clinic", *PLAN) for _ in range(PROCESSES * ATTEMPTS)]
     runners = [
         Runner(world.database.url, world.runner, tuple(attempts[number::PROCESSES])) for number in range(PROCESSES)
     ]

@@ -23,7 +23,8 @@ _ENTRIES = """
 SELECT i.request_id, i.attempt, i.sequence, h.id, h.account_id, h.instalment, h.rho, h.delta, e.kind
 FROM entry e JOIN hold h ON h.id = e.hold_id JOIN invocation i ON i.id = h.invocation_id
 """
-WAYS = ({"HOLD", "ARM", "COMMIT"}, {"HOLD", "ARM", "FORFEIT"}, {"HOLD", "RELEASE"})
+COMMITTED = {"HOLD", "ARM", "COMMIT"}
+LOST = ({"HOLD", "ARM", "FORFEIT"}, {"HOLD", "RELEASE"})
 
 
 @dataclass
@@ -104,8 +105,17 @@ def spent(database: Database, known: Mapping[int, Plan]) -> Spent:
     running = {number for number, plan in known.items() if plan.state == "running"}
     closed = {hold: found for hold, found in kinds.items() if holds[hold][0] not in running}
     still_open = [hold for hold, found in closed.items() if found in ({"HOLD"}, {"HOLD", "ARM"})]
-    odd = [hold for hold, found in closed.items() if found not in WAYS and hold not in still_open]
+    odd = [
+        hold
+        for hold, found in closed.items()
+        if hold not in still_open and found not in _ends(known[holds[hold][0]], holds[hold][1])
+    ]
     return Spent(armed, totals, still_open, odd)
+
+
+def _ends(plan: Plan, attempt: int) -> Iterable[set[str]]:
+    """Which entries a hold of an attempt may have: a release is charged its whole plan."""
+    return (COMMITTED,) if plan.produced == attempt else LOST
 
 
 def _add(amounts: Amounts, account: int, rho: int, delta: int) -> None:

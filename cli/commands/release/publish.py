@@ -141,11 +141,13 @@ def _verified(report: "VerificationReport") -> list[RenderableType]:
         if report.recomputed_epsilon is not None:
             claim += f", recomputed as {report.recomputed_epsilon}"
     secret = report.secret_assignment
+    charge = next(check.detail for check in report.checks if check.name == "charge")
     rows = [("ok", kind, count) for kind, count in report.count_by_kind().items()]
     return [
         f"All {len(report.checks)} checks hold: {claim}. `--details` lists them.",
         *([] if report.gaussian is None else [f"Second figure: {by_gaussian_noise(report.gaussian)}."]),
         *([] if secret is None else [f"Second figure: {while_secret(secret)}."]),
+        f"Charge: {charge}.",
         table(("", "about", "checks"), rows),
         report.conclusion,
     ]

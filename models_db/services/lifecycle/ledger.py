@@ -16,7 +16,7 @@ from models_db.database.prepared_statements import PreparedStatement
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.lifecycle import envelopes
-from models_db.tables import Dataset, Entry, Hold, Invocation, Request
+from models_db.tables import Account, Dataset, Entry, Hold, Invocation, Request
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.events import PrivacyEvent
@@ -246,20 +246,26 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
 
 
 def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> None:
-    """Close an attempt: armed holds get `outcome` (COMMIT or FORFEIT), never-armed ones are given back.
+    """Close an attempt whose output is kept (COMMIT) or lost (FORFEIT).
+
+    A release is charged what was approved, also where its texts ended before their last draw: COMMIT arms what was not
+    armed on the way. Before FORFEIT what was never armed is given back, because nothing was read for it.
 
     Raises:
         AttemptClosed: it has been settled already.
     """
     holds = _holds_by_account(session, _HOLDS_OF_ATTEMPT, attempt)
-    armed = [hold.id for hold in holds if hold.entries == {"HOLD", "ARM"}]
-    untouched = [hold.id for hold in holds if hold.entries == {"HOLD"}]
-    if len(armed) + len(untouched) != len(holds):
+    untouched = [hold for hold in holds if hold.entries == {"HOLD"}]
+    if any(hold.entries not in ({"HOLD"}, {"HOLD", "ARM"}) for hold in holds):
         raise AttemptClosed
-    if holds:
-        record_entries(
-            session, actor.id, [(hold, outcome) for hold in armed] + [(hold, "RELEASE") for hold in untouched]
-        )
+    closing = {hold.id: outcome for hold in holds}
+    if outcome == "COMMIT":
+        for part in sorted({hold.part for hold in untouched}):
+            record_entries(session, actor.id, [(hold.id, "ARM") for hold in untouched if hold.part == part])
+    else:
+        closing |= {hold.id: "RELEASE" for hold in untouched}
+    if closing:
+        record_entries(session, actor.id, list(closing.items()))
 
 
 class _AccountCounters(NamedTuple):
@@ -297,15 +303,16 @@ def _load_accounts(session: Session, root: int) -> list[_AccountCounters]:
 
 @dataclass
 class _AttemptHold:
-    """A hold of an attempt, and the kinds of its entries."""
+    """A hold of an attempt: its invocation and instalment (`part`), and the kinds of its entries."""
 
     id: int
+    part: tuple[int, int]
     amount: Amount
     entries: set[str]
 
 
 _HOLDS_QUERY = """
-SELECT h.id, h.rho, h.delta, e.kind
+SELECT h.id, h.invocation_id, h.instalment, h.rho, h.delta, e.kind
 FROM invocation i JOIN hold h ON h.invocation_id = i.id JOIN entry e ON e.hold_id = h.id
 WHERE i.request_id = :request_id AND i.attempt = :attempt ORDER BY h.account_id, h.id
 """
@@ -319,9 +326,10 @@ def _holds_by_account(session: Session, query: PreparedStatement, attempt: Attem
     """Return the holds by account. The accounts are locked first, so that nobody else adds an entry meanwhile."""
     parameters = {"request_id": attempt.request_id, "attempt": attempt.number, **more}
     holds: dict[int, _AttemptHold] = {}
-    for number, rho, delta, kind in query_locked(session, attempt.account_id, attempt.blocks, query, parameters):
+    rows = query_locked(session, attempt.account_id, attempt.blocks, query, parameters)
+    for number, invocation, instalment, rho, delta, kind in rows:
         if number not in holds:
-            holds[number] = _AttemptHold(number, Amount(rho, delta), set())
+            holds[number] = _AttemptHold(number, (invocation, instalment), Amount(rho, delta), set())
         holds[number].entries.add(kind)
     return list(holds.values())
 
@@ -363,6 +371,23 @@ def spent_by(session: Session, request_id: int) -> Amount:
         .group_by(Hold.account_id)
     ).all()
     return Amount(max((int(r[1]) for r in rows), default=0), max((int(r[2]) for r in rows), default=0))
+
+
+def armed_parts(session: Session, request_id: int) -> set[tuple[int, int, int, int, int]]:
+    """Return what all attempts of a request have armed on blocks of its own dataset.
+
+    Returns: block, number of the mechanism, instalment, rho in 1e-12 and failure delta in 1e-18.
+    """
+    rows = session.execute(
+        select(Account.block, Invocation.sequence, Hold.instalment, Hold.rho, Hold.delta)
+        .join(Hold, Hold.account_id == Account.id)
+        .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
+        .join(Invocation, Invocation.id == Hold.invocation_id)
+        .join(Request, Request.id == Invocation.request_id)
+        .join(Dataset, (Dataset.id == Request.dataset_id) & (Dataset.account_id == Account.parent_id))
+        .where(Invocation.request_id == request_id, Account.kind == "block")
+    )
+    return {(int(block or 0), mechanism, part, rho, delta) for block, mechanism, part, rho, delta in rows}
 
 
 def armed_instalments(session: Session, request_id: int, attempts: Collection[int]) -> dict[int, set[int]]:

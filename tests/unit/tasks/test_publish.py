@@ -4,6 +4,7 @@ import pytest
 
 from models_db.tables import Approval, Artifact, Principal
 from tasks.publish import documents_of_release
+from tasks.release.signatures.chain_checkpoint import Charged
 
 HEAD, ARTIFACT, REQUEST = "ab" * 32, "cd" * 32, "ef" * 32
 PEOPLE = {1: "sue", 2: "tom", 3: "zoe"}
@@ -29,9 +30,20 @@ def approval(number: int, approver: int, gate: str = "publish", **changes: objec
     return row, Principal(id=approver, name=PEOPLE[approver], public_key=f"{approver}" * 64)
 
 
+CHARGED = Charged(blocks=(0,), rho="0.5", delta="0")
+
+
 def papers(*decisions):
     return documents_of_release(
-        Artifact(digest=ARTIFACT), decisions, PEOPLE, {}, "1d" * 32, HEAD, revoked=["12" * 32], exposed=["34" * 32]
+        Artifact(digest=ARTIFACT),
+        decisions,
+        PEOPLE,
+        {},
+        "1d" * 32,
+        HEAD,
+        CHARGED,
+        revoked=["12" * 32],
+        exposed=["34" * 32],
     )
 
 

@@ -9,11 +9,13 @@ import pytest
 from flows.audit.anchors import ChainHead, read_anchor
 from models_db.services.audit.chain import ChainPosition
 from tasks.common.files import FileUnfit, encode_json
-from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.signatures.chain_checkpoint import Charged, Checkpoint
 from tasks.release.signatures.ed25519 import SigningKey
 
 AT = "2026-11-21T04:03:00.000000Z"
 HASH, ARTIFACT = "a" * 64, "b" * 64
+
+CHARGED = Charged(blocks=(0,), rho="1", delta="0")
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def bundle(tmp_path: Path, key: SigningKey) -> Path:
     """What matters here of a bundle."""
     folder = tmp_path / "bundle"
     folder.mkdir()
-    (folder / "checkpoint.json").write_bytes(Checkpoint.signed(ARTIFACT, HASH, key).to_bytes())
+    (folder / "checkpoint.json").write_bytes(Checkpoint.signed(ARTIFACT, HASH, CHARGED, key).to_bytes())
     return folder
 
 

@@ -87,10 +87,9 @@ def test_a_lost_server_is_named_and_the_next_connection_is_new(postgresql_databa
 
 def test_a_plan_is_the_same_rows_on_both_backends(database: Database) -> None:
     """PostgreSQL makes them in one statement; numbers, places and order are those of one at a time."""
-    world = World.create(database, mechanisms=("token_draw", "noisy_count"))
+    world = World.create(database)
     world.dataset(blocks=2)
-    attempt = world.running()
-    world.hold(attempt, planned(Amount(3, 1), Amount(4)), planned(Amount(5), mechanism="noisy_count"))
+    world.held(planned(Amount(3, 1), Amount(4)), planned(Amount(5), mechanism="noisy_count"))
     holds = fetch(
         world.database,
         "SELECT i.sequence, i.mechanism, a.block, h.instalment, h.rho, h.delta FROM hold h"

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from models_db.policies.policy import Policy, RequiredApprovals
 from models_db.services.catalogue.requests import configuration
 from models_db.services.lifecycle.gates import GateDecision
+from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import Prompt, model_to_json
@@ -30,6 +31,7 @@ from tasks.release.independent_accountant import second_opinion
 from tasks.release.record import Authorisation, Lifetime, People, Person, ReleaseRecord, Standing
 from tasks.release.signatures.approvals import SignedDecision
 from tasks.release.signatures.attestation import attest, attestation_payload
+from tasks.release.signatures.chain_checkpoint import Charged
 from tasks.release.signatures.ed25519 import SigningKey
 from tasks.summarization.token_level import TokenLevelParameters
 from tasks.values.insight import Insight
@@ -202,6 +204,14 @@ class Steward:
         return attest(attestation_payload(draft, files), self.key)
 
 
+def charge_of(record: ReleaseRecord) -> Charged:
+    """What the ledger charges a release: its plan."""
+    plan = record.request["plan"]
+    parts = [part for each in plan["invocations"] for part in each["instalments"]]
+    amount = Amount(*(sum(int(part[unit]) for part in parts) for unit in ("rho", "delta")))
+    return Charged(blocks=tuple(plan["blocks"]), rho=amount.rho_text, delta=amount.delta_text)
+
+
 @dataclass(frozen=True)
 class Release:
     """Everything around one release: its draft, its decisions and the keys."""
@@ -215,7 +225,7 @@ class Release:
     stewards: tuple[Steward, ...]
 
     def papers(self, **changes: Any) -> BundleDocuments:
-        return replace(BundleDocuments(self.approvals, self.attestations, HEAD, ()), **changes)
+        return replace(BundleDocuments(self.approvals, self.attestations, HEAD, charge_of(self.record), ()), **changes)
 
     def publish(self, destination: Path, **changes: Any) -> WrittenBundle:
         """Publish it, with what the ledger has on it but for some `changes`."""

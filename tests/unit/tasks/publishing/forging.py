@@ -30,7 +30,8 @@ def reseal(folder: Path, key: SigningKey) -> None:
     """Make checkpoint, digests and seal fit the files as they are now."""
     names = drafted_files(stated_kind((folder / RECORD).read_bytes()))
     artifact = digest({name: measure(folder / name) for name in names})
-    (folder / CHECKPOINT).write_bytes(Checkpoint.signed(artifact, HEAD, key).to_bytes())
+    charged = Checkpoint.from_bytes((folder / CHECKPOINT).read_bytes()).charged
+    (folder / CHECKPOINT).write_bytes(Checkpoint.signed(artifact, HEAD, charged, key).to_bytes())
     seal_as_it_is(folder, key)
 
 

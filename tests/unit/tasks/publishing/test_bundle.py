@@ -33,7 +33,7 @@ KEYS = {
     "evaluation.json": {"format", "metrics"},
     "attestation.json": {"payload", "payloadType", "signatures"},
     "revocations.json": {"exposed", "format", "revoked"},
-    "checkpoint.json": {"artifact_sha256", "format", "ledger_head", "public_key", "signature"},
+    "checkpoint.json": {"artifact_sha256", "charged", "format", "ledger_head", "public_key", "signature"},
     "SHA256SUMS.sig": {"format", "public_key", "signature"},
 }
 TIME = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{2}:[0-9]{2}")

@@ -25,8 +25,9 @@ from tasks.publishing.object_store_delivery import (
 )
 from tasks.publishing.verify import NoBundle, verify_release
 from tasks.release.file_names import CHECKPOINT, REVOCATIONS, SUMS_SIGNATURE, TEXTS
+from tasks.release.signatures.chain_checkpoint import Checkpoint
 from tests.object_store import ObjectStore
-from tests.unit.tasks.publishing.builders import a_release
+from tests.unit.tasks.publishing.builders import a_release, charge_of
 
 pytestmark = pytest.mark.dear
 
@@ -189,7 +190,7 @@ def test_the_claim_of_another_publisher_is_respected(release, here, new_key, mon
             put(release, here)
     s3.put(
         f"{bucket}/out/clinic-release-1/{CHECKPOINT}",
-        object_store_delivery.Checkpoint.signed("00" * 32, "11" * 32, new_key("other")).to_bytes(),
+        Checkpoint.signed("00" * 32, "11" * 32, charge_of(release.record), new_key("other")).to_bytes(),
     )
     with pytest.raises(BundleExists):
         put(release, here)

@@ -39,6 +39,7 @@ from tests.unit.tasks.publishing.builders import (
     POLICY,
     a_record,
     a_request,
+    charge_of,
     charging,
     invocation,
     metrics_of,
@@ -401,22 +402,36 @@ def test_forged_approvals_are_found_though_the_bundle_is_signed_by_the_publisher
 def test_a_forged_checkpoint_is_found(folder, key, field):
     edit(folder, CHECKPOINT, lambda stored: stored.update({field: "0" * len(stored[field])}))
     seal_as_it_is(folder, key)
-    assert failed(verify_release(folder, key.public_key)) == {"checkpoint"}
+    unreadable = {"charge"}  # what no checkpoint says is not charged
+    assert failed(verify_release(folder, key.public_key)) - unreadable == {"checkpoint"}
 
 
 @pytest.mark.parametrize("key_too_many", ["seq", "at", "attempts"])
 def test_a_checkpoint_that_tells_more_is_found(folder, key, key_too_many):
     edit(folder, CHECKPOINT, lambda stored: stored.update({key_too_many: 41}))
     seal_as_it_is(folder, key)
-    assert failed(verify_release(folder, key.public_key)) == {"checkpoint"}
+    unreadable = {"charge"}  # what no checkpoint says is not charged
+    assert failed(verify_release(folder, key.public_key)) - unreadable == {"checkpoint"}
 
 
 def test_a_checkpoint_by_another_key_is_found(folder, key, new_key):
     found = json.loads((folder / CHECKPOINT).read_text())
-    other = Checkpoint.signed(found["artifact_sha256"], HEAD, new_key("forger"))
+    charged = Checkpoint.from_bytes((folder / CHECKPOINT).read_bytes()).charged
+    other = Checkpoint.signed(found["artifact_sha256"], HEAD, charged, new_key("forger"))
     (folder / CHECKPOINT).write_bytes(other.to_bytes())
     seal_as_it_is(folder, key)
     assert failed(verify_release(folder, key.public_key)) == {"checkpoint"}
+
+
+@pytest.mark.parametrize("changes", [
+    {"rho": "0"}, {"rho": "0.000000000001"}, {"blocks": ()}, {"blocks": (0, 1, 2)}, {"blocks": (1,)},
+])  # fmt: skip
+def test_a_charge_below_what_the_events_cost_is_found(release, folder, key, changes):
+    """The publisher's own key signs it: whoever ran at less than the plan could have it signed so."""
+    charged = charge_of(release.record).model_copy(update=changes)
+    (folder / CHECKPOINT).write_bytes(Checkpoint.signed(digest(release.files), HEAD, charged, key).to_bytes())
+    seal_as_it_is(folder, key)
+    assert failed(verify_release(folder, key.public_key)) == {"charge"}
 
 
 # --- the publisher's own forgeries: stewards approve them, and the publisher's key signs them ------------------------
