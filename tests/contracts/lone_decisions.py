@@ -1,8 +1,11 @@
 """For each guard on requests, decisions and schedules: states in which one clause of it decides."""
 
+from sqlalchemy import text
+
 from tests.contracts.circumstances import FUTURE, OTHER, PAST, standing_request
 from tests.contracts.decision_cases import new_cap, proposal_id
 from tests.contracts.governance_cases import AFTER_ALL
+from tests.contracts.initial_cases import Make
 from tests.contracts.lone_states import (
     NO_CHECKS,
     OTHER_RULES,
@@ -45,13 +48,32 @@ from tests.contracts.rows import (
 )
 from tests.support import LATE
 
+
+def of_settled(statement: str, part: str) -> Make:
+    """A statement on the holds of some parts of an attempt that has settled everything."""
+    return lambda t: text(
+        statement.format(
+            holds="SELECT h.id FROM hold h JOIN invocation i ON i.id = h.invocation_id"
+            f" WHERE i.request_id = {t.settled.request_id} AND {part}"
+        )
+    )
+
+
+def with_blocks(first: int, last: int) -> Make:
+    """The plan of that attempt is of other blocks."""
+    return sql(f"UPDATE planned_block SET first_block = {first}, last_block = {last} WHERE request_id = {{settled}}")
+
+
 DECISIONS: dict[str, list[Lone]] = {
     # --- steps
     "transition_closes_holds": [
         Lone(
             allowed=[
                 lambda t: transition(t, t.held.request_id, "approved", "withdrawn"),
-                lambda t: [hold(t, t.settled), transition(t, t.settled.request_id, "running", "approved")],
+                lambda t: [
+                    hold(t, t.settled, instalment=77),
+                    transition(t, t.settled.request_id, "running", "approved"),
+                ],
             ]
         ),
         Lone(
@@ -82,6 +104,17 @@ DECISIONS: dict[str, list[Lone]] = {
         ),
         Lone(stray_hold("settled", "HOLD"), denied=[artifact_of_settled]),
         Lone(stray_hold("settled", "HOLD", "ARM"), denied=[artifact_of_settled]),
+        *(
+            Lone((of_settled(f"UPDATE hold SET {change} WHERE id IN ({{holds}})", part),), denied=[artifact_of_settled])
+            for change in ("rho = 0", "rho = rho - 1", "delta = delta + 1")
+            for part in ("i.sequence = 0", "i.sequence = 1", "h.instalment = 1")
+        ),
+        Lone(
+            (of_settled("DELETE FROM entry WHERE kind = 'ARM' AND hold_id IN ({holds})", "i.sequence = 1"),),
+            denied=[artifact_of_settled],
+        ),
+        *(Lone((with_blocks(block, block),), allowed=[artifact_of_settled]) for block in (0, 1)),
+        Lone((with_blocks(0, 2),), denied=[artifact_of_settled]),
     ],
     "transition_approved": [
         Lone(

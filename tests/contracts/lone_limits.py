@@ -3,9 +3,10 @@
 from sqlalchemy import Executable, text
 
 from tests.contracts.circumstances import OTHER
+from tests.contracts.governance_cases import study
 from tests.contracts.initial_cases import Make
-from tests.contracts.limit_cases import planned_row
-from tests.contracts.lone_states import Lone, by_either
+from tests.contracts.limit_cases import paid_again, planned_row
+from tests.contracts.lone_states import Lone, by_either, sql
 from tests.contracts.rows import (
     approval,
     assignment_exposure,
@@ -94,11 +95,26 @@ NOT_BARRED = (
 )
 """Rules that do not concern a proposal or request on `seen` under the policy that is adopted."""
 
+
+def paid(town: Town) -> list[Executable]:
+    """A hold at no charge of what an earlier attempt has armed."""
+    return paid_again(town, rho=0)
+
+
+def of_lost(statement: str, block: int = 0) -> Make:
+    """A statement on the holds that an attempt without an artifact had on a block."""
+    return lambda town: text(
+        statement.format(
+            holds="SELECT h.id FROM hold h JOIN account a ON a.id = h.account_id"
+            f" WHERE h.invocation_id = {town.invocation(town.lost)} AND a.block = {block}"
+        )
+    )
+
+
 LIMITS: dict[str, list[Lone]] = {
     # --- plans
     "planned_release_with_its_request": [Lone(denied=[lambda t: planned_row(t, "planned_release", t.reopened)])],
     "invocation_planned": [
-        Lone((without_plan("planned_release"), without_plan("planned_invocation")), allowed=[invoke_lent]),
         Lone((without_plan("planned_invocation"),), denied=[invoke_lent]),
     ],
     "hold_planned": [
@@ -111,6 +127,15 @@ LIMITS: dict[str, list[Lone]] = {
             denied=[hold_lent],
             allowed=[lambda t: hold(t, t.lent, account_id=t.account("clinic", 1))],
         ),
+        Lone(
+            (of_lost("DELETE FROM entry WHERE kind = 'ARM' AND hold_id IN ({holds})", block=1),),
+            denied=[lambda t: paid_again(t, rho=0, account_id=t.account("clinic", 1))],
+            allowed=[paid, lambda t: paid_again(t, rho=0, account_id=study(t))],
+        ),
+        Lone((of_lost("UPDATE hold SET rho = rho - 1 WHERE id IN ({holds})"),), denied=[paid]),
+        Lone((of_lost("UPDATE hold SET delta = delta + 1 WHERE id IN ({holds})"),), denied=[paid]),
+        Lone((sql("UPDATE invocation SET attempt = 7 WHERE id = {lost_invocation}"),), denied=[paid]),
+        Lone((sql("UPDATE invocation SET sequence = 7 WHERE id = {lost_invocation}"),), denied=[paid]),
     ],
     # --- views
     "internal_view_decided": [

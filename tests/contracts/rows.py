@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 DIGEST = "d" * 64
 EVENT = encode_canonical(event_of("token_draw").to_json()).decode()
-PLAN = (planned(TEN, TEN, Amount(1)), planned(Amount(1)))
-"""The plan of a town's requests whose attempts are to the end."""
+PLAN = (planned(TEN, Amount(1), TEN), planned(TEN))
+"""The plan of a town's requests whose attempts come to an end: equal amounts in parts that are apart."""
 PARTS = (
     TEN, TEN, Amount(1), Amount(1000), Amount(991), Amount(990), Amount(591), Amount(590), Amount(401), Amount(91),
     Amount(90), Amount(1, 101), Amount(1, 100), Amount(1, 51), Amount(400, 50), Amount(1, 1), Amount(0, 1), Amount(0),

@@ -15,7 +15,7 @@ from models_db.values.amounts import RENYI_ORDERS, Amount, RenyiCurve
 from models_db.writes.database_errors import LimitInOrdersExceeded, RuleViolated
 from tests.contracts.meeting import meanwhile
 from tests.integration.test_altered_ledger import alter
-from tests.support import TEN, World, execute, fetch, plan_of, planned, terms
+from tests.support import TEN, World, execute, fetch, planned, terms
 
 CONCERNS = ("tasks/accounting", "migrations/schema", "models_db/services")
 
