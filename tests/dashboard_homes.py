@@ -68,7 +68,7 @@ class Home:
         """A dataset with a lifetime claim and one version."""
         with self.world.database.write() as session:
             claim = lifetime_claim(epsilon, "1e-6")
-            account = datasets.open_account(session, claim, blocks, f"scheme-{name[:20]}").id
+            account = datasets.open_account(session, claim, blocks, f"scheme-{name[:20]}", "0" * 64).id
             datasets.register(
                 session, self.world.admin, Registration(name, "patient_id", "text", True, None, None), account
             )

@@ -58,6 +58,8 @@ SOON = utc_now(datetime.now(UTC) + timedelta(days=300))
 """A day that the policies of tests allow for decisions."""
 CAP = Amount(1000, 100)
 TEN = Amount(10)
+NO_KEY = "0" * 64
+"""A commitment to no key at all, in ledgers whose homes read no corpus."""
 
 
 def today() -> str:
@@ -251,7 +253,7 @@ class World:
     ) -> "World":
         """Enrol the people and adopt the policy."""
         with database.write() as session:
-            admin = principals.found_ledger(session, "admin", "key of admin")
+            admin = principals.found_ledger(session, "admin", "key of admin", NO_KEY)
             analyst, steward, runner = (
                 principals.enrol(session, admin, name, f"key of {name}") for name in ("analyst", "steward", "runner")
             )
@@ -315,7 +317,9 @@ class World:
         """A root account with its blocks. Returns its id."""
         claim = LifetimeClaim("8", "0.000001", 9 * 10**11, cap)
         with self.database.write() as session:
-            return datasets.open_account(session, claim, blocks, f"scheme-{next(self._numbers)}", self.steward).id
+            return datasets.open_account(
+                session, claim, blocks, f"scheme-{next(self._numbers)}", NO_KEY, self.steward
+            ).id
 
     def dataset(
         self,

@@ -68,7 +68,7 @@ class Ledger:
             self.registered(session, name or f"extra{time.monotonic_ns()}")
 
     def registered(self, session: Session, name: str) -> None:
-        account = datasets.open_account(session, CLAIM, self.blocks, "key")
+        account = datasets.open_account(session, CLAIM, self.blocks, "key", "0" * 64)
         datasets.register(session, self.actor, Registration(name, "u", "t", True, None, None), account.id)
         self.datasets += 1
 
@@ -120,7 +120,7 @@ def timed(act: Callable[[], object]) -> float:
 def filled(database: Database, count: int, blocks: int, rounds: int) -> Ledger:
     upgrade(database)
     with database.write() as session:
-        actor = principals.found_ledger(session, "bench", "key")
+        actor = principals.found_ledger(session, "bench", "key", "0" * 64)
         made = Ledger(database, actor, policies.adopt(session, actor, POLICY_TERMS), blocks)
     started = time.perf_counter()
     while made.datasets < count:

@@ -119,9 +119,10 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
     upgrade(database)
     with database.write() as session:
         session.execute(text("CREATE TABLE bare (at TEXT NOT NULL)"))
-        actor = principals.found_ledger(session, "bench", "key")
+        actor = principals.found_ledger(session, "bench", "key", "0" * 64)
         policy = policies.adopt(session, actor, TERMS)
-        account = datasets.open_account(session, LifetimeClaim("1", "1", 1, Amount(10**15, 10**15)), blocks, "key")
+        claim = LifetimeClaim("1", "1", 1, Amount(10**15, 10**15))
+        account = datasets.open_account(session, claim, blocks, "key", "0" * 64)
         dataset = datasets.register(session, actor, Registration("d", "u", "t", True, None, None), account.id)
         version = datasets.add_version(
             session, actor, dataset, uid="v", source_mark="0" * 64, manifest_mark="0" * 64, units=[(b"u" * 32, 1)]

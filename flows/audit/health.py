@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from flows.audit.charges import differing_charges, uncharged_releases
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
+from flows.workspace.home_keys import unsound_keys
 from flows.workspace.policy_file import PolicyAltered, read_policy_version
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError, Refused
@@ -49,6 +50,7 @@ def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: Healt
         _check_policies,
         _check_access,
         _check_permissions,
+        _check_keys,
         stored_versions,
         _check_package_names,
         _check_generation,
@@ -133,6 +135,13 @@ def _check_permissions(workspace: Workspace) -> Iterator[Finding]:
         ok=not open_to_others,
         detail=f"open: {', '.join(open_to_others)}; `chmod go-rwx` them" if open_to_others else "",
     )
+
+
+def _check_keys(workspace: Workspace) -> Iterator[Finding]:
+    """Compare the keys of this home with the commitments in the ledger."""
+    with workspace.database.read() as session:
+        wrong = list(unsound_keys(workspace.home, session))
+    yield Finding("keys are those of the beginning", ok=not wrong, detail=" ".join(wrong))
 
 
 def _check_package_names(_: Workspace) -> Iterator[Finding]:

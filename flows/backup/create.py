@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 
 from flows.backup.archive import LEDGER_FILE, LedgerHead, Manifest, new_archive
 from flows.workspace import rollback_guard
+from flows.workspace.home_keys import require_own_keys
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem
@@ -62,8 +63,11 @@ def create_backup(workspace: Workspace, to: Path) -> Backup:
     Raises:
         FileUnwritable: the archive exists, or cannot be written.
         HomeChanged: a file vanished during the copy, or is a link.
+        KeyTooOpen, KeyDiffers: a key of this home is not the one of the beginning, and a restored home would not be it.
     """
     at = utc_now()
+    with workspace.database.read() as session:
+        require_own_keys(workspace.home, session)
     with TemporaryDirectory(prefix="backup-", dir=workspace.home.scratch) as scratch, new_archive(to) as out:
         copied = _copy_ledger(workspace.database, Path(scratch) / LEDGER_FILE)
         with (copied or workspace.database).read() as session:

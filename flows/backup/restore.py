@@ -14,6 +14,7 @@ from pathlib import Path
 from flows.audit.verify import verify_record
 from flows.backup.archive import LEDGER_FILE, BackupDamaged, Manifest, unpack_archive
 from flows.workspace import rollback_guard
+from flows.workspace.home_keys import require_own_keys
 from flows.workspace.workspace import Workspace, open_read_only, open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem, Refused, UsageError
@@ -55,6 +56,7 @@ def restore_home(
         BackupDamaged, FileUnreadable: the archive is not whole.
         BackupOfAnotherVersion: its ledger needs another version of almoner.
         BackupOutdated: the ledger went on after the backup or, on PostgreSQL, is older than the backup.
+        KeyDiffers: a key in the backup is not the one of the beginning.
     """
     _require_free(home)
     with _StagedHome(home) as staged:
@@ -66,6 +68,8 @@ def restore_home(
         _require_newest(staged, heads, against, old_home)
         rollback_guard.save_head(staged, heads, durable=True)
         workspace = open_workspace(staged)
+        with workspace.database.read() as session:
+            require_own_keys(staged, session)
         head = _record_restoration(workspace, manifest, reason)
         workspace.database.dispose()  # so that the ledger's file is whole when it is moved
         _move_staged(staged, home)

@@ -15,8 +15,9 @@ from flows.datasets import erasure_places
 from flows.datasets.erasure_places import ErasedThings
 from flows.observability import tracing
 from flows.releases.sweep import remove_orphans
+from flows.workspace.home_keys import load_overlap_key
 from flows.workspace.stored_content import StoreDiffers, differs_from_ledger, mark_of_store
-from flows.workspace.workspace import Workspace, overlap_key_path
+from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
 from models_db.findings import Finding
 from models_db.services.catalogue import datasets, erasures, principals
@@ -27,7 +28,6 @@ from models_db.values.arguments import LONGEST_REASON, is_reason
 from models_db.values.request_state import RequestState
 from tasks.corpus.erase_unit import documents_of, erase_unit, remove_beside, strangers
 from tasks.corpus.identity.fingerprints import mark_of
-from tasks.corpus.identity.keys import load_key
 from tasks.corpus.identity.units import normalise_unit
 from tasks.corpus.versions import remove_version, version_uids
 
@@ -106,6 +106,7 @@ def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -
         ErasureBlocked: a release of the dataset is running or waits at the publish gate.
         VersionsChanged: a version was ingested at the same time.
         StoreDiffers: the content of a version differs from the ledger.
+        KeyMissing, KeyTooOpen, KeyDiffers: to erase a unit, the key of its mark is needed, and it is another one.
         VersionMissing: a version of the dataset is in another home.
     """
     with tracing.stage("record"):
@@ -175,7 +176,7 @@ def _comparable(text: str) -> str:
 
 def _find_recorded(workspace: Workspace, session: Session, dataset: Dataset, target: ErasureTarget) -> Erasure | None:
     """Return the same erasure, if it was recorded before and no version that it would concern was ingested since."""
-    mark = _unit_mark(workspace, dataset, target)
+    mark = _unit_mark(workspace, session, dataset, target)
     version = _find_version(session, dataset, target.version)
     for erasure in reversed(erasures.list_all(session, dataset)):
         if (erasure.scope, erasure.unit_mark, erasure.version_id) == (
@@ -211,12 +212,12 @@ def _find_version(session: Session, dataset: Dataset, number: int | None) -> Dat
     raise DatasetVersionUnknown(dataset.name, number)
 
 
-def _unit_mark(workspace: Workspace, dataset: Dataset, target: ErasureTarget) -> str | None:
+def _unit_mark(workspace: Workspace, session: Session, dataset: Dataset, target: ErasureTarget) -> str | None:
     if target.unit is None:
         return None
     if dataset.unit_field is None:
         raise UnitsNotNamed(dataset.name)
-    return mark_of(load_key(overlap_key_path(workspace.home)), target.unit).hex()
+    return mark_of(load_overlap_key(workspace.home, session), target.unit).hex()
 
 
 def _record_erasure(workspace: Workspace, dataset: Dataset, target: ErasureTarget, reason: str) -> Erasure:
@@ -226,16 +227,17 @@ def _record_erasure(workspace: Workspace, dataset: Dataset, target: ErasureTarge
         for version in versions if target.unit else ():
             if differs_from_ledger(workspace, session, dataset, version):
                 raise StoreDiffers(dataset.name, version.number)
-    remaining = {
-        one.id: mark_of_store(workspace, dataset, one, target.unit) if target.unit else None for one in versions
-    }
-    request = ErasureRequest(
-        scope=target.scope,
-        reason=reason,
-        remaining=remaining,
-        version=versions[0].id if target.version is not None else None,
-        unit_mark=_unit_mark(workspace, dataset, target),
-    )
+        remaining = {
+            one.id: mark_of_store(workspace, session, dataset, one, target.unit) if target.unit else None
+            for one in versions
+        }
+        request = ErasureRequest(
+            scope=target.scope,
+            reason=reason,
+            remaining=remaining,
+            version=versions[0].id if target.version is not None else None,
+            unit_mark=_unit_mark(workspace, session, dataset, target),
+        )
     with workspace.database.write() as session:
         return erasures.record_erasure(session, workspace.actor, datasets.find_dataset(session, dataset.name), request)
 
@@ -273,8 +275,9 @@ def _remove_unit(workspace: Workspace, dataset: Dataset, version: DatasetVersion
     documents = documents_of(workspace.home, version.uid, unit)
     if documents:
         erase_unit(workspace.home, version.uid, unit)
-    if mark_of_store(workspace, dataset, version) != stated:
-        raise StoreDiffers(dataset.name, version.number)
+    with workspace.database.read() as session:
+        if mark_of_store(workspace, session, dataset, version) != stated:
+            raise StoreDiffers(dataset.name, version.number)
     return documents
 
 

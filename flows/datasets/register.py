@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from flows.observability import tracing
-from flows.workspace.workspace import Workspace, overlap_key_path, partition_key_path
+from flows.workspace.home_keys import load_overlap_key, load_partition_key, require_own_keys
+from flows.workspace.workspace import Workspace, partition_key_path
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.services.catalogue import cohorts, dataset_ends, datasets, erasures
@@ -24,7 +25,7 @@ from models_db.values.printable_text import escape_controls
 from models_db.values.requests import PublicMetadata, model_to_json, parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.number_format import format_small
-from tasks.corpus.identity.keys import create_key, load_key
+from tasks.corpus.identity.keys import create_key
 from tasks.corpus.identity.labels import LabelFields
 from tasks.corpus.readers.field_names import read_field_names
 from tasks.corpus.readers.readers import read_documents
@@ -105,14 +106,15 @@ def register_dataset(
         InvalidTarget: epsilon and delta do not form a claim.
         InvalidPlainName, TextTemplateInvalid: the name or the text field is not usable.
         DatasetExists: the name is taken.
+        KeyTooOpen, KeyDiffers: a key of this home is not the one of the beginning.
         RuleViolated: only a steward or an admin registers a dataset.
     """
     _require_usable_names(registration)
     with _new_partition_key(workspace.home) as (key_name, key), workspace.database.write() as session:
         datasets.require_name_free(session, registration.name)
+        require_own_keys(workspace.home, session)
         claim = lifetime_claim(epsilon, delta)
-        create_key(key)
-        account = datasets.open_account(session, claim, blocks, key_name, workspace.actor)
+        account = datasets.open_account(session, claim, blocks, key_name, create_key(key), workspace.actor)
         datasets.register(session, workspace.actor, registration, account.id)
 
 
@@ -217,9 +219,11 @@ def register_sharing(workspace: Workspace, registration: Registration, other: st
         DatasetUnknown: there is no `other`.
         InvalidPlainName, DatasetExists, RuleViolated: as `register_dataset`.
         AccountMismatch: one of the two is public, or their unit fields differ where there are several blocks.
+        KeyTooOpen, KeyDiffers: a key of this home is not the one of the beginning.
     """
     _require_usable_names(registration)
     with workspace.database.write() as session:
+        require_own_keys(workspace.home, session)
         account = datasets.find_dataset(session, other).account_id
         datasets.register(session, workspace.actor, registration, account)
 
@@ -314,13 +318,15 @@ def ingest(
         RoleRequired, InvalidCohort, UnexpectedPopulation: no cohort can be opened, or not by the owner of this home.
         CohortsChanged: another version was ingested meanwhile, so that units may belong to other cohorts.
         UnitErasedConcurrently: a unit was erased meanwhile.
-        KeyMissing: this home lacks the key that recognises units.
+        KeyMissing, KeyTooOpen, KeyDiffers: this home lacks the key that recognises units, or the one of their blocks,
+            or has another one.
         UsageError: the source cannot be read as a corpus.
         Refused: the ledger refuses the version.
     """
     dataset, growth = _load_preview(workspace, name, new_cohort, population)
-    overlap_key = load_key(overlap_key_path(workspace.home))
     with workspace.database.read() as session:
+        load_partition_key(workspace.home, session, dataset)  # with another one, nobody would be in their block
+        overlap_key = load_overlap_key(workspace.home, session)
         erased = erasures.erased_units(session, dataset)
     return ingest_version(
         workspace.home,

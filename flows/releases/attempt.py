@@ -20,7 +20,8 @@ from flows.governance.principals import require_mandates
 from flows.observability import tracing
 from flows.releases.pricing import dataset_facts, find_model
 from flows.releases.resume import ResumePoint, load_resume_point
-from flows.workspace.workspace import Workspace, partition_key_path, process_owner, provenance
+from flows.workspace.home_keys import load_overlap_key, load_partition_key
+from flows.workspace.workspace import Workspace, process_owner, provenance
 from models_db.errors import AlmonerError, Refused
 from models_db.services.audit import chain
 from models_db.services.audit.stored_text import request_body
@@ -34,7 +35,6 @@ from models_db.values.canonical_json import encode_canonical
 from models_db.values.request_state import RequestState
 from tasks.common.code_version import code_digest
 from tasks.common.generation_extra import require_generation
-from tasks.corpus.identity.keys import load_key
 from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.versions import version_folder
 from tasks.generation.decoding.journal import Journal, JournalInUse, JournalUnfit, ResumeState
@@ -224,7 +224,8 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
         PlanChanged: the code, the model or the plan is not what was approved.
         TooManyAttempts, PolicyForbids: the policy it was made under does not allow it (any more).
         GenerationMissing: this machine does not have the packages that a run needs.
-        KeyMissing: this home does not have the key of the partition.
+        KeyMissing, KeyTooOpen, KeyDiffers: this home does not have the key of the partition or of the marks, or has
+            another one.
         VersionMissing: it does not have the version of the data.
     """
     with workspace.database.read() as session:
@@ -249,18 +250,21 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
 
 
 def require_data(workspace: Workspace, request_id: int) -> None:
-    """Check that this home holds the version of the data that a request reads; more texts of a release read none.
+    """Check that this home holds the version of the data that a request reads, and the key of its marks.
+
+    More texts of a release of governed data read none.
 
     Raises:
-        VersionMissing: it does not.
+        VersionMissing: it does not hold the version.
+        KeyMissing, KeyTooOpen, KeyDiffers: it lacks the key, or has another one.
     """
     with workspace.database.read() as session:
         request = requests.find_request(session, request_id)
         governed = session.get_one(Dataset, request.dataset_id).governed
         uid = session.get_one(DatasetVersion, request.version_id).uid
-        extends = request_body(request)["parameters"].get("extends")
-    if not (governed and extends):
-        version_folder(workspace.home, uid)
+        if not (governed and request_body(request)["parameters"].get("extends")):
+            version_folder(workspace.home, uid)
+            load_overlap_key(workspace.home, session)
 
 
 def request_reading(session: Session, dataset: Dataset, request_id: int, body: Mapping[str, Any]) -> Reading:
@@ -279,11 +283,11 @@ def whole_partition(workspace: Workspace, session: Session, dataset: Dataset) ->
     """Return the partition of all units of a dataset, with the cohorts there are now.
 
     Raises:
-        KeyMissing: this home has not its key.
+        KeyMissing, KeyTooOpen, KeyDiffers: this home has not its key, or has another one.
     """
     partition = datasets.find_partition(session, dataset)
     cohort_count = cohorts.count_cohorts(session, dataset.account_id)
-    key = load_key(partition_key_path(workspace.home, partition.key_name))
+    key = load_partition_key(workspace.home, session, dataset)
     return PartitionScheme(key, partition.blocks * cohort_count, cohort_count)
 
 

@@ -2,22 +2,24 @@
 
 from sqlalchemy.orm import Session
 
-from flows.workspace.workspace import Workspace, overlap_key_path
+from flows.workspace.home_keys import load_overlap_key
+from flows.workspace.workspace import Workspace
 from models_db.errors import EnvironmentProblem
 from models_db.services.catalogue import erasures
 from models_db.tables import Dataset, DatasetVersion
 from tasks.corpus.erase_unit import content_mark
-from tasks.corpus.identity.keys import load_key
 
 
-def mark_of_store(workspace: Workspace, dataset: Dataset, version: DatasetVersion, without: str | None = None) -> str:
+def mark_of_store(
+    workspace: Workspace, session: Session, dataset: Dataset, version: DatasetVersion, without: str | None = None
+) -> str:
     """Return the keyed mark of this home's copy of a version, computed without the unit `without`.
 
     Raises:
-        KeyMissing: this home lacks the key of the marks.
+        KeyMissing, KeyTooOpen, KeyDiffers: this home lacks the key of the marks, or has another one.
         VersionMissing, StoreBusy, StoreUnreadable: see `tasks.corpus.store.open_corpus`.
     """
-    key = load_key(overlap_key_path(workspace.home))
+    key = load_overlap_key(workspace.home, session)
     has_unit_field = dataset.unit_field is not None
     return content_mark(workspace.home, version.uid, key, has_unit_field=has_unit_field, without=without)
 
@@ -28,7 +30,7 @@ def differs_from_ledger(workspace: Workspace, session: Session, dataset: Dataset
     Raises:
         The errors of `mark_of_store`.
     """
-    return mark_of_store(workspace, dataset, version) != erasures.manifest_mark(session, version)
+    return mark_of_store(workspace, session, dataset, version) != erasures.manifest_mark(session, version)
 
 
 class StoreDiffers(EnvironmentProblem):

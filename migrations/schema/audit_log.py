@@ -169,7 +169,7 @@ LEADING = (
 )  # fmt: skip
 FOLLOWING = (
     "account", "transition", "evaluation", "policy_version", "unit_claim", "standing_use", "cap", "partition_scheme",
-    "policy_rule", "invocation", "hold", "entry", "erased_version", "renyi_charge",
+    "policy_rule", "invocation", "hold", "entry", "erased_version", "renyi_charge", "overlap_key",
 )  # fmt: skip
 RANKS = {**dict.fromkeys(LEADING, 1), **{table: number for number, table in enumerate(FOLLOWING, 2)}}
 BLOCK_RANK = len(RANKS) + 2

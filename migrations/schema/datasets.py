@@ -10,6 +10,10 @@ Erasure: an erasure says what is left of each version (no mark: nothing). Reques
 Secrecy: `assignment_exposure` says that an assignment of units to texts got out that attempts of a request were charged
     for, whether or not they have produced a release. From then on all of its charges in orders count with their rho.
 
+Keys: `key_commitment` is a keyed hash of a fixed text under the key of a partition, or under the overlap key, by which
+    units are recognised (`overlap_key`, one row, written when the ledger is founded). Every key file is compared with
+    it whenever it is read (`tasks.corpus.identity.keys`).
+
 End: a dataset without anything in it may be forgotten (`dataset_end`); from then on it takes no version, proposal or
     erasure. Its row, its account and its name stay.
 """
@@ -25,9 +29,18 @@ from migrations.schema.conditions import (
     role,
     state,
 )
-from migrations.schema.definitions import Action, Guard, Index, Table
+from migrations.schema.definitions import Action, Both, Guard, Index, Table
 from migrations.schema.forms import PLAIN_NAME
 
+KEY_COMMITMENT = Both(
+    sqlite=(
+        "(length(CAST(NEW.key_commitment AS BLOB)) = 64 AND instr(NEW.key_commitment, char(0)) = 0"
+        " AND NEW.key_commitment NOT GLOB '*[^0-9a-f]*')"
+    ),
+    postgresql="(NEW.key_commitment COLLATE \"C\" ~ '^[0-9a-f]{64}$')",
+)
+"""Form of a commitment to a key: 64 lowercase hexadecimal digits."""
+NO_COMMITMENT = "a commitment to a key is 64 hexadecimal digits"
 NOBODY_ERASES = f"NOT ({role('NEW.actor_id', 'steward')} OR {role('NEW.actor_id', 'admin')})"
 
 TABLES = (
@@ -83,8 +96,18 @@ TABLES = (
         function VARCHAR(255) NOT NULL
         blocks INTEGER NOT NULL
         key_name VARCHAR(255) NOT NULL
+        key_commitment VARCHAR(64) NOT NULL
         """,
         unique=(("account_id",),),
+    ),
+    Table(
+        "overlap_key",
+        """
+        id {key}
+        key_commitment VARCHAR(64) NOT NULL
+        created_at VARCHAR(27) NOT NULL
+        created_by {number} NOT NULL -> principal
+        """,
     ),
     Table(
         "unit_mark",
@@ -284,6 +307,26 @@ GUARDS = (
              OR {role("NEW.created_by", "steward", "NEW.created_at")}
         )
         """,
+    ),
+    Guard(
+        "partition_scheme_committed",
+        "partition_scheme",
+        NO_COMMITMENT,
+        KEY_COMMITMENT.within("NOT coalesce(@, FALSE)"),
+    ),
+    Guard("overlap_key_committed", "overlap_key", NO_COMMITMENT, KEY_COMMITMENT.within("NOT coalesce(@, FALSE)")),
+    Guard(
+        "overlap_key_once",
+        "overlap_key",
+        "a ledger has one overlap key, for ever",
+        "EXISTS (SELECT 1 FROM overlap_key)",
+        waits="PERFORM 1 FROM audit_head FOR UPDATE;",
+    ),
+    Guard(
+        "overlap_key_by_admin",
+        "overlap_key",
+        "only an admin commits the ledger to its overlap key",
+        f"NOT {role('NEW.created_by', 'admin', 'NEW.created_at')}",
     ),
     Guard(
         "unit_mark_one_account",

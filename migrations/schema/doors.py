@@ -12,7 +12,7 @@ RECORDED = (
     "account", "approval", "artifact", "assignment_exposure", "cap", "carried", "checkpoint", "cohort", "dataset",
     "dataset_end", "dataset_version",
     "delegation", "delegation_end", "delivery", "entry", "erased_version", "erasure", "erasure_end", "evaluation",
-    "hold", "internal_view", "invocation", "passkey", "passkey_end", "proposal", "partition_scheme",
+    "hold", "internal_view", "invocation", "overlap_key", "passkey", "passkey_end", "proposal", "partition_scheme",
     "policy_adoption", "policy_rule",
     "policy_version", "principal", "publication", "rehearsal", "renyi_charge", "request", "restoration", "role_grant",
     "role_revocation",
@@ -275,7 +275,7 @@ RECORDING = (
                 RAISE EXCEPTION 'almoner: everybody acts under their own login' USING ERRCODE = '23514';
             END IF;
             IF NOT coalesce(CASE
-                WHEN kind IN ('principal', 'policy_version', 'policy_rule') THEN almoner_may(me, 'admin')
+                WHEN kind IN ('overlap_key', 'principal', 'policy_version', 'policy_rule') THEN almoner_may(me, 'admin')
                 WHEN kind IN ('cap', 'partition_scheme') THEN almoner_may(me, 'admin') OR almoner_may(me, 'steward')
                 WHEN kind = 'account' THEN almoner_may(me, 'admin') OR almoner_may(me, 'steward')
                   OR (given ->> 'kind' = 'pacing' AND almoner_may(me, 'runner'))

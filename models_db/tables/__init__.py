@@ -11,6 +11,7 @@ from models_db.tables.datasets import (
     ErasedVersion,
     Erasure,
     ErasureEnd,
+    OverlapKey,
     PartitionScheme,
     UnitClaim,
     UnitMark,
@@ -51,8 +52,8 @@ check_times(Base.metadata)
 __all__ = [
     "Account", "AppliedProposal", "Approval", "Artifact", "AssignmentExposure", "AuditHead", "AuditLink", "Cap",
     "Cohort", "Dataset", "DatasetEnd", "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry",
-    "ErasedVersion", "Erasure", "ErasureEnd", "Hold", "InternalView", "Invocation", "Lease", "PartitionScheme",
-    "Passkey", "PasskeyEnd", "PendingLink", "PlannedBlock", "PlannedInstalment", "PlannedInvocation",
+    "ErasedVersion", "Erasure", "ErasureEnd", "Hold", "InternalView", "Invocation", "Lease", "OverlapKey",
+    "PartitionScheme", "Passkey", "PasskeyEnd", "PendingLink", "PlannedBlock", "PlannedInstalment", "PlannedInvocation",
     "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Proposal", "Publication",
     "RecordedCheckpoint", "Rehearsal", "RenyiCharge", "Request", "Restoration", "RoleGrant", "RoleRevocation",
     "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse", "StoredEvaluation",

@@ -64,6 +64,19 @@ class PartitionScheme(Base):
     function: Mapped[Line]
     blocks: Mapped[int]
     key_name: Mapped[Line]
+    key_commitment: Mapped[Digest]
+    """What the key of that name must be: `tasks.corpus.identity.keys.key_commitment`."""
+
+
+class OverlapKey(Base):
+    """The key with which units are recognised in every dataset; one row, written when the ledger is founded."""
+
+    __tablename__ = "overlap_key"
+
+    id: Mapped[Key]
+    key_commitment: Mapped[Digest]
+    created_at: Mapped[Moment]
+    created_by: Mapped[int] = mapped_column(reference("principal"))
 
 
 class Cohort(Base):

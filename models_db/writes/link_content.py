@@ -48,7 +48,7 @@ LEADING_TABLES = (
 )  # fmt: skip
 FOLLOWING_TABLES = (
     "account", "transition", "evaluation", "policy_version", "unit_claim", "standing_use", "cap", "partition_scheme",
-    "policy_rule", "invocation", "hold", "entry", "erased_version", "renyi_charge",
+    "policy_rule", "invocation", "hold", "entry", "erased_version", "renyi_charge", "overlap_key",
 )  # fmt: skip
 TABLE_RANKS = {
     **dict.fromkeys(LEADING_TABLES, 1),

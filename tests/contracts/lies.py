@@ -302,7 +302,8 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     ),
     "another partition": (
         "steward",
-        [door("partition_scheme", '{"account_id": $root, "function": "f", "blocks": 99, "key_name": "k"}')],
+        [door("partition_scheme", '{"account_id": $root, "function": "f", "blocks": 99, "key_name": "k",'
+              ' "key_commitment": "%s"}' % ("0" * 64))],
         "uq_partition",
     ),
     "an old dataset under a new name": (

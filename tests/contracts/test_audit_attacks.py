@@ -136,7 +136,7 @@ def test_a_restored_copy_that_went_on(story: Story, restored: World) -> None:
 def test_another_ledger(story: Story, ledgers: Ledgers) -> None:
     with ledgers.new(story.world.database.engine.dialect.name) as database:
         with database.write() as session:
-            stranger = principals.found_ledger(session, "stranger", "key of a stranger")
+            stranger = principals.found_ledger(session, "stranger", "key of a stranger", "0" * 64)
         with database.write() as session:
             for _ in range(40):
                 append_link(session, stranger, "test", {})

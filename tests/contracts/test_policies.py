@@ -32,7 +32,7 @@ RICH = {
 def found(database: Database) -> Actor:
     """The first principal, who has every role."""
     with database.write() as session:
-        return principals.found_ledger(session, "founder", "f" * 64)
+        return principals.found_ledger(session, "founder", "f" * 64, "0" * 64)
 
 
 def adopt(database: Database, actor: Actor, wanted: PolicyTerms) -> int:

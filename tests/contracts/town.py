@@ -28,7 +28,7 @@ from models_db.services.lifecycle.ledger import Attempt
 from models_db.values.amounts import Amount
 from tests.conftest import Ledgers
 from tests.contracts.rows import FREE, PLAN, WIDE, approval, artifact, publication
-from tests.support import TEN, World, execute, fetch, plan_of, planned, snapshot, terms
+from tests.support import NO_KEY, TEN, World, execute, fetch, plan_of, planned, snapshot, terms
 
 
 @dataclass
@@ -106,8 +106,8 @@ class Town:
         execute(
             world.database,
             "INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('root', 77, 7)",
-            "INSERT INTO partition_scheme (account_id, function, blocks, key_name)"
-            " SELECT id, 'hmac-sha256', 1, 'bare' FROM account WHERE rho_cap = 77",
+            "INSERT INTO partition_scheme (account_id, function, blocks, key_name, key_commitment)"
+            f" SELECT id, 'hmac-sha256', 1, 'bare', '{NO_KEY}' FROM account WHERE rho_cap = 77",
         )
         self._require_whole()
         return self

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from flows.workspace.workspace import open_workspace, partition_key_path
+from flows.workspace.home_keys import load_partition_key
+from flows.workspace.workspace import open_workspace
 from models_db.services.catalogue import datasets
 from tasks.corpus import store
-from tasks.corpus.identity.keys import load_key
 from tasks.corpus.partition import PartitionScheme
 from tasks.planning.block_rotation import Rotation
 from tasks.values.plan import Plan
@@ -31,8 +31,9 @@ WHOLE_BLOCKS = {"parameters": REQUEST["parameters"] | {"samples": 2, "batches": 
 
 def scheme_of(almoner: Almoner) -> PartitionScheme:
     with open_workspace(almoner.home).database.read() as session:
-        found = datasets.find_partition(session, datasets.find_dataset(session, "clinic"))
-    return PartitionScheme(load_key(partition_key_path(almoner.home, found.key_name)), found.blocks)
+        clinic = datasets.find_dataset(session, "clinic")
+        key, blocks = load_partition_key(almoner.home, session, clinic), datasets.find_partition(session, clinic).blocks
+    return PartitionScheme(key, blocks)
 
 
 def spending(almoner: Almoner) -> list[bool]:

@@ -31,7 +31,7 @@ from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import database_access, principals
 from models_db.sessions.database import Database, LedgerForbidden, LedgerUnreachable
 from models_db.tables.principals import ROLES
-from tasks.corpus.identity.keys import create_key
+from tasks.corpus.identity.keys import ensure_key
 from tasks.release.signatures.ed25519 import SigningKey, home_key
 
 
@@ -153,13 +153,12 @@ def _join_ledger(
     if login is not None:
         database_access.require_logins(database.is_sqlite)
         require_valid_login(login)
-    if not overlap_key_path(home).exists():
-        create_key(overlap_key_path(home))
+    overlap_commitment = ensure_key(overlap_key_path(home))
     if not home.policy.exists():
         home.policy.write_text(DEFAULT_POLICY)
         home.policy.chmod(0o600)
     with database.write() as session:
-        actor = principals.found_ledger(session, getpass.getuser(), key.public_key, login)
+        actor = principals.found_ledger(session, getpass.getuser(), key.public_key, overlap_commitment, login)
     return actor, grant_login(database, login, writes=True) if login is not None else RoleChanges()
 
 

@@ -163,9 +163,14 @@ class UnitFieldRequired(Refused):
 
 
 def open_account(
-    session: Session, claim: LifetimeClaim, blocks: int, key_name: str, by: Actor | None = None
+    session: Session, claim: LifetimeClaim, blocks: int, key_name: str, key_commitment: str, by: Actor | None = None
 ) -> Account:
-    """Open a root account with one account per block and the partition scheme, which never changes."""
+    """Open a root account with one account per block and the partition scheme, which never changes.
+
+    Args:
+        key_name: of the partition's key in the homes that have it.
+        key_commitment: to that key; 64 hexadecimal digits.
+    """
     opened_by = by.id if by else None
     root = insert_row(
         session, Account(kind="root", rho_cap=claim.cap.rho, delta_cap=claim.cap.delta, created_by=opened_by)
@@ -182,7 +187,9 @@ def open_account(
             delta_fail=claim.cap.delta,
         ),
     )
-    insert_row(session, PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name))
+    scheme = PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name,
+                             key_commitment=key_commitment)  # fmt: skip
+    insert_row(session, scheme)
     block_values = {"kind": "block", "parent_id": root.id, "rho_cap": claim.cap.rho, "delta_cap": claim.cap.delta}
     insert_many(session, Account, [{**block_values, "block": block} for block in range(blocks)])
     return root

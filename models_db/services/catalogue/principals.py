@@ -11,7 +11,16 @@ from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import database_access
-from models_db.tables import AuditLink, Dataset, Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
+from models_db.tables import (
+    AuditLink,
+    Dataset,
+    Delegation,
+    DelegationEnd,
+    OverlapKey,
+    Principal,
+    RoleGrant,
+    RoleRevocation,
+)
 from models_db.tables.principals import ROLES
 from models_db.values.canonical_json import encode_canonical
 from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
@@ -129,10 +138,13 @@ class Mandate:
         )
 
 
-def found_ledger(session: Session, name: str, public_key: str, login: str | None = None) -> Actor:
+def found_ledger(
+    session: Session, name: str, public_key: str, overlap_commitment: str, login: str | None = None
+) -> Actor:
     """Create the first principal of a ledger, with every role, or return the principal with this key.
 
     Args:
+        overlap_commitment: to the overlap key of all homes of this ledger; 64 hexadecimal digits.
         login: the PostgreSQL role the founder works under; without it, that of this session.
 
     Raises:
@@ -152,6 +164,7 @@ def found_ledger(session: Session, name: str, public_key: str, login: str | None
     at = utc_now()
     for role in ("admin", *(role for role in ROLES if role != "admin")):
         insert_row(session, _grant_row(actor, actor, role, at, None, "founded the ledger"))
+    insert_row(session, OverlapKey(key_commitment=overlap_commitment, created_at=at, created_by=actor.id))
     return actor
 
 

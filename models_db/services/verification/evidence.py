@@ -91,7 +91,8 @@ def _is_needed(link: LoggedLink, requests: Collection[int], sharing: Collection[
 
 
 _SHARED_KINDS = frozenset(("principal", "role", "delegation", "policy", "account", "scope", "pacing", "dataset",
-                           "units", "cohort", "proposal", "cap", "partition", "assignment", "passkey"))  # fmt: skip
+                           "units", "cohort", "proposal", "cap", "partition", "assignment", "passkey",
+                           "key"))  # fmt: skip
 """First parts of the kinds of links about people, policies, datasets, their budgets, and releases that were exposed."""
 _VIEW_KINDS = frozenset(("evaluation.internal", "evaluation.shown"))
 """Kinds of links about views of unprotected figures: they qualify budgets, and end what revocation lists name."""
@@ -119,6 +120,7 @@ _NEEDED_TABLES = {
     "unit_claim": _ANY_LINK,
     "cohort": "x.account_id = :account",
     "partition_scheme": "x.account_id = :account",
+    "overlap_key": _ANY_LINK,
     "cap": "x.account_id = :account",
     "account": "x.id = :account OR x.parent_id = :account",
     "scope_end": f"x.account_id IN ({_ACCOUNTS})",

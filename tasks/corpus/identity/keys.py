@@ -1,7 +1,10 @@
 """Secret keys, and the one way to apply a key to text.
 
 A home has one key per partition scheme and one overlap key, each 32 bytes from the operating system in a file
-of mode 0600. A key is drawn before any data is read, so it is independent of the data (PRIVACY §3).
+of mode 0600. A key is drawn before any data is read, so it is independent of the data (PRIVACY §3), and it never
+changes: another key puts people into other blocks, or does not recognise them, and charges them once for what they lose
+twice. So the ledger keeps a commitment to each key from the moment in which it is drawn, and a key is loaded only
+against its commitment.
 """
 
 import hmac
@@ -13,6 +16,8 @@ from pathlib import Path
 from models_db.errors import EnvironmentProblem
 
 KEY_BYTES = 32
+COMMITTED_TEXT = "almoner key commitment, version 1"
+"""The label that commitments alone have: no mark, block, batch or row is a keyed hash of it."""
 
 
 def keyed_hash(key: bytes, label: str, *parts: str | bytes) -> bytes:
@@ -31,8 +36,19 @@ def length_prefixed(part: str | bytes) -> bytes:
     return len(data).to_bytes(8, "big") + data
 
 
-def create_key(path: Path) -> bytes:
-    """Draw a key and write it to the new file `path` (0600, on disk when this returns).
+def key_commitment(key: bytes) -> str:
+    """Return the public commitment to a key: the keyed hash of `COMMITTED_TEXT`, 64 lowercase hexadecimal digits.
+
+    It may be published. HMAC-SHA256 is a pseudorandom function, and the key is 256 uniform bits that nobody has seen:
+    whoever has one of its values at a fixed text, and others at other texts, can tell them from uniform bits only by
+    trying keys, of which there are 2^256. So the commitment reveals nothing of the key, of a partition or of a mark,
+    and who is in the data does not change it. It binds: a second key of the same commitment is a collision of SHA-256.
+    """
+    return keyed_hash(key, COMMITTED_TEXT).hex()
+
+
+def create_key(path: Path) -> str:
+    """Draw a key, write it to the new file `path` (0600, on disk when this returns), and return its commitment.
 
     Raises:
         KeyExists: there is a file already; a key is never replaced.
@@ -53,17 +69,42 @@ def create_key(path: Path) -> bytes:
     except OSError as error:
         path.unlink()
         raise KeyNotWritable(path, error) from None
-    return key
+    return key_commitment(key)
 
 
-def load_key(path: Path) -> bytes:
-    """Read a key.
+def ensure_key(path: Path) -> str:
+    """Return the commitment to the key at `path`, which is drawn unless a broken-off founding of the ledger left it.
+
+    Only who commits the ledger to a key calls this: it takes the key as it is.
+
+    Raises:
+        KeyNotWritable, KeyMissing, KeyTooOpen: see `create_key` and `load_key`.
+        KeyDiffers: what is there is no key.
+    """
+    try:
+        return create_key(path)
+    except KeyExists:
+        return key_commitment(_read_key(path))
+
+
+def load_key(path: Path, commitment: str) -> bytes:
+    """Read a key, if it is the one of the beginning.
+
+    Args:
+        commitment: what the ledger keeps of the key (`key_commitment`).
 
     Raises:
         KeyMissing: no readable file.
         KeyTooOpen: group or others may read or write it.
-        KeyDamaged: not exactly 32 bytes.
+        KeyDiffers: it is damaged, truncated, or another key.
     """
+    key = _read_key(path)
+    if key_commitment(key) != commitment:
+        raise KeyDiffers(path)
+    return key
+
+
+def _read_key(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -73,7 +114,7 @@ def load_key(path: Path) -> bytes:
     if mode & 0o077:
         raise KeyTooOpen(path, mode)
     if len(key) != KEY_BYTES:
-        raise KeyDamaged(path)
+        raise KeyDiffers(path)
     return key
 
 
@@ -83,7 +124,8 @@ class KeyMissing(EnvironmentProblem):
     def __init__(self, path: Path, error: OSError) -> None:
         super().__init__(
             f"The key {path} cannot be read: {error.strerror}.",
-            "Restore it from a backup: partitions and overlap checks cannot be repeated without it.",
+            "Restore it from a backup, or copy it from the home that made it (docs/people.md): nobody can be put into"
+            " their block, or recognised, without it.",
             {"key": str(path)},
         )
 
@@ -121,12 +163,13 @@ class KeyTooOpen(EnvironmentProblem):
         )
 
 
-class KeyDamaged(EnvironmentProblem):
-    """A key file of the wrong size."""
+class KeyDiffers(EnvironmentProblem):
+    """A key file that does not hold the key to which the ledger is committed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"The key {path} does not hold exactly {KEY_BYTES} bytes.",
-            "Restore it from a backup.",
+            f"The key {path} is not the key with which the ledger began: it is damaged, or another one.",
+            "Nothing was read, nothing was spent. Move this file aside and put the right one there, from a backup or"
+            " from the home that made it (docs/backup.md).",
             {"key": str(path)},
         )

@@ -25,17 +25,17 @@ from tests.support import World, execute, later, snapshot
 
 def test_the_founder_has_every_role_and_is_found_again(database: Database) -> None:
     with database.write() as session:
-        founder = principals.found_ledger(session, "anna", "key of anna")
+        founder = principals.found_ledger(session, "anna", "key of anna", "0" * 64)
         assert principals.roles_of(session, founder.id) == frozenset(ROLES)
     with database.write() as session:
-        assert principals.found_ledger(session, "somebody", "key of anna") == founder
+        assert principals.found_ledger(session, "somebody", "key of anna", "0" * 64) == founder
         assert principals.is_founded(session)
 
 
 def test_a_ledger_is_founded_once(world: World) -> None:
     before = snapshot(world.database)
     with pytest.raises(PrincipalUnknown), world.database.write() as session:
-        principals.found_ledger(session, "second", "another key")
+        principals.found_ledger(session, "second", "another key", "0" * 64)
     assert snapshot(world.database) == before
 
 
@@ -131,7 +131,7 @@ def test_a_login_means_nothing_in_a_file(sqlite_database: Database) -> None:
 
 def test_the_founders_login_is_the_sessions(postgresql_database: Database) -> None:
     with postgresql_database.write() as session:
-        founder = principals.found_ledger(session, "anna", "key of anna")
+        founder = principals.found_ledger(session, "anna", "key of anna", "0" * 64)
         assert principals.find_principal(session, "anna").login == database_access.session_login(session)
         assert database_access.has_owner_rights(session)
         assert principals.acting_principal(session, "key of anna") == founder

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.corpus.identity.keys import (
-    KeyDamaged,
+    COMMITTED_TEXT,
+    KeyDiffers,
     KeyExists,
     KeyMissing,
     KeyNotWritable,
     KeyTooOpen,
     create_key,
+    ensure_key,
+    key_commitment,
     keyed_hash,
     length_prefixed,
     load_key,
@@ -41,9 +45,58 @@ def test_different_tuples_are_different_messages(one: list[str], other: list[str
 
 
 def test_a_key_comes_back_as_it_was_made(tmp_path: Path) -> None:
-    made = create_key(tmp_path / "a.key")
-    assert len(made) == 32
-    assert load_key(tmp_path / "a.key") == made != create_key(tmp_path / "b.key")
+    committed = create_key(tmp_path / "a.key")
+    key = load_key(tmp_path / "a.key", committed)
+    assert len(key) == 32
+    assert (tmp_path / "a.key").read_bytes() == key
+    assert create_key(tmp_path / "b.key") != committed
+
+
+def test_a_commitment_is_the_stated_function_of_the_key() -> None:
+    message = len(COMMITTED_TEXT).to_bytes(8, "big") + COMMITTED_TEXT.encode()
+    assert key_commitment(KEY) == hmac.new(KEY, message, hashlib.sha256).hexdigest()
+
+
+def altered(key: bytes) -> Iterator[tuple[str, bytes]]:
+    """Other contents of a key file: every bit flipped alone, and what disks, tools and people leave behind."""
+    number = int.from_bytes(key, "big")
+    for bit in range(8 * len(key)):
+        yield f"bit {bit}", (number ^ (1 << bit)).to_bytes(len(key), "big")
+    yield from (("zeros", bytes(32)), ("ones", b"\xff" * 32), ("reversed", key[::-1]), ("a newline more", key + b"\n"))
+    yield from ((f"{size} bytes", (key * 2)[:size]) for size in (0, 1, 31, 33, 64))
+    yield from (("as hexadecimal", key.hex().encode()), ("its own commitment", bytes.fromhex(key_commitment(key))))
+
+
+def test_no_other_key_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "a.key"
+    committed = create_key(path)
+    key, number = path.read_bytes(), 0
+    for what, content in altered(key):
+        path.write_bytes(content)
+        with pytest.raises(KeyDiffers) as refused:
+            load_key(path, committed)
+        assert key.hex() not in f"{refused.value.message} {refused.value.facts}", what
+        number += 1
+    assert number == 256 + 4 + 5 + 2
+    path.write_bytes(key)
+    assert load_key(path, committed) == key
+
+
+@pytest.mark.parametrize("commitment", ["", "0" * 64, "\u00e9"])
+def test_without_a_commitment_no_key_is_loaded(tmp_path: Path, commitment: str) -> None:
+    committed = create_key(tmp_path / "a.key")
+    for wrong in (commitment, committed.upper(), committed[:-1]):
+        with pytest.raises(KeyDiffers):
+            load_key(tmp_path / "a.key", wrong)
+
+
+def test_a_broken_off_founding_goes_on_with_its_key(tmp_path: Path) -> None:
+    path = tmp_path / "a.key"
+    committed = ensure_key(path)
+    assert (ensure_key(path), key_commitment(path.read_bytes())) == (committed, committed)
+    path.write_bytes(b"short")
+    with pytest.raises(KeyDiffers):
+        ensure_key(path)
 
 
 def test_two_keys_of_one_name_in_one_place_are_different(tmp_path: Path) -> None:
@@ -65,10 +118,10 @@ def test_a_key_is_0600_even_under_an_open_umask(tmp_path: Path) -> None:
 
 
 def test_a_key_is_never_replaced(tmp_path: Path) -> None:
-    made = create_key(tmp_path / "a.key")
+    committed = create_key(tmp_path / "a.key")
     with pytest.raises(KeyExists):
         create_key(tmp_path / "a.key")
-    assert load_key(tmp_path / "a.key") == made
+    load_key(tmp_path / "a.key", committed)
 
 
 def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,22 +139,13 @@ def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch
 
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(KeyMissing, match=r"a\.key"):
-        load_key(tmp_path / "a.key")
-
-
-@pytest.mark.parametrize("size", [0, 31, 33, 64])
-def test_a_key_of_the_wrong_size_is_refused(tmp_path: Path, size: int) -> None:
-    path = tmp_path / "a.key"
-    path.write_bytes(b"k" * size)
-    path.chmod(0o600)
-    with pytest.raises(KeyDamaged):
-        load_key(path)
+        load_key(tmp_path / "a.key", "0" * 64)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644])
 def test_a_key_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "a.key"
-    create_key(path)
+    committed = create_key(path)
     path.chmod(mode)
     with pytest.raises(KeyTooOpen, match=f"{mode:04o}"):
-        load_key(path)
+        load_key(path, committed)

@@ -1,0 +1,75 @@
+"""Secret keys of a home that say who a person is and in which block, each read only against the ledger's commitment.
+
+There are two kinds: the overlap key, under which every mark of a unit is made, and one key for each partition. Nothing
+else reads their files, so no command works with a key that is damaged, or of another home.
+"""
+
+from collections.abc import Iterator
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from flows.workspace.workspace import overlap_key_path, partition_key_path
+from models_db.errors import AlmonerError
+from models_db.home import ProjectHome
+from models_db.services.catalogue import datasets
+from models_db.tables import Dataset, DatasetVersion, OverlapKey, PartitionScheme
+from tasks.corpus.identity.keys import load_key
+from tasks.corpus.versions import version_uids
+
+
+def load_overlap_key(home: ProjectHome, session: Session) -> bytes:
+    """Return the key that recognises units across datasets, 32 bytes.
+
+    Raises:
+        KeyMissing: this home does not have it.
+        KeyTooOpen: other users may read or write it.
+        KeyDiffers: it is not the key with which the ledger was founded.
+    """
+    return load_key(overlap_key_path(home), session.scalars(select(OverlapKey.key_commitment)).first() or "")
+
+
+def load_partition_key(home: ProjectHome, session: Session, dataset: Dataset) -> bytes:
+    """Return the key that puts the units of a dataset into their blocks, 32 bytes.
+
+    Raises:
+        KeyMissing: this home does not have it.
+        KeyTooOpen: other users may read or write it.
+        KeyDiffers: it is not the key with which the dataset's account was opened.
+    """
+    return _load_scheme_key(home, datasets.find_partition(session, dataset))
+
+
+def require_own_keys(home: ProjectHome, session: Session) -> None:
+    """Check the keys that are in this home; a home needs only those of the data in it.
+
+    Raises:
+        KeyTooOpen, KeyDiffers: one of them is open to others, or not the one of the beginning.
+    """
+    if overlap_key_path(home).exists():
+        load_overlap_key(home, session)
+    for scheme in session.scalars(select(PartitionScheme).order_by(PartitionScheme.id)):
+        if partition_key_path(home, scheme.key_name).exists():
+            _load_scheme_key(home, scheme)
+
+
+def unsound_keys(home: ProjectHome, session: Session) -> Iterator[str]:
+    """Yield, in words, the keys in this home that differ, and those that are missing for its stored versions."""
+    stored = DatasetVersion.uid.in_(version_uids(home))
+    needing = set(session.scalars(select(Dataset.account_id).join(DatasetVersion).where(stored)))
+    try:
+        if needing or overlap_key_path(home).exists():
+            load_overlap_key(home, session)
+    except AlmonerError as problem:
+        yield problem.message
+    for scheme in session.scalars(select(PartitionScheme).order_by(PartitionScheme.id)):
+        try:
+            if scheme.account_id in needing or partition_key_path(home, scheme.key_name).exists():
+                _load_scheme_key(home, scheme)
+        except AlmonerError as problem:
+            names = session.scalars(select(Dataset.name).where(Dataset.account_id == scheme.account_id))
+            yield f"{problem.message} It is the key of {', '.join(map(repr, names))}."
+
+
+def _load_scheme_key(home: ProjectHome, scheme: PartitionScheme) -> bytes:
+    return load_key(partition_key_path(home, scheme.key_name), scheme.key_commitment)
