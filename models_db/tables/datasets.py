@@ -5,6 +5,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
 
+_KEY_COMMITMENT = "length(key_commitment) = 64 AND trim(key_commitment, '0123456789abcdef') = ''"
+
 
 class Dataset(Base):
     """A named corpus. Datasets that share people share the root account `account_id`."""
@@ -58,6 +60,7 @@ class PartitionScheme(Base):
     """Partition of units into blocks, fixed when the account is opened (PRIVACY §3)."""
 
     __tablename__ = "partition_scheme"
+    __table_args__ = (CheckConstraint(_KEY_COMMITMENT, name="key_commitment"),)
 
     id: Mapped[Key]
     account_id: Mapped[int] = mapped_column(reference("account"), unique=True)
@@ -72,6 +75,7 @@ class OverlapKey(Base):
     """The key with which units are recognised in every dataset; one row, written when the ledger is founded."""
 
     __tablename__ = "overlap_key"
+    __table_args__ = (CheckConstraint(_KEY_COMMITMENT, name="key_commitment"),)
 
     id: Mapped[Key]
     key_commitment: Mapped[Digest]

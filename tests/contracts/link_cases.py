@@ -6,11 +6,17 @@ from models_db.database.base import utc_now
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import insert, unit_mark
 from tests.contracts.town import Town
+from tests.support import NO_KEY
 
 
 def restoration(town: Town, actor_id: int = 0) -> Executable:
     row = {"taken_at": utc_now(), "link": 1, "reason": "a disk", "at": utc_now()}
     return insert("restoration", **row, actor_id=actor_id or town.world.admin.id)
+
+
+def overlap_key(town: Town, created_by: int = 0) -> Executable:
+    row = {"key_commitment": NO_KEY, "created_at": utc_now()}
+    return insert("overlap_key", **row, created_by=created_by or town.world.admin.id)
 
 
 LINKED: dict[str, Case] = {
@@ -21,6 +27,10 @@ LINKED: dict[str, Case] = {
             lambda t: restoration(t, t.actor("former").id),
         ],
         allowed=[restoration],
+    ),
+    "overlap_key_by_founder": Case(
+        denied=[overlap_key, lambda t: overlap_key(t, t.world.steward.id)],
+        allowed=[],
     ),
     "unit_mark_open_claim": Case(
         denied=[lambda t: unit_mark(t, "clinic", b"late-unit", claim=t.id_of("unit_claim", "TRUE"))],

@@ -2,6 +2,7 @@
 
 from tests.contracts.circumstances import FUTURE, OTHER, PAST
 from tests.contracts.governance_cases import study
+from tests.contracts.link_cases import overlap_key
 from tests.contracts.lone_states import (
     ANOTHER_POLICY,
     IMPOSTOR,
@@ -172,6 +173,21 @@ ACCOUNTS: dict[str, list[Lone]] = {
         ),
     ],
     # --- people and policies
+    "overlap_key_by_founder": [
+        Lone(
+            ("DELETE FROM overlap_key",),
+            denied=[lambda t, who=who: overlap_key(t, t.actor(who).id) for who in ("steward", "runner", "former")],
+            allowed=[overlap_key],
+        ),
+        *(
+            Lone((NO_CHECKS, "DELETE FROM overlap_key", f"UPDATE role_grant SET {ended}"), denied=[overlap_key])
+            for ended in (f"valid_to = '{PAST}'", f"valid_from = '{FUTURE}'")
+        ),
+        Lone(
+            ("DELETE FROM overlap_key", f"UPDATE role_grant SET valid_to = '{FUTURE}'"),
+            allowed=[overlap_key],
+        ),
+    ],
     "role_grant_by_admin": [
         Lone(
             ("DELETE FROM role_revocation", "DELETE FROM role_grant"),
