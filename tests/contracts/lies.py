@@ -105,6 +105,7 @@ SLOT = (
 )
 PAUSE = '{"schedule_id": $schedule, "number": 1, "kind": "paused", "reason": "because", "at": "$now", "actor_id": %s}'
 COHORT = '{"account_id": $root, "number": 2, "version_id": $version_of_clinic, "created_at": "$now", "created_by": %s}'
+OVERLAP_KEY = '{"key_commitment": "' + "e" * 64 + '", "created_at": "$now", "created_by": %s}'
 LIES: dict[str, tuple[str, list[str], str]] = {
     # what, who, statements, and what the database says
     **{
@@ -463,6 +464,9 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         ["SELECT almoner_claim_units($root, array_agg(mark), array_agg(2)) FROM unit_mark WHERE account_id = $root"],
         "stays in the cohort",
     ),
+    "another overlap key": ("admin", [door("overlap_key", OVERLAP_KEY % "$bad_admin")], "once for ever"),
+    "another overlap key by a steward": (
+        "steward", [door("overlap_key", OVERLAP_KEY % "$bad_steward")], "your roles do not record that"),
     "a cohort by a runner": ("runner", [door("cohort", COHORT % "$bad_runner")], "only a steward opens"),
     "a cohort in another's name": ("runner", [door("cohort", COHORT % "$steward")], "own login"),
     "a cohort of old data": ("steward", [door("cohort", COHORT % "$bad_steward")], "a further version"),

@@ -1,18 +1,24 @@
 """Datasets on both backends: registered once, versioned, kept apart by the marks of their units."""
 
+from typing import Any
+
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from models_db.services.audit import verify_chain
-from models_db.services.catalogue import datasets
+from models_db.services.catalogue import datasets, principals
 from models_db.services.catalogue.datasets import (
     DatasetExists,
     DatasetUnknown,
+    LifetimeClaim,
     NothingIngested,
     Registration,
     UnitFieldRequired,
     UnitsOverlap,
 )
+from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
+from models_db.writes.database_errors import RuleViolated
 from tests.support import World, fetch, snapshot
 
 
@@ -41,6 +47,38 @@ def test_an_account_has_its_blocks_and_its_claim(world: World) -> None:
         "out/meta.yaml",
         "add_or_remove_one",
     )
+
+
+NO_COMMITMENTS = {
+    "empty": "",
+    "short": "a" * 63,
+    "long": "a" * 65,
+    "capitals": "A" * 64,
+    "no digit": "a" * 63 + "g",
+    "no digit within": "a" * 31 + " " + "a" * 32,
+    "a line feed": "a" * 63 + "\n",
+    "another alphabet": "a" * 63 + "\u0430",
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("commitment", NO_COMMITMENTS.values(), ids=NO_COMMITMENTS)
+def test_a_commitment_to_a_key_has_one_form(database: Database, commitment: Any) -> None:
+    before = snapshot(database)
+    with (
+        pytest.raises((RuleViolated, DBAPIError), match="a constraint of the schema|too long"),
+        database.write() as session,
+    ):
+        principals.found_ledger(session, "anna", "key of anna", commitment)
+    assert snapshot(database) == before
+    world = World.create(database)
+    before = snapshot(database)
+    with (
+        pytest.raises((RuleViolated, DBAPIError), match="a constraint of the schema|too long"),
+        database.write() as session,
+    ):
+        datasets.open_account(session, LifetimeClaim("8", "1", 1, Amount(70, 7)), 1, "k", commitment, world.steward)
+    assert snapshot(database) == before
 
 
 def test_a_name_is_taken_once(world: World) -> None:
