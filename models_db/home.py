@@ -7,7 +7,7 @@ stores.yaml       how buckets of object stores are reached; no secret is in it (
 seen.json         the head of the ledger's chain as this home last saw it
 keys/             signing key, overlap key, one key per partition scheme (0600)
 corpora/<uid>/    ingested dataset versions, one folder each
-quarantine/<id>/  unpublished output of a run
+quarantine/<request>-<attempt>/  unpublished output of a run
 released/         what mechanisms of a run have released, for releases that extend it (0600)
 prefect/          database and log of the Prefect server of `almoner serve --ui`; it holds no text
 scratch/          temporary files of runs, wiped by `almoner run sweep`
@@ -149,15 +149,39 @@ class ProjectHome:
         return self
 
     def path_inside(self, *parts: str) -> Path:
-        """Return a path below this home.
+        """Return a path inside a folder of this home, or inside the home itself where there is one part.
+
+        Args:
+            parts: the folder, and below it one name for each step.
 
         Raises:
-            PathEscape: the parts lead out of it (`..`, an absolute part, a link).
+            PathEscape: a part is no single name (`..`, empty, with a slash or a NUL), or a link leads out of the folder.
         """
-        path = self.root.joinpath(*parts).resolve()
-        if not path.is_relative_to(self.root.resolve()):
+        if not all(_is_one_name(part) for part in parts):
+            raise PathEscape("/".join(parts))
+        root = self.root.resolve()
+        folder = root / parts[0] if len(parts) > 1 else root
+        path = root.joinpath(*parts).resolve()
+        if path == folder or not path.is_relative_to(folder):
             raise PathEscape("/".join(parts))
         return path
+
+    def draft(self, request_id: int, attempt: int) -> Path:
+        """Return the folder of an attempt's output in quarantine, which need not exist.
+
+        Raises:
+            PathEscape: it is a link that leads out of quarantine.
+        """
+        return self.path_inside("quarantine", draft_name(request_id, attempt))
+
+
+def draft_name(request_id: int, attempt: int) -> str:
+    """Return the name in quarantine of an attempt's output."""
+    return f"{request_id}-{attempt}"
+
+
+def _is_one_name(part: str) -> bool:
+    return part not in ("", ".", "..") and not {"/", "\0"} & set(part)
 
 
 class HomeMissing(EnvironmentProblem):

@@ -20,7 +20,7 @@ from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import envelopes, proposals
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import Json
+from models_db.values.canonical_json import Json, digest
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.files import file_facts
 from tasks.planning.block_rotation import Rotation
@@ -68,7 +68,7 @@ class Home:
         """A dataset with a lifetime claim and one version."""
         with self.world.database.write() as session:
             claim = lifetime_claim(epsilon, "1e-6")
-            account = datasets.open_account(session, claim, blocks, f"scheme-{name[:20]}", "0" * 64).id
+            account = datasets.open_account(session, claim, blocks, digest(name)[:16], "0" * 64).id
             datasets.register(
                 session, self.world.admin, Registration(name, "patient_id", "text", True, None, None), account
             )

@@ -318,7 +318,7 @@ class World:
         claim = LifetimeClaim("8", "0.000001", 9 * 10**11, cap)
         with self.database.write() as session:
             return datasets.open_account(
-                session, claim, blocks, f"scheme-{next(self._numbers)}", NO_KEY, self.steward
+                session, claim, blocks, f"{next(self._numbers):016x}", NO_KEY, self.steward
             ).id
 
     def dataset(
@@ -369,7 +369,7 @@ class World:
                 session,
                 self.steward if growth.opens else self.runner,
                 found,
-                uid=f"version-{number}",
+                uid=f"{number:032x}",
                 source_mark=source or digest({"source": number}),
                 manifest_mark=digest({"manifest": number}),
                 units=[(mark, known.get(mark, growth.newest)) for mark in marks],
@@ -540,9 +540,7 @@ class World:
         """End an attempt with an artifact, of some files that need not exist."""
         files = files or {"texts.jsonl": digest({"request": attempt.request_id, "attempt": attempt.number})}
         with self.database.write() as session:
-            return artifacts.record_artifact(
-                session, self.runner, attempt, files, 10, f"q-{attempt.request_id}", metrics
-            )
+            return artifacts.record_artifact(session, self.runner, attempt, files, 10, metrics)
 
     def produced(self, dataset: str = "clinic", *approved: InvocationPlan) -> Attempt:
         """Running, held, armed and produced."""

@@ -116,7 +116,7 @@ def _find_draft(workspace: Workspace, session: Session, inputs: ReviewInput) -> 
     artifact = artifacts.artifact_of(session, inputs.number)
     if artifact is None:
         raise WrongState(inputs.number, inputs.state, "produced (publish gate)")
-    return workspace.home.path_inside("quarantine", artifact.folder), files_of(artifact)
+    return workspace.home.draft(artifact.request_id, artifact.attempt), files_of(artifact)
 
 
 def require_waiting(review: Review) -> None:

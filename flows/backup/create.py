@@ -23,7 +23,7 @@ from flows.workspace.home_keys import require_own_keys
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem
-from models_db.home import HomeMissing, ProjectHome, describe_free_space, sqlite_url
+from models_db.home import HomeMissing, ProjectHome, describe_free_space, draft_name, sqlite_url
 from models_db.services.lifecycle import artifacts
 from models_db.sessions.database import Database
 from models_db.tables import DatasetVersion
@@ -127,7 +127,7 @@ def _ledger_facts(session: Session, home: ProjectHome) -> _LedgerFacts:
         LedgerHead(first=head.first, seq=head.head.seq, hash=head.head.hash),
         str(session.scalar(text("SELECT version_num FROM alembic_version"))),
         frozenset(session.scalars(select(DatasetVersion.uid))),
-        frozenset(each.folder for each in artifacts.list_all(session)),
+        frozenset(draft_name(each.request_id, each.attempt) for each in artifacts.list_all(session)),
     )
 
 

@@ -85,7 +85,7 @@ def load_card(viewer: Viewer, number: int) -> str:
         artifact = artifacts.artifact_of(view.session, number)
         if not documents_of_request(view, number).card or artifact is None:
             raise DocumentWithheld(number, "the card")
-    path = viewer.home.path_inside("quarantine", artifact.folder, CARD)
+    path = viewer.home.draft(artifact.request_id, artifact.attempt) / CARD
     if measure(path) != files_of(artifact).get(CARD):
         raise FileUnfit(CARD, "differs from the produced one")
     with open_regular_file(path) as file:

@@ -64,7 +64,7 @@ def texts_page(
         raise DocumentWithheld(number, "the texts")
     request = requests.find_request(view.session, number)
     prompt = _prompt_of(request)
-    folder, expected = home.path_inside("quarantine", artifact.folder), files_of(artifact).get(TEXTS)
+    folder, expected = home.draft(artifact.request_id, artifact.attempt), files_of(artifact).get(TEXTS)
     if expected is None or measure(folder / TEXTS) != expected:
         raise FileUnfit(TEXTS, "differs from the produced one")
     count, doubtful = _count_doubts(folder, str(expected["sha256"]), prompt)

@@ -302,12 +302,13 @@ def _erasure_scope(workspace: Workspace, session: Session, versions: list[Datase
     numbers = [one.id for one in versions]
     requests = session.scalars(select(Request.id).where(Request.version_id.in_(numbers)).order_by(Request.id)).all()
     inside = [number for number in requests if state_of(session, number) not in PUBLISHED_STATES]
-    kept = session.scalars(select(Artifact).where(Artifact.request_id.in_(inside)))
+    kept = session.scalars(select(Artifact).where(Artifact.request_id.in_(inside))).all()
     return ErasedThings(
         home=workspace.home,
         uids=tuple(one.uid for one in versions),
         requests=tuple(requests),
-        unpublished={one.digest: one.folder for one in kept},
+        drafts=tuple((one.request_id, one.attempt) for one in kept),
+        values=tuple(one.digest for one in kept),
     )
 
 

@@ -26,10 +26,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
-from flows.releases.resume import journal_folder
-from models_db.home import ProjectHome
+from flows.releases.resume import journal_name
+from models_db.home import ProjectHome, draft_name
 from tasks.analysis.facets import cache
 from tasks.common.files import remove_path
+from tasks.corpus.versions import is_uid
 
 DEEPEST_ARCHIVE = 3
 """Depth of nested archives that are searched."""
@@ -41,53 +42,71 @@ class ErasedThings:
     """Datasets, versions and units of an erasure, in the terms of the home.
 
     Attributes:
-        uids: the uids of the versions.
+        uids: the uids of the versions. One that is none (`is_uid`) names nothing in a home, and is left out.
         requests: all requests for one of the versions.
-        unpublished: quarantine folders of their unpublished artifacts, by the artifact's digest.
+        drafts: request and attempt of their unpublished artifacts.
+        values: the digests of these artifacts.
     """
 
     home: ProjectHome
     uids: tuple[str, ...]
     requests: tuple[int, ...]
-    unpublished: Mapping[str, str]
+    drafts: tuple[tuple[int, int], ...]
+    values: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uids", tuple(filter(is_uid, self.uids)))
+
+    def children(self, folder: str) -> Iterator[Path]:
+        """Yield what lies directly in a folder of the home; what is removed is always one of these.
+
+        So a value of a row is compared with a name that is there, and never becomes a path or a pattern.
+        """
+        inside = self.home.root / folder
+        if inside.is_dir():
+            yield from inside.iterdir()
+
+    def of_uids(self, folder: str) -> Iterator[Path]:
+        """Yield what is stored there about the versions: `<configuration>-<first 12 digits of the uid>`."""
+        ends = {uid[:12] for uid in self.uids}
+        yield from (path for path in self.children(folder) if path.name.rpartition("-")[2] in ends)
 
 
 def _facet_paths(erased: ErasedThings) -> Iterator[Path]:
-    derived = erased.home.derived
     empty = (cache.DATABASE, Path(cache.DATABASE).with_suffix(".lock").name)
-    if derived.is_dir():
-        yield from (path for path in derived.iterdir() if path.name not in empty or _size(path))
+    yield from (path for path in erased.children("derived") if path.name not in empty or _size(path))
 
 
 def _journal_paths(erased: ErasedThings) -> Iterator[Path]:
-    yield from (journal_folder(erased.home, number) for number in erased.requests)
+    names = {journal_name(number) for number in erased.requests}
+    yield from (path for path in erased.children("quarantine") if path.name in names)
 
 
 def _draft_paths(erased: ErasedThings) -> Iterator[Path]:
-    yield from (erased.home.path_inside("quarantine", folder) for folder in erased.unpublished.values())
+    names = {draft_name(request, attempt) for request, attempt in erased.drafts}
+    yield from (path for path in erased.children("quarantine") if path.name in names)
 
 
 def _values_paths(erased: ErasedThings) -> Iterator[Path]:
-    yield from (erased.home.released / f"{artifact}.json" for artifact in erased.unpublished)
+    names = {f"{artifact}.json" for artifact in erased.values}
+    yield from (path for path in erased.children("released") if path.name in names)
 
 
 def _report_paths(erased: ErasedThings) -> Iterator[Path]:
-    for number in erased.requests:
-        yield from erased.home.root.glob(f"reports/{number}-*")
+    numbers = set(map(str, erased.requests))
+    yield from (path for path in erased.children("reports") if path.name.partition("-")[0] in numbers)
 
 
 def _attack_paths(erased: ErasedThings) -> Iterator[Path]:
-    for uid in erased.uids:
-        yield from erased.home.root.glob(f"attacks/*-{uid[:12]}")
+    yield from erased.of_uids("attacks")
 
 
 def _rehearsal_paths(erased: ErasedThings) -> Iterator[Path]:
-    for uid in erased.uids:
-        yield from erased.home.root.glob(f"rehearsals/*-{uid[:12]}")
+    yield from erased.of_uids("rehearsals")
 
 
 def _scratch_paths(erased: ErasedThings) -> Iterator[Path]:
-    yield from erased.home.scratch.iterdir() if erased.home.scratch.is_dir() else ()
+    yield from erased.children("scratch")
 
 
 def _backup_paths(erased: ErasedThings) -> Iterator[Path]:
@@ -160,7 +179,7 @@ PLACES: Mapping[str, Callable[[ErasedThings], Iterator[Path]]] = MappingProxyTyp
 
 def find_places(erased: ErasedThings) -> dict[str, list[Path]]:
     """Return the existing files and folders, by kind."""
-    return {kind: sorted(path for path in paths_of(erased) if _exists(path)) for kind, paths_of in PLACES.items()}
+    return {kind: sorted(paths_of(erased)) for kind, paths_of in PLACES.items()}
 
 
 def clear_places(erased: ErasedThings) -> None:
@@ -175,7 +194,3 @@ def clear_places(erased: ErasedThings) -> None:
         else:
             for path in paths:
                 remove_path(path)
-
-
-def _exists(path: Path) -> bool:
-    return path.is_symlink() or path.exists()

@@ -74,7 +74,7 @@ class RunningAttempt:
     @property
     def quarantine(self) -> Path:
         """Folder in which this attempt's artifact waits until it is published."""
-        return self.workspace.home.path_inside("quarantine", f"{self.request_id}-{self.attempt.number}")
+        return self.workspace.home.draft(self.request_id, self.attempt.number)
 
     @property
     def split(self) -> BatchSplit:

@@ -69,7 +69,6 @@ def _commit_attempt(
             run.attempt,
             files,
             sum(int(file["bytes"]) for file in files.values()),
-            run.quarantine.name,
             [(metric.name, metric.exposure, metric.to_json()) for metric in metrics],
             {name: len(plan.invocations) + place for place, name in enumerate(run.quote.charged)},
             values,

@@ -146,7 +146,7 @@ def evaluate_internally(
         body = request_body(request)
         embedder = embedder or _embedder_of(body)
         blocks = _blocks(workspace, session, request)
-    folder = workspace.home.path_inside("quarantine", artifact.folder)
+    folder = workspace.home.draft(artifact.request_id, artifact.attempt)
     texts = [StoredText(text, label=label) for text, label in read_labelled(folder)]
     internal = [metric for metric in METRICS.values() if metric.exposure == "internal"]
     require_tools(internal, embedder)

@@ -60,7 +60,7 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
     tracing.set_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
     artifact = find_artifact(workspace, request_id)
-    draft = workspace.home.path_inside("quarantine", artifact.folder)
+    draft = workspace.home.draft(artifact.request_id, artifact.attempt)
     with workspace.database.read() as session:
         request, _ = artifacts.require_publishable(session, request_id)
         require_rows_match_chain(session, request)

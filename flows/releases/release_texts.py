@@ -80,7 +80,7 @@ def read_texts(folder: Path, kind: str) -> list[Text]:
 
 def _open_draft(workspace: Workspace, request_id: int) -> Path:
     artifact = find_artifact(workspace, request_id)
-    folder = workspace.home.path_inside("quarantine", artifact.folder)
+    folder = workspace.home.draft(artifact.request_id, artifact.attempt)
     rehash(folder, files_of(artifact))
     return folder
 
@@ -91,7 +91,7 @@ def read_selection(workspace: Workspace, artifact: Artifact) -> str | None:
     Raises:
         FileUnfit: the record in quarantine is not in its format.
     """
-    folder = workspace.home.path_inside("quarantine", artifact.folder)
+    folder = workspace.home.draft(artifact.request_id, artifact.attempt)
     return selection_sentence(read_record(folder)) if (folder / RECORD).is_file() else None
 
 

@@ -74,9 +74,14 @@ class ResumePoint:
         )
 
 
+def journal_name(request_id: int) -> str:
+    """Return the name of a request's journal in quarantine."""
+    return f"{request_id}-unfinished"
+
+
 def journal_folder(home: ProjectHome, request_id: int) -> Path:
     """Return the folder that keeps a request's draws until its artifact is produced."""
-    return home.path_inside("quarantine", f"{request_id}-unfinished")
+    return home.path_inside("quarantine", journal_name(request_id))
 
 
 def load_resume_point(session: Session, request: Request, plan: Plan, contents: Contents) -> ResumePoint:

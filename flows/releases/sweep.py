@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import psutil
 
 from flows.releases.extend import sweep_values
-from flows.releases.resume import journal_folder
+from flows.releases.resume import journal_name
 from flows.workspace.workspace import Workspace, process_owner
 from models_db.database.base import utc_now
+from models_db.home import draft_name
 from models_db.services.catalogue import datasets
 from models_db.services.catalogue.requests import find_request, planned_blocks
 from models_db.services.lifecycle import artifacts, attempts, ledger
@@ -79,9 +80,9 @@ def remove_orphans(workspace: Workspace) -> int:
     # Listed before the ledger is read: a folder made later is not looked at, one made earlier has its lease.
     folders = (*workspace.home.quarantine.iterdir(), *workspace.home.scratch.iterdir())
     with workspace.database.read() as session:
-        kept = {artifact.folder for artifact in artifacts.list_all(session)}
-        kept |= {f"{lease.request_id}-{lease.attempt}" for lease in attempts.running_leases(session)}
-        kept |= {journal_folder(workspace.home, number).name for number in attempts.resumable_requests(session)}
+        kept = {draft_name(artifact.request_id, artifact.attempt) for artifact in artifacts.list_all(session)}
+        kept |= {draft_name(lease.request_id, lease.attempt) for lease in attempts.running_leases(session)}
+        kept |= {journal_name(number) for number in attempts.resumable_requests(session)}
     for folder in folders:
         if folder.name not in kept:
             remove_path(folder)

@@ -65,7 +65,7 @@ def report_facts(
         ArtifactChanged: the files differ from the produced ones.
     """
     artifact = find_artifact(workspace, request_id)
-    draft = workspace.home.path_inside("quarantine", artifact.folder)
+    draft = workspace.home.draft(artifact.request_id, artifact.attempt)
     rehash(draft, files_of(artifact))
     if version == "public":
         with workspace.database.read() as session:

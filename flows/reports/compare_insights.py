@@ -216,7 +216,7 @@ class _Reader:
     def _read_request(self, place: str, number: int) -> InsightsRelease:
         artifact = find_artifact(self._workspace, number)
         retracted = self._require_published(number, artifact)
-        draft = self._workspace.home.path_inside("quarantine", artifact.folder)
+        draft = self._workspace.home.draft(artifact.request_id, artifact.attempt)
         rehash(draft, files_of(artifact))
         record = ReleaseRecord.from_bytes(read_document(draft / RECORD))
         _require_insights(place, record)

@@ -73,7 +73,7 @@ TABLES = (
         id {key}
         dataset_id {number} NOT NULL -> dataset
         number INTEGER NOT NULL
-        uid VARCHAR(255) NOT NULL
+        uid VARCHAR(32) NOT NULL
         source_mark VARCHAR(64) NOT NULL
         manifest_mark VARCHAR(64) NOT NULL
         created_at VARCHAR(27) NOT NULL
@@ -88,7 +88,7 @@ TABLES = (
         account_id {number} NOT NULL -> account
         function VARCHAR(255) NOT NULL
         blocks INTEGER NOT NULL
-        key_name VARCHAR(255) NOT NULL
+        key_name VARCHAR(16) NOT NULL
         key_commitment VARCHAR(64) NOT NULL
         """,
         unique=(("account_id",),),

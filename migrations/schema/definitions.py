@@ -36,7 +36,8 @@ class Table:
     Attributes:
         name: of the table; constraints are named after it (`pk_`, `uq_`, `fk_`, `ck_`).
         columns: one a line: name, type, `-> table` where it refers to the id of a row there. `{key}` is a number that
-            the database gives, `{number}` one of 64 bits, `{bytes}` bytes. VARCHAR(27) holds a time.
+            the database gives, `{number}` one of 64 bits, `{bytes}` bytes. VARCHAR(27) holds a time, VARCHAR(16),
+            (32) and (64) that many hexadecimal digits, another VARCHAR(n) a line, TEXT a text (`forms.form_of`).
         key: the primary key.
         unique: further keys.
         checks: conditions of each row, by the end of their names.

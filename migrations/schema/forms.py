@@ -1,4 +1,8 @@
-"""Forms of values, the same in every table: times, types, numbers of rows, names, and the size of text by people.
+"""Forms of values, the same in every table: times, digests, lines, types, numbers of rows, names, and the size of text
+by people.
+
+Every column of text has one closed form, which a CHECK of its table keeps: nothing that a row says steers a terminal, and
+what a path, a pattern or a command could be made of is a digest, a plain name or a number.
 
 Times are compared as text, so each has exactly one form: 27 characters, in UTC. PostgreSQL checks it by a constraint of
 each column (`rendering.table_statement`). SQLite itself accepts 0.5 as an integer and a blob as text, and lets a client
@@ -37,7 +41,72 @@ PRINTABLE_NAME = Both(
 )
 
 
-# --- Texts -------------------------------------------------------------------------------------------------------
+# --- Lines and texts ---------------------------------------------------------------------------------------------
+
+CONTROLS = ((1, 31), (127, 159))
+"""Code points of control characters; a NUL, which ends a text for GLOB and is none in PostgreSQL, is asked for apart."""
+CONTROLS_OF_TEXT = ((1, 8), (11, 31), (127, 159))
+"""The same without tab and line feed."""
+CONTROLS_OF_JSON = ((1, 8), (11, 31))
+"""What no JSON text has outside of an escape; it may hold other people's text, which is escaped where it is shown."""
+PROSE = frozenset({"reason", "detail", "destination", "rule"})
+"""The columns of type TEXT that hold no JSON."""
+LONGEST_LINE = 255
+ZONE = ("schedule", "zone")
+DATASET_NAMES = (("policy_rule", "dataset"), ("twin_attack", "dataset"), ("rehearsal", "dataset"))
+"""Columns that name a dataset, by its plain name."""
+ORIGINS = (("passkey", "rp_id"), ("passkey", "origin"))
+
+
+def form_of(table: str, column: str, kind: str) -> Both | None:
+    """Return the condition that a text has the form of its column; None for a time, a number or bytes."""
+    kind = kind.removesuffix(" NOT NULL")
+    if kind in ("VARCHAR(16)", "VARCHAR(32)", "VARCHAR(64)"):
+        return _digits(column, int(kind[8:-1]))
+    if kind == "VARCHAR(255)":
+        return _line(table, column)
+    if kind == "TEXT":
+        return _free_of(column, CONTROLS_OF_TEXT if column in PROSE else CONTROLS_OF_JSON)
+    return _free_of(column, CONTROLS_OF_JSON) if kind == "VARCHAR" else None
+
+
+def _line(table: str, column: str) -> Both:
+    if (table, column) in DATASET_NAMES:
+        return _made_of(column, "a-z0-9_.-", "a-z0-9", LONGEST_NAME)
+    if (table, column) in ORIGINS:
+        return _made_of(column, "a-z0-9:/.-", "a-z0-9", LONGEST_LINE)
+    if (table, column) == ZONE:
+        return _made_of(column, "A-Za-z0-9_+/-", "A-Za-z", LONGEST_LINE)
+    return _free_of(column, CONTROLS).within(f"@ AND length({column}) <= {LONGEST_LINE}")
+
+
+def _digits(column: str, number: int) -> Both:
+    return Both(
+        sqlite=f"length(CAST({column} AS BLOB)) = {number} AND {column} NOT GLOB '*[^0-9a-f]*'"
+        f" AND instr({column}, char(0)) = 0",
+        postgresql=f"{column} COLLATE \"C\" ~ '^[0-9a-f]{{{number}}}$'",
+    )
+
+
+def _made_of(column: str, signs: str, first: str, most: int) -> Both:
+    """A text of some signs of ASCII, of which the hyphen is the last, that begins with one of `first`."""
+    return Both(
+        sqlite=f"{column} GLOB '[{first}]*' AND {column} NOT GLOB '*[^{signs}]*' AND length({column}) <= {most}"
+        f" AND instr({column}, char(0)) = 0",
+        postgresql=f"{column} COLLATE \"C\" ~ '^[{first}][{signs}]{{0,{most - 1}}}$'",
+    )
+
+
+def _free_of(column: str, controls: tuple[tuple[int, int], ...]) -> Both:
+    codes = ", ".join(f"{first}, 45, {last}" for first, last in controls)
+    signs = "".join(f"\\u{first:04x}-\\u{last:04x}" for first, last in controls)
+    return Both(
+        sqlite=f"{column} NOT GLOB ('*[' || char({codes}) || ']*') AND instr({column}, char(0)) = 0",
+        postgresql=f"{column} COLLATE \"C\" !~ '[{signs}]'",
+    )
+
+
+# --- Sizes of texts ----------------------------------------------------------------------------------------------
 
 LONG, SHORT = 1_000_000, 10_000
 DEPTH, DIGITS = 32, 100

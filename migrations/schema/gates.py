@@ -92,7 +92,6 @@ TABLES = (
         digest VARCHAR(64) NOT NULL
         files TEXT NOT NULL
         size BIGINT NOT NULL
-        folder VARCHAR(255) NOT NULL
         created_at VARCHAR(27) NOT NULL
         created_by {number} NOT NULL -> principal
         values_digest VARCHAR(64)

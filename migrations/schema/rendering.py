@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from migrations.schema.conditions import MOMENT
 from migrations.schema.definitions import Action, Both, Function, Guard, Sql, Table
+from migrations.schema.forms import form_of
 
 TYPES = {
     "sqlite": {"{key}": "INTEGER NOT NULL", "{number}": "INTEGER", "{bytes}": "BLOB"},
@@ -49,6 +50,11 @@ def table_statement(table: Table, dialect: str) -> str:
     """Return the CREATE TABLE statement, with every constraint under its name."""
     definitions = [f"{name} {_type(kind, dialect)}" for name, kind, _ in table.lines]
     definitions += [f"CONSTRAINT ck_{table.name}_{name} CHECK ({check})" for name, check in table.checks.items()]
+    definitions += [
+        f"CONSTRAINT ck_{table.name}_{name}_form CHECK ({wording(form, dialect)})"
+        for name, kind, _ in table.lines
+        if (form := form_of(table.name, name, kind)) is not None
+    ]
     if dialect == "postgresql":
         definitions += [f"CONSTRAINT ck_{table.name}_{name}_moment CHECK ({name} ~ '{MOMENT}')" for name in table.times]
     definitions += [

@@ -1,6 +1,6 @@
 """Datasets: their versions, their partition, and the marks by which copies are distinguished."""
 
-from sqlalchemy import CheckConstraint, LargeBinary, UniqueConstraint
+from sqlalchemy import CheckConstraint, LargeBinary, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
@@ -49,7 +49,7 @@ class DatasetVersion(Base):
     id: Mapped[Key]
     dataset_id: Mapped[int] = mapped_column(reference("dataset"))
     number: Mapped[int]
-    uid: Mapped[Line] = mapped_column(unique=True)
+    uid: Mapped[str] = mapped_column(String(32), unique=True)
     source_mark: Mapped[Digest]
     manifest_mark: Mapped[Digest]
     created_at: Mapped[Moment]
@@ -66,7 +66,7 @@ class PartitionScheme(Base):
     account_id: Mapped[int] = mapped_column(reference("account"), unique=True)
     function: Mapped[Line]
     blocks: Mapped[int]
-    key_name: Mapped[Line]
+    key_name: Mapped[str] = mapped_column(String(16))
     key_commitment: Mapped[Digest]
     """What the key of that name must be: `tasks.corpus.identity.keys.key_commitment`."""
 

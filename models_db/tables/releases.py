@@ -132,7 +132,6 @@ class Artifact(Base):
     digest: Mapped[Digest] = mapped_column(unique=True)
     files: Mapped[Body]
     size: Mapped[Units]
-    folder: Mapped[Line]
     created_at: Mapped[Moment]
     created_by: Mapped[int] = mapped_column(reference("principal"))
     values_digest: Mapped[Digest | None]

@@ -17,6 +17,7 @@ from models_db.values.names import InvalidPlainName
 
 _GUARD = re.compile(r"almoner: ([^\n]+)")
 _CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
+_FORM = re.compile(r"ck_(\w+)_form")
 _CAP_GUARDS = ("the cap would be passed", "ck_account_rho", "ck_account_delta")
 _NO_JSON = "malformed JSON"
 """Message of SQLite where a guard reads a text that is no JSON; PostgreSQL's guard names the rule itself."""
@@ -155,4 +156,7 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
     ):
         return AlreadyRecorded()
     constraint = _CONSTRAINT.search(message)
-    return RuleViolated(constraint.group() if constraint else "a constraint of the schema")
+    if constraint is None:
+        return RuleViolated("a constraint of the schema")
+    form = _FORM.fullmatch(constraint.group())
+    return RuleViolated(f"a text is not of the form of its column, {form[1]}" if form else constraint.group())

@@ -21,9 +21,14 @@ from models_db.home import ProjectHome, describe_free_space
 _UID = re.compile(r"[0-9a-f]{32}")
 
 
+def is_uid(text: str) -> bool:
+    """Return whether a text can be the uid of a version: 32 hexadecimal digits."""
+    return _UID.fullmatch(text) is not None
+
+
 def version_uids(home: ProjectHome) -> list[str]:
     """Return the uids of the complete versions in the home, sorted, whether or not the ledger knows them."""
-    return sorted(entry.name for entry in home.require().corpora.iterdir() if _UID.fullmatch(entry.name))
+    return sorted(entry.name for entry in home.require().corpora.iterdir() if is_uid(entry.name))
 
 
 def version_folder(home: ProjectHome, uid: str) -> Path:
@@ -33,7 +38,7 @@ def version_folder(home: ProjectHome, uid: str) -> Path:
         VersionMissing: the home holds no version of that uid.
     """
     folder = home.require().corpora / uid
-    if not _UID.fullmatch(uid) or not folder.is_dir():
+    if not is_uid(uid) or not folder.is_dir():
         raise VersionMissing(uid)
     return folder
 
@@ -108,7 +113,7 @@ def sweep_unrecorded(home: ProjectHome, is_recorded: Callable[[str], bool]) -> i
     a version that is just being recorded is safe.
     """
     with _locked(home.require().corpora):
-        settled = [folder for folder in home.corpora.iterdir() if _UID.fullmatch(folder.name)]
+        settled = [folder for folder in home.corpora.iterdir() if is_uid(folder.name)]
         orphans = [folder for folder in settled if not _is_live(folder) and not is_recorded(folder.name)]
         for folder in orphans:
             _remove(home, folder)

@@ -303,7 +303,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     ),
     "another partition": (
         "steward",
-        [door("partition_scheme", '{"account_id": $root, "function": "f", "blocks": 99, "key_name": "k",'
+        [door("partition_scheme", '{"account_id": $root, "function": "f", "blocks": 99, "key_name": "00000000000000aa",'
               ' "key_commitment": "%s"}' % ("0" * 64))],
         "uq_partition",
     ),
@@ -386,13 +386,13 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "an artifact by a steward": (
         "steward",
         [door("artifact", '{"request_id": $settled, "attempt": 1, "digest": "$d", "files": "{}", "size": 1,'
-                          ' "folder": "f", "created_at": "$now", "created_by": $bad_steward}')],
+                          ' "created_at": "$now", "created_by": $bad_steward}')],
         "your roles do not record that",
     ),
     "an artifact of a run that is not over": (
         "runner",
         [door("artifact", '{"request_id": $running, "attempt": 1, "digest": "$d", "files": "{}", "size": 1,'
-                          ' "folder": "f", "created_at": "$now", "created_by": $bad_runner}')],
+                          ' "created_at": "$now", "created_by": $bad_runner}')],
         "every armed hold committed",
     ),
     "figures from the private data before the decision": (

@@ -168,7 +168,7 @@ ACCOUNTS: dict[str, list[Lone]] = {
     ],
     "cohort_with_its_version": [
         Lone(
-            (lambda t: version(t, "clinic", id=99_999, number=900, uid="newer"),),
+            (lambda t: version(t, "clinic", id=99_999, number=900, uid="cd" * 16),),
             allowed=[cohort],
         ),
     ],

@@ -62,7 +62,7 @@ def dataset_end(town: "Town", of: str = "vacant", **given: object) -> Executable
 
 def version(town: "Town", of: str, **given: object) -> Executable:
     row = {
-        "dataset_id": town.id_of("dataset", f"name = '{of}'"), "number": 9, "uid": "u", "source_mark": DIGEST,
+        "dataset_id": town.id_of("dataset", f"name = '{of}'"), "number": 9, "uid": "ab" * 16, "source_mark": DIGEST,
         "manifest_mark": DIGEST, "created_at": utc_now(), "created_by": town.world.runner.id,
     }  # fmt: skip
     return insert("dataset_version", **row | given)
@@ -317,7 +317,7 @@ def approval(town: "Town", of: int | Attempt, gate: str = "spend", **given: obje
 def artifact(town: "Town", of: Attempt, **given: object) -> Executable:
     row = {
         "request_id": of.request_id, "attempt": of.number, "digest": f"{of.request_id:064}",
-        "files": "{}", "size": 1, "folder": "f", "created_at": utc_now(), "created_by": town.world.runner.id,
+        "files": "{}", "size": 1, "created_at": utc_now(), "created_by": town.world.runner.id,
     }  # fmt: skip
     return insert("artifact", **row | given)
 

@@ -184,7 +184,7 @@ def test_a_cohort_that_a_version_names_wrongly_is_refused(world: World) -> None:
     def recorded(mark: str, cohort: int) -> None:
         with world.database.write() as session:
             datasets.add_version(
-                session, world.runner, datasets.find_dataset(session, "clinic"), uid="u", source_mark="1" * 64,
+                session, world.runner, datasets.find_dataset(session, "clinic"), uid="ab" * 16, source_mark="1" * 64,
                 manifest_mark="2" * 64, units=[(marks(mark)[0], cohort)], cohort_plan=CohortPlan(2, 2),
             )  # fmt: skip
 
@@ -195,7 +195,7 @@ def test_a_cohort_that_a_version_names_wrongly_is_refused(world: World) -> None:
 
 def opening(world: World, growth: CohortPlan) -> Callable[[Session], object]:
     return lambda session: datasets.add_version(
-        session, world.steward, datasets.find_dataset(session, "clinic"), uid="first", source_mark="1" * 64,
+        session, world.steward, datasets.find_dataset(session, "clinic"), uid="cd" * 16, source_mark="1" * 64,
         manifest_mark="2" * 64, units=[(marks("x")[0], growth.newest)], cohort_plan=growth,
     )  # fmt: skip
 

@@ -21,6 +21,7 @@ from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.ledger import AttemptClosed, BudgetExceeded
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
+from models_db.values.canonical_json import digest
 from tests.contracts.meeting import meanwhile
 from tests.support import PROVENANCE, SOON, World, any_amounts, fetch, planned
 
@@ -91,7 +92,7 @@ def test_a_sweeper_meets_the_end_of_the_run(world: World, sweeper_first: bool) -
     else:
         outcome = meanwhile(
             world.database,
-            lambda session: artifacts.record_artifact(session, world.runner, attempt, {"f": "0"}, 1, "q", []),
+            lambda session: artifacts.record_artifact(session, world.runner, attempt, {"f": "0"}, 1, []),
             lambda: world.fail(attempt),
         )
     assert outcome == AttemptClosed.__name__
@@ -114,7 +115,7 @@ def test_a_sweeper_meets_a_run_that_arms(world: World) -> None:
 def ingest(world: World, dataset: str, marks: list[bytes], source: str) -> Callable[[Session], object]:
     return lambda session: datasets.add_version(
         session, world.runner, datasets.find_dataset(session, dataset),
-        uid=f"uid of {dataset}", source_mark=source, manifest_mark="e" * 64, units=[(mark, 1) for mark in marks],
+        uid=digest(dataset)[:32], source_mark=source, manifest_mark="e" * 64, units=[(mark, 1) for mark in marks],
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from models_db.services.lifecycle import proposals
 from models_db.services.queries import health, lists
 from models_db.services.verification import verify_rows
 from models_db.values.amounts import Amount
+from models_db.values.canonical_json import digest
 from tests.contracts.meeting import meanwhile
 from tests.support import FAR, World, fetch, snapshot
 
@@ -37,7 +38,7 @@ def forgetting(world: World, name: str = "vacant") -> Act:
 
 def ingesting(world: World, name: str = "vacant") -> Act:
     return lambda session: datasets.add_version(
-        session, world.runner, datasets.find_dataset(session, name), uid=f"uid of {name}", source_mark="a" * 64,
+        session, world.runner, datasets.find_dataset(session, name), uid=digest(name)[:32], source_mark="a" * 64,
         manifest_mark="b" * 64, units=[(b"somebody".ljust(32, b"\0"), 1)],
     )  # fmt: skip
 

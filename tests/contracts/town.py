@@ -107,7 +107,7 @@ class Town:
             world.database,
             "INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('root', 77, 7)",
             "INSERT INTO partition_scheme (account_id, function, blocks, key_name, key_commitment)"
-            f" SELECT id, 'hmac-sha256', 1, 'bare', '{NO_KEY}' FROM account WHERE rho_cap = 77",
+            f" SELECT id, 'hmac-sha256', 1, '00000000000000ba', '{NO_KEY}' FROM account WHERE rho_cap = 77",
         )
         self._require_whole()
         return self

@@ -90,14 +90,14 @@ def live_in(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     almoner.type('reject 3 --gate publish --reason "too short"')
     home, text = almoner.home, "\n".join(note["text"] + note["patient_id"] for note in NOTES)
     [uid] = version_uids(home)
-    ((artifact, folder),) = fetch(almoner.database, "SELECT digest, folder FROM artifact WHERE request_id = 3")
+    ((artifact,),) = fetch(almoner.database, "SELECT digest FROM artifact WHERE request_id = 3")
     cache = facet_cache.cached(Whole(), home.derived, b"k" * 32)
     cache.of_units([note["patient_id"] for note in NOTES], [note["text"] for note in NOTES])
     almoner.type("report 1 --internal")
     for path in (
         home.derived / "facets.damaged-1",
         journal_folder(home, 2) / "answers",
-        home.quarantine / str(folder) / "texts.jsonl",
+        home.quarantine / "3-1" / "texts.jsonl",
         home.released / f"{artifact}.json",
         home.root / "reports" / "1-internal.html",
         home.root / "attacks" / f"0123-{uid[:12]}" / "stage.json",

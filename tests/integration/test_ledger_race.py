@@ -57,7 +57,7 @@ def _outcome(database: Database, actor: Actor, attempt: Attempt) -> str:
                 ledger.arm(session, actor, attempt, 0, instalment)
         with database.write() as session:
             files = {"texts.jsonl": f"{attempt.request_id:064}"}
-            artifacts.record_artifact(session, actor, attempt, files, 1, f"q-{attempt.request_id}", [])
+            artifacts.record_artifact(session, actor, attempt, files, 1, [])
     except Exception as problem:  # noqa: BLE001  (whatever it is, the parent compares its name)
         return type(problem).__name__
     return "produced"

@@ -110,13 +110,16 @@ def test_models_and_migrations_agree(database: Database) -> None:
 
 
 def test_models_and_migrations_agree_on_checks(bare_database: Database, backend: str) -> None:
-    """Alembic compares no CHECK, so compare the schema of the models with that of the migrations."""
+    """Alembic compares no CHECK, so compare the schema of the models with that of the migrations.
+
+    The forms of texts are those of the migrations alone (`migrations.schema.forms.form_of`).
+    """
     Base.metadata.create_all(bare_database.engine)
     with bare_database.engine.connect() as connection:
         if backend == "postgresql":
             wanted = {item for item in expected_items(connection) if item.table != "alembic_version"}
             of_models = {item for item in schema_items(connection) if item.kind in CONDITIONS}
-            assert of_models == {item for item in wanted if item.kind in CONDITIONS}
+            assert of_models == {item for item in wanted if item.kind in CONDITIONS and not is_form(item.name)}
             assert sum(item.name.startswith("ck_") for item in of_models) >= 13
         else:
             made = {table: _checks(connection, table) for table in Base.metadata.tables}
@@ -126,8 +129,13 @@ def test_models_and_migrations_agree_on_checks(bare_database: Database, backend:
             assert made == {table: _checks(connection, table) for table in Base.metadata.tables}
 
 
+def is_form(name: str | None) -> bool:
+    return str(name).startswith("ck_") and str(name).endswith("_form")
+
+
 def _checks(connection: object, table: str) -> set[tuple[str | None, str]]:
-    return {(check["name"], check["sqltext"]) for check in inspect(connection).get_check_constraints(table)}
+    checks = inspect(connection).get_check_constraints(table)
+    return {(check["name"], check["sqltext"]) for check in checks if not is_form(check["name"])}
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from models_db.home import draft_name
 from models_db.sessions.database import Database
 from tests.integration.canary import leaks
 from tests.integration.story import Almoner
@@ -63,15 +64,15 @@ def _uses(database: Database) -> Iterator[str]:
 
 def _files(almoner: Almoner, database: Database) -> Iterator[str]:
     """Every artifact has its files, byte for byte, and there are no others than what can be gone on from."""
-    home, rows = almoner.home, fetch(database, "SELECT request_id, folder, files FROM artifact")
+    home, rows = almoner.home, fetch(database, "SELECT request_id, attempt, files FROM artifact")
     states = dict(fetch(database, "SELECT request_id, to_state FROM transition ORDER BY request_id, number"))
     waiting = {f"{number}-unfinished" for number, state in states.items() if state in ("submitted", "approved")}
-    expected = {str(folder) for _, folder, _ in rows}
+    expected = {draft_name(number, attempt) for number, attempt, _ in rows}
     there = {path.name for path in home.quarantine.iterdir()}
     yield from (f"artifact {name} has no folder" for name in sorted(expected - there))
     yield from (f"folder {name} of quarantine is nobody's" for name in sorted(there - expected - waiting))
-    for _, folder, files in rows:
-        yield from _bytes(home.quarantine / str(folder), json.loads(str(files)))
+    for number, attempt, files in rows:
+        yield from _bytes(home.draft(number, attempt), json.loads(str(files)))
     for place in (home.scratch, home.released):
         yield from (f"{path} is left" for path in (place.iterdir() if place.exists() else ()))
     versions = {str(uid) for (uid,) in fetch(database, "SELECT uid FROM dataset_version")}

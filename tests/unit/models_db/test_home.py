@@ -53,13 +53,15 @@ def test_a_missing_home_says_what_to_do(tmp_path: Path, home: ProjectHome) -> No
     assert home.require() is home
 
 
-@pytest.mark.parametrize("parts", [("corpora", "a1"), ("quarantine", "1-2", "texts.jsonl"), ("a", "..", "b"), ()])
+@pytest.mark.parametrize("parts", [("corpora", "a1"), ("quarantine", "1-2", "texts.jsonl"), ("policy.yaml",)])
 def test_paths_inside(home: ProjectHome, parts: tuple[str, ...]) -> None:
     assert home.path_inside(*parts).is_relative_to(home.root.resolve())
 
 
 @pytest.mark.parametrize(
-    "parts", [("..",), ("corpora", "..", ".."), ("/etc/passwd",), ("corpora", "/etc"), ("..", "home2", "x")]
+    "parts", [("..",), ("corpora", "..", ".."), ("/etc/passwd",), ("corpora", "/etc"), ("..", "home2", "x"),
+     ("a", "..", "b"), ("quarantine", ".."), ("quarantine", "."), ("quarantine", ""), ("quarantine", "a/b"),
+     ("quarantine", "a\0b"), ()]
 )
 def test_paths_that_lead_out_are_refused(home: ProjectHome, parts: tuple[str, ...]) -> None:
     with pytest.raises(PathEscape):
