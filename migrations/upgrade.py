@@ -50,6 +50,11 @@ def upgrade(database: Database, revision: str = "head") -> None:
         raise LedgerUnreachable(database.engine.url.render_as_string(hide_password=True)) from problem
 
 
+def stated_revisions(connection: Connection) -> tuple[str, ...]:
+    """Return the revisions at which a ledger says it is: one, unless somebody has altered `alembic_version`."""
+    return tuple(map(str, MigrationContext.configure(connection).get_current_heads()))
+
+
 def require_supported(database: Database) -> None:
     """Check the version of a PostgreSQL server.
 

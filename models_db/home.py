@@ -155,7 +155,8 @@ class ProjectHome:
             parts: the folder, and below it one name for each step.
 
         Raises:
-            PathEscape: a part is no single name (`..`, empty, with a slash or a NUL), or a link leads out of the folder.
+            PathEscape: a part is no single name (`..`, empty, with a slash or a NUL), or a link leads out of the
+            folder.
         """
         if not all(_is_one_name(part) for part in parts):
             raise PathEscape("/".join(parts))

@@ -5,30 +5,31 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
-from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from flows.approvals.build_review import Draft, build_review
-from flows.approvals.load_review import load_review_input
+from flows.approvals.load_review import list_signers, load_review_input
 from flows.approvals.offline_approval import SignedApproval, encode_review, export_review
 from flows.approvals.proposal_review import ProposalReviewInput
 from flows.approvals.request_review import RequestReviewInput, ReviewInput
-from flows.approvals.review import Review
+from flows.approvals.review import Review, Warnings
 from flows.approvals.review_sections import names_by_key
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
 from flows.governance.policy import require_bounds
 from flows.observability import tracing
+from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
-from models_db.errors import Refused
+from models_db.errors import AlmonerError, Refused
+from models_db.home import PathEscape
 from models_db.services.audit.chain import Actor
-from models_db.services.audit.stored_text import files_of
+from models_db.services.audit.stored_text import UNREADABLE_ERRORS, files_of
 from models_db.services.catalogue import datasets, principals, request_plans, requests
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, gates, proposals
 from models_db.services.lifecycle.gate_status import find_decidable
 from models_db.services.lifecycle.gates import GateDecision, withdrawal_statement
-from models_db.tables import Proposal
+from models_db.tables import Dataset, PolicyVersion, Proposal
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
 from tasks.common.files import FileUnfit
@@ -44,13 +45,40 @@ NO_SIGNATURE = "unsigned"
 def load_review(workspace: Workspace, number: int, gate: Gate, viewer: str | None = None) -> Review:
     """Return the review of a request or proposal that waits at a gate.
 
+    Where it cannot be shown (its draft is lost, it is not in its format, it is not what its digest names), the review
+    says why, and the only possible decision is a rejection: nobody can jam a gate.
+
     Args:
         viewer: the public key of its reader, if that is not the home's owner.
 
     Raises:
         RequestUnknown, ProposalUnknown, WrongState: nothing of that number waits at the gate.
     """
-    return _load_with_inputs(workspace, number, Gate(gate), viewer)[0]  # the Python API is called with names, too
+    gate = Gate(gate)  # the Python API is called with names, too
+    try:
+        return _load_with_inputs(workspace, number, gate, viewer)[0]
+    except WrongState:
+        raise
+    except (Refused, PathEscape) as unfit:
+        with workspace.database.read() as session:
+            return _review_to_reject(session, number, gate, unfit)
+
+
+def _review_to_reject(session: Session, number: int, gate: Gate, unfit: AlmonerError) -> Review:
+    """Return the review of what cannot be shown; a rejection of it binds to the digest that the ledger has."""
+    subject = find_decidable(session, number, gate)
+    line = f"It cannot be shown, so it can only be rejected. {unfit.name}: {unfit.message}"
+    return Review(
+        number=number,
+        gate=gate,
+        dataset=session.get_one(Dataset, subject.dataset_id).name,
+        state=subject.state,
+        subject_digest=subject.subject_digest,
+        policy=read_policy_version(session, session.get_one(PolicyVersion, subject.policy_id)),
+        sections=(Warnings((line,), signed=False),),
+        stewards=list_signers(session),
+        refusal=unfit,
+    )
 
 
 def gate_of_request(workspace: Workspace, number: int) -> Gate:
@@ -70,6 +98,7 @@ def export_for_signing(workspace: Workspace, number: int, gate: Gate, path: Path
     Raises:
         RequestUnknown, ProposalUnknown, WrongState, ProposalDecided: nothing of that number waits at the gate.
         FileUnwritable, ReviewTooLarge: the file cannot be written.
+        As `load_review` says of what can only be rejected.
     """
     review, inputs, draft = _load_with_inputs(workspace, number, Gate(gate))
     require_waiting(review)
@@ -91,25 +120,23 @@ def question_for_signing(workspace: Workspace, number: int, gate: Gate) -> bytes
 def _load_with_inputs(
     workspace: Workspace, number: int, gate: Gate, viewer: str | None = None
 ) -> tuple[Review, RequestReviewInput | ProposalReviewInput, Draft | None]:
+    """Load a review with what it was built from.
+
+    Raises:
+        RequestUnreadable, ProposalUnreadable: a row is not in the format that almoner writes.
+        ProposalAltered: a proposal's digest is not that of its content.
+        ArtifactChanged, DraftOfAnotherRequest, FileUnfit, PathEscape: the draft is not here, or another.
+    """
     with workspace.database.read() as session:
         try:
-            inputs = _load_inputs(session, number, gate)
+            inputs = load_review_input(session, number, gate)
             draft = _find_draft(workspace, session, inputs) if gate is Gate.PUBLISH else None
-            return build_review(gate, inputs, draft, viewer or workspace.key.public_key), inputs, draft
-        except ValidationError:
-            if gate is Gate.PROPOSAL:
-                raise ProposalUnreadable(number) from None
-            raise
-
-
-def _load_inputs(session: Session, number: int, gate: Gate) -> RequestReviewInput | ProposalReviewInput:
-    """Load the review input of what was recorded; a request's body is read before its form is checked."""
-    try:
-        return load_review_input(session, number, gate)
-    except (KeyError, TypeError) as problem:
-        if gate is Gate.PROPOSAL:
-            raise
-        raise RequestUnreadable(number) from problem
+            review = build_review(gate, inputs, draft, viewer or workspace.key.public_key)
+        except UNREADABLE_ERRORS as problem:
+            raise (ProposalUnreadable if gate is Gate.PROPOSAL else RequestUnreadable)(number) from problem
+        if gate is Gate.PROPOSAL and find_decidable(session, number, gate).subject_digest != review.subject_digest:
+            raise proposals.ProposalAltered(number)
+        return review, inputs, draft
 
 
 def _find_draft(workspace: Workspace, session: Session, inputs: ReviewInput) -> Draft:
@@ -230,9 +257,11 @@ def override_reason_for(review: Review, reason: str) -> str:
     """Return the reason to sign for an approval that overrides the policy's bounds: it names every figure outside them.
 
     Raises:
+        As `Review.require_approvable`.
         NothingToOverride: no figure is outside its bounds.
         OutsideBounds: the policy forbids overrides.
     """
+    review.require_approvable()
     if not review.missed_bounds:
         raise NothingToOverride(review.number)
     if not review.policy.rules_for(review.dataset).overrides:
@@ -376,8 +405,9 @@ class ProposalUnreadable(Refused):
 
     def __init__(self, number: int) -> None:
         super().__init__(
-            f"Proposal {number} is not in the format of a proposal, so nobody can decide on it; it will expire.",
-            "Find out who recorded it: `almoner audit log`; see the list with `almoner proposal list`.",
+            f"Proposal {number} is not in the format of a proposal, so nobody can approve it.",
+            f'A steward rejects it: `almoner reject {number} --gate proposal --reason "..."`. `almoner audit log` shows'
+            " who recorded it.",
             {"proposal": number},
         )
 
@@ -388,7 +418,8 @@ class RequestUnreadable(Refused):
     def __init__(self, number: int) -> None:
         super().__init__(
             f"Request {number} is not in the format of a request, so nobody can approve it.",
-            "Find out who recorded it: `almoner audit log`; then submit a new request.",
+            f'Reject it, `almoner reject {number} --reason "..."`, and submit a new request. `almoner audit log` shows'
+            " who recorded it.",
             {"request": number},
         )
 

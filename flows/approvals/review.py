@@ -7,7 +7,7 @@ from the same four parts, so the code that shows or signs a review does not depe
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from models_db.errors import Refused
+from models_db.errors import AlmonerError
 from models_db.policies.policy import Policy
 from models_db.values.gates import Gate
 
@@ -111,7 +111,8 @@ class Review:
         stewards: the people who may sign, by name and key.
         payload: at the publish gate, the additional statement to sign.
         missed_bounds: at the publish gate, the bounds of the policy that the release misses.
-        refusal: why it can only be rejected: amounts in it, or in the claim it rests on, do not follow from their text.
+        refusal: why it can only be rejected: amounts in it, or in the claim it rests on, do not follow from their text;
+            or it cannot be shown, because its draft is lost or its rows are not what was recorded.
     """
 
     number: int
@@ -124,13 +125,13 @@ class Review:
     stewards: "tuple[Person, ...]" = ()
     payload: bytes | None = None
     missed_bounds: "tuple[BoundCheck, ...]" = ()
-    refusal: Refused | None = None
+    refusal: AlmonerError | None = None
 
     def require_approvable(self) -> None:
         """Check that the request or proposal may be approved.
 
         Raises:
-            AmountsDiffer, AuthorisationDiffers: the request or proposal can only be rejected.
+            AmountsDiffer, AuthorisationDiffers, ArtifactChanged, ProposalAltered: by `refusal`, if there is one.
         """
         if self.refusal is not None:
             raise self.refusal

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import packages_distributions
 from typing import TypeVar
 
+from sqlalchemy.orm import Session
+
 from flows.audit.charges import differing_charges, uncharged_releases
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
 from flows.workspace.home_keys import unsound_keys
@@ -12,10 +14,12 @@ from flows.workspace.policy_file import PolicyAltered, read_policy_version
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError, Refused
 from models_db.findings import Finding
-from models_db.home import ProjectHome
+from models_db.home import PathEscape, ProjectHome
+from models_db.services.audit.stored_text import files_of
 from models_db.services.catalogue import database_access, datasets, policies
-from models_db.services.lifecycle import proposals, renyi_account
+from models_db.services.lifecycle import artifacts, proposals, renyi_account
 from models_db.services.queries import health
+from models_db.tables import Proposal
 from tasks.common.code_version import ROOMS
 from tasks.common.extensions import MODEL_FAMILIES, READERS, extension_sources, extensions, load
 from tasks.common.generation_extra import INSTALL, PACKAGES, missing_packages
@@ -24,6 +28,7 @@ from tasks.inference.catalogue.registry import list_models
 from tasks.inference.loading.check_model import usability_of
 from tasks.mechanisms.registry import MECHANISMS
 from tasks.pricing.registry import SYSTEMS
+from tasks.publishing.draft import rehash
 
 CheckedItem = TypeVar("CheckedItem")
 HealthCheck = Callable[[Workspace], Iterator[Finding]]
@@ -46,6 +51,7 @@ def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: Healt
         structure,
         _check_ledger,
         _check_amounts,
+        _check_drafts,
         _check_charges,
         _check_policies,
         _check_access,
@@ -75,9 +81,36 @@ def _check_amounts(workspace: Workspace) -> Iterator[Finding]:
     """Check that the amounts of every claim, cap and authorisation follow from the text that people read."""
     with workspace.database.read() as session:
         wrong = [*_refusals_of(datasets.list_all(session, forgotten=True), lambda one: claims_of(session, one)),
-                 *_refusals_of(proposals.list_all(session), require_proposal_amounts)]  # fmt: skip
+                 *_refusals_of(_effective_proposals(session), require_proposal_amounts)]  # fmt: skip
     detail = "; ".join(wrong) or "the amounts of every claim and proposal follow from their text"
     yield Finding("amounts", ok=not wrong, detail=detail)
+
+
+def _effective_proposals(session: Session) -> list[Proposal]:
+    """Return the proposals that have an effect, or may get one."""
+    every = proposals.list_all(session)
+    return [one for one in every if proposals.state_of(session, one) not in ("rejected", "expired")]
+
+
+def _check_drafts(workspace: Workspace) -> Iterator[Finding]:
+    """Check that the draft of every release that waits at the publish gate is here, as it was produced.
+
+    Until somebody decides on it nothing of its dataset is erased. The draft of a run by somebody else may lie in their
+    home, so that it is missing here is a warning.
+    """
+    missing, elsewhere = [], []
+    with workspace.database.read() as session:
+        for artifact in artifacts.waiting(session):
+            line = f"request {artifact.request_id}"
+            try:
+                rehash(workspace.home.draft(artifact.request_id, artifact.attempt), files_of(artifact))
+            except (Refused, PathEscape) as lost:
+                own = artifact.created_by == workspace.actor.id
+                (missing if own else elsewhere).append(f"{line} ({lost.message.rstrip('.')})")
+    told = "; ".join((*missing, *elsewhere))
+    advice = "restore it, decide in the home in which it was run, or reject it: `almoner reject ID --reason ...`"
+    detail = f"not here: {told}; {advice}" if told else "every release that waits has its draft"
+    yield Finding("drafts", ok=not missing, detail=detail, warning=bool(elsewhere) and not missing)
 
 
 def _check_charges(workspace: Workspace) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
 """Forms of values, the same in every table: times, digests, lines, types, numbers of rows, names, and the size of text
 by people.
 
-Every column of text has one closed form, which a CHECK of its table keeps: nothing that a row says steers a terminal, and
-what a path, a pattern or a command could be made of is a digest, a plain name or a number.
+Every column of text has one closed form, which a CHECK of its table keeps: nothing that a row says steers a terminal,
+and what a path, a pattern or a command could be made of is a digest, a plain name or a number.
 
 Times are compared as text, so each has exactly one form: 27 characters, in UTC. PostgreSQL checks it by a constraint of
 each column (`rendering.table_statement`). SQLite itself accepts 0.5 as an integer and a blob as text, and lets a client
@@ -44,7 +44,8 @@ PRINTABLE_NAME = Both(
 # --- Lines and texts ---------------------------------------------------------------------------------------------
 
 CONTROLS = ((1, 31), (127, 159))
-"""Code points of control characters; a NUL, which ends a text for GLOB and is none in PostgreSQL, is asked for apart."""
+"""Code points of control characters; a NUL ends a text for GLOB, so SQLite is asked for it apart, and PostgreSQL has
+none in a text."""
 CONTROLS_OF_TEXT = ((1, 8), (11, 31), (127, 159))
 """The same without tab and line feed."""
 CONTROLS_OF_JSON = ((1, 8), (11, 31))

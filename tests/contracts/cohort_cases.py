@@ -13,7 +13,7 @@ def of_a_bare_account(town: Town, versions: int) -> list[Executable]:
     number, first = town.id_of("dataset", "TRUE") + 1, town.id_of("dataset_version", "TRUE") + 1
     made = dataset(town, "clinic", id=number, account_id=root)
     rows = [
-        version(town, "clinic", dataset_id=number, number=each + 1, id=first + each, uid=f"{0xba + each:032x}")
+        version(town, "clinic", dataset_id=number, number=each + 1, id=first + each, uid=f"{0xBA + each:032x}")
         for each in range(versions)
     ]
     return [made, *rows, insert("cohort", **cohort_row(town, account_id=root, version_id=first + versions - 1))]

@@ -27,7 +27,7 @@ from models_db.services.lifecycle import artifacts, envelopes, gates, proposals
 from models_db.services.lifecycle.ledger import Attempt
 from models_db.values.amounts import Amount
 from tests.conftest import Ledgers
-from tests.contracts.rows import FREE, PLAN, WIDE, approval, artifact, publication
+from tests.contracts.rows import DIGEST, FREE, PLAN, WIDE, approval, artifact, publication
 from tests.support import NO_KEY, TEN, World, execute, fetch, plan_of, planned, snapshot, terms
 
 
@@ -144,13 +144,14 @@ class Town:
             self.world.database,
             f"INSERT INTO checkpoint (seq, hash, at, signature, public_key) SELECT seq, hash, '{at}', 's', 'k'"
             " FROM audit_head",
-            f"INSERT INTO delivery (publication_id, destination, bundle_digest, at) VALUES (1, 'out', 'b', '{at}')",
+            "INSERT INTO delivery (publication_id, destination, bundle_digest, at)"
+            f" VALUES (1, 'out', '{DIGEST}', '{at}')",
             "INSERT INTO restoration (taken_at, link, reason, at, actor_id)"
             f" VALUES ('{at}', 1, 'a disk', '{at}', {self.world.admin.id})",
             "INSERT INTO twin_attack (dataset, request_id, configuration, result, attacks, at, actor_id)"
-            f" VALUES ('twin', 1, 'c', 'r', 'membership', '{at}', {self.world.runner.id})",
+            f" VALUES ('twin', 1, '{DIGEST}', '{DIGEST}', 'membership', '{at}', {self.world.runner.id})",
             "INSERT INTO rehearsal (dataset, request_id, configuration, result, at, actor_id)"
-            f" VALUES ('twin', 1, 'c', '{{}}', '{at}', {self.world.runner.id})",
+            f" VALUES ('twin', 1, '{DIGEST}', '{{}}', '{at}', {self.world.runner.id})",
             "INSERT INTO principal (name, public_key, created_at, login)"
             f" VALUES ('stranger', 'key of stranger', '{at}', 'stranger')",
         )

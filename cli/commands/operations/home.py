@@ -22,8 +22,9 @@ from flows.workspace.policy_file import DEFAULT_POLICY
 from flows.workspace.rollback_guard import require_same_ledger
 from flows.workspace.workspace import Workspace, open_workspace, overlap_key_path, signing_key_path
 from migrations.database_roles import RoleChanges, grant_access, grant_login, may_upgrade, require_valid_login
+from migrations.runner import newest_revision
 from migrations.schema_inventory import schema_differences
-from migrations.upgrade import upgrade
+from migrations.upgrade import stated_revisions, upgrade
 from models_db.errors import AlmonerError
 from models_db.findings import Finding
 from models_db.home import ProjectHome
@@ -228,6 +229,10 @@ def _verdict_text(finding: Finding) -> str:
 
 def _check_structure(workspace: Workspace) -> Iterator[Finding]:
     """Compare the constraints, indexes and triggers of the database with those of the migrations."""
+    with workspace.database.engine.begin() as connection:
+        stated, newest = stated_revisions(connection), newest_revision()
+    at = " and ".join(stated) or "none"
+    yield Finding("revision of the schema", ok=stated == (newest,), detail=f"{at}; this almoner makes {newest}")
     if not may_upgrade(workspace.database):
         detail = "not compared: this needs the login of the tables' owner"
         yield Finding("constraints, indexes and triggers", ok=True, detail=detail)

@@ -138,6 +138,15 @@ def list_all(session: Session) -> Sequence[Artifact]:
     return session.scalars(select(Artifact).order_by(Artifact.id)).all()
 
 
+def waiting(session: Session) -> Sequence[Artifact]:
+    """Return the artifacts that wait at the publish gate, oldest first."""
+    return [
+        artifact
+        for artifact in list_all(session)
+        if requests.state_of(session, artifact.request_id) == RequestState.PRODUCED
+    ]
+
+
 def require_publishable(session: Session, request_id: int) -> tuple[Request, Artifact]:
     """Return the request and its artifact, if it may be published (again).
 

@@ -99,7 +99,8 @@ class ProposalAltered(Refused):
     def __init__(self, number: int) -> None:
         super().__init__(
             f"Proposal {number} differs from what was approved, or does not cover this request.",
-            f"Nothing was done. Find out who changed it: `almoner audit verify`, `almoner proposal show {number}`.",
+            f"Nothing was done. Find out who changed it: `almoner audit verify`, `almoner proposal show {number}`."
+            f' A steward rejects it: `almoner reject {number} --gate proposal --reason "..."`.',
             {"proposal": number},
         )
 

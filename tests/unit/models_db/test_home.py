@@ -59,9 +59,21 @@ def test_paths_inside(home: ProjectHome, parts: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "parts", [("..",), ("corpora", "..", ".."), ("/etc/passwd",), ("corpora", "/etc"), ("..", "home2", "x"),
-     ("a", "..", "b"), ("quarantine", ".."), ("quarantine", "."), ("quarantine", ""), ("quarantine", "a/b"),
-     ("quarantine", "a\0b"), ()]
+    "parts",
+    [
+        ("..",),
+        ("corpora", "..", ".."),
+        ("/etc/passwd",),
+        ("corpora", "/etc"),
+        ("..", "home2", "x"),
+        ("a", "..", "b"),
+        ("quarantine", ".."),
+        ("quarantine", "."),
+        ("quarantine", ""),
+        ("quarantine", "a/b"),
+        ("quarantine", "a\0b"),
+        (),
+    ],
 )
 def test_paths_that_lead_out_are_refused(home: ProjectHome, parts: tuple[str, ...]) -> None:
     with pytest.raises(PathEscape):
