@@ -54,7 +54,7 @@ class ProjectHome:
         """`--home`, else ALMONER_HOME, else ~/.almoner.
 
         Raises:
-            HomePathUnreadable: the path holds bytes that are not UTF-8, or a NUL.
+            HomePathUnreadable: the path holds bytes that are not UTF-8, or a control character.
         """
         named = os.environ.get("ALMONER_HOME")
         chosen = path or Path(named or Path.home() / ".almoner")
@@ -201,7 +201,7 @@ class HomePathUnreadable(EnvironmentProblem):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"The path {path!a} of the project home holds bytes that are not UTF-8, or a NUL.",
+            f"The path {path!a} of the project home holds bytes that are not UTF-8, or a control character.",
             "Name a folder in UTF-8 with --home or ALMONER_HOME.",
             {"home": ascii(path)},
         )

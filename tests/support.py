@@ -440,11 +440,12 @@ class World:
         by: Actor | None = None,
         valid: timedelta = FAR,
         on_behalf_of: str | None = None,
+        reason: str = "because",
     ) -> str:
         """A steward's decision on a request or, at the gate `proposal`, on a proposal. Returns its state."""
         expires = utc_now(datetime.now(UTC) + valid)
         subject = self.subject(request_id, gate)
-        decision = GateDecision(request_id, gate, subject, verdict, "because", expires, on_behalf_of)
+        decision = GateDecision(request_id, gate, subject, verdict, reason, expires, on_behalf_of)
         with self.database.write() as session:
             signature = f"signature {next(self._numbers)}"
             return gates.record_decision(session, by or self.steward, decision, signature, amount_check=any_amounts)

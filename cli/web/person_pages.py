@@ -48,6 +48,7 @@ from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.home import ProjectHome
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import passkeys
+from models_db.values.arguments import require_storable
 from models_db.values.bounded_json import InvalidJson, parse_json
 from models_db.values.digits import parse_digits
 from models_db.values.gates import Gate
@@ -132,8 +133,12 @@ class PersonPages:
             if not self._is_own_form(request):
                 return await run_in_threadpool(with_error_pages(_refuse_foreign, self.tell, self.home), request)
             fields = await _read_form(request)
-            guarded = with_error_pages(lambda one: endpoint(one, fields), self.tell, self.home)
-            return await run_in_threadpool(guarded, request)
+
+            def answer(one: Request) -> Response:
+                require_storable(fields)
+                return endpoint(one, fields)
+
+            return await run_in_threadpool(with_error_pages(answer, self.tell, self.home), request)
 
         return with_error_pages_async(posted, self.tell)
 

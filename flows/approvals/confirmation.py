@@ -6,6 +6,7 @@ A confirmation is compared under every policy, from a terminal, a pipe, an optio
 import unicodedata
 
 from models_db.errors import Refused, UsageError
+from models_db.values.arguments import require_storable
 
 LONGEST_ANSWER = 1000
 
@@ -28,9 +29,11 @@ def require_reason(reason: str | None) -> str:
 
     Raises:
         DecisionReasonMissing: it is missing or blank.
+        UnreadableArgument: it is not UTF-8, or holds a control character.
     """
     if reason is None or not reason.strip():
         raise DecisionReasonMissing
+    require_storable({"reason": reason})
     return reason.strip()
 
 

@@ -13,15 +13,15 @@ LONGEST_REASON: Final = 1000
 
 
 def is_reason(text: str) -> bool:
-    """Return whether a text can be the reason for a step: not empty, and at most LONGEST_REASON characters."""
-    return bool(text.strip()) and len(text) <= LONGEST_REASON
+    """Return whether a text can be the reason for a step: storable, not blank, at most LONGEST_REASON characters."""
+    return bool(text.strip()) and len(text) <= LONGEST_REASON and is_storable(text)
 
 
 def require_storable(arguments: Mapping[str, object]) -> None:
-    """Check that the ledger can store every argument: texts and paths in UTF-8 without NUL, integers of 18 digits.
+    """Check that the ledger can store every argument: texts and paths that are storable, integers of 18 digits.
 
     Raises:
-        UnreadableArgument: a text or path is not UTF-8, or holds a NUL.
+        UnreadableArgument: a text or path is not UTF-8, or holds a control character.
         IntegerTooLarge: an integer has more than 18 digits.
     """
     for name, value in arguments.items():
@@ -33,12 +33,12 @@ def require_storable(arguments: Mapping[str, object]) -> None:
 
 
 class UnreadableArgument(UsageError):
-    """An argument holds bytes that are not UTF-8, or a NUL."""
+    """An argument holds bytes that are not UTF-8, or a control character other than tab and line feed."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"The argument {name!r} is not readable text: it holds bytes that are not UTF-8, or a NUL.",
-            "Type it again in UTF-8.",
+            f"The argument {name!r} is not readable text: it holds bytes that are not UTF-8, or a control character.",
+            "Type it again in UTF-8, without control characters.",
             {"argument": name},
         )
 

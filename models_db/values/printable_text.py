@@ -1,10 +1,12 @@
 """Text from outside, made safe for screens, pages and files."""
 
 import json
+import re
 import unicodedata
 from collections.abc import Callable
 from typing import Any
 
+_UNSTORABLE = re.compile(r"[\x01-\x08\x0b-\x1f\x7f-\x9f]")
 _PERMITTED_CONTROLS = "\n\t\u200c\u200d"
 _CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
@@ -20,6 +22,14 @@ def escape_controls(text: object) -> str:
 
 
 def is_storable(text: str) -> bool:
+    """Return whether a text is UTF-8 without control characters but tab and line feed: the ledger takes nothing else.
+
+    The database compares again (`migrations.schema.forms`).
+    """
+    return is_transferable(text) and _UNSTORABLE.search(text) is None
+
+
+def is_transferable(text: str) -> bool:
     """Return whether a text is UTF-8 without NUL: no database, file name or terminal takes anything else."""
     try:
         return b"\0" not in text.encode()

@@ -6,6 +6,7 @@ checked by that mechanism.
 
 import re
 import unicodedata
+from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
@@ -25,6 +26,7 @@ from pydantic import (
 
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import Json
+from models_db.values.printable_text import is_storable
 
 RequestKind = Literal["synthetic_corpus", "summaries", "insights", "demonstrations", "records"]
 _OwnMechanism = Literal[
@@ -358,6 +360,8 @@ def parse_model(model: type[Model], value: object, what: str, page: str = "docs/
     Raises:
         FileInvalid: with every problem, by field.
     """
+    if controls := [f"{place or 'the file'}: a text has a control character" for place in _with_controls(value)]:
+        raise FileInvalid(what, controls, page)
     try:
         return model.model_validate(value)
     except ValidationError as invalid:
@@ -366,6 +370,18 @@ def parse_model(model: type[Model], value: object, what: str, page: str = "docs/
             for e in invalid.errors(include_url=False, include_context=False)
         ]
         raise FileInvalid(what, problems, page) from None
+
+
+def _with_controls(value: object, place: str = "") -> Iterator[str]:
+    """Yield the place of every text that the ledger does not store; a name that is none counts for its mapping."""
+    if isinstance(value, str) and not is_storable(value):
+        yield place
+    pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for name, inner in pairs:
+        yield from _with_controls(name, place)
+        yield from _with_controls(
+            inner, f"{place}.{_field_name(name if isinstance(name, int) else str(name))}".lstrip(".")
+        )
 
 
 def _field_name(part: str | int) -> str:

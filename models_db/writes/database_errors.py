@@ -159,4 +159,9 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
     if constraint is None:
         return RuleViolated("a constraint of the schema")
     form = _FORM.fullmatch(constraint.group())
-    return RuleViolated(f"a text is not of the form of its column, {form[1]}" if form else constraint.group())
+    return RuleViolated(form_rule(form[1]) if form else constraint.group())
+
+
+def form_rule(column: str) -> str:
+    """Return the rule that a text of another form than its column breaks."""
+    return f"a text is not of the form of its column, {column}"

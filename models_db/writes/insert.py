@@ -18,7 +18,8 @@ from sqlalchemy.sql.dml import ReturningInsert
 from models_db.database.base import Base, utc_now
 from models_db.database.prepared_statements import PreparedStatement
 from models_db.tables import Lease
-from models_db.writes.database_errors import ClockWentBack, RuleViolated, translate_database_errors
+from models_db.values.printable_text import is_transferable
+from models_db.writes.database_errors import ClockWentBack, RuleViolated, form_rule, translate_database_errors
 from models_db.writes.json_depth import require_shallow
 from models_db.writes.pending_links import add_pending
 
@@ -149,8 +150,16 @@ _INSERT_FUNCTION = text("SELECT made FROM almoner_record(:kind, CAST(:rows AS js
 
 
 def _row_values(table: Table, row: Base) -> Values:
-    """Return the values that the row sets; the database fills in the others."""
-    return {name: value for name, value in vars(row).items() if value is not None and name in table.c}
+    """Return the values that the row sets; the database fills in the others.
+
+    Raises:
+        RuleViolated: a text holds a NUL or half of a surrogate pair, which no driver hands to a database alike.
+    """
+    values = {name: value for name, value in vars(row).items() if value is not None and name in table.c}
+    for name, value in values.items():
+        if isinstance(value, str) and not is_transferable(value):
+            raise RuleViolated(form_rule(f"{table.name}_{name}"))
+    return values
 
 
 def lock_accounts(session: Session, root: int, blocks: Sequence[int]) -> None:

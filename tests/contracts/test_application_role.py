@@ -20,7 +20,9 @@ from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import principals
 from models_db.services.lifecycle import ledger
+from models_db.services.lifecycle.proposals import content_of
 from models_db.sessions.database import Database
+from models_db.tables import Proposal
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.writes.database_errors import RuleViolated
@@ -219,10 +221,11 @@ def test_the_time_is_the_servers(siege: Siege, runner: Connection, claimed: str)
 
 
 def test_a_link_says_what_was_recorded_by_whom(siege: Siege) -> None:
-    reason = r"\u0001 é \" \\ \n"
+    reason = r"\t é \" \\ \n"
     with siege.logins["analyst"].engine.connect() as analyst:
         made = siege.filled(door("proposal", PROPOSAL % ("$policy", "$bad_analyst", 9)).replace("because", reason))
-        number = analyst.exec_driver_sql(made).scalar_one()["id"]
+        stored = analyst.exec_driver_sql(made).scalar_one()
+        number = stored["id"]
         seq = analyst.exec_driver_sql(LINK).scalar_one()
         link = analyst.execute(text("SELECT * FROM audit WHERE seq = :seq"), {"seq": seq}).mappings().one()
         analyst.rollback()
@@ -232,6 +235,21 @@ def test_a_link_says_what_was_recorded_by_whom(siege: Siege) -> None:
     body = json.loads(link["body"])
     assert (body["proposal"], body["reason"]) == (number, json.loads(f'"{reason}"'))
     assert [each["table"] for each in body["rows"]] == ["proposal"]
+    said = Proposal(**stored)  # with a digest that the caller has made up
+    assert stored["digest"] == body["digest"] == digest(content_of(said, "clinic"))
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"runs": 3, "until": "2027-01-01T00:00:00.000000Z", "config_digest": "ab" * 32, "configuration": "{}"},
+    {"kind": "retraction", "publication_id": 7, "rho": None}, {"reason": 'a "quoted"\nline, Grüße \\ \t \x7f 東京'},
+])  # fmt: skip
+def test_the_database_computes_the_digest_of_a_proposal(siege: Siege, more: dict[str, object]) -> None:
+    said = json.loads(siege.filled(PROPOSAL % ("$policy", "$bad_analyst", 9))) | more
+    with siege.town.world.database.read() as session:
+        number = int(said["dataset_id"])
+        name = str(session.scalar(text("SELECT name FROM dataset WHERE id = :number"), {"number": number}))
+        query = text("SELECT almoner_proposal_digest(CAST(:said AS jsonb))")
+        assert session.scalar(query, {"said": json.dumps(said)}) == digest(content_of(Proposal(**said), name))
 
 
 def test_what_people_with_a_login_may_call(siege: Siege) -> None:

@@ -148,8 +148,8 @@ class TestSQLite:
         raw.execute("CREATE TEMP TRIGGER swallow BEFORE UPDATE ON audit_head BEGIN SELECT RAISE(IGNORE); END")
         with pytest.raises(sqlite3.IntegrityError, match="the head did not follow"):
             raw.execute(
-                f"INSERT INTO audit SELECT seq + 1, hash, 'x', '{utc_now()}', 'x', 'x', NULL, NULL, '{{}}'"
-                " FROM audit_head"
+                f"INSERT INTO audit SELECT seq + 1, hash, substr(hash, 2) || 'e', '{utc_now()}', 'x', 'x', NULL, NULL,"
+                " '{}' FROM audit_head"
             )
 
     def test_an_entry_of_a_hold_to_come(self, raw: sqlite3.Connection) -> None:
@@ -251,8 +251,8 @@ class TestPostgreSQL:
         with pytest.raises(IntegrityError, match="the head did not follow"):
             raw.execute(
                 text(
-                    f"INSERT INTO audit SELECT seq + 1, hash, 'x', '{utc_now()}', 'x', 'x', NULL, NULL, '{{}}'"
-                    " FROM audit_head".replace(":", "\\:")
+                    f"INSERT INTO audit SELECT seq + 1, hash, substr(hash, 2) || 'e', '{utc_now()}', 'x', 'x', NULL,"
+                    " NULL, '{}' FROM audit_head".replace(":", "\\:")
                 )
             )
 

@@ -100,6 +100,7 @@ def test_a_clock_before_all_roles_is_named_too(sqlite_database: Database, clock:
         world.request()
 
 
+BY_HAND = "ba" * 32
 BACKDATED = {
     "entry": "INSERT INTO entry (hold_id, kind, at, actor_id) SELECT h.id, 'ARM', :at, :runner FROM hold h"
     " JOIN invocation i ON i.id = h.invocation_id WHERE i.request_id = :running",
@@ -112,8 +113,8 @@ BACKDATED = {
     " FROM approval WHERE request_id = :approved",
     "publication": "INSERT INTO publication (artifact_id, at, actor_id) SELECT id, :at, :runner FROM artifact",
     "carried": "INSERT INTO carried (proposal_id, actor_id, at) SELECT id, :steward, :at FROM proposal",
-    "audit": "INSERT INTO audit (seq, prev_hash, row_hash, at, actor, kind, body) SELECT seq + 1, hash, 'r', :at,"
-    " 'runner', 'k', '{}' FROM audit_head",
+    "audit": "INSERT INTO audit (seq, prev_hash, row_hash, at, actor, kind, body)"
+    " SELECT seq + 1, hash, substr(hash, 2) || 'e', :at, 'runner', 'k', '{}' FROM audit_head",
 }
 
 
@@ -265,12 +266,12 @@ def test_what_was_held_in_another_window_is_not_armed_as_if_in_this(database: Da
         database,
         "INSERT INTO invocation (request_id, attempt, sequence, mechanism, event, relation, rng_kind, device,"
         " code_digest, libraries, idem_key, created_at, created_by) SELECT :request, 1, 0, mechanism, event,"
-        " 'add_or_remove_one', 'os', 'cpu', 'c', '{}', 'by hand', :at, :runner FROM planned_invocation"
+        f" 'add_or_remove_one', 'os', 'cpu', '{BY_HAND}', '{{}}', '{BY_HAND}', :at, :runner FROM planned_invocation"
         " WHERE request_id = :request AND sequence = 0",
         "INSERT INTO hold (invocation_id, account_id, instalment, rho, delta) SELECT i.id, a.id, 0, 10, 0"
-        " FROM invocation i, account a WHERE i.idem_key = 'by hand' AND (a.kind = 'block' OR a.opens_at = :opens)",
+        f" FROM invocation i, account a WHERE i.idem_key = '{BY_HAND}' AND (a.kind = 'block' OR a.opens_at = :opens)",
         "INSERT INTO entry (hold_id, kind, at, actor_id) SELECT h.id, 'HOLD', :at, :runner FROM hold h"
-        " JOIN invocation i ON i.id = h.invocation_id WHERE i.idem_key = 'by hand'",
+        f" JOIN invocation i ON i.id = h.invocation_id WHERE i.idem_key = '{BY_HAND}'",
         request=attempt.request_id, at=utc_now(), runner=world.runner.id, opens=utc_now(soon),
     )  # fmt: skip
     with pytest.raises(RuleViolated, match="spend gate"):

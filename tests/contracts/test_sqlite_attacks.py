@@ -12,6 +12,7 @@ from models_db.services.catalogue import policies
 from models_db.services.queries import health
 from models_db.sessions.database import Database
 from tests.conftest import Ledgers
+from tests.contracts.rows import DIGEST
 from tests.contracts.town import Town, town_of
 from tests.support import LATE, SOON, TEN, World, planned, snapshot, terms
 
@@ -143,12 +144,12 @@ def test_a_cap_below_what_is_spent_is_refused_whole(raw: sqlite3.Connection, ver
     raw.execute(
         "INSERT INTO proposal (kind, dataset_id, policy_id, proposer_id, reason, nonce, digest, created_at, expires_at,"
         f" epsilon, delta, delta_conversion, rho, delta_fail) SELECT 'cap', dataset_id, {in_force}, requester_id, 'r',"
-        f" 'n', 'd', {NOW}, '{SOON}', '1', '0', 1, 1, 0 FROM request WHERE id = 1"
+        f" 'n', '{DIGEST}', {NOW}, '{SOON}', '1', '0', 1, 1, 0 FROM request WHERE id = 1"
     )
     proposal = raw.execute("SELECT max(id) FROM proposal").fetchone()[0]
     raw.execute(
         "INSERT INTO approval (proposal_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
-        f" signature) SELECT {proposal}, 'proposal', 'd', {STEWARD}, 'approve', 'r', {NOW}, '{SOON}', 's'"
+        f" signature) SELECT {proposal}, 'proposal', '{DIGEST}', {STEWARD}, 'approve', 'r', {NOW}, '{SOON}', 's'"
     )
     with pytest.raises(sqlite3.IntegrityError, match="the cap would be passed"):
         raw.execute(f"{verb} INTO carried (proposal_id, actor_id, at) VALUES ({proposal}, {STEWARD}, {NOW})")

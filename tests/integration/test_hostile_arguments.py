@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,16 @@ import typer
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
+from almoner.home import open_home
 from cli.app import app
 from cli.command_table import ListedCommand
+from flows.approvals.confirmation import require_reason
 from models_db.home import ProjectHome
-from tests.integration.story import Almoner
+from models_db.values.arguments import UnreadableArgument
+from models_db.values.requests import FileInvalid
+from models_db.writes.database_errors import RuleViolated
+from tests.integration.story import REQUEST, Almoner
+from tests.support import World
 
 CONCERNS = ("cli", "models_db/values", "models_db/home.py")
 
@@ -226,3 +233,38 @@ def test_a_home_has_its_ledger_inside_whatever_it_is_called(tmp_path: Path, name
 
     home = ProjectHome(tmp_path / name)
     assert Database(home.database_url).engine.url.database == str(home.root / "almoner.db")
+
+
+CONTROLS = ("a\x1b[2Jb", "a\x01b", "a\rb", "a\x7fb", "a\x85b")
+
+
+@pytest.mark.parametrize("sign", [NUL, *CONTROLS])
+def test_control_characters_are_refused_on_the_command_line_in_python_and_in_files(almoner: Almoner, sign: str) -> None:
+    almoner.submitted()
+    before = almoner.everything()[0]
+    told = almoner.type(shlex.join(["approve", "1", "--gate", "spend", "--reason", sign, "--json"]), 2)
+    assert told.json["error"] == "UnreadableArgument"
+    request = open_home(almoner.home.root).request(1)
+    for call in (
+        lambda: request.approve("spend", reason=sign, confirm="clinic"),
+        lambda: request.reject(reason=sign),
+        lambda: request.withdraw(reason=sign),
+    ):
+        with pytest.raises(UnreadableArgument):
+            call()
+    with pytest.raises(UnreadableArgument):
+        require_reason(sign)
+    with pytest.raises(FileInvalid, match="a text has a control character"):
+        open_home(almoner.home.root).dataset("clinic").price(epsilon=1.0, delta=1e-6, prompt=sign)
+    path = almoner.write("request.yaml", json.dumps(REQUEST | {"prompt": {"description": sign}}))
+    assert almoner.ask(f"release request {path}", 2)["error"] in ("FileInvalid", "InvalidYaml")
+    assert almoner.everything()[0] == before
+
+
+@pytest.mark.parametrize("sign", [NUL, *CONTROLS, "a\udcffb"])
+def test_control_characters_are_refused_by_the_ledger(world: World, sign: str) -> None:
+    """On both backends alike, whatever stands in front of it."""
+    world.dataset()
+    number = world.request()
+    with pytest.raises(RuleViolated, match="not of the form of its column, approval_reason"):
+        world.decide(number, reason=sign)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,21 @@ def test_without_the_option_there_is_nothing_of_this(team: Team) -> None:
         assert client.get(path).status_code == 404
         assert client.post(path, headers={"origin": ORIGIN}).status_code == 405
     assert "My decisions" not in client.get("/").text
+
+
+@pytest.mark.parametrize("sign", ["a\0b", "a\x1b[2Jb", "a\rb", "a\x7fb", "a\x85b"])
+def test_a_form_with_a_control_character_is_refused(team: Team, sign: str) -> None:
+    browser = signed_in(team)
+    for verdict in ("approve", "reject"):
+        act = partial(browser.prepare, verdict, expected=400, reason=sign)
+        unchanged(team, act, "UnreadableArgument")
+    browser.page("/price")
+    unchanged(
+        team, lambda: browser.post("/price", 400, request=f"dataset: '{sign}'", action="price"), "UnreadableArgument"
+    )
+    assert (
+        "two<br>" in (page := browser.prepare("reject", reason="two\r\nlines")) or "two\nlines" in page
+    )  # as browsers send
 
 
 def test_scripts_run_on_three_pages_and_ours_alone(team: Team) -> None:

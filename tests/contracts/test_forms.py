@@ -1,0 +1,137 @@
+"""Every column of text has one closed form in the database, on both backends and whatever guards are left.
+
+The cases follow from the tables: what is no digest, plain name or number could become a path, a pattern or a command;
+what has a control character steers a terminal or ends a text early.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Column, String, Table
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from migrations.schema import forms
+from models_db.database.base import Base, utc_now
+from models_db.sessions.database import Database
+from models_db.tables import DatasetVersion
+from models_db.writes.database_errors import RuleViolated
+from models_db.writes.insert import insert_row
+from tests.conftest import Ledgers
+from tests.contracts import whole_story
+from tests.contracts.guard_alone import undone
+from tests.contracts.test_every_column import some_row
+from tests.support import World
+
+CONCERNS = ("migrations/schema", "models_db/tables")
+
+PATHS = (
+    "", ".", "..", "../keys", "../../..", "*/../../../*", "/etc/passwd", "~", "*", "?" * 32, "[0-9a-f]*", "a/b", "a\\b",
+    "$(touch hacked)", "`id`", ";id", "|id", "-rf", "--all", "file:///etc/passwd", "%2e%2e%2f", "A" * 64, "A" * 32,
+    "g" * 64, "0" * 15 + "/", "0" * 31 + "\n", "0" * 63 + "*", "e" * 33, "e" * 65,
+)  # fmt: skip
+"""What no column may hold from which a path, a pattern, an address or a command is built."""
+CONTROLS = ("\x01", "\x08", "\x0b", "\r", "\x1b[2J", "\x1f", "\x7f", "\x85", "\x9b31m")
+
+
+def texts() -> list[Column[str]]:
+    """Every column of text of the ledger but those of times, which have a form of their own."""
+    columns = (column for table in Base.metadata.sorted_tables for column in table.columns)
+    return [one for one in columns if isinstance(one.type, String) and one.type.length != 27]
+
+
+def digests() -> list[Column[str]]:
+    return [column for column in texts() if column.type.length in (16, 32, 64)]  # type: ignore[attr-defined]
+
+
+def named(column: Column[str]) -> tuple[str, str]:
+    return column.table.name, column.name
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def worked(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[Database]:
+    with ledgers.new(request.param) as database:
+        whole_story.tell(World.create(database))
+        yield database
+
+
+@pytest.fixture(scope="module")
+def unguarded(worked: Database) -> Iterator[Session]:
+    """A transaction in which no trigger is left, and that is taken back."""
+    with worked._session(**({"almoner_begin": "IMMEDIATE"} if worked.is_sqlite else {})) as session:
+        connection = session.connection()
+        if worked.is_sqlite:
+            for name in (
+                connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").scalars().all()
+            ):
+                connection.exec_driver_sql(f"DROP TRIGGER {name}")
+            connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+        else:
+            connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        yield session
+        session.rollback()
+
+
+def refusal(session: Session, column: Column[str], value: str) -> str:
+    """What the database says to a row with that value; empty if it takes it."""
+    table = column.table
+    assert isinstance(table, Table)
+    row = some_row(session, table)
+    if row is None:  # of the one table that is empty between transactions
+        row = {"id": 1, "kind": "approval", "row_id": 1, "rank": 1, "account_id": None}
+        session.execute(table.insert().values(row))
+    keys = [key == row[key.name] for key in table.primary_key.columns]
+    with undone(session):
+        try:
+            session.execute(table.update().where(*keys).values({column.name: value}))
+        except (DBAPIError, ValueError) as problem:  # psycopg itself takes no NUL
+            return str(problem)
+    return ""
+
+
+def test_no_digest_is_anything_but_hexadecimal_digits(unguarded: Session) -> None:
+    """26 columns times 29 values, when this was written."""
+    columns = digests()
+    assert {named(one) for one in columns} >= {
+        ("dataset_version", "uid"), ("partition_scheme", "key_name"), ("artifact", "digest"),
+        ("artifact", "values_digest"),
+    }  # fmt: skip
+    taken = [(named(column), value) for column in columns for value in PATHS if not refusal(unguarded, column, value)]
+    assert taken == []
+
+
+def test_names_of_datasets_zones_and_origins_are_no_paths(unguarded: Session) -> None:
+    wide = {*forms.DATASET_NAMES, forms.ZONE, *forms.ORIGINS}
+    columns = [column for column in texts() if named(column) in wide]
+    assert {named(column) for column in columns} == wide
+    hostile = ("", "..", "../keys", "*", "~", "$(id)", ";id", "-rf", "a b", "a\nb", "a\0b")
+    taken = [(named(column), value) for column in columns for value in hostile if not refusal(unguarded, column, value)]
+    assert taken == []
+
+
+def test_no_line_or_text_has_a_control_character(unguarded: Session) -> None:
+    """Of texts in JSON those are refused that JSON itself has not."""
+    taken = []
+    for column in texts():
+        prose = column.type.length is not None or column.name in forms.PROSE  # type: ignore[attr-defined]
+        for sign in (*(one for one in CONTROLS if prose or one < " "), "\0"):
+            if not refusal(unguarded, column, f"a{sign}b"):
+                taken.append((named(column), sign))
+    assert taken == []
+
+
+@pytest.mark.parametrize("value", ["two\nlines", "a\ttab", "Grüße, 東京", "a \u200dzwj"])
+def test_prose_may_have_lines_and_letters(unguarded: Session, value: str) -> None:
+    for column in texts():
+        if column.name in forms.PROSE and named(column) != ("slot_end", "reason"):
+            assert refusal(unguarded, column, value) == "", named(column)
+
+
+def test_the_refusal_names_the_column(world: World) -> None:
+    world.dataset()
+    with world.database.write() as session:
+        named = {"dataset_id": 1, "number": 9, "uid": "../keys", "source_mark": "e" * 64, "manifest_mark": "e" * 64}
+        version = DatasetVersion(**named, created_at=utc_now(), created_by=world.runner.id)
+        with pytest.raises(RuleViolated, match="not of the form of its column, dataset_version_uid"):
+            insert_row(session, version)
+        session.rollback()
