@@ -98,7 +98,8 @@ def _check_drafts(workspace: Workspace) -> Iterator[Finding]:
     Until somebody decides on it nothing of its dataset is erased. The draft of a run by somebody else may lie in their
     home, so that it is missing here is a warning.
     """
-    missing, elsewhere = [], []
+    missing: list[str] = []
+    elsewhere: list[str] = []
     with workspace.database.read() as session:
         for artifact in artifacts.waiting(session):
             line = f"request {artifact.request_id}"
