@@ -1,4 +1,4 @@
-"""The slow tests that concern what changed: the files of tests that .ci/run gives to `make test-slow`.
+"""Run the slow tests that concern what changed, for as many minutes as CI gives them.
 
 A file with slow tests is chosen if it changed, if it imports a module that changed, of a room or of the tests, or if
 something changed in a folder that its CONCERNS name. What it reaches through other modules is left to `make test`:
@@ -11,21 +11,27 @@ of these that there is:
 
 Without any of them (no history, a shallow clone, `main` itself without a tag) nobody can tell: all are run.
 
-    python .ci/slow.py    the files to standard output, the reason to standard error
+`make test-slow` gets the files in batches, contracts first (FIRST). No batch is started after CI_SLOW_MINUTES; one that
+runs on for longer than GRACE after that is interrupted. What was not run, or not to its end, is printed by name and is no
+failure. The first batch that fails is the last one, and its exit status is that of this program.
 """
 
 import ast
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 SLOW = re.compile(r"mark\.slow")
 STORY_ON_BOTH = re.compile(r"\bany_almoner\b")
 BENEATH_STORIES = {"migrations", "models_db"}
 ROOMS = ("almoner", "cli", "flows", "migrations", "models_db", "tasks")
+FIRST = ("tests/contracts/", "tests/integration/", "tests/statistical/")
+MINUTES, GRACE, BATCH = 40.0, 10.0, 6
 EVERYWHERE = ("tests/support.py",)
 """Helpers that nearly all tests import. `make test` runs with them as they are; no slow test is chosen for them."""
 
@@ -125,5 +131,47 @@ def main(root: Path) -> list[str]:
     return files
 
 
+def contracts_first(files: list[str]) -> list[str]:
+    """The same files in the order in which they are run."""
+    return sorted(
+        files, key=lambda file: next((n for n, folder in enumerate(FIRST) if file.startswith(folder)), len(FIRST))
+    )
+
+
+def test(files: list[str], seconds: float) -> int | None:
+    """The exit status of `make test-slow` with these files; None where it was interrupted after so many seconds."""
+    command = ["make", "--no-print-directory", "test-slow", f"SLOW={' '.join(files)}"]
+    with subprocess.Popen(command, start_new_session=True) as process:  # noqa: S603
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGINT)  # pytest ends its servers and says what had failed so far
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+        return None
+
+
+def run(
+    files: list[str],
+    minutes: float,
+    test: Callable[[list[str], float], int | None] = test,
+    now: Callable[[], float] = time.monotonic,
+) -> int:
+    """Run the files in batches while there is time, print those that were left out, and return the exit status."""
+    end, left, status = now() + 60 * minutes, contracts_first(files), 0
+    while left and status == 0 and now() < end:
+        done = test(left[:BATCH], end + 60 * GRACE - now())
+        if done is None:
+            break
+        status, left = done, left[BATCH:]
+    for file in left:
+        sys.stderr.write(f"left out: {file}\n")
+    sys.stderr.write(f"Slow tests: {len(files) - len(left)} of {len(files)} files were run, {len(left)} left out.\n")
+    return status
+
+
 if __name__ == "__main__":
-    sys.stdout.write(" ".join(main(Path(__file__).resolve().parents[1])) + "\n")
+    here = Path(__file__).resolve().parents[1]
+    sys.exit(run(main(here), float(os.environ.get("CI_SLOW_MINUTES", MINUTES))))

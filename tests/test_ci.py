@@ -222,6 +222,81 @@ def test_a_story_on_both_ledgers_concerns_what_lies_beneath_every_story() -> Non
     assert "tests/integration/test_erasure.py" in slow.chosen(ROOT, {"models_db/home.py"})
 
 
+class Batches:
+    """What stands in for `make test-slow`: each batch takes a number of minutes and ends with a status."""
+
+    def __init__(self, minutes: float, *, failing: str = "", endless: str = "") -> None:
+        self.minutes, self.failing, self.endless = minutes, failing, endless
+        self.time, self.run = 0.0, list[str]()
+
+    def now(self) -> float:
+        return self.time
+
+    def __call__(self, files: list[str], seconds: float) -> int | None:
+        self.run += files
+        if self.endless in files:
+            self.time += seconds
+            return None
+        self.time += 60 * self.minutes
+        return 2 if self.failing in files else 0
+
+
+MANY = [
+    *(f"tests/{place}/test_{n}.py" for place in ("browser", "unit/cli", "statistical") for n in range(10)),
+    *(f"tests/{place}/test_{n}.py" for place in ("integration", "contracts") for n in range(10)),
+]
+
+
+def bounded(batches: Batches, minutes: float, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    """The exit status and the files that were printed as left out."""
+    status = slow.run(MANY, minutes, batches, batches.now)
+    lines = capsys.readouterr().err.splitlines()
+    return status, [line.removeprefix("left out: ") for line in lines if line.startswith("left out: ")]
+
+
+def test_slow_tests_end_with_their_minutes_and_contracts_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    batches = Batches(10)
+    status, left = bounded(batches, 40, capsys)
+    assert status == 0
+    assert batches.time == 40 * 60
+    assert batches.run == [*MANY[40:], *MANY[30:40], *MANY[20:24]]
+    assert left == [*MANY[24:30], *MANY[:20]]
+    batches = Batches(1)
+    assert bounded(batches, 40, capsys) == (0, [])
+    assert sorted(batches.run) == sorted(MANY)
+
+
+def test_a_batch_without_an_end_is_interrupted_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    batches = Batches(13, endless=MANY[30])
+    status, left = bounded(batches, 40, capsys)
+    assert status == 0
+    assert batches.time == 50 * 60
+    assert left == [*MANY[46:50], *MANY[30:40], *MANY[20:30], *MANY[:20]]
+
+
+def test_the_first_batch_that_fails_is_the_last(capsys: pytest.CaptureFixture[str]) -> None:
+    status, left = bounded(Batches(1, failing=MANY[41]), 40, capsys)
+    assert status == 2
+    assert left == [*MANY[46:50], *MANY[30:40], *MANY[20:30], *MANY[:20]]
+
+
+@pytest.mark.parametrize(("recipe", "expected"), [("true", 0), ("exit 3", 2), ("sleep 60", None)])
+def test_a_batch_is_what_make_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str, expected: int | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Makefile").write_text(f"test-slow:\n\t@echo $(SLOW) > files\n\t@{recipe}\n")
+    assert slow.test(["a", "b"], 2) == expected
+    assert (tmp_path / "files").read_text() == "a b\n"
+
+
+def test_files_whose_slow_tests_run_elsewhere_are_no_failure() -> None:
+    recipe = subprocess.run(
+        ["make", "-n", "test-slow", "SLOW=a b"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert recipe.stdout.rstrip().endswith("a b || [ $? -eq 5 ]")
+
+
 def test_what_a_file_concerns_is_there() -> None:
     named = {file: slow.concerns(ast.parse((ROOT / file).read_text())) for file in slow.slow_files(ROOT)}
     assert any(named.values())
