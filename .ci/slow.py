@@ -12,7 +12,7 @@ of these that there is:
 Without any of them (no history, a shallow clone, `main` itself without a tag) nobody can tell: all are run.
 
 `make test-slow` gets the files in batches, contracts first (FIRST). No batch is started after CI_SLOW_MINUTES; one that
-runs on for longer than GRACE after that is interrupted. What was not run, or not to its end, is printed by name and is no
+runs for longer than GRACE after that is interrupted. What was not run, or not to its end, is printed by name and is no
 failure. The first batch that fails is the last one, and its exit status is that of this program.
 """
 
