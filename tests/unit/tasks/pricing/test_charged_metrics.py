@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from models_db.home import ProjectHome
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import FileInvalid
@@ -15,10 +17,11 @@ from tasks.evaluation.charged.labels import NoLabels
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS
 from tasks.generation.decoding.release_steps import ReleaseSteps
+from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.pricing.charged_metrics import ChargedMetricNeedsClaim, Measuring, ShareTooSmall
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import texts
-from tests.unit.tasks.generation.workshop import Workshop, refusing
+from tests.unit.tasks.generation.workshop import Workshop, refusing, store
 from tests.unit.tasks.pricing.test_quote import parameters
 from tests.unit.tasks.pricing.test_quote import priced as priced_as_written
 from tests.watched_journal import WatchedJournal
@@ -171,6 +174,43 @@ def test_a_result_that_nobody_has_paid_for_is_not_used(corpus: Corpus) -> None:
     paid = (*(1 for _ in quote.plan.invocations), 0, 0)
     measuring(workshop, quote, kept, paid=paid, released=dict(kept))(METRICS["dp_length"], SUBJECT)
     assert workshop.seen[0][0] == "arm"
+
+
+LABELS = ("a", "b", "c")
+
+
+def label_counts(folder: Path, monkeypatch: pytest.MonkeyPatch, carried: list[tuple[str, ...]]) -> list[int]:
+    """What `dp_labels` hands to its mechanism for units that carry these labels, a document for each."""
+    handed = list[list[int]]()
+
+    def draw(self: NoisyHistogram, counts: list[int], rng: Any) -> list[int]:
+        handed.append(counts)
+        return counts
+
+    monkeypatch.setattr(NoisyHistogram, "draw", draw)
+    notes = [
+        {"patient_id": f"patient-{unit}", "text": f"a note on {label}", "label": label}
+        for unit, own in enumerate(carried)
+        for label in own
+    ]
+    folder.mkdir()
+    corpus = store(ProjectHome(folder / "home"), folder / "notes.jsonl", notes, "label")
+    quote = priced(evaluation=["dp_labels"], parameters=parameters(samples=20, labels=list(LABELS)))
+    draw_metric = replace(measuring(Workshop(corpus), quote, []), labels=LABELS)
+    draw_metric(METRICS["dp_labels"], SUBJECT)
+    [counts] = handed
+    return counts
+
+
+def test_a_unit_with_several_labels_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The price is that of one bin a unit: whoever has every label moves one count by 1, as others do."""
+    others: list[tuple[str, ...]] = [("a",), ("a", "b"), ("b", "c"), ("a", "b", "c"), ("elsewhere",)]
+    without = label_counts(tmp_path / "without", monkeypatch, others)
+    assert sum(without) == 4
+    for number, own in enumerate([("c",), ("a", "b"), LABELS]):
+        having = label_counts(tmp_path / f"with {number}", monkeypatch, [*others, own])
+        moved = [there - here for there, here in zip(having, without, strict=True)]
+        assert sorted(moved) == [0, 0, 1], own
 
 
 def test_the_whole_costs_what_was_approved() -> None:
