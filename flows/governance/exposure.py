@@ -25,7 +25,6 @@ from models_db.services.queries import history, lists
 from models_db.tables import Account, Request
 from models_db.values.amounts import RHO_UNIT
 from models_db.values.arguments import LONGEST_REASON, is_reason
-from models_db.values.canonical_json import Json
 from models_db.values.requests import format_decimal
 from models_db.values.secrecy_end import SecrecyEnd
 from tasks.common.number_format import round_up
@@ -87,6 +86,10 @@ def ended_figures(session: Session, account_id: int) -> tuple[tuple[int, Secrecy
     )
 
 
+SIZES_FIXED = "if the sizes of all releases were fixed in advance"
+"""The condition of `AccountFigure`: wherever the figure stands, this stands beside it."""
+
+
 @dataclass(frozen=True)
 class AccountFigure:
     """Epsilon of all that an account has spent, while the assignments of some of its releases are secret.
@@ -106,11 +109,10 @@ class AccountFigure:
     def sentence(self) -> str:
         """The figure in words, to stand beside the unconditional one."""
         whose = "assignment of one release is" if self.releases == 1 else f"assignments of {self.releases} releases are"
-        return f"While the {whose} secret, what is spent comes to epsilon {self.epsilon} at the same delta."
-
-    def to_json(self) -> dict[str, Json]:
-        """Return it for `--json`."""
-        return {"epsilon": self.epsilon, "releases": self.releases}
+        return (
+            f"While the {whose} secret, what is spent comes to epsilon {self.epsilon} at the same delta,"
+            f" {SIZES_FIXED}."
+        )
 
 
 def account_figure(session: Session, account_id: int, delta: Fraction) -> AccountFigure | None:
@@ -179,10 +181,6 @@ class LimitInOrders:
             f"Charged in orders is epsilon {self.charged} of the {self.epsilon} at delta {self.delta} that the policy"
             " allows while assignments are secret."
         )
-
-    def to_json(self) -> dict[str, Json]:
-        """Return it for `--json`."""
-        return {"epsilon": self.epsilon, "delta": self.delta, "charged": self.charged}
 
 
 def orders_budget(session: Session, account_id: int) -> "OrdersBudget | None":

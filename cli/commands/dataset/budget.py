@@ -24,7 +24,7 @@ from flows.datasets.forecast import (
     forecast_table,
     largest_epsilon,
 )
-from flows.governance.exposure import AccountFigure, LimitInOrders
+from flows.governance.exposure import SIZES_FIXED, AccountFigure, LimitInOrders
 from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
@@ -81,10 +81,11 @@ class SpentBy(TypedDict):
 
 
 class EpsilonWhileSecret(TypedDict):
-    """What is spent while the assignments of that many releases are secret."""
+    """What is spent while the assignments of that many releases are secret; `condition` says when it is a guarantee."""
 
     epsilon: str
     releases: int
+    condition: str
 
 
 class LimitWhileSecret(TypedDict):
@@ -233,7 +234,7 @@ def _viewing_data(viewing: ViewingRecord) -> ViewingData:
 
 
 def _secret_figure(figure: AccountFigure) -> EpsilonWhileSecret:
-    return EpsilonWhileSecret(epsilon=figure.epsilon, releases=figure.releases)
+    return EpsilonWhileSecret(epsilon=figure.epsilon, releases=figure.releases, condition=SIZES_FIXED)
 
 
 def _limit_data(limit: LimitInOrders) -> LimitWhileSecret:
