@@ -25,7 +25,7 @@ from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem
 from models_db.home import HomeMissing, ProjectHome, describe_free_space, draft_name, sqlite_url
 from models_db.services.lifecycle import artifacts
-from models_db.sessions.database import Database
+from models_db.sessions.database import Database, LedgerUnreadable, shows_damage
 from models_db.tables import DatasetVersion
 
 EXCLUDED_NAMES = ("almoner.db", "almoner.db-wal", "almoner.db-shm", "seen.json", "scratch", "derived")
@@ -100,7 +100,9 @@ def _copy_ledger(database: Database, to: Path) -> Database | None:
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(to)) as copy:
             source.backup(copy)
             copy.execute("PRAGMA journal_mode=DELETE")  # so that the file is all of it
-    except sqlite3.Error as problem:
+    except (sqlite3.Error, UnicodeDecodeError) as problem:
+        if shows_damage(problem):
+            raise LedgerUnreadable(str(path)) from problem
         needed = f"the copy takes {path.stat().st_size / 2**20:.1f} MiB, and its disk has {describe_free_space(to)}"
         full = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
         raise LedgerNotCopied(to, needed if full else type(problem).__name__) from problem

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
@@ -88,6 +88,7 @@ class Database:
 
         Raises:
             LedgerUnreachable: the database cannot be opened or stays locked.
+            LedgerUnreadable: its file is damaged.
             LedgerDiskFull: there is no room for it.
             OutcomeUnknown: it did not confirm a commit.
             SchemaOutdated: its tables are not there, or not these.
@@ -203,6 +204,33 @@ class LedgerUnreachable(EnvironmentProblem):
         )
 
 
+class LedgerUnreadable(EnvironmentProblem):
+    """The ledger's file on SQLite is damaged: it holds what SQLite never writes."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"The ledger {path} is damaged: SQLite cannot read it as a database; nothing was changed.",
+            "Keep a copy of the file and look for the cause (disk, memory, another program). Then restore the newest"
+            " backup (`almoner restore`, see docs/backup.md).",
+            {"database": path},
+        )
+
+
+def name_damage(engine: Engine) -> None:
+    """Raise LedgerUnreadable from whatever statement or connection of an engine meets a damaged SQLite file."""
+
+    @event.listens_for(engine, "handle_error")
+    def _damaged(context: ExceptionContext) -> None:
+        if shows_damage(context.original_exception):
+            raise LedgerUnreadable(str(engine.url.database))
+
+
+def shows_damage(problem: BaseException) -> bool:
+    """Return whether SQLite met what it never writes; the driver cannot decode a message that repeats such bytes."""
+    code = getattr(problem, "sqlite_errorcode", 0)
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or isinstance(problem, UnicodeDecodeError)
+
+
 def disk_is_full(problem: BaseException | None, *, committing: bool) -> bool:
     """Return whether SQLite had no room for a page, or for the index of its write-ahead log.
 
@@ -287,12 +315,16 @@ def _sqlite_engine(url: str) -> Engine:
             _restrict_permissions(Path(path))  # before SQLite gives the same mode to the files beside it
         connection.text_factory = stored_text
         connection.isolation_level = None  # the driver must not begin transactions of its own
-        for pragma in _PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}")
-        _enable_wal(connection)
+        try:
+            for pragma in _PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+            _enable_wal(connection)
+        except UnicodeDecodeError:  # no error of the driver, so the engine does not see it
+            raise LedgerUnreadable(str(path)) from None
 
     reuse_connection(engine, lambda: _file_identity(path))
     release_turns(engine)
+    name_damage(engine)
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:

@@ -19,7 +19,14 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from models_db.errors import EnvironmentProblem
-from models_db.sessions.database import BUSY_SECONDS, Database, stored_text
+from models_db.sessions.database import (
+    BUSY_SECONDS,
+    Database,
+    LedgerUnreadable,
+    name_damage,
+    shows_damage,
+    stored_text,
+)
 
 _NO_SHARED_MEMORY = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
@@ -42,7 +49,7 @@ class ReadOnlyDatabase(Database):
         """Open a read transaction: a consistent snapshot.
 
         Raises:
-            LedgerUnreachable, SchemaOutdated: see `Database.read`.
+            LedgerUnreachable, LedgerUnreadable, SchemaOutdated: see `Database.read`.
             LedgerNotReadable: the file alone is not the whole ledger, or it was written meanwhile.
         """
         self._as_it_lies = False
@@ -59,6 +66,7 @@ class ReadOnlyDatabase(Database):
         def _begin(connection: Connection) -> None:
             connection.exec_driver_sql("BEGIN DEFERRED")
 
+        name_damage(engine)
         return engine
 
     def _connect(self) -> Any:
@@ -89,8 +97,10 @@ def _open_read_only(file: Path | None, query: str) -> sqlite3.Connection:
         for pragma in ("query_only=ON", "trusted_schema=OFF", "schema_version"):  # the last one reads the file
             with closing(connection.execute(f"PRAGMA {pragma}")) as cursor:
                 cursor.fetchall()
-    except sqlite3.OperationalError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
         connection.close()
+        if shows_damage(problem):
+            raise LedgerUnreadable(str(file)) from None
         raise
     return connection
 
