@@ -72,7 +72,7 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
             "request": body,
             "requester": _person_of(session.get_one(Principal, request.requester_id)),
             "expires_at": request.expires_at,
-            "charged_rho": charge.amount.rho_text if charge else None,
+            "charged_rho": charge.rho if charge else None,
             "previous": _previous_release(session, request),
             "rehearsals": recorded_rehearsals(session, body),
             "secrecy_end": assignment_exposures.find_secrecy_end(session, request_id),

@@ -23,6 +23,7 @@ from models_db.errors import Refused
 from models_db.home import ProjectHome
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import datasets, requests
+from models_db.services.catalogue.principals import require_role
 from models_db.tables import TwinAttack
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import ReleaseRequest, parse_model
@@ -83,6 +84,7 @@ def attack_on_twin(home: Path, attack: TwinAttackRequest, device: str = "auto") 
         The result as stored (`flows.attacks.result_store`), with `finished` true.
 
     Raises:
+        RoleRequired: only a runner attacks.
         SummariesNotAttacked: the request is for summaries.
         ExternalModelNotAttacked: the request names an external model.
         TwinNotPublic: the dataset is not marked public.
@@ -92,6 +94,8 @@ def attack_on_twin(home: Path, attack: TwinAttackRequest, device: str = "auto") 
         The errors of pricing and generation also pass through.
     """
     workspace = open_workspace(ProjectHome.locate(home))
+    with workspace.database.read() as session:
+        require_role(session, workspace.actor, "runner")  # the ledger records the attack when it is done
     request = _twin_request(workspace, attack)
     if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES:
         raise SummariesNotAttacked

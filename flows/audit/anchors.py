@@ -3,17 +3,23 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from flows.audit.charges import charge_of_release
 from flows.workspace.object_stores import read_stored_document
+from models_db.errors import Refused
 from models_db.home import ProjectHome
 from models_db.services.audit.chain import ChainPosition
 from models_db.services.audit.verify_chain import ChainAnchor
+from models_db.tables import Artifact, Principal, RecordedCheckpoint
 from models_db.values.canonical_json import Json, encode_canonical
 from tasks.common.files import decode_json, encode_json, read_document
 from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.object_storage.address import Address, Place
 from tasks.release.file_names import CHECKPOINT
 from tasks.release.signatures import ed25519
-from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.signatures.chain_checkpoint import Checkpoint, checkpoint_statement
 
 FORMAT: Final = "almoner-chain-head/1"
 
@@ -56,6 +62,34 @@ class Anchor:
     def fingerprint(self) -> str:
         """Return the fingerprint of the key that signed it."""
         return ed25519.fingerprint(self.anchor.public_key)
+
+
+def unsigned_checkpoints(session: Session) -> list[str]:
+    """Return which checkpoints of the ledger their keys have not signed, each with who recorded it."""
+    query = (
+        select(RecordedCheckpoint, Artifact, Principal.name)
+        .outerjoin(Artifact, Artifact.id == RecordedCheckpoint.artifact_id)
+        .outerjoin(Principal, Principal.id == RecordedCheckpoint.created_by)
+        .order_by(RecordedCheckpoint.id)
+    )
+    return [
+        f"checkpoint {recorded.id}, recorded by {name}"
+        for recorded, artifact, name in session.execute(query)
+        if not _is_signed(session, recorded, artifact)
+    ]
+
+
+def _is_signed(session: Session, recorded: RecordedCheckpoint, artifact: Artifact | None) -> bool:
+    """Return whether the key of a recorded checkpoint signed what the ledger says now; of a release also its charge."""
+    if artifact is None:
+        statement = _head_statement(recorded.seq, recorded.hash, recorded.signed_at or "")
+    else:
+        try:
+            charged = charge_of_release(session, artifact.request_id)
+        except Refused:
+            return False
+        statement = checkpoint_statement(artifact.digest, recorded.hash, charged)
+    return ed25519.verify(recorded.public_key, recorded.signature, statement)
 
 
 def read_anchor(path: Place, home: ProjectHome | None = None) -> Anchor:

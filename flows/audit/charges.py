@@ -8,7 +8,6 @@ So an account's charges are computed again before an attempt on it begins, and a
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
@@ -19,18 +18,13 @@ from models_db.services.lifecycle import artifacts, ledger, renyi_account
 from models_db.tables import RenyiCharge
 from models_db.values.amounts import Amount
 from tasks.planning.secret_assignment import curve_of_plan
+from tasks.release.signatures.chain_checkpoint import Charged
 
 
-@dataclass(frozen=True)
-class ReleaseCharge:
-    """The charge of a release: `amount` on each of `blocks`. What attempts that failed have lost beside it is none."""
-
-    blocks: tuple[int, ...]
-    amount: Amount
-
-
-def charge_of_release(session: Session, request_id: int) -> ReleaseCharge:
+def charge_of_release(session: Session, request_id: int) -> Charged:
     """Return the charge of a release, once every part of its plan was armed on every block of it.
+
+    What attempts that failed have lost beside it is left out.
 
     Raises:
         NotCharged: some part was not, or at another amount.
@@ -46,7 +40,7 @@ def charge_of_release(session: Session, request_id: int) -> ReleaseCharge:
     if missing := {(block, *part) for block in plan["blocks"] for part in parts} - armed:
         raise NotCharged(request_id, sorted({block for block, *_ in missing}))
     amount = Amount(sum(rho for *_, rho, _ in parts), sum(delta for *_, delta in parts))
-    return ReleaseCharge(tuple(plan["blocks"]), amount)
+    return Charged(blocks=tuple(plan["blocks"]), rho=amount.rho_text, delta=amount.delta_text)
 
 
 def uncharged_releases(session: Session) -> list[int]:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
+from flows.audit.anchors import unsigned_checkpoints
 from flows.audit.charges import differing_charges, uncharged_releases
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
 from flows.workspace.home_keys import unsound_keys
@@ -53,6 +54,7 @@ def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: Healt
         _check_amounts,
         _check_drafts,
         _check_charges,
+        _check_checkpoints,
         _check_policies,
         _check_access,
         _check_permissions,
@@ -140,6 +142,17 @@ def _refusals_of(every: Iterable[CheckedItem], check: Callable[[CheckedItem], ob
             check(one)
         except Refused as differs:
             yield f"{differs.name}: {differs.message}"
+
+
+def _check_checkpoints(workspace: Workspace) -> Iterator[Finding]:
+    """Check that the keys of the recorded checkpoints signed them.
+
+    One that is not signed warns and does not fail: who may record it must not be able to keep this from ever passing.
+    """
+    with workspace.database.read() as session:
+        wrong = unsigned_checkpoints(session)
+    detail = f"not signed by their keys, so they prove nothing: {'; '.join(wrong)}" if wrong else "all are signed"
+    yield Finding("checkpoints", ok=True, detail=detail, warning=bool(wrong))
 
 
 def _check_policies(workspace: Workspace) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.audit.anchors import Anchor, ChainHead, read_anchor
+from flows.audit.anchors import Anchor, ChainHead, read_anchor, unsigned_checkpoints
 from flows.workspace.workspace import ReadOnlyWorkspace, Workspace, open_read_only
 from flows.workspace.yaml_files import new_file
 from models_db.database.base import utc_now
@@ -27,6 +27,9 @@ class AuditVerification:
     warning: str
     differences: tuple[str, ...] = ()
     """Differences between the tables and the chain."""
+    unsigned: tuple[str, ...] = ()
+    """Recorded checkpoints that their keys have not signed. They prove nothing, and are no objection: whoever may record
+    one could otherwise keep this verification from ever passing again."""
 
     @property
     def is_sound(self) -> bool:
@@ -49,8 +52,9 @@ def verify_record(workspace: ReadOnlyWorkspace, against: Sequence[Place] = ()) -
         differences = verify_rows.compare_rows_with_chain(
             session, lambda done, total: report("rows of links", done, total)
         )
+        unsigned = unsigned_checkpoints(session)
     placed_anchors = tuple(zip(anchors, chain.placements, strict=True))
-    return AuditVerification(chain, placed_anchors, workspace.warning, tuple(differences))
+    return AuditVerification(chain, placed_anchors, workspace.warning, tuple(differences), tuple(unsigned))
 
 
 def ledger_altered(home: ProjectHome) -> LedgerAltered | None:
@@ -74,7 +78,7 @@ def sign_checkpoint(workspace: Workspace, to: Path) -> ChainHead:
     """
     with workspace.database.write() as session:
         signed = ChainHead.signed(read_chain_head(session), utc_now(), workspace.key)
-        record_checkpoint(session, signed.hash, signed.signature, signed.public_key)
+        record_checkpoint(session, workspace.actor, signed.hash, signed.signature, signed.public_key, signed.at)
         with new_file(to) as out:
             out.write(signed.to_bytes())
     return signed

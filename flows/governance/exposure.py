@@ -110,8 +110,7 @@ class AccountFigure:
         """The figure in words, to stand beside the unconditional one."""
         whose = "assignment of one release is" if self.releases == 1 else f"assignments of {self.releases} releases are"
         return (
-            f"While the {whose} secret, what is spent comes to epsilon {self.epsilon} at the same delta,"
-            f" {SIZES_FIXED}."
+            f"While the {whose} secret, what is spent comes to epsilon {self.epsilon} at the same delta, {SIZES_FIXED}."
         )
 
 

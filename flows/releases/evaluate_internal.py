@@ -170,5 +170,5 @@ def evaluate_internally(
         # That each was looked at goes on record, with its link; the figures do not.
         internal_views.record_view(session, workspace.actor, artifact, "computed")
         measured = [(r.name, r.exposure, r.to_json()) for r in results]
-        artifacts.record_metrics(session, artifact, measured, by=workspace.actor)
+        artifacts.record_metrics(session, workspace.actor, artifact, measured)
     return results

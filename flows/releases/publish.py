@@ -26,7 +26,6 @@ from tasks.generation.decoding.journal import Journal, JournalUnwritable
 from tasks.object_storage.address import Place
 from tasks.publish import deliver, documents_of_release, require_publishable
 from tasks.publishing.bundle import BundleDocuments
-from tasks.release.signatures.chain_checkpoint import Charged
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,14 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
     with workspace.database.write() as session:
         artifacts.record_delivery(session, workspace.actor, publication, str(bundle.place), bundle.digest)
         checkpoint = bundle.checkpoint
-        chain.record_checkpoint(session, checkpoint.ledger_head, checkpoint.signature, checkpoint.public_key)
+        chain.record_checkpoint(
+            session,
+            workspace.actor,
+            checkpoint.ledger_head,
+            checkpoint.signature,
+            checkpoint.public_key,
+            artifact,
+        )
     return PublishedBundle(request_id, bundle.place, bundle.digest)
 
 
@@ -108,7 +114,6 @@ def _bundle_documents(session: Session, artifact: Artifact) -> BundleDocuments:
     """
     decisions = gates.decisions_for_bundle(session, artifact.request_id)
     delegators = {approval.on_behalf_of for approval, _ in decisions if approval.on_behalf_of is not None}
-    charge = charge_of_release(session, artifact.request_id)
     names = {principal: requests.principal_name(session, principal) for principal in delegators}
     return documents_of_release(
         artifact,
@@ -117,7 +122,7 @@ def _bundle_documents(session: Session, artifact: Artifact) -> BundleDocuments:
         passkeys.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions}),
         chain.ledger_id(session),
         chain.read_chain_head(session).hash,
-        Charged(blocks=charge.blocks, rho=charge.amount.rho_text, delta=charge.amount.delta_text),
+        charge_of_release(session, artifact.request_id),
         proposals.retracted_artifacts(session),
         assignment_exposures.exposed_artifacts(session),
     )

@@ -54,7 +54,10 @@ TABLES = (
         signature VARCHAR(255) NOT NULL
         public_key VARCHAR(255) NOT NULL
         created_by {number} -> principal
+        artifact_id {number} -> artifact
+        signed_at VARCHAR(27)
         """,
+        checks={"signed": "(artifact_id IS NULL) <> (signed_at IS NULL)"},
         linked=False,
     ),
     Table(
@@ -134,6 +137,38 @@ GUARDS = (
         operation="UPDATE",
     ),
     Guard("audit_head_no_insert", "audit_head", "audit_head has one row", "TRUE"),
+    Guard(
+        "checkpoint_by",
+        "checkpoint",
+        "only who has a part in the record says where it stands",
+        f"NOT ({' OR '.join(role('NEW.created_by', name) for name in ('runner', 'steward', 'auditor', 'admin'))})",
+    ),
+    Guard(
+        "checkpoint_on_chain",
+        "checkpoint",
+        "the chain has no such link",
+        "NEW.seq <> 0 AND NOT EXISTS (SELECT 1 FROM audit y WHERE y.seq = NEW.seq AND y.row_hash = NEW.hash)",
+    ),
+    Guard(
+        "checkpoint_signer",
+        "checkpoint",
+        "nobody has the key that signed the checkpoint",
+        "NOT EXISTS (SELECT 1 FROM principal w WHERE w.public_key = NEW.public_key)",
+    ),
+    Guard("checkpoint_now", "checkpoint", WENT_BACK, STALE),
+    Guard(
+        "twin_attack_by_runner",
+        "twin_attack",
+        "only a runner records an attack",
+        f"NOT {role('NEW.actor_id', 'runner')}",
+    ),
+    Guard(
+        "twin_attack_on_public",
+        "twin_attack",
+        "an attack is on a public dataset",
+        "NOT EXISTS (SELECT 1 FROM dataset d WHERE d.name = NEW.dataset AND NOT d.governed)",
+    ),
+    Guard("twin_attack_now", "twin_attack", WENT_BACK, STALE),
     Guard(
         "restoration_by_admin",
         "restoration",

@@ -18,7 +18,7 @@ from migrations.schema.conditions import (
     state,
     uncharged,
 )
-from migrations.schema.definitions import Guard, Index, Table
+from migrations.schema.definitions import Both, Guard, Index, Table
 
 POLICY_DAYS = (
     "(SELECT p.approval_days FROM policy_version p WHERE p.id = coalesce("
@@ -28,6 +28,28 @@ POLICY_DAYS = (
 DATASET_OF_SUBJECT = (
     "coalesce((SELECT r.dataset_id FROM request r WHERE r.id = NEW.request_id),"
     " (SELECT m.dataset_id FROM proposal m WHERE m.id = NEW.proposal_id))"
+)
+
+METRICS = {
+    "public": ("distinct", "entities", "judge", "length", "perplexity", "placeholder_leak", "records", "self_similarity"),
+    "charged": ("dp_coverage", "dp_labels", "dp_length"),
+    "internal": (
+        "bert_score", "closeness", "contamination", "disclosures", "frechet", "in_context", "jaccard",
+        "judge_preference", "length_gap", "mauve", "perplexity_gap", "precision_recall", "proximity", "rouge", "topics",
+        "train_on_synthetic", "verbatim_overlap",
+    ),
+}  # fmt: skip
+"""The class of each metric of almoner. A metric of an extension is internal, unless the request named it."""
+_CLASS = " ".join(
+    f"WHEN NEW.metric IN {names} THEN NEW.exposure <> '{exposure}'" for exposure, names in METRICS.items()
+)
+OTHER_CLASS = Both(
+    f"CASE {_CLASS} ELSE NEW.exposure <> 'internal' AND NOT EXISTS (SELECT 1 FROM artifact f"
+    " JOIN request r ON r.id = f.request_id JOIN json_each(r.canonical, '$.evaluation') e"
+    " WHERE f.id = NEW.artifact_id AND e.value = NEW.metric) END",
+    f"CASE {_CLASS} ELSE NEW.exposure <> 'internal' AND NOT EXISTS (SELECT 1 FROM artifact f"
+    " JOIN request r ON r.id = f.request_id"
+    " WHERE f.id = NEW.artifact_id AND r.canonical::jsonb -> 'evaluation' @> to_jsonb(NEW.metric::text)) END",
 )
 
 TABLES = (
@@ -381,15 +403,49 @@ GUARDS = (
         """,
     ),
     Guard(
+        "evaluation_by",
+        "evaluation",
+        "only a runner or a steward records an evaluation",
+        f"""
+        NOT ({role("NEW.created_by", "runner", "NEW.created_at")}
+              OR {role("NEW.created_by", "steward", "NEW.created_at")})
+        """,
+    ),
+    Guard("evaluation_class", "evaluation", "a metric has one class: public, charged or internal", OTHER_CLASS),
+    Guard(
+        "evaluation_of_run",
+        "evaluation",
+        "public and charged figures are recorded once, by the run that made the texts",
+        f"""
+        NEW.exposure <> 'internal'
+         AND (
+             NOT EXISTS (
+                 SELECT 1 FROM artifact f
+                  WHERE f.id = NEW.artifact_id
+                   AND f.created_by = NEW.created_by
+                   AND f.attempt = {attempts("f.request_id")}
+                   AND {state("f.request_id")} = 'running'
+             )
+              OR EXISTS (
+                  SELECT 1 FROM evaluation x
+                   WHERE x.artifact_id = NEW.artifact_id AND x.metric = NEW.metric AND x.exposure <> 'internal'
+              )
+         )
+        """,
+    ),
+    Guard(
         "evaluation_charged",
         "evaluation",
-        "a charged metric needs an armed hold of its own request",
+        "a charged metric needs an armed hold of its own run, and has it alone",
         """
         NEW.exposure = 'charged'
          AND NOT EXISTS (
-             SELECT 1 FROM artifact f JOIN invocation i ON i.request_id = f.request_id
+             SELECT 1 FROM artifact f JOIN invocation i ON i.request_id = f.request_id AND i.attempt = f.attempt
               JOIN hold h ON h.invocation_id = i.id JOIN entry e ON e.hold_id = h.id
-              WHERE f.id = NEW.artifact_id AND i.id = NEW.invocation_id AND e.kind = 'ARM'
+              WHERE f.id = NEW.artifact_id
+               AND i.id = NEW.invocation_id
+               AND e.kind = 'ARM'
+               AND NOT EXISTS (SELECT 1 FROM evaluation x WHERE x.invocation_id = i.id)
          )
         """,
     ),
@@ -427,7 +483,9 @@ GUARDS = (
                     OR {state("r.id")} = 'discarded'
                )
          )
-         AND NOT EXISTS (SELECT 1 FROM internal_view v WHERE v.artifact_id = NEW.artifact_id)
+         AND NOT EXISTS (
+             SELECT 1 FROM internal_view v WHERE v.artifact_id = NEW.artifact_id AND v.actor_id = NEW.created_by
+         )
         """,
     ),
     Guard(

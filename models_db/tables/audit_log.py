@@ -57,9 +57,10 @@ class AuditHead(Base):
 
 
 class RecordedCheckpoint(Base):
-    """A signed head of the chain, as it was put into a bundle or a file."""
+    """A signed head of the chain, as it was put into the bundle of an artifact, or into a file at a time."""
 
     __tablename__ = "checkpoint"
+    __table_args__ = (CheckConstraint("(artifact_id IS NULL) <> (signed_at IS NULL)", name="signed"),)
 
     id: Mapped[Key]
     seq: Mapped[int] = mapped_column(Id)
@@ -68,6 +69,8 @@ class RecordedCheckpoint(Base):
     signature: Mapped[Line]
     public_key: Mapped[Line]
     created_by: Mapped[int | None] = mapped_column(reference("principal"))
+    artifact_id: Mapped[int | None] = mapped_column(reference("artifact"))
+    signed_at: Mapped[Moment | None]
 
 
 class Restoration(Base):

@@ -140,7 +140,7 @@ class Driver:
         """The charge of a release on each of its blocks, or the name of the refusal."""
         with self.world.database.read() as session:
             try:
-                return charge_of_release(session, request).amount.rho_text
+                return charge_of_release(session, request).rho
             except Refused as refused:
                 return refused.name
 

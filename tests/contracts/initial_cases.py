@@ -13,13 +13,18 @@ from tests.contracts.rows import (
     artifact,
     audit,
     block,
+    checkpoint,
     dataset,
     entry,
     evaluation,
+    internal_view,
     invocation,
     policy,
+    produced,
     request,
+    role_grant,
     transition,
+    twin_attack,
     unheld,
     unit_mark,
     version,
@@ -165,18 +170,106 @@ INITIAL: dict[str, Case] = {
     ),
     "evaluation_charged": Case(
         denied=[
-            lambda t: evaluation(t, t.produced, "charged", t.invocation(t.unarmed)),
-            lambda t: evaluation(t, t.produced, "charged", t.invocation(t.published)),
+            lambda t: produced(t, "charged", invocation_id=t.invocation(t.unarmed)),
+            lambda t: produced(t, "charged", invocation_id=t.invocation(t.published)),
+            lambda t: [*produced(t, "charged"), produced(t, "charged", metric="dp_labels")[1]],
         ],
-        allowed=[lambda t: evaluation(t, t.produced, "charged", t.invocation(t.produced))],
+        allowed=[lambda t: produced(t, "charged")],
+    ),
+    "evaluation_by": Case(
+        denied=[
+            lambda t: evaluation(t, t.open_data, "internal", created_by=t.world.analyst.id),
+            lambda t: evaluation(t, t.open_data, "internal", created_by=t.actor("former").id),
+            lambda t: evaluation(t, t.open_data, "internal", created_by=None),
+        ],
+        allowed=[
+            lambda t: evaluation(t, t.open_data, "internal"),
+            lambda t: evaluation(t, t.open_data, "internal", created_by=t.world.runner.id),
+        ],
+    ),
+    "evaluation_class": Case(
+        denied=[
+            *(
+                (lambda t, metric=metric, exposure=exposure: produced(t, exposure, metric=metric))
+                for metric, exposure in (
+                    ("mauve", "public"), ("mauve", "charged"), ("dp_length", "public"), ("length", "charged"),
+                    ("verbatim_overlap", "public"), ("of an extension", "public"), ("of an extension", "charged"),
+                )
+            ),
+            lambda t: evaluation(t, t.open_data, "internal", metric="length"),
+            lambda t: evaluation(t, t.open_data, "internal", metric="dp_length"),
+        ],
+        allowed=[
+            lambda t: produced(t, "public", metric="self_similarity"),
+            lambda t: evaluation(t, t.open_data, "internal", metric="of an extension"),
+        ],
+    ),
+    "evaluation_of_run": Case(
+        denied=[
+            lambda t: evaluation(t, t.produced, "public"),
+            lambda t: evaluation(t, t.published, "public"),
+            lambda t: evaluation(t, t.produced, "charged", invocation_id=t.invocation(t.produced)),
+            lambda t: produced(t, "public", created_by=t.world.steward.id),
+            lambda t: [*produced(t, "public"), produced(t, "public")[1]],
+        ],
+        allowed=[lambda t: produced(t, "public")],
+    ),
+    "checkpoint_by": Case(
+        denied=[
+            lambda t: checkpoint(t, created_by=t.world.analyst.id),
+            lambda t: checkpoint(t, created_by=t.actor("former").id),
+            lambda t: checkpoint(t, created_by=None),
+        ],
+        allowed=[
+            lambda t: checkpoint(t),
+            lambda t: checkpoint(t, created_by=t.world.runner.id, signed_at=None, artifact_id=t.artifact(t.published)),
+            lambda t: checkpoint(t, created_by=t.world.admin.id),
+        ],
+    ),
+    "checkpoint_on_chain": Case(
+        denied=[lambda t: checkpoint(t, hash=DIGEST), lambda t: checkpoint(t, seq=3), lambda t: checkpoint(t, seq=999)],
+        allowed=[lambda t: checkpoint(t)],
+    ),
+    "checkpoint_signer": Case(
+        denied=[lambda t: checkpoint(t, public_key=DIGEST)],
+        allowed=[lambda t: checkpoint(t, public_key="key of runner")],
+    ),
+    "checkpoint_now": Case(
+        denied=[
+            lambda t: [
+                role_grant(t, "steward", "steward", valid_from="2000-01-01T00:00:00.000000Z"),
+                checkpoint(t, at="2001-01-01T00:00:00.000000Z"),
+            ]
+        ],
+        allowed=[checkpoint],
+    ),
+    "twin_attack_by_runner": Case(
+        denied=[
+            lambda t: twin_attack(t, actor_id=t.world.steward.id),
+            lambda t: twin_attack(t, actor_id=t.world.analyst.id),
+            lambda t: twin_attack(t, actor_id=t.actor("former").id),
+        ],
+        allowed=[lambda t: twin_attack(t)],
+    ),
+    "twin_attack_on_public": Case(
+        denied=[lambda t: twin_attack(t, dataset="clinic"), lambda t: twin_attack(t, dataset="nowhere")],
+        allowed=[lambda t: twin_attack(t, request_id=t.published.request_id)],
+    ),
+    "twin_attack_now": Case(
+        denied=[
+            lambda t: [
+                role_grant(t, "runner", "runner", valid_from="2000-01-01T00:00:00.000000Z"),
+                twin_attack(t, at="2001-01-01T00:00:00.000000Z"),
+            ]
+        ],
+        allowed=[twin_attack],
     ),
     "evaluation_internal": Case(
         denied=[lambda t: evaluation(t, t.produced, "internal"), lambda t: evaluation(t, t.cleared, "internal")],
         allowed=[
-            lambda t: evaluation(t, t.looked, "internal"),
-            lambda t: evaluation(t, t.spurned, "internal"),
+            lambda t: evaluation(t, t.looked, "internal", created_by=t.second_steward),
+            lambda t: [internal_view(t, t.spurned, "seen"), evaluation(t, t.spurned, "internal")],
             lambda t: evaluation(t, t.open_data, "internal"),
-            lambda t: evaluation(t, t.produced, "public"),
         ],
     ),
     "audit_links": Case(

@@ -410,7 +410,8 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     # the record
     "a checkpoint of a link that is not there": (
         "runner",
-        [door("checkpoint", '{"seq": 3, "hash": "$d", "at": "$now", "signature": "s", "public_key": "k"}')],
+        [door("checkpoint", '{"seq": 3, "hash": "$d", "at": "$now", "signature": "s", "public_key": "key of runner",'
+                            ' "signed_at": "$now"}')],
         "no such link",
     ),
     "a checkpoint by an analyst": (

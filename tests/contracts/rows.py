@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Executable
+from sqlalchemy import Executable, text
 
 from models_db.database.base import Base, utc_now
 from models_db.policies.pacing import pacing_window
@@ -322,11 +322,42 @@ def artifact(town: "Town", of: Attempt, **given: object) -> Executable:
     return insert("artifact", **row | given)
 
 
-def evaluation(town: "Town", attempt: Attempt, exposure: str, invocation_id: int | None = None) -> Executable:
-    return insert(
-        "evaluation", artifact_id=town.artifact(attempt), metric="m", exposure=exposure, invocation_id=invocation_id,
-        result="{}", created_at=utc_now(),
-    )  # fmt: skip
+METRICS = {"public": "length", "charged": "dp_length", "internal": "mauve"}
+
+
+def evaluation(town: "Town", attempt: Attempt | None, exposure: str, **given: object) -> Executable:
+    """Of the artifact of an attempt, or of the newest artifact where none is named."""
+    of = text("(SELECT max(id) FROM artifact)") if attempt is None else town.artifact(attempt)
+    by = town.world.steward if exposure == "internal" else town.world.runner
+    row = {
+        "artifact_id": of, "metric": METRICS[exposure], "exposure": exposure, "invocation_id": None, "result": "{}",
+        "created_at": utc_now(), "created_by": by.id,
+    }  # fmt: skip
+    return insert("evaluation", **row | given)
+
+
+def produced(town: "Town", exposure: str, **given: object) -> list[Executable]:
+    """An artifact of the run that has settled everything, with an evaluation."""
+    if exposure == "charged":
+        given = {"invocation_id": town.invocation(town.settled)} | given
+    return [artifact(town, town.settled), evaluation(town, None, exposure, **given)]
+
+
+def checkpoint(town: "Town", **given: object) -> Executable:
+    row = {
+        "seq": town.one("SELECT seq FROM audit_head"), "hash": town.one("SELECT hash FROM audit_head"),
+        "at": utc_now(), "signature": "s", "public_key": "key of steward", "created_by": town.world.steward.id,
+        "signed_at": utc_now(),
+    }  # fmt: skip
+    return insert("checkpoint", **row | given)
+
+
+def twin_attack(town: "Town", **given: object) -> Executable:
+    row = {
+        "dataset": "library", "request_id": None, "configuration": DIGEST, "result": DIGEST, "attacks": "membership",
+        "at": utc_now(), "actor_id": town.world.runner.id,
+    }  # fmt: skip
+    return insert("twin_attack", **row | given)
 
 
 def internal_view(town: "Town", of: Attempt, dataset: str, **given: object) -> Executable:

@@ -45,7 +45,7 @@ def original(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[Story
             )
             with database.write() as session:
                 head = chain.read_chain_head(session)
-                chain.record_checkpoint(session, head.hash, "s", "key of steward")
+                chain.record_checkpoint(session, world.steward, head.hash, "s", "key of steward", utc_now())
             world.running()
             file = ChainAnchor(head.hash, "key of steward", head.seq, utc_now())
             yield Story(world, older, bundle, file)

@@ -24,7 +24,8 @@ def original(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World
         world = World.create(database)
         world.dataset()
         with database.write() as session:
-            chain.record_checkpoint(session, chain.read_chain_head(session).hash, "signature", "key")
+            head = chain.read_chain_head(session).hash
+            chain.record_checkpoint(session, world.steward, head, "signature", "key of steward", utc_now())
         world.published()
         yield world
 

@@ -327,12 +327,12 @@ def test_internal_metrics_wait_for_the_decision(world: World) -> None:
     assert snapshot(world.database) == before
     artifact = world.produce(attempt, [("length", "public", {"mean": 3})])
     with pytest.raises(RuleViolated), world.database.write() as session:
-        artifacts.record_metrics(session, artifact, [("overlap", "internal", {"longest": 3})])
+        artifacts.record_metrics(session, world.steward, artifact, [("overlap", "internal", {"longest": 3})])
     world.decide(attempt.request_id, "publish")
     publish(world, attempt.request_id)
     with world.database.write() as session:
         internal_views.record_view(session, world.steward, artifact, "computed")
-        artifacts.record_metrics(session, artifact, [("overlap", "internal", {"longest": 3})])
+        artifacts.record_metrics(session, world.steward, artifact, [("overlap", "internal", {"longest": 3})])
     with world.database.read() as session:
         found = [(e.metric, e.exposure, e.result) for e in artifacts.evaluations(session, artifact)]
     assert found == [("length", "public", '{"mean":3}'), ("overlap", "internal", '{"longest":3}')]

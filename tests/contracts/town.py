@@ -142,14 +142,14 @@ class Town:
         at = utc_now()
         execute(
             self.world.database,
-            f"INSERT INTO checkpoint (seq, hash, at, signature, public_key) SELECT seq, hash, '{at}', 's', 'k'"
-            " FROM audit_head",
+            "INSERT INTO checkpoint (seq, hash, at, signature, public_key, created_by, signed_at)"
+            f" SELECT seq, hash, '{at}', 's', 'key of steward', {self.world.steward.id}, '{at}' FROM audit_head",
             "INSERT INTO delivery (publication_id, destination, bundle_digest, at)"
             f" VALUES (1, 'out', '{DIGEST}', '{at}')",
             "INSERT INTO restoration (taken_at, link, reason, at, actor_id)"
             f" VALUES ('{at}', 1, 'a disk', '{at}', {self.world.admin.id})",
             "INSERT INTO twin_attack (dataset, request_id, configuration, result, attacks, at, actor_id)"
-            f" VALUES ('twin', 1, '{DIGEST}', '{DIGEST}', 'membership', '{at}', {self.world.runner.id})",
+            f" VALUES ('library', 1, '{DIGEST}', '{DIGEST}', 'membership', '{at}', {self.world.runner.id})",
             "INSERT INTO rehearsal (dataset, request_id, configuration, result, at, actor_id)"
             f" VALUES ('twin', 1, '{DIGEST}', '{{}}', '{at}', {self.world.runner.id})",
             "INSERT INTO principal (name, public_key, created_at, login)"

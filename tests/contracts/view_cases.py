@@ -102,10 +102,14 @@ VIEWS: dict[str, Case] = {
         allowed=[lambda t: assignment_exposure(t, t.published.request_id)],
     ),
     "evaluation_viewed": Case(
-        denied=[lambda t: evaluation(t, t.unseen, "internal"), lambda t: evaluation(t, t.discarded, "internal")],
+        denied=[
+            lambda t: evaluation(t, t.unseen, "internal"),
+            lambda t: evaluation(t, t.discarded, "internal"),
+            lambda t: evaluation(t, t.looked, "internal"),  # others have looked
+        ],
         allowed=[
             lambda t: [internal_view(t, t.unseen, "seen"), evaluation(t, t.unseen, "internal")],
-            lambda t: evaluation(t, t.unseen, "public"),
+            lambda t: evaluation(t, t.looked, "internal", created_by=t.second_steward),
             lambda t: evaluation(t, t.open_data, "internal"),
         ],
     ),

@@ -56,12 +56,14 @@ def tell(world: World) -> None:
                                    attacks="membership", at=now_, actor_id=world.runner.id))  # fmt: skip
         insert_row(session, Rehearsal(dataset="twin", request_id=1, configuration="c" * 64, result='{"texts":24}',
                                    at=now_, actor_id=world.runner.id))  # fmt: skip
-        chain.record_checkpoint(session, chain.read_chain_head(session).hash, "signature", "key of steward")
+        head = chain.read_chain_head(session).hash
+        chain.record_checkpoint(session, world.steward, head, "signature", "key of steward", now_)
 
 
 def _prepare(world: World) -> None:
     world.dataset(blocks=2)
     world.dataset("estate")
+    world.dataset("twin", governed=False)
     world.forget(world.empty_dataset())
     world.dataset("grown", blocks=2)
     later = [b"later-unit".ljust(32, b"\0")]
@@ -148,7 +150,7 @@ def _look(world: World) -> None:
         assert artifact is not None
         internal_views.record_view(session, world.steward, artifact, "computed")
         measured: list[tuple[str, str, Json]] = [("overlap", "internal", {"longest": 3}), ("mauve", "internal", {})]
-        artifacts.record_metrics(session, artifact, measured, by=world.steward)
+        artifacts.record_metrics(session, world.steward, artifact, measured)
     with world.database.write() as session:
         internal_views.record_view(session, world.steward, artifact, "shown")
         assignment_exposures.record_exposure(

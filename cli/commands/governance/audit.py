@@ -79,6 +79,7 @@ class AuditVerificationData(TypedDict):
     clock_back: list[int]
     unreadable: list[int]
     differences: list[str]
+    unsigned_checkpoints: list[str]
     home: str
     against: list[PlacedAnchor]
 
@@ -218,6 +219,7 @@ def verify_audit(context: CommandContext, against: Against = None) -> CommandRes
         clock_back=list(chain.clock_back),
         unreadable=list(chain.unreadable),
         differences=list(verification.differences),
+        unsigned_checkpoints=list(verification.unsigned),
         home=verification.warning,
         against=[_anchor_row(witness, placed) for witness, placed in verification.anchors],
     )
@@ -342,6 +344,8 @@ def _verification_lines(verification: "AuditVerification") -> list[str]:
         if verification.differences
         else "Every row of the ledger has its link, and every link agrees with its rows."
     )
+    if verification.unsigned:
+        lines.append(f"Not signed by their keys, so they prove nothing: {'; '.join(verification.unsigned)}.")
     return lines + [_anchor_to_json(witness, placed) for witness, placed in verification.anchors]
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
-from models_db.tables import AuditHead, AuditLink, Principal, RecordedCheckpoint
+from models_db.tables import Artifact, AuditHead, AuditLink, RecordedCheckpoint
 from models_db.writes.insert import insert_row
 
 GENESIS = "0" * 64
@@ -45,11 +45,28 @@ def read_chain_head(session: Session) -> ChainPosition:
     return ChainPosition(row.seq, row.hash) if row else ChainPosition(0, "")  # of no chain, if somebody has removed it
 
 
-def record_checkpoint(session: Session, link: str, signature: str, public_key: str) -> None:
-    """Record a signed checkpoint of the link with that hash; `verify` compares it with the chain from then on."""
+def record_checkpoint(
+    session: Session,
+    actor: Actor,
+    link: str,
+    signature: str,
+    public_key: str,
+    signed: Artifact | str,
+) -> None:
+    """Record a signed checkpoint of the link with that hash; `verify` compares it with the chain from then on.
+
+    Args:
+        signed: what was signed with the link: the artifact whose bundle it lies in, or the time in its file.
+    """
     seq = session.scalars(select(AuditLink.seq).where(AuditLink.row_hash == link)).one_or_none() or 0
-    by = session.scalars(select(Principal.id).where(Principal.public_key == public_key)).one_or_none()
     checkpoint = RecordedCheckpoint(
-        seq=seq, hash=link, at=utc_now(), signature=signature, public_key=public_key, created_by=by
+        seq=seq,
+        hash=link,
+        at=utc_now(),
+        signature=signature,
+        public_key=public_key,
+        created_by=actor.id,
+        artifact_id=signed.id if isinstance(signed, Artifact) else None,
+        signed_at=None if isinstance(signed, Artifact) else signed,
     )
     insert_row(session, checkpoint)

@@ -58,22 +58,26 @@ def record_artifact(
         values_digest=values,
     )
     insert_row(session, artifact)
-    record_metrics(session, artifact, metrics, charged)
+    record_metrics(session, actor, artifact, metrics, charged)
     requests.record_transition(session, actor, attempt.request_id, RequestState.RUNNING, RequestState.PRODUCED)
     return artifact
 
 
 def record_metrics(
     session: Session,
+    actor: Actor,
     artifact: Artifact,
     metrics: Sequence[tuple[str, str, Json]],
     charged: Mapping[str, int] = MappingProxyType({}),
-    by: Actor | None = None,
 ) -> None:
-    """Store evaluations of an artifact; `charged` as for `record_artifact`, `by` who looks at them where it is later.
+    """Store evaluations of an artifact by its runner or, of internal metrics, by who looks at them later.
+
+    Args:
+        charged: as for `record_artifact`.
 
     Raises:
-        RuleViolated: an internal metric before the publish decision, on governed data (PRIVACY §7).
+        RuleViolated: an internal metric before the publish decision, on governed data (PRIVACY §7); or another class
+            than the metric has; or a public or charged metric that is not recorded with the artifact.
     """
     invocations = _invocation_ids(session, artifact) if charged else {}
     insert_rows(
@@ -86,7 +90,7 @@ def record_metrics(
                 invocation_id=invocations[charged[metric]] if metric in charged else None,
                 result=encode_canonical(result).decode(),
                 created_at=utc_now(),
-                created_by=by.id if by else None,
+                created_by=actor.id,
             )
             for metric, exposure, result in metrics
         ],

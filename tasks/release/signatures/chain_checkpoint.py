@@ -37,7 +37,7 @@ class Checkpoint(Strict):
     @classmethod
     def signed(cls, artifact: str, ledger_head: str, charged: Charged, key: ed25519.SigningKey) -> "Checkpoint":
         """Sign `artifact`, the chain's head and the charge with `key`."""
-        statement = _statement(artifact, ledger_head, charged)
+        statement = checkpoint_statement(artifact, ledger_head, charged)
         return cls(
             artifact_sha256=artifact,
             ledger_head=ledger_head,
@@ -49,7 +49,7 @@ class Checkpoint(Strict):
     @property
     def authentic(self) -> bool:
         """Return whether its key signed exactly this checkpoint."""
-        statement = _statement(self.artifact_sha256, self.ledger_head, self.charged)
+        statement = checkpoint_statement(self.artifact_sha256, self.ledger_head, self.charged)
         return ed25519.verify(self.public_key, self.signature, statement)
 
     def to_bytes(self) -> bytes:
@@ -66,7 +66,8 @@ class Checkpoint(Strict):
         return read_as(cls, decode_json(data, CHECKPOINT), CHECKPOINT)
 
 
-def _statement(artifact: str, ledger_head: str, charged: Charged) -> bytes:
+def checkpoint_statement(artifact: str, ledger_head: str, charged: Charged) -> bytes:
+    """Return the bytes that a checkpoint's key signs."""
     return encode_canonical({
         "format": FORMAT, "artifact_sha256": artifact, "ledger_head": ledger_head,
         "charged": charged.model_dump(mode="json"),

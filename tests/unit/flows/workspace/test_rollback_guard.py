@@ -103,7 +103,7 @@ def test_the_newest_signed_head_is_remembered(told: World, home: ProjectHome) ->
     assert seen(home).checkpoint is None
     with told.database.write() as session:
         head = chain.read_chain_head(session)
-        chain.record_checkpoint(session, head.hash, "signature", "key")
+        chain.record_checkpoint(session, told.steward, head.hash, "signature", "key of steward", utc_now())
     told.request()
     assert seen(home).checkpoint == head
 
@@ -175,10 +175,12 @@ def test_an_older_copy_is_refused_also_after_it_went_on(
     told.database.dispose()
     with ledgers.new(backend, like=told.database) as copy:
         with told.database.write() as session:
-            chain.record_checkpoint(session, chain.read_chain_head(session).hash, "signature", "key")
+            head = chain.read_chain_head(session).hash
+            chain.record_checkpoint(session, told.steward, head, "signature", "key of steward", utc_now())
         told.published()
         with told.database.write() as session:
-            chain.record_checkpoint(session, chain.read_chain_head(session).hash, "signature", "key")
+            head = chain.read_chain_head(session).hash
+            chain.record_checkpoint(session, told.steward, head, "signature", "key of steward", utc_now())
         monkeypatch.setenv("ALMONER_DATABASE_URL", copy.url)
         with pytest.raises(LedgerRolledBack, match="is gone, and it is older than the newest signed checkpoint"):
             opened(home, copy)
