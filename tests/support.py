@@ -500,9 +500,9 @@ class World:
             scheme = datasets.find_partition(session, session.get_one(Dataset, dataset_id))
             return ledger.load_attempt(session, request_id, number, tuple(range(scheme.blocks)))
 
-    def running(self, dataset: str = "clinic", *approved: InvocationPlan) -> Attempt:
+    def running(self, dataset: str = "clinic", *approved: InvocationPlan, **body: Json) -> Attempt:
         """Requested, approved and started; without a plan for that of this world."""
-        request_id = self.request(dataset, approved=approved)
+        request_id = self.request(dataset, approved=approved, **body)
         self.decide(request_id)
         return self.start(request_id)
 

@@ -423,12 +423,11 @@ GUARDS = (
                  SELECT 1 FROM artifact f
                   WHERE f.id = NEW.artifact_id
                    AND f.created_by = NEW.created_by
-                   AND f.attempt = {attempts("f.request_id")}
                    AND {state("f.request_id")} = 'running'
              )
               OR EXISTS (
                   SELECT 1 FROM evaluation x
-                   WHERE x.artifact_id = NEW.artifact_id AND x.metric = NEW.metric AND x.exposure <> 'internal'
+                   WHERE x.artifact_id = NEW.artifact_id AND x.metric = NEW.metric
               )
          )
         """,
@@ -436,11 +435,11 @@ GUARDS = (
     Guard(
         "evaluation_charged",
         "evaluation",
-        "a charged metric needs an armed hold of its own run, and has it alone",
+        "a charged metric needs an armed hold of its own request, and has it alone",
         """
         NEW.exposure = 'charged'
          AND NOT EXISTS (
-             SELECT 1 FROM artifact f JOIN invocation i ON i.request_id = f.request_id AND i.attempt = f.attempt
+             SELECT 1 FROM artifact f JOIN invocation i ON i.request_id = f.request_id
               JOIN hold h ON h.invocation_id = i.id JOIN entry e ON e.hold_id = h.id
               WHERE f.id = NEW.artifact_id
                AND i.id = NEW.invocation_id

@@ -140,7 +140,7 @@ def _circumstances() -> Iterator[tuple[str, Circumstance]]:
         "every role is revoked": "INSERT INTO role_revocation (grant_id, revoked_by, reason, at)"
         f" SELECT id, granted_by, 'left', '{PAST}' FROM role_grant"
         " WHERE id NOT IN (SELECT grant_id FROM role_revocation)",
-        "everybody has another role": "UPDATE role_grant SET role = 'auditor'",
+        "everybody has another role": "UPDATE role_grant SET role = 'visitor'",
         "somebody else has the roles": "UPDATE role_grant SET principal_id = (SELECT id FROM principal"
         " WHERE name = 'stranger')",
     }

@@ -193,7 +193,7 @@ INITIAL: dict[str, Case] = {
                 (lambda t, metric=metric, exposure=exposure: produced(t, exposure, metric=metric))
                 for metric, exposure in (
                     ("mauve", "public"), ("mauve", "charged"), ("dp_length", "public"), ("length", "charged"),
-                    ("verbatim_overlap", "public"), ("of an extension", "public"), ("of an extension", "charged"),
+                    ("verbatim_overlap", "public"), ("of another", "public"), ("of another", "charged"),
                 )
             ),
             lambda t: evaluation(t, t.open_data, "internal", metric="length"),
@@ -201,6 +201,8 @@ INITIAL: dict[str, Case] = {
         ],
         allowed=[
             lambda t: produced(t, "public", metric="self_similarity"),
+            lambda t: produced(t, "public", metric="of an extension"),
+            lambda t: produced(t, "charged", metric="of an extension"),
             lambda t: evaluation(t, t.open_data, "internal", metric="of an extension"),
         ],
     ),
@@ -212,7 +214,10 @@ INITIAL: dict[str, Case] = {
             lambda t: produced(t, "public", created_by=t.world.steward.id),
             lambda t: [*produced(t, "public"), produced(t, "public")[1]],
         ],
-        allowed=[lambda t: produced(t, "public")],
+        allowed=[
+            lambda t: produced(t, "public"),
+            lambda t: [*produced(t, "public"), evaluation(t, None, "public", metric="distinct")],
+        ],
     ),
     "checkpoint_by": Case(
         denied=[
@@ -228,7 +233,7 @@ INITIAL: dict[str, Case] = {
     ),
     "checkpoint_on_chain": Case(
         denied=[lambda t: checkpoint(t, hash=DIGEST), lambda t: checkpoint(t, seq=3), lambda t: checkpoint(t, seq=999)],
-        allowed=[lambda t: checkpoint(t)],
+        allowed=[lambda t: checkpoint(t), lambda t: checkpoint(t, seq=0, hash=DIGEST)],
     ),
     "checkpoint_signer": Case(
         denied=[lambda t: checkpoint(t, public_key=DIGEST)],

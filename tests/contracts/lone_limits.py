@@ -9,7 +9,9 @@ from tests.contracts.limit_cases import paid_again, planned_row
 from tests.contracts.lone_states import Lone, by_either, sql
 from tests.contracts.rows import (
     approval,
+    artifact,
     assignment_exposure,
+    checkpoint,
     dataset_end,
     erased_version,
     erasure,
@@ -21,9 +23,11 @@ from tests.contracts.rows import (
     policy_rule,
     proposal,
     request,
+    role_grant,
     transition,
 )
 from tests.contracts.town import Town
+from tests.support import LATE
 
 
 def without_plan(table: str, condition: str = "TRUE") -> Make:
@@ -37,6 +41,14 @@ def hold_lent(town: Town) -> Executable:
 
 def invoke_lent(town: Town) -> Executable:
     return invocation(town, town.lent)
+
+
+def by_analyst_as(role: str, until: str | None) -> Make:
+    """A checkpoint by an analyst who has this role too, for good or until a time."""
+    return lambda t: [
+        role_grant(t, "analyst", role, valid_to=until),
+        checkpoint(t, created_by=t.world.analyst.id),
+    ]
 
 
 UNGOVERNED = "UPDATE dataset SET governed = FALSE"
@@ -148,6 +160,20 @@ LIMITS: dict[str, list[Lone]] = {
     "evaluation_viewed": [
         Lone(allowed=[lambda t: evaluation(t, t.cleared, "internal")]),
         Lone((UNGOVERNED,), allowed=[lambda t: evaluation(t, t.unseen, "internal")]),
+        Lone(allowed=[lambda t: evaluation(t, t.published, "public")]),
+    ],
+    "evaluation_charged": [
+        Lone(denied=[lambda t: evaluation(t, t.produced, "charged", invocation_id=t.invocation(t.unarmed))]),
+    ],
+    "evaluation_class": [
+        Lone(
+            denied=[
+                lambda t: [artifact(t, t.settled), evaluation(t, t.published, "public", metric="of an extension")],
+            ]
+        ),
+    ],
+    "checkpoint_by": [
+        Lone(allowed=[by_analyst_as(role, until) for role in ("auditor", "admin") for until in (None, LATE)]),
     ],
     "approval_not_by_viewer": [
         Lone((NOBODY_BARRED,), allowed=[viewer_approves_request, viewer_approves_proposal]),

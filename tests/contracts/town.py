@@ -172,7 +172,8 @@ class Town:
     def _running(self) -> None:
         world = self.world
         self.running, self.held, self.armed, self.failed = (world.running("clinic", *WIDE) for _ in range(4))
-        self.lost, self.settled, self.complete = world.running("clinic", *WIDE), world.running(), world.running()
+        self.lost, self.complete = world.running("clinic", *WIDE), world.running()
+        self.settled = world.running(evaluation=["length", "of an extension"])
         for attempt in (self.held, self.armed, self.failed, self.lost):
             world.hold(attempt, planned(TEN, TEN))
         for attempt in (self.settled, self.complete):

@@ -106,6 +106,7 @@ VIEWS: dict[str, Case] = {
             lambda t: evaluation(t, t.unseen, "internal"),
             lambda t: evaluation(t, t.discarded, "internal"),
             lambda t: evaluation(t, t.looked, "internal"),  # others have looked
+            lambda t: evaluation(t, t.unseen, "internal", created_by=t.second_steward),  # at another one
         ],
         allowed=[
             lambda t: [internal_view(t, t.unseen, "seen"), evaluation(t, t.unseen, "internal")],

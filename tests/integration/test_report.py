@@ -34,7 +34,9 @@ def plant(almoner: Almoner, request: int = 1) -> None:
         assert artifact is not None
         internal_views.record_view(session, acting(session), artifact, "computed")
         found = (PLANTED, replace(PLANTED, name="perplexity_gap"))
-        artifacts.record_metrics(session, acting(session), artifact, [(one.name, one.exposure, one.to_json()) for one in found])
+        artifacts.record_metrics(
+            session, acting(session), artifact, [(one.name, one.exposure, one.to_json()) for one in found]
+        )
 
 
 def acting(session: Session) -> Actor:

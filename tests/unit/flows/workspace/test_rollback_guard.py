@@ -17,6 +17,7 @@ from flows.workspace.rollback_guard import (
     SeenFileUnwritable,
     SeenHeads,
 )
+from models_db.database.base import utc_now
 from models_db.home import ProjectHome
 from models_db.services.audit import chain
 from models_db.services.audit.chain import ChainPosition
