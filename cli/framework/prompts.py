@@ -40,20 +40,42 @@ def confirm(name: str, question: str, option: str | None = None) -> None:
         ConfirmationMissing: there is no option, no typed line and no piped line.
         ConfirmationWrong: the confirmation differs from `name`.
     """
-    require_confirmation(name, _read_line(question) if option is None else option)
+    try:
+        require_confirmation(name, read_line(question) if option is None else option)
+    except LineUnreadable:
+        raise ConfirmationWrong from None
 
 
-def _read_line(question: str) -> str:
-    """Read one line of standard input, at most one character more than the longest valid confirmation."""
+def read_line(question: str) -> str:
+    """Read one line of standard input; empty at its end.
+
+    `question` is printed first if standard input is a terminal.
+
+    Raises:
+        LineUnreadable: it is longer than the longest valid confirmation, or not UTF-8.
+    """
     if is_interactive():
         sys.stderr.write(f"{question}: ")
         sys.stderr.flush()
     if sys.stdin is None or sys.stdin.closed:
         return ""
     try:
-        return sys.stdin.readline(LONGEST_ANSWER + 1)
+        line = sys.stdin.readline(LONGEST_ANSWER + 1)
     except UnicodeDecodeError:
-        raise ConfirmationWrong from None
+        raise LineUnreadable from None
+    if len(line) > LONGEST_ANSWER:
+        raise LineUnreadable
+    return line
+
+
+class LineUnreadable(UsageError):
+    """A line of standard input that is no text."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"The line of standard input is not UTF-8, or has more than {LONGEST_ANSWER} characters.",
+            "Give one line of text in UTF-8.",
+        )
 
 
 class PassphraseMissing(UsageError):

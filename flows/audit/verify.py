@@ -28,8 +28,8 @@ class AuditVerification:
     differences: tuple[str, ...] = ()
     """Differences between the tables and the chain."""
     unsigned: tuple[str, ...] = ()
-    """Recorded checkpoints that their keys have not signed. They prove nothing, and are no objection: whoever may record
-    one could otherwise keep this verification from ever passing again."""
+    """Recorded checkpoints that their keys have not signed. They prove nothing, and are no objection: whoever may
+    record one could otherwise keep this verification from ever passing again."""
 
     @property
     def is_sound(self) -> bool:

@@ -31,7 +31,9 @@ DATASET_OF_SUBJECT = (
 )
 
 METRICS = {
-    "public": ("distinct", "entities", "judge", "length", "perplexity", "placeholder_leak", "records", "self_similarity"),
+    "public": (
+        "distinct", "entities", "judge", "length", "perplexity", "placeholder_leak", "records", "self_similarity",
+    ),
     "charged": ("dp_coverage", "dp_labels", "dp_length"),
     "internal": (
         "bert_score", "closeness", "contamination", "disclosures", "frechet", "in_context", "jaccard",

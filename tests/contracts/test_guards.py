@@ -11,7 +11,9 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from migrations.schema import gates
 from models_db.database.base import Base
+from tasks.evaluation import registry
 from tests.conftest import Ledgers
 from tests.contracts.charge_cases import CHARGES
 from tests.contracts.cohort_cases import COHORTS, of_a_bare_account
@@ -62,6 +64,11 @@ def attempt_to(town: Town, make: Make) -> None:
 
 def said(message: str) -> str:
     return f"almoner: {re.escape(message)}"
+
+
+def test_the_classes_of_metrics_are_those_of_the_registry() -> None:
+    classes = {name: exposure for exposure, names in gates.METRICS.items() for name in names}
+    assert classes == {metric.name: metric.exposure for metric in registry._OWN.values()}
 
 
 def test_every_guard_has_a_case() -> None:

@@ -340,6 +340,25 @@ REFUSALS: list[tuple[str, int, str]] = [
 ]
 
 
+def test_the_id_of_a_unit_is_read_from_standard_input(almoner: Almoner) -> None:
+    """Then it stands in no list of processes: neither on the command line, nor in what is printed or recorded."""
+    almoner.ingested()
+    line = f"dataset erase clinic --unit - {REASON}"
+    assert almoner.ask(f"{line} --dry-run", piped=f"{UNIT}\n")["scope"] == "unit"
+    before = almoner.everything()
+    for given, error in (("", "UnitInvalid"), ("\n", "UnitInvalid"), ("x" * 5000 + "\n", "LineUnreadable"),
+                         (f"{UNIT}\nward\n", "ConfirmationWrong"),
+                         (f"{UNIT}\n", "ConfirmationMissing")):  # fmt: skip
+        line_alone = line.replace(" --confirm clinic", "")
+        told = almoner.type(f"{line_alone} --json", None, piped=given)
+        assert told.json["error"] == error
+        assert UNIT not in told.out + told.err
+    assert almoner.everything() == before
+    told = almoner.ask(line.replace(" --confirm clinic", ""), piped=f"{UNIT}\nclinic\n")
+    assert (told["scope"], told["documents"]) == ("unit", len(OWN))
+    assert UNIT not in json.dumps(told)
+
+
 def test_refusals_change_nothing_and_name_nobody(almoner: Almoner) -> None:
     almoner.ingested()
     before = almoner.everything()

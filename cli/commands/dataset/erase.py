@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
-from cli.framework.prompts import confirm
+from cli.framework.prompts import confirm, read_line
 from cli.framework.tables import fact_list
 from flows.workspace.workspace import open_workspace
 
@@ -41,7 +41,13 @@ def register(app: typer.Typer) -> None:
 def erase_command(
     context: CommandContext,
     name: Annotated[str, typer.Argument(help="The dataset.")],
-    unit: Annotated[str | None, typer.Option(metavar="ID", help="One unit, in every version of the dataset.")] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="One unit, in every version of the dataset; - reads its id from the first line of standard input.",
+        ),
+    ] = None,
     version: Annotated[int | None, typer.Option(metavar="N", min=1, help="One version.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every version.")] = False,
     reason: Annotated[
@@ -55,12 +61,15 @@ def erase_command(
 ) -> CommandResult[ErasureData]:
     """Erase the text of a unit, a version or a whole dataset from this home. It cannot be undone.
 
-    Typed again, it finishes an erasure that was cut short.
+    Typed again, it finishes an erasure that was cut short. An id on the command line stands in the list of processes
+    and in the shell's history; with `--unit -` it stands in neither.
 
     Example: almoner dataset erase clinic --version 1 --dry-run
     """
     from flows.datasets.erase import ErasureTarget, InvalidErasureReason, erase, list_erasure
 
+    if unit == "-":
+        unit = read_line("Id of the unit")
     target, workspace = ErasureTarget(unit, version, everything), open_workspace(context.home)
     listing = list_erasure(workspace, name, target, reason)
     if dry_run:
