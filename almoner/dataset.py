@@ -1,6 +1,6 @@
 """A dataset: ingest its versions, see its budget, price and submit requests."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -28,7 +28,13 @@ class Dataset:
     name: str
 
     def ingest(
-        self, data: Data, *, label_field: "LabelFields" = None, new_cohort: bool = False, population: int | None = None
+        self,
+        data: Data,
+        *,
+        label_field: "LabelFields" = None,
+        new_cohort: bool = False,
+        population: int | None = None,
+        allow_unit: Sequence[str] = (),
     ) -> "RecordedVersion":
         """Copy data into the home as the next version of the dataset: all of it, or nothing.
 
@@ -40,6 +46,7 @@ class Dataset:
                 private.
             new_cohort: whether units that are new from here on get a budget of their own.
             population: the declared, public number of units of the new cohort.
+            allow_unit: ids of units that are taken although they spell a missing value, such as the name `Null`.
 
         Returns:
             The version: its `number`; its `documents`, which are private and not in its repr.
@@ -59,7 +66,13 @@ class Dataset:
             registration.preview_ingest(workspace, self.name, new_cohort=new_cohort, population=population)
             with open_input(self.project, data, fields, optional=ID_FIELD) as source:
                 return registration.ingest(
-                    workspace, self.name, source, label_field, new_cohort=new_cohort, population=population
+                    workspace,
+                    self.name,
+                    source,
+                    label_field,
+                    new_cohort=new_cohort,
+                    population=population,
+                    allowed_units=allow_unit,
                 )
 
     def budget(self) -> Budget:

@@ -1,6 +1,7 @@
 """A project home: its datasets and its requests."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class Home:
         shares_account_with: str | None = None,
         accept_weak_promise: bool = False,
         check: Data | None = None,
+        allow_unit: Sequence[str] = (),
     ) -> Dataset:
         """Register a dataset with its lifetime claim, as `almoner dataset register` does.
 
@@ -65,6 +67,7 @@ class Home:
             shares_account_with: the dataset of the same people whose budget this one shares.
             accept_weak_promise: whether a claim that almoner calls weak may be registered.
             check: data whose first records are read before anything is fixed; nothing of them is kept.
+            allow_unit: ids of units that `check` takes although they spell a missing value, such as the name `Null`.
 
         Raises:
             ClaimRequired, UnexpectedClaim, WeakPromise, InvalidTarget: the claim is missing, doubled, weak or none.
@@ -80,7 +83,7 @@ class Home:
             if check is not None:
                 fields = registration.source_fields(text, unit)
                 with open_input(self.project, check, fields, most=registration.RECORDS_CHECKED) as source:
-                    registration.check_fields(source, terms)
+                    registration.check_fields(source, terms, allow_unit)
             claim = registration.ClaimTerms(
                 None if epsilon is None else str(epsilon),
                 None if delta is None else str(delta),

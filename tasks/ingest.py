@@ -1,6 +1,6 @@
 """Ingestion of a dataset version: the store writes it and the ledger records it, both or neither."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -17,6 +17,7 @@ from tasks.corpus.identity.labels import LabelFields
 from tasks.corpus.ingest import IngestedVersion, ingest
 from tasks.corpus.readers.sources import Source
 from tasks.corpus.store import iter_marks
+from tasks.corpus.unit_notes import UnitNotes, UnitSurvey
 from tasks.prefect_task import private_task
 
 
@@ -60,12 +61,18 @@ def ingest_version(
     growth: CohortPlan | None = None,
     erased: frozenset[str] = frozenset(),
     stage: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
+    allowed_units: Collection[str] = (),
+    tell: Callable[[str], None] | None = None,
 ) -> RecordedVersion:
     """Copy `source` into the home as the next version of `dataset`, with the labels of `label_field` if it is named.
 
     With several cohorts the ledger is asked for the cohort of each unit beforehand, and again when it records them. If
     it does not answer then, it is asked whether it has recorded the version: texts of a recorded one must not be
     removed.
+
+    Args:
+        allowed_units: ids of units that are taken although they spell a missing value.
+        tell: prints on the terminal, and nowhere else, what looks wrong about the units; without it nobody looks.
 
     Raises:
         As `tasks.corpus.ingest.ingest` and `datasets.add_version`.
@@ -76,6 +83,10 @@ def ingest_version(
     def cohorts_of_marks(marks: Sequence[bytes]) -> Mapping[bytes, int]:
         with database.read() as session:
             return cohorts.cohorts_by_unit(session, dataset.account_id, marks)
+
+    def known_units(marks: Sequence[bytes]) -> Collection[bytes]:
+        with database.read() as session:
+            return cohorts.known_units(session, marks)
 
     def record(version: IngestedVersion) -> None:
         try:
@@ -92,11 +103,16 @@ def ingest_version(
             if not _is_kept(database, version.uid, unconfirmed):
                 raise LedgerUnreachable(str(unconfirmed.facts["database"])) from None
 
+    notes = None
+    if tell is not None and dataset.governed and dataset.unit_field is not None:
+        with database.read() as session:
+            has_earlier = bool(datasets.list_versions(session, dataset))
+        notes = UnitNotes(UnitSurvey(dataset.unit_field), tell, known_units, has_earlier)
     ingested = ingest(
         home, source, dataset.unit_field, overlap_key, text_field=dataset.text_field, label_field=label_field,
         cohorts=None if growth is None or growth.has_single_cohort else Cohorts(growth.newest, cohorts_of_marks),
         progress=lambda done, total: progress.report("ingesting", done, total), record=record,
-        erased=erased, stage=stage,
+        erased=erased, stage=stage, allowed_units=allowed_units, notes=notes,
     )  # fmt: skip
     number, repeats = recorded[0]
     return RecordedVersion(number, ingested.documents, ingested.left_out, repeats)

@@ -26,6 +26,7 @@ from models_db.services.catalogue.requests import state_of
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
 from models_db.values.arguments import LONGEST_REASON, is_reason
 from models_db.values.request_state import RequestState
+from models_db.values.visible_text import without_unseen
 from tasks.corpus.erase_unit import documents_of, erase_unit, remove_beside, strangers
 from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.identity.units import normalise_unit
@@ -170,8 +171,9 @@ def _require_reason(reason: str, target: ErasureTarget) -> None:
 
 
 def _comparable(text: str) -> str:
-    """Normalise case, width and composition of a text, so that a unit is found in any spelling."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    """Normalise case, width, white space and composition of a text, so that a unit is found in any spelling."""
+    seen = unicodedata.normalize("NFKC", without_unseen(text))
+    return unicodedata.normalize("NFKC", " ".join(seen.split()).casefold())
 
 
 def _find_recorded(workspace: Workspace, session: Session, dataset: Dataset, target: ErasureTarget) -> Erasure | None:

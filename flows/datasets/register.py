@@ -1,7 +1,7 @@
 """Registration of a corpus with its lifetime claim, and ingestion of its versions."""
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +27,12 @@ from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.number_format import format_small
 from tasks.corpus.identity.keys import create_key
 from tasks.corpus.identity.labels import LabelFields
+from tasks.corpus.readers.documents import BadRecord, NoUnit
 from tasks.corpus.readers.field_names import read_field_names
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Source
 from tasks.corpus.readers.text_template import TextTemplate
+from tasks.corpus.unit_notes import ALIKE, UnitSurvey
 from tasks.ingest import RecordedVersion, ingest_version
 from tasks.release.promise_strength import (
     describe_promise,
@@ -199,17 +201,48 @@ def fields_sentence(source: Source, registration: Registration) -> str | None:
     return f"Fields of the source: {', '.join(map(escape_controls, names.shown)) or 'none'}{rest}."
 
 
-def check_fields(source: Source, registration: Registration) -> None:
+def check_fields(
+    source: Source,
+    registration: Registration,
+    allowed_units: Collection[str] = (),
+    tell: Callable[[str], None] | None = None,
+) -> None:
     """Read the first records of a source with the fields of a registration; nothing of them is kept.
+
+    Args:
+        allowed_units: ids of units that are taken although they spell a missing value.
+        tell: prints on the terminal, and nowhere else, what looks wrong about the units.
 
     Raises:
         UsageError: the source cannot be read, one of these records lacks a field, or all of them lack one of a
-            template.
+            template. NoUnit counts the records without a usable unit.
     """
     unit, text = registration.unit_field, registration.text_field
-    with closing(read_documents(source, unit, text, most=RECORDS_CHECKED)) as documents:
-        for _ in documents:
-            pass
+    survey, refused, records = UnitSurvey(unit or ""), list[NoUnit](), 0
+    try:
+        with closing(
+            read_documents(
+                source,
+                unit,
+                text,
+                most=RECORDS_CHECKED,
+                allowed_units=allowed_units,
+                on_bad_unit=refused.append,
+            )
+        ) as documents:
+            for document in documents:
+                records += 1
+                survey.see(document)
+        if refused:
+            refused[0].count(refused, records)
+            raise refused[0]
+    except BadRecord as problem:
+        first = refused[0] if refused else problem
+        first.advise_unregistered()
+        raise first from None
+    if tell is not None and registration.governed:
+        for note in (*survey.notes(), *([ALIKE] if survey.alike() else [])):
+            tell(note)
 
 
 def register_sharing(workspace: Workspace, registration: Registration, other: str) -> None:
@@ -300,6 +333,8 @@ def ingest(
     *,
     new_cohort: bool = False,
     population: int | None = None,
+    allowed_units: Collection[str] = (),
+    tell: Callable[[str], None] | None = None,
 ) -> RecordedVersion:
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
 
@@ -311,6 +346,8 @@ def ingest(
         new_cohort: whether units that are new to the account get their own blocks and budgets from this version on.
             The decision is public, and must not depend on the content of the version.
         population: the declared, public number of units of the new cohort.
+        allowed_units: ids of units that are taken although they spell a missing value, such as the name `Null`.
+        tell: prints on the terminal, and nowhere else, what looks wrong about the units.
 
     Raises:
         DatasetUnknown: there is no such dataset.
@@ -339,6 +376,8 @@ def ingest(
         growth,
         erased,
         tracing.stage,
+        allowed_units,
+        tell,
     )
 
 

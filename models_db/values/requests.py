@@ -5,7 +5,6 @@ checked by that mechanism.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -27,6 +26,7 @@ from pydantic import (
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.printable_text import is_storable
+from models_db.values.visible_text import JOINERS, plain_spelling
 
 RequestKind = Literal["synthetic_corpus", "summaries", "insights", "demonstrations", "records"]
 _OwnMechanism = Literal[
@@ -176,8 +176,12 @@ def _as_list(value: object) -> object:
 
 
 def normalise_spelling(name: str | int) -> str:
-    """Return the one spelling of a label or of a group's id: NFC, trimmed of white space; 7 and "7" are one."""
-    return unicodedata.normalize("NFC", str(name)).strip()
+    """Return the one spelling of a label or of a group's id (`plain_spelling`); 7 and "7" are one.
+
+    Raises:
+        HiddenCharacter: a character that nobody sees is inside, and does not join letters or emoji.
+    """
+    return plain_spelling(str(name), JOINERS)
 
 
 class PublicGroup(RequestModel):

@@ -8,7 +8,7 @@ error or Ctrl-C leaves nothing; a kill leaves a folder that `versions.sweep_inco
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from tasks.corpus.readers.documents import DuplicateDocument, SourceDocument
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Source, SourceChanged, source_digest, source_state
 from tasks.corpus.store import DATABASE, SCHEMA
+from tasks.corpus.unit_notes import UnitNotes
 from tasks.corpus.versions import incoming, named_problems, put_in_place, remove_version, sync
 
 _DOCUMENTS_PER_REPORT = 1000
@@ -69,6 +70,8 @@ def ingest(
     progress: Progress = lambda done, total: None,
     record: Callable[[IngestedVersion], None] = lambda version: None,
     stage: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
+    allowed_units: Collection[str] = (),
+    notes: UnitNotes | None = None,
 ) -> IngestedVersion:
     """Copy a source into the home as a new dataset version.
 
@@ -92,13 +95,15 @@ def ingest(
             version stays, since only the ledger knows whether it was recorded: `versions.sweep_unrecorded` asks.
         stage: the context in which a stage runs: `read`; `partition`, which gives each unit its cohort (and with it
             its blocks); `store`.
+        allowed_units: ids of units that are taken although they spell a missing value.
+        notes: tells on the terminal what looks wrong about the units.
 
     Raises:
         whatever `readers.read_documents` raises; DuplicateDocument, SourceChanged, StoreNotWritable,
         HomeMissing; whatever `record` raises.
     """
     home.require()
-    opened = read_documents(source, unit_field, text_field, id_field, label_field)
+    opened = read_documents(source, unit_field, text_field, id_field, label_field, allowed_units=allowed_units)
     before = source_state(source)
     manifest = ManifestMark(overlap_key)
     with (
@@ -112,9 +117,13 @@ def ingest(
             for document in kept_units.of(_watched(documents, progress, before.size)):
                 manifest.add(document.unit, document.document_id, document.text)
                 _insert(connection, document, overlap_key)
+                if notes is not None:
+                    notes.survey.see(document)
         with stage("partition"):
             if cohorts is not None:
                 cohorts.assign(connection)
+            if notes is not None:
+                notes.end(connection, overlap_key)
         with stage("store"):
             counts = _commit(connection, folder / DATABASE)
             if source_state(source) != before:

@@ -1,6 +1,7 @@
 """`almoner dataset`: register a corpus with its lifetime claim, ingest, show, mock, forget it; change its claim."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -60,6 +61,10 @@ Check = Annotated[
     typer.Option(
         metavar="PATH", help="Read the first records of this source before the fields and the claim are fixed."
     ),
+]
+AllowUnit = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ID", help="Take this id of a unit although it spells a missing value, such as Null."),
 ]
 AcceptWeak = Annotated[
     bool,
@@ -186,6 +191,7 @@ def register_dataset(
     shares_account_with: Shared = None,
     accept_weak_promise: AcceptWeak = False,
     check: Check = None,
+    allow_unit: AllowUnit = None,
 ) -> CommandResult[DatasetData]:
     """Register a dataset with its lifetime claim. Reads no data.
 
@@ -198,7 +204,7 @@ def register_dataset(
     workspace = open_workspace(context.home)
     registration_terms = Registration(name, unit, text, not public, population, _read_metadata(public_metadata))
     if check is not None:
-        _check_fields(context, registration_terms, check)
+        _check_fields(context, registration_terms, check, allow_unit or ())
     terms = registration.ClaimTerms(epsilon, delta, blocks, shares_account_with, accept_weak_promise)
     registration.register(workspace, registration_terms, terms)
     with workspace.database.read() as session:
@@ -215,7 +221,7 @@ def register_dataset(
     )
 
 
-def _check_fields(context: CommandContext, terms: Registration, path: str) -> None:
+def _check_fields(context: CommandContext, terms: Registration, path: str, allowed_units: Sequence[str]) -> None:
     """List the fields of a source on the terminal, then read its first records with the fields of a registration.
 
     Raises:
@@ -224,10 +230,22 @@ def _check_fields(context: CommandContext, terms: Registration, path: str) -> No
     from flows.datasets.register import check_fields, fields_sentence
     from flows.workspace.object_stores import open_source
 
-    with open_source(context.home, parse_source(path)) as source:
+    with open_source(context.home, parse_source(path)) as source, _notes_on_terminal(context) as tell:
         if context.console.is_terminal and (listed := fields_sentence(source, terms)):
             context.print_progress(listed)
-        check_fields(source, terms)
+        check_fields(source, terms, allowed_units, tell)
+
+
+@contextmanager
+def _notes_on_terminal(context: CommandContext) -> Iterator[Callable[[str], None] | None]:
+    """Collect what looks wrong about the units, and print it at the end if stderr is a terminal; None elsewhere."""
+    if context.as_json or not context.console.is_terminal:
+        yield None
+        return
+    notes: list[str] = []
+    yield notes.append
+    if notes:
+        context.print_progress(warning_panel(notes, "Is the unit a person? Only this terminal is told"))
 
 
 @command(app, "ingest")
@@ -247,6 +265,7 @@ def ingest_dataset(
     population: Annotated[
         int | None, typer.Option(min=1, help="Declared, public number of units of the new cohort.")
     ] = None,
+    allow_unit: AllowUnit = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done; read nothing and stop.")
     ] = False,
@@ -268,9 +287,20 @@ def ingest_dataset(
             _preview_data(name, coming, label_field or ()),
             [*_preview_result(name, coming), _NOTHING_READ],
         )
-    with progress_bar(context), open_source(context.home, parse_source(path)) as source:
+    with (
+        _notes_on_terminal(context) as tell,
+        progress_bar(context),
+        open_source(context.home, parse_source(path)) as source,
+    ):
         version = registration.ingest(
-            workspace, name, source, label_field, new_cohort=new_cohort, population=population
+            workspace,
+            name,
+            source,
+            label_field,
+            new_cohort=new_cohort,
+            population=population,
+            allowed_units=allow_unit or (),
+            tell=tell,
         )
     shown = IngestedVersion(
         dataset=name,

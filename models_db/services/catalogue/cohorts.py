@@ -140,6 +140,11 @@ def cohorts_by_unit(session: Session, account_id: int, marks: Sequence[bytes]) -
     return {bytes(mark): cohort for mark, cohort in session.execute(query)}
 
 
+def known_units(session: Session, marks: Sequence[bytes]) -> set[bytes]:
+    """Return those of some marks that any account knows."""
+    return {bytes(mark) for mark in session.scalars(select(UnitMark.mark).where(UnitMark.mark.in_(marks)))}
+
+
 def plan_cohorts(
     session: Session, actor: Actor, dataset: Dataset, *, opens: bool = False, declared: int | None = None
 ) -> CohortPlan:

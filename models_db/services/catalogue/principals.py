@@ -23,6 +23,7 @@ from models_db.tables import (
 )
 from models_db.tables.principals import ROLES
 from models_db.values.canonical_json import encode_canonical
+from models_db.values.visible_text import is_unseen, without_unseen
 from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from models_db.writes.insert import insert_row, lock_head, on_postgresql
 
@@ -224,14 +225,15 @@ def normalise_name(name: str) -> str:
         InvalidPersonName: it looks like another one.
     """
     name = unicodedata.normalize("NFC", name)
-    if not (name == name.strip() and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
+    seen = name.isprintable() and not any(map(is_unseen, name))
+    if not (name == name.strip() and seen and 0 < len(name) <= LONGEST_NAME):
         raise InvalidPersonName
     return name
 
 
 def comparable_name(name: str) -> str:
     """Return the form of a name for comparison: two names that look alike to a reader have one form."""
-    visible = "".join(sign for sign in unicodedata.normalize("NFC", name) if unicodedata.category(sign) != "Cf")
+    visible = without_unseen(unicodedata.normalize("NFC", name))
     return unicodedata.normalize("NFC", visible.strip().casefold())
 
 

@@ -32,22 +32,32 @@ LabelFields: TypeAlias = str | Sequence[str] | None
 
 
 def normalise_label(value: object) -> str | None:
-    """Return the normal form of a label: NFC, without outer white space; 7 and "7" are one label. None if empty.
+    """Return the one spelling of a label (`spell`); 7 and "7" are one label. None if empty.
 
     Raises:
-        ValueError: no string or integer (a boolean is neither), too long, or half of a surrogate pair. The value is
-            private where it comes from a corpus, and never part of the message.
+        ValueError: as `spell`, or it is too long.
+    """
+    label = spell(value)
+    if label is not None and len(label) > LONGEST_LABEL:
+        raise ValueError(f"it has more than {LONGEST_LABEL} characters")
+    return label
+
+
+def spell(value: object) -> str | None:
+    """Return the one spelling of the name of a thing, such as a label or a document's id; None if empty.
+
+    Raises:
+        ValueError: no string or integer (a boolean is neither), half of a surrogate pair, or with a character inside
+            that nobody sees. The value is private where it comes from a corpus, and never part of the message.
     """
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError("a label is text or an integer; in YAML, put words such as yes and no in quotes")
-    label = normalise_spelling(value)
-    if len(label) > LONGEST_LABEL:
-        raise ValueError(f"a label has at most {LONGEST_LABEL} characters")
-    if not is_unicode(label):
-        raise ValueError("a label is valid Unicode")
-    return label or None
+        raise ValueError("it is neither text nor an integer; in YAML, put words such as yes and no in quotes")
+    name = normalise_spelling(value)
+    if not is_unicode(name):
+        raise ValueError("it contains half of a surrogate pair, which is no character")
+    return name or None
 
 
 def fields_of(given: LabelFields) -> tuple[str, ...]:

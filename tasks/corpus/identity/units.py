@@ -1,32 +1,94 @@
 """Ids of privacy units (PRIVACY §1): named ones are normalised once, unnamed records get a random one."""
 
 import secrets
-import unicodedata
+from collections.abc import Collection
+from enum import Enum
 
 from models_db.errors import UsageError
+from models_db.values.visible_text import HiddenCharacter, plain_spelling
+from tasks.corpus.identity.null_spellings import is_of_spreadsheet, missing_unit_word
+
+
+class UnitFault(Enum):
+    """What is wrong with the id of a unit: the end of a sentence about it, the same in short, and what to do."""
+
+    MISSING = (
+        "is missing or empty",
+        "missing or empty",
+        "Give every record the id of the person or thing that it is about",
+    )
+    KIND = ("is neither a string nor an integer", "no string or integer", "Write ids as strings or integers")
+    HALF = (
+        "contains half of a surrogate pair, which is no character",
+        "half of a pair",
+        "Repair the id, or number the people",
+    )
+    HIDDEN = (
+        "contains a control character, or one that nobody sees, so that one person would be two",
+        "with a hidden character",
+        "Remove the character from the id, in every version alike; where an id needs it (Persian, emoji) number people",
+    )
+    NULL = (
+        "spells that a value is missing, so that strangers would be one person",
+        "spelt as missing",
+        "Give the records ids or leave them out; `--allow-unit ID` at every ingest takes the real name of somebody",
+    )
+    SPREADSHEET = (
+        'was written by a spreadsheet (="007", \'007 or 1.23E+11), which is another id than the one it was made of',
+        "of a spreadsheet",
+        "Export the ids anew, as plain text",
+    )
+
+    def __init__(self, sentence: str, short: str, remedy: str) -> None:
+        self.sentence, self.short, self.remedy = sentence, short, remedy
 
 
 class UnitInvalid(UsageError):
-    """A value that cannot name a privacy unit. The value itself is private and never part of the message."""
+    """A value that cannot name a privacy unit. The value itself is private and never part of the message.
 
-    def __init__(self) -> None:
-        super().__init__(
-            "A unit id is missing, empty, not valid Unicode, or neither a string nor an integer.",
-            "Give every record a non-empty string or integer in the unit field.",
-        )
+    Attributes:
+        word: the word of the public list that spells a missing value.
+    """
+
+    def __init__(self, fault: UnitFault = UnitFault.MISSING, word: str | None = None) -> None:
+        self.fault, self.word = fault, word
+        super().__init__(f"The id of a unit {fault.sentence}.", f"{fault.remedy}.")
 
 
 def normalise_unit(value: object) -> str:
-    """Return the one spelling of a named id: NFC, trimmed of white space; 7 and "7" are one unit.
+    """Return the one spelling of a named id (`plain_spelling`); 7 and "7" are one unit.
 
     Raises:
-        UnitInvalid: empty, no string or integer (a boolean is neither), or half of a surrogate pair.
+        UnitInvalid: empty, no string or integer (a boolean is neither), half of a surrogate pair, or with a character
+            inside that nobody sees.
     """
     if isinstance(value, bool) or not isinstance(value, str | int):
+        raise UnitInvalid(UnitFault.MISSING if value is None else UnitFault.KIND)
+    try:
+        unit = plain_spelling(str(value))
+    except HiddenCharacter:
+        raise UnitInvalid(UnitFault.HIDDEN) from None
+    if not unit:
         raise UnitInvalid
-    unit = unicodedata.normalize("NFC", str(value)).strip()
-    if not unit or not is_unicode(unit):
-        raise UnitInvalid
+    if not is_unicode(unit):
+        raise UnitInvalid(UnitFault.HALF)
+    return unit
+
+
+def read_unit(value: object, allowed: Collection[str] = ()) -> str:
+    """Return the normalised id of a record's unit.
+
+    Args:
+        allowed: normalised ids that are taken although they spell a missing value.
+
+    Raises:
+        UnitInvalid: as `normalise_unit`; or it spells a missing value, or was written by a spreadsheet.
+    """
+    unit = normalise_unit(value)
+    if unit not in allowed and (word := missing_unit_word(unit)) is not None:
+        raise UnitInvalid(UnitFault.NULL, word)
+    if is_of_spreadsheet(unit):
+        raise UnitInvalid(UnitFault.SPREADSHEET)
     return unit
 
 

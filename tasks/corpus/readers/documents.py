@@ -2,25 +2,27 @@
 
 BadRecord (UsageError)
 ├── NotUtf8         broken bytes, or half of a surrogate pair
-├── NotJson         the line is not JSON
+├── NotJson         the line is not JSON within bounds
 ├── NotAnObject     the line is JSON, but not an object
 ├── MalformedRow    a CSV row with broken quotes or another number of cells than the header
-├── NoText          text missing, blank or no string
-├── NoUnit          unit missing, empty, or neither string nor integer
-├── BadDocumentId   a document id that is neither string nor integer
-├── BadLabel        a label that is neither string nor integer, or too long
+├── NoText          text missing, no string, or nothing that a reader sees
+├── NoUnit          unit missing, or no id that names one person
+├── BadDocumentId   a document id that is neither string nor integer, or has hidden characters
+├── BadLabel        a label that is neither string nor integer, too long, or has hidden characters
 ├── DuplicateDocument
 ├── RecordTooLong
 └── FieldTwice     a field that the path of the file fixes stands in the record too
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from models_db.errors import UsageError
-from tasks.corpus.identity.labels import FIELD_SEPARATOR, LONGEST_LABEL, combined_label, normalise_label
-from tasks.corpus.identity.units import UnitInvalid, is_unicode, normalise_unit
+from tasks.corpus.identity.labels import FIELD_SEPARATOR, combined_label, normalise_label, spell
+from tasks.corpus.identity.null_spellings import missing_unit_word
+from tasks.corpus.identity.units import UnitInvalid, is_unicode, read_unit
 from tasks.corpus.readers.sources import AnySource, Shard, format_of, name_of
 from tasks.corpus.readers.text_template import TextTemplate
 
@@ -59,6 +61,8 @@ class Fields:
 
     Attributes:
         constants: the fields that the path of the file fixes for all of its records.
+        allowed_units: normalised ids of units that are taken although they spell a missing value.
+        on_bad_unit: called with a refusal of a unit in place of raising it; the document then has no unit.
     """
 
     unit: str | None
@@ -66,6 +70,8 @@ class Fields:
     document_id: str
     labels: tuple[str, ...] = ()
     constants: Mapping[str, str | None] = field(default_factory=dict)
+    allowed_units: Collection[str] = field(default=(), repr=False)
+    on_bad_unit: "Callable[[NoUnit], None] | None" = field(default=None, repr=False)
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -87,7 +93,7 @@ class Fields:
         if len(text) > MAX_RECORD_BYTES:
             raise RecordTooLong(source, position)
         if not is_unicode(text):
-            raise NotUtf8(source, position)
+            raise NotUtf8(source, position, reason="it contains half of a surrogate pair")
         unit = self._unit(record, source, position)
         document_id, label = self._document_id(record, source, position), self._label(record, source, position)
         absent = self.text.optional_fields.difference(record)
@@ -105,29 +111,32 @@ class Fields:
         if self.unit is None:
             return None
         try:
-            return normalise_unit(record.get(self.unit))
-        except UnitInvalid:
-            raise NoUnit(source, position, self.unit) from None
+            return read_unit(record.get(self.unit), self.allowed_units)
+        except UnitInvalid as invalid:
+            refusal = NoUnit(source, position, self.unit, invalid)
+        if self.on_bad_unit is None:
+            raise refusal
+        self.on_bad_unit(refusal)
+        return None
 
     def _document_id(self, record: Mapping[str, object], source: AnySource, position: int) -> str | None:
-        value = record.get(self.document_id)
-        if value is None or (isinstance(value, str) and not value.strip()):
-            return None
+        """Return the id, None where it is missing, also if it says so in words."""
         try:
-            return normalise_unit(value)
-        except UnitInvalid:
-            raise BadDocumentId(source, position, self.document_id) from None
+            found = spell(record.get(self.document_id))
+        except ValueError as problem:
+            raise BadDocumentId(source, position, self.document_id, str(problem)) from None
+        return None if found is None or missing_unit_word(found) else found
 
     def _label(self, record: Mapping[str, object], source: AnySource, position: int) -> str | None:
         for name in self.labels:
             try:
                 normalise_label(record.get(name))
-            except ValueError:
-                raise BadLabel(source, position, name) from None
+            except ValueError as problem:
+                raise BadLabel(source, position, name, str(problem)) from None
         try:
             return combined_label([record.get(name) for name in self.labels]) if self.labels else None
-        except ValueError:  # each of them is a label, and together they are too long
-            raise BadLabel(source, position, FIELD_SEPARATOR.join(self.labels)) from None
+        except ValueError as problem:  # each of them is a label, and together they are too long
+            raise BadLabel(source, position, FIELD_SEPARATOR.join(self.labels), str(problem)) from None
 
 
 def place(source: AnySource, position: int) -> str:
@@ -146,32 +155,51 @@ class BadRecord(UsageError):
 
     problem = "cannot be taken"
     remedy = "Repair or remove it"
+    other_field = ""
+    """Advice on a field that a registration fixed and that may be the wrong one."""
+    other_field_unregistered = ""
+    """The same before a registration."""
 
-    def __init__(self, source: AnySource, position: int, field_name: str = "") -> None:
-        advice = f"{self.remedy}, then ingest again; nothing of this attempt was kept."
+    def __init__(
+        self, source: AnySource, position: int, field_name: str = "", reason: str = "", remedy: str = ""
+    ) -> None:
+        self._remedy, self._finding = remedy or self.remedy, ""
         if isinstance(source, Shard):
-            advice += " Files are counted in byte order of their paths."
+            self._finding = "Files are counted in byte order of their paths."
         elif isinstance(source, Path) and source.is_dir():
-            advice += f" To see its name: find . -iname '*.txt' | LC_ALL=C sort | sed -n {position}p"
+            self._finding = f"To see its name: find . -iname '*.txt' | LC_ALL=C sort | sed -n {position}p"
         super().__init__(
-            f"{place(source, position)} {self.problem.format(field=field_name)}.",
-            advice,
+            f"{place(source, position)} {self.problem.format(field=field_name, reason=reason)}.",
+            self._advice("ingest again; nothing of this attempt was kept", self.other_field),
             {"file": name_of(source), "position": position},
         )
+
+    def advise_unregistered(self) -> None:
+        """Change the advice to that of a check before a dataset is registered."""
+        self.advice = self._advice("check again; nothing was registered", self.other_field_unregistered)
+
+    def _advice(self, then: str, other_field: str) -> str:
+        return " ".join(filter(None, (f"{self._remedy}, then {then}.", other_field, self._finding)))
 
 
 class NotUtf8(BadRecord):
     """Broken bytes, another encoding, or half of a surrogate pair."""
 
-    problem = "is not valid UTF-8"
-    remedy = "Convert it to UTF-8, for instance with iconv"
+    problem = "is not valid Unicode: {reason}"
+
+    def __init__(self, source: AnySource, position: int, reason: str = "its bytes are not UTF-8") -> None:
+        remedy = "Convert it to UTF-8, for instance with iconv" if "bytes" in reason else "Repair or remove the text"
+        super().__init__(source, position, reason=reason, remedy=remedy)
 
 
 class NotJson(BadRecord):
     """A line that is not JSON (RFC 8259) within bounds, or that has a key twice, which is ambiguous."""
 
-    problem = "is not JSON with each key once"
-    remedy = "Write one JSON object a line"
+    problem = "cannot be read as JSON: {reason}"
+    remedy = "Write one JSON object a line, with each key once, at most 64 levels, and null for what is missing"
+
+    def __init__(self, source: AnySource, position: int, reason: str = "it is not JSON") -> None:
+        super().__init__(source, position, reason=reason)
 
 
 class NotAnObject(BadRecord):
@@ -188,36 +216,56 @@ class MalformedRow(BadRecord):
 
 
 class NoText(BadRecord):
-    """Text missing, blank or no string."""
+    """Text missing, no string, a spelling of a missing value, or nothing that a reader sees."""
 
-    problem = "has no text: {field!r} is missing, blank or not a string"
-    remedy = (
-        "Repair or remove it. The field was fixed by `--text` when the dataset was registered: if another one holds the"
-        " text, register a dataset with that field; `almoner dataset forget` removes an empty one from lists"
+    problem = (
+        "has no text: {field!r} is missing, not a string, a word for a missing value such as NULL, or has nothing that"
+        " a reader sees"
     )
+    other_field = (
+        "`--text` fixed the field when the dataset was registered: if another one holds the text, register a dataset"
+        " with that field; `almoner dataset forget` removes an empty one from lists."
+    )
+    other_field_unregistered = "If another field holds the text, name it with `--text`."
 
 
 class NoUnit(BadRecord):
-    """Unit missing, empty, or neither string nor integer."""
+    """Unit missing, or no id that names one person (`UnitFault`).
 
-    problem = "has no unit: {field!r} is missing, empty, or neither a string nor an integer"
-    remedy = (
-        "Give it the id of the person or thing it is about. `--unit` fixed the field when the dataset was registered."
-        " If another field holds the id, `almoner dataset forget` takes the empty dataset out of lists, and"
-        " `almoner dataset register NEW_NAME --unit FIELD --check PATH` tries the field before it is fixed"
+    Attributes:
+        cause: what is wrong with the id; never the id.
+    """
+
+    problem = "has no usable unit: {field!r} {reason}"
+    other_field = (
+        "`--unit` fixed the field when the dataset was registered. If another field holds the id, `almoner dataset"
+        " forget` takes the empty dataset out of lists, and `almoner dataset register NEW_NAME --unit FIELD --check"
+        " PATH` tries the field before it is fixed."
     )
+    other_field_unregistered = "If another field holds the id, name it with `--unit`."
+
+    def __init__(self, source: AnySource, position: int, field_name: str, cause: UnitInvalid) -> None:
+        self.cause = cause
+        super().__init__(source, position, field_name, cause.fault.sentence, cause.fault.remedy)
+
+    def count(self, refused: "Sequence[NoUnit]", records: int) -> None:
+        """Add to the message how many of the first records have no usable unit, and why; of ids only public words."""
+        causes = Counter(one.cause.word or one.cause.fault.short for one in refused)
+        listed = ", ".join(f"{count:,} {cause}" for cause, count in causes.most_common())
+        self.message += f" Of the first {records:,} records {len(refused):,} have none: {listed}."
+        self.args = (self.message,)
 
 
 class BadDocumentId(BadRecord):
-    """A document id that is neither string nor integer."""
+    """A document id that is neither string nor integer, or that has a character which nobody sees."""
 
-    problem = "has a document id in {field!r} that is neither a string nor an integer"
+    problem = "has a document id in {field!r} that cannot be used: {reason}"
 
 
 class BadLabel(BadRecord):
-    """A label that is neither a string nor an integer, or too long to be one."""
+    """A label that is neither a string nor an integer, too long, or with a character that nobody sees."""
 
-    problem = f"has a label in {{field!r}} that is not a string or integer, or longer than {LONGEST_LABEL} characters"
+    problem = "has a label in {field!r} that cannot be used: {reason}"
 
 
 class DuplicateDocument(BadRecord):

@@ -8,7 +8,7 @@ header has a person's record in its first line. So nothing that a reader of an e
 import csv
 import gzip
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -17,8 +17,10 @@ from typing import BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
 from models_db.values.bounded_json import InvalidJson, parse_json
+from models_db.values.visible_text import spell_out_unseen
 from tasks.common import extensions
 from tasks.corpus.identity.labels import FIELD_SEPARATOR, LabelFields, fields_of
+from tasks.corpus.identity.units import normalise_unit
 from tasks.corpus.readers.documents import (
     MAX_RECORD_BYTES,
     Fields,
@@ -26,6 +28,7 @@ from tasks.corpus.readers.documents import (
     NotAnObject,
     NotJson,
     NotUtf8,
+    NoUnit,
     RecordTooLong,
     SourceDocument,
 )
@@ -64,6 +67,8 @@ def read_documents(
     id_field: str = "id",
     label_field: LabelFields = None,
     most: int | None = None,
+    allowed_units: Collection[str] = (),
+    on_bad_unit: Callable[[NoUnit], None] | None = None,
 ) -> Documents:
     """Return an iterator over the documents, in order. A caller that stops early closes it, and with it the file.
 
@@ -82,10 +87,12 @@ def read_documents(
         label_field: the field with the document's label, several whose values together are the label, or None if no
             labels are kept. A record that lacks one of them is a document without a label.
         most: how many records are read; all by default.
+        allowed_units: ids of units that are taken although they spell a missing value, such as `Null`.
+        on_bad_unit: called with each refusal of a unit in place of raising it; the document then has no unit.
 
     Raises:
         SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels, LabelFieldRepeated,
-        TextTemplateInvalid: at once.
+        TextTemplateInvalid, UnitInvalid (of `allowed_units`): at once.
         FolderMixed, TableLogUnread: at once or while reading.
         PathFieldUnfit: while reading.
         SourceUnreadable, ColumnMissing, ColumnUnfit, SourceEmpty, BadRecord (see `records`): while reading.
@@ -98,18 +105,20 @@ def read_documents(
     labels = fields_of(label_field)
     if len(set(labels)) < len(labels):
         raise LabelFieldRepeated(labels)
+    allowed = frozenset(map(normalise_unit, allowed_units))
     holds_tables = is_folder and _holds_tables(path)
     if is_folder and not holds_tables:
         if unit_field not in (None, *FOLDER_UNITS):
             raise UnknownFolderUnit(path, unit_field or "")
         if labels:
             raise FolderWithoutLabels(path, FIELD_SEPARATOR.join(labels))
-        return _guarded(_read_folder, path, Fields(unit_field, TextTemplate.parse("text"), document_id="id"), most)
+        fields = Fields(unit_field, TextTemplate.parse("text"), "id", (), {}, allowed, on_bad_unit)
+        return _guarded(_read_folder, path, fields, most)
     read = _read_shards if holds_tables else _reader_of(path)
     if read is None:
         raise UnknownFileType(path)
     template = TextTemplate.parse(text_field)
-    return _guarded(read, path, Fields(unit_field, template, id_field, labels), most)
+    return _guarded(read, path, Fields(unit_field, template, id_field, labels, {}, allowed, on_bad_unit), most)
 
 
 def _holds_tables(folder: Source) -> bool:
@@ -182,8 +191,8 @@ def _read_jsonl(source: AnySource, fields: Fields) -> Documents:
                 continue
             try:
                 record = parse_json(line, most_bytes=MAX_RECORD_BYTES, halves=True)
-            except InvalidJson:
-                raise NotJson(source, lines.number) from None
+            except InvalidJson as problem:  # whose text quotes nothing
+                raise NotJson(source, lines.number, str(problem).removeprefix("line 1: ")) from None
             if not isinstance(record, dict):
                 raise NotAnObject(source, lines.number)
             yield fields.document(record, source, lines.number, lines.offset)
@@ -241,7 +250,8 @@ def _read_folder(source: Source, fields: Fields) -> Documents:
             raise NotUtf8(source, position) from None
         offset += len(data)
         folder = inside.parts[0] if len(inside.parts) > 1 else None
-        record = {"text": text, "id": inside.as_posix(), "folder": folder, "file": path.stem}
+        document_id = spell_out_unseen(inside.as_posix())  # a path names one file, however it looks
+        record = {"text": text, "id": document_id, "folder": folder, "file": path.stem}
         yield fields.document(record, source, position, offset)
 
 

@@ -106,11 +106,12 @@ def require_columns(header: Sequence[str], fields: Fields, source: AnySource) ->
 def _documents(
     source: AnySource, fields: Fields, schema: Any, columns: Sequence[str], batches: _Batches
 ) -> Iterator[SourceDocument]:
+    from pyarrow import types
+
     plain = [name for name in columns if _is_plain(schema.field(name).type)]
-    parts = [name for name in fields.text.fields if fields.text.composed and not _is_null(schema, name)]
-    for name in (*fields.labels, *parts):
-        if name in columns and name not in plain:
-            raise ColumnUnfit(source, name)
+    for name in fields.required:
+        if name in columns and name not in plain and not types.is_null(schema.field(name).type):
+            raise ColumnUnfit(source, name, str(schema.field(name).type))
     without_value = dict.fromkeys(name for name in columns if name not in plain)
     position = 0
     try:
@@ -167,22 +168,16 @@ def _is_plain(kind: Any) -> bool:
     )
 
 
-def _is_null(schema: Any, column: str) -> bool:
-    """Return whether a table has a column, and no value in it."""
-    from pyarrow import types
-
-    return column in schema.names and types.is_null(schema.field(column).type)
-
-
 class ColumnUnfit(UsageError):
-    """A column that holds neither text nor integers."""
+    """A column that holds neither text nor integers; its type belongs to the schema, which holds no value."""
 
-    def __init__(self, source: AnySource, column: str) -> None:
+    def __init__(self, source: AnySource, column: str, kind: str) -> None:
         super().__init__(
-            f"The column {column!r} of {name_of(source)!r} holds neither text nor integers, so it cannot be a label or"
-            " part of a text.",
-            "Name another field, or convert the column to text.",
-            {"file": name_of(source), "column": column},
+            f"The column {column!r} of {name_of(source)!r} is of the type {kind}, neither text nor integers, so it"
+            " cannot be a unit, a text, a label or part of one.",
+            "Name another field, or convert the column to text or integers. Integers beside missing values become"
+            " floating point in many tools: remove the rows without a value before.",
+            {"file": name_of(source), "column": column, "type": kind},
         )
 
 

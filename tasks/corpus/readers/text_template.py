@@ -10,6 +10,8 @@ from functools import cached_property
 from string import Formatter
 
 from models_db.errors import UsageError
+from models_db.values.visible_text import is_visible
+from tasks.corpus.identity.null_spellings import spells_missing_text
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,20 @@ class TextTemplate:
         """Return the text of a record; None if it has none.
 
         The text of a field stands as it is in the source. In a template a missing field is empty, an integer is its
-        digits, and white space around the whole is removed; without one field that is filled there is no text.
+        digits, and white space around the whole is removed; without one field that is filled there is no text. A
+        field is filled if a reader sees something in it that is no word for a missing value.
         """
         if not self.composed:
             text = record.get(self.fields[0])
-            return text if isinstance(text, str) and text.strip() else None
+            return text if isinstance(text, str) and _is_filled(text) else None
         values = {name: _value_text(record.get(name)) for name in self.fields}
-        if None in values.values() or not any(value and value.strip() for value in values.values()):
+        if None in values.values() or not any(value and _is_filled(value) for value in values.values()):
             return None
         return "".join(literal + (values[name] or "" if name else "") for literal, name in self.parts).strip()
+
+
+def _is_filled(text: str) -> bool:
+    return is_visible(text) and not spells_missing_text(text)
 
 
 def _value_text(value: object) -> str | None:

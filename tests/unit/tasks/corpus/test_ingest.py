@@ -23,8 +23,10 @@ from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError, Refused
 from models_db.home import HomeMissing, ProjectHome
+from models_db.values.visible_text import is_visible
 from tasks.corpus import ingest as ingest_module
 from tasks.corpus.identity.fingerprints import mark_of
+from tasks.corpus.identity.null_spellings import spells_missing_text
 from tasks.corpus.ingest import IngestedVersion, ingest
 from tasks.corpus.readers.documents import DuplicateDocument, NotJson
 from tasks.corpus.readers.sources import SourceChanged
@@ -61,7 +63,7 @@ def tree(home: ProjectHome) -> dict[str, tuple[int, bytes]]:
 
 # --- what goes in comes back -------------------------------------------------------------------------------
 
-TEXTS = st.text(min_size=1).filter(lambda text: bool(text.strip()))
+TEXTS = st.text(min_size=1).filter(lambda text: is_visible(text) and not spells_missing_text(text))
 
 
 @settings(max_examples=25)

@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.corpus.identity.units import UnitInvalid, normalise_unit, random_unit
+from models_db.services.catalogue.principals import InvalidPersonName, comparable_name, normalise_name
+from models_db.values.visible_text import is_unseen, is_visible
+from tasks.corpus.identity.units import UnitFault, UnitInvalid, normalise_unit, random_unit, read_unit
 
-NAMED = st.text().filter(lambda text: bool(text.strip()))
+NAMED = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Zl", "Zp"])).filter(
+    lambda text: is_visible(text) and not any(map(is_unseen, text))
+)
+HIDDEN = (
+    "\0\x1b\t\n\u00ad\u034f\u115f\u1160\u200b\u200c\u200d\u200e\u2028\u202a\u202c\u2060\u2800\u3164\ufe0f\ufeff\uffa0"
+)
 
 
 @given(NAMED)
@@ -28,8 +35,75 @@ def test_an_integer_is_its_decimal_string(number: int) -> None:
     assert normalise_unit(number) == normalise_unit(f" {number} ") == str(number)
 
 
-def test_case_and_inner_spaces_tell_units_apart() -> None:
-    assert len({normalise_unit(name) for name in ("ab", "AB", "a b", "a  b")}) == 4
+def test_case_width_and_words_tell_units_apart() -> None:
+    names = ("ab", "AB", "a b", "\N{FULLWIDTH LATIN SMALL LETTER A}b", "\N{CYRILLIC SMALL LETTER A}b")
+    assert len({normalise_unit(name) for name in names}) == len(names)
+
+
+@pytest.mark.parametrize("space", ["  ", "\u00a0", "\u202f", "\u2009", "\u3000 "])
+def test_white_space_inside_is_one_space(space: str) -> None:
+    assert normalise_unit(f"+49{space}170") == normalise_unit("+49 170")
+
+
+@pytest.mark.parametrize("sign", HIDDEN)
+def test_what_nobody_sees_makes_no_second_person(sign: str) -> None:
+    """Dropped at the ends, refused inside; nothing else than that is no id."""
+    for spelling in (f"{sign}Ana", f"Ana{sign}", f"{sign} {sign}Ana{sign}"):
+        assert normalise_unit(spelling) == "Ana"
+    for spelling, fault in (
+        (f"An{sign}a", UnitFault.HIDDEN),
+        (sign, UnitFault.MISSING),
+        (f" {sign} ", UnitFault.MISSING),
+    ):
+        with pytest.raises(UnitInvalid) as refused:
+            normalise_unit(spelling)
+        assert refused.value.fault is fault
+
+
+def test_people_who_decide_are_compared_by_the_same_characters() -> None:
+    """Names took variation selectors and Hangul fillers, which are printable for Python."""
+    for sign in HIDDEN:
+        assert comparable_name(f"An{sign}a") == comparable_name("Ana")
+        with pytest.raises(InvalidPersonName):
+            normalise_name(f"An{sign}a")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\\N", "NULL", "null", "NA", "N/A", "n/a", "nan", "NaN", "None", "-", "?", "--", "#N/A", "nil", "undefined",
+        "NaT", "(null)", "<NA>", "[deleted]", "Unknown", "...", "'null'", "\u200bNULL ",
+        "\uff2e\uff35\uff2c\uff2c", "\N{EM DASH}",
+    ],
+)  # fmt: skip
+def test_words_for_a_missing_value_are_nobody(value: str) -> None:
+    with pytest.raises(UnitInvalid) as refused:
+        read_unit(value)
+    assert refused.value.fault is UnitFault.NULL
+    assert refused.value.word is not None
+    normalised = normalise_unit(value)
+    assert read_unit(value, {normalised}) == normalised
+
+
+def test_only_the_allowed_spelling_is_a_person() -> None:
+    assert read_unit("Na", {"Na"}) == "Na"
+    for other in ("NA", "na", "null"):
+        with pytest.raises(UnitInvalid):
+            read_unit(other, {"Na"})
+
+
+@pytest.mark.parametrize(
+    "value", ["Nana", "Nullmann", "anna", "7", "0", "-7", "N", "\N{CAT FACE}", "'t Hooft", "none-7"]
+)
+def test_names_and_numbers_are_people(value: str) -> None:
+    assert read_unit(value) == value
+
+
+@pytest.mark.parametrize("value", ['="007"', "=007", "'007", "1.23E+11", "1,23E+11", "5E+15", "1.5e+7"])
+def test_ids_that_a_spreadsheet_wrote_are_refused(value: str) -> None:
+    with pytest.raises(UnitInvalid) as refused:
+        read_unit(value)
+    assert refused.value.fault is UnitFault.SPREADSHEET
 
 
 @pytest.mark.parametrize("value", ["", "  \t\n", None, True, False, 1.0, 1.5, ["a"], {"a": 1}, b"a", "\ud800"])

@@ -7,6 +7,7 @@ import json
 import subprocess
 import traceback
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from tasks.corpus.readers.documents import (
     RecordTooLong,
 )
 from tasks.corpus.readers.readers import UnknownFileType, UnknownFolderUnit, read_documents
-from tasks.corpus.readers.record_batches import ColumnMissing
+from tasks.corpus.readers.record_batches import ColumnMissing, ColumnUnfit
 from tasks.corpus.readers.sources import (
     SourceEmpty,
     SourceMissing,
@@ -222,6 +223,24 @@ BAD_LINES: list[tuple[str, bytes, type[BadRecord]]] = [
     ("no text field", f'{{"who": "{SECRET}"}}'.encode(), NoText),
     ("empty text", f'{{"who": "{SECRET}", "text": ""}}'.encode(), NoText),
     ("blank text", f'{{"who": "{SECRET}", "text": " \\n\\t\\u00a0"}}'.encode(), NoText),
+    *(
+        (f"a text of {name}", json.dumps({"who": SECRET, "text": text}).encode(), NoText)
+        for name, text in {
+            "NUL": "\0",
+            "controls": "\x01\x07",
+            "zero width": "\u200b\u200b",
+            "a mark": "\ufeff",
+            "a hyphen": "\u00ad",
+            "braille": "\u2800",
+            "fillers": "\u115f\u1160\u3164\uffa0",
+            "a selector": " \ufe0f\u2060\n",
+            "a null of SQL": "\\N",
+            "null": "NULL",
+            "nan": "nan",
+            "None": " None ",
+            "N/A": "#N/A",
+        }.items()
+    ),
     ("text is a number", f'{{"who": "{SECRET}", "text": 7}}'.encode(), NoText),
     ("text is a list", f'{{"who": "p", "text": ["{SECRET}"]}}'.encode(), NoText),
     ("no unit field", f'{{"text": "{SECRET}"}}'.encode(), NoUnit),
@@ -232,6 +251,11 @@ BAD_LINES: list[tuple[str, bytes, type[BadRecord]]] = [
     ("unit is a boolean", f'{{"who": true, "text": "{SECRET}"}}'.encode(), NoUnit),
     ("unit is an object", f'{{"who": {{"x": "{SECRET}"}}, "text": "x"}}'.encode(), NoUnit),
     ("unit is half a pair", f'{{"who": "{SECRET}\\udfff", "text": "x"}}'.encode(), NoUnit),
+    ("unit has a hidden sign", f'{{"who": "{SECRET}\u200bx", "text": "x"}}'.encode(), NoUnit),
+    ("unit is of hidden signs", '{"who": "\u202a\u202c", "text": "x"}'.encode(), NoUnit),
+    ("unit spells null", b'{"who": "NULL", "text": "x"}', NoUnit),
+    ("unit of a spreadsheet", b'{"who": "=\\"007\\"", "text": "x"}', NoUnit),
+    ("id has a hidden sign", f'{{"who": "p", "text": "x", "id": "{SECRET}\u200bx"}}'.encode(), BadDocumentId),
     ("id is a list", f'{{"who": "p", "text": "x", "id": ["{SECRET}"]}}'.encode(), BadDocumentId),
 ]
 
@@ -251,6 +275,8 @@ BAD_ROWS: list[tuple[str, str, type[BadRecord]]] = [
     ("text after quotes", f'p,"{SECRET}"x\n', MalformedRow),
     ("no text", f"{SECRET},\n", NoText),
     ("no unit", f" ,{SECRET}\n", NoUnit),
+    ("a null of SQL as unit", f"\\N,{SECRET}\n", NoUnit),
+    ("a null of SQL as text", "p,\\N\n", NoText),
     ("half a pair", f"p,{SECRET}\udfff\n", NotUtf8),
 ]
 
@@ -288,6 +314,8 @@ OTHER_COLUMNS = [
     pa.array([[SECRET]]),
     pa.array([SECRET.encode()]),
     pa.array([1.5]),
+    pa.array([Decimal(7)]),
+    pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"p" * 16], pa.binary(16))),
     pa.array([True]),
     pa.nulls(1),
 ]
@@ -299,9 +327,13 @@ def test_other_types_of_parquet_are_refused(tmp_path: Path, column: pa.Array) ->
     pq.write_table(pa.table({"who": column, "text": good}), tmp_path / "unit.parquet")
     pq.write_table(pa.table({"who": good, "text": column}), tmp_path / "text.parquet")
     pq.write_table(pa.table({"who": column, "text": column}), tmp_path / "both.parquet")
-    assert type(refusal(tmp_path / "unit.parquet")) is NoUnit
-    assert type(refusal(tmp_path / "text.parquet")) is NoText
-    assert type(refusal(tmp_path / "both.parquet")) is NoText
+    for name, missing in (("unit", NoUnit), ("text", NoText), ("both", NoText)):
+        told = refusal(tmp_path / f"{name}.parquet")
+        if pa.types.is_null(column.type):  # a column in which every value is missing
+            assert type(told) is missing
+        else:
+            assert type(told) is ColumnUnfit
+            assert str(told.facts["type"]).split("<")[0] == str(column.type).split("<")[0]
 
 
 def test_a_bad_file_of_a_folder_is_not_named_after_a_person(tmp_path: Path) -> None:
@@ -521,3 +553,80 @@ def test_real_data_sets_are_read_whole(shared_data: Path, name: str) -> None:
     path = shared_data / f"{name}.jsonl"
     expected = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert read(path, "id") == [(r["id"], r["id"], r["text"]) for r in expected]
+
+
+# --- one person is one unit, however the id comes in -------------------------------------------------------
+
+SPELLINGS = ["Ana", "\u200eAna", "\u202aAna\u202c", "Ana\ufeff", " \u200bAna\u2060 ", "\u00adAna"]
+
+
+def test_spellings_that_look_alike_are_one_unit_in_every_format(tmp_path: Path) -> None:
+    rows = [{"who": spelling, "text": "x"} for spelling in SPELLINGS]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "a.csv").write_text("who,text\n" + "".join(f"{spelling},x\n" for spelling in SPELLINGS))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    pyarrow.feather.write_feather(pa.Table.from_pylist(rows), tmp_path / "a.feather")
+    for number, spelling in enumerate(SPELLINGS):
+        for folder, unit in (("of_folders", spelling), ("of_files", str(number))):
+            path = tmp_path / folder / unit / (f"{spelling}.txt" if folder == "of_files" else "a.txt")
+            path.parent.mkdir(parents=True)
+            path.write_text("x")
+        hive = tmp_path / "hive" / f"who={spelling}" / "a.jsonl"
+        hive.parent.mkdir(parents=True)
+        hive.write_text('{"text": "x"}\n')
+    sources = {"a.jsonl": "who", "a.csv": "who", "a.parquet": "who", "a.feather": "who", "hive": "who"}
+    for name, unit_field in (sources | {"of_folders": "folder", "of_files": "file"}).items():
+        found = [document.unit for document in read_documents(tmp_path / name, unit_field)]
+        assert found == ["Ana"] * len(SPELLINGS), name
+
+
+@pytest.mark.parametrize("value", ["NULL", "NA", "-", "A\u200bna"])
+def test_folders_and_files_of_nobody_are_refused(tmp_path: Path, value: str) -> None:
+    for name, inside in {
+        "hive": f"who={value}/a.jsonl",
+        "folders": f"{value}/a.txt",
+        "files": f"b/{value}.txt",
+    }.items():
+        path = tmp_path / name / inside
+        path.parent.mkdir(parents=True)
+        path.write_text('{"text": "x"}\n')
+    for name, unit in {"hive": "who", "folders": "folder", "files": "file"}.items():
+        assert type(refusal(tmp_path / name, unit)) is NoUnit
+
+
+def test_a_person_called_null_can_be_taken(jsonl: Callable[..., Path]) -> None:
+    source = jsonl([b'{"who": " Null ", "text": "x"}'])
+    assert [document.unit for document in read_documents(source, "who", allowed_units=["Null"])] == ["Null"]
+    with pytest.raises(NoUnit):
+        list(read_documents(source, "who", allowed_units=["NULL"]))
+
+
+def test_a_document_id_that_says_that_it_is_missing_is_missing(jsonl: Callable[..., Path]) -> None:
+    source = jsonl([b'{"who": "p", "text": "x", "id": "NULL"}'] * 2 + [b'{"who": "p", "text": "x", "id": "\\u200b7"}'])
+    assert [document.document_id for document in read_documents(source, "who")] == [None, None, "7"]
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ('{"who": NaN, "text": "x"}', "NaN and Infinity are not JSON"),
+        ('{"who": "p", "text": "x", "score": -Infinity}', "NaN and Infinity are not JSON"),
+        ('{"text": ' + "[" * 70 + "]" * 70 + "}", "deeper than 64 levels"),
+        ('{"who": "p", "who": "q"}', "a key is there twice"),
+        ('{"who": "p", "text": "\\ud83d"}', "half of a surrogate pair"),
+        ('{"who": "\\ud83d", "text": "x"}', "half of a surrogate pair"),
+        ('{"who": "p', "it is not JSON"),
+        ('{"who": "NULL", "text": "x"}', "spells that a value is missing"),
+        ('{"who": "a\\u202eb", "text": "x"}', "nobody sees"),
+        ('{"who": true, "text": "x"}', "neither a string nor an integer"),
+        ('{"text": "x"}', "is missing or empty"),
+    ],
+)
+def test_a_refusal_names_the_cause(jsonl: Callable[..., Path], line: str, cause: str) -> None:
+    assert cause in refusal(jsonl([line.encode()])).message
+
+
+@pytest.mark.parametrize("label", ["می\u200cخواهم", "👩\u200d⚕\ufe0f ward"])
+def test_joined_letters_and_emoji_are_labels(jsonl: Callable[..., Path], label: str) -> None:
+    source = jsonl([json.dumps({"text": "x", "ward": f"\u200e{label} "}).encode()])
+    assert [document.label for document in read_documents(source, None, label_field="ward")] == [label]
