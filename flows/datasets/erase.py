@@ -25,8 +25,8 @@ from models_db.services.catalogue.erasures import ErasureRequest, ErasureScope, 
 from models_db.services.catalogue.requests import state_of
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
 from models_db.values.arguments import LONGEST_REASON, is_reason
+from models_db.values.printable_text import without_unseen
 from models_db.values.request_state import RequestState
-from models_db.values.visible_text import without_unseen
 from tasks.corpus.erase_unit import documents_of, erase_unit, remove_beside, strangers
 from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.identity.units import normalise_unit

@@ -1,14 +1,28 @@
-"""Text from outside, made safe for screens, pages and files."""
+"""Text from outside, made safe for screens, pages and files; and what a reader sees of it.
+
+Two spellings of an id or a name that look the same are one person. So what decides about people
+(`principals.comparable_name`) and what names people in data (`tasks.corpus.identity.units`) use one set of characters
+that nobody sees.
+"""
 
 import json
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 _UNSTORABLE = re.compile(r"[\x01-\x08\x0b-\x1f\x7f-\x9f]")
 _PERMITTED_CONTROLS = "\n\t\u200c\u200d"
 _CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
+JOINERS: Final = "\u200c\u200d\ufe0e\ufe0f"
+"""Characters that nobody sees and that change their neighbours: Persian and Indic words and emoji contain them."""
+
+_IGNORABLE: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800\U0001d159]"
+)
+"""Default_Ignorable_Code_Point of Unicode 16, and two signs of empty shape: U+2800 of braille, U+1D159 of music."""
+_CONTROLS: Final = frozenset({"Cc", "Cf", "Zl", "Zp"})
 
 
 def escape_controls(text: object) -> str:
@@ -52,6 +66,72 @@ def json_text(value: object, *, indent: int | None = None, default: Callable[[An
     except UnicodeEncodeError:
         return json.dumps(value, indent=indent, default=default)
     return text
+
+
+class HiddenCharacter(ValueError):
+    """A character that nobody sees stands inside a name; the message quotes nothing of it."""
+
+    def __init__(self) -> None:
+        super().__init__("a control character, or one that nobody sees, stands inside it")
+
+
+def is_unseen(sign: str) -> bool:
+    """Return whether nobody sees a character: control, format, line separator, default ignorable or of empty shape.
+
+    White space other than the separators of lines is no such character.
+    """
+    return bool(_IGNORABLE.match(sign)) or unicodedata.category(sign) in _CONTROLS
+
+
+def without_unseen(text: str) -> str:
+    """Return a text without the characters that nobody sees."""
+    return text if text.isascii() and text.isprintable() else "".join(one for one in text if not is_unseen(one))
+
+
+def spell_out_unseen(text: str) -> str:
+    r"""Return a text with the characters that nobody sees written as escapes, so that different texts look different.
+
+    >>> spell_out_unseen("a\u200eb")
+    'a\\u200eb'
+    """
+    return "".join(sign.encode("unicode_escape").decode() if is_unseen(sign) else sign for sign in text)
+
+
+def is_visible(text: str) -> bool:
+    """Return whether a reader sees anything of a text."""
+    return any(not _is_margin(sign) for sign in text)
+
+
+def plain_spelling(text: str, inside: str = "") -> str:
+    r"""Return the one spelling of a name: NFC, with nothing unseen around it and one space for white space inside.
+
+    Case, width and letters of other scripts that look alike stay, and tell names apart.
+
+    Args:
+        inside: the unseen characters that may stand inside.
+
+    Raises:
+        HiddenCharacter: another one stands inside; a tab or a line break is one.
+
+    >>> plain_spelling("\u202aAna\u00a0 B.\u202c")
+    'Ana B.'
+    """
+    if text.isascii() and text.isprintable():
+        return " ".join(text.split())
+    text = unicodedata.normalize("NFC", text)
+    start, end = 0, len(text)
+    while start < end and _is_margin(text[start]):
+        start += 1
+    while start < end and _is_margin(text[end - 1]):
+        end -= 1
+    spaced = "".join(" " if unicodedata.category(sign) == "Zs" else sign for sign in text[start:end])
+    if any(is_unseen(sign) and sign not in inside for sign in spaced):
+        raise HiddenCharacter
+    return " ".join(filter(None, spaced.split(" ")))
+
+
+def _is_margin(sign: str) -> bool:
+    return sign.isspace() or is_unseen(sign)
 
 
 def _escape_character(sign: str) -> str:

@@ -25,8 +25,7 @@ from pydantic import (
 
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import Json
-from models_db.values.printable_text import is_storable
-from models_db.values.visible_text import JOINERS, plain_spelling
+from models_db.values.printable_text import JOINERS, is_storable, plain_spelling
 
 RequestKind = Literal["synthetic_corpus", "summaries", "insights", "demonstrations", "records"]
 _OwnMechanism = Literal[

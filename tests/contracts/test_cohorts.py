@@ -232,3 +232,11 @@ def test_a_cohort_is_opened_while_somebody_arms(world: World) -> None:
     outcome = meanwhile(world.database, opening(world, world.growth(opens=True)), lambda: world.arm(attempt))
     assert outcome == "done"
     assert world.balance().spent == Amount(10)
+
+
+def test_known_units_are_those_of_any_account(world: World) -> None:
+    world.dataset("clinic", CAP)
+    world.version("clinic", marks("a", "b"))
+    with world.database.read() as session:
+        assert cohorts.known_units(session, marks("b", "c")) == set(marks("b"))
+        assert cohorts.known_units(session, []) == set()

@@ -23,7 +23,7 @@ from models_db.tables import (
 )
 from models_db.tables.principals import ROLES
 from models_db.values.canonical_json import encode_canonical
-from models_db.values.visible_text import is_unseen, without_unseen
+from models_db.values.printable_text import is_unseen, without_unseen
 from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from models_db.writes.insert import insert_row, lock_head, on_postgresql
 

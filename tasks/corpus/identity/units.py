@@ -5,7 +5,7 @@ from collections.abc import Collection
 from enum import Enum
 
 from models_db.errors import UsageError
-from models_db.values.visible_text import HiddenCharacter, plain_spelling
+from models_db.values.printable_text import HiddenCharacter, plain_spelling
 from tasks.corpus.identity.null_spellings import is_of_spreadsheet, missing_unit_word
 
 

@@ -17,7 +17,7 @@ from typing import BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
 from models_db.values.bounded_json import InvalidJson, parse_json
-from models_db.values.visible_text import spell_out_unseen
+from models_db.values.printable_text import spell_out_unseen
 from tasks.common import extensions
 from tasks.corpus.identity.labels import FIELD_SEPARATOR, LabelFields, fields_of
 from tasks.corpus.identity.units import normalise_unit

@@ -10,7 +10,7 @@ from functools import cached_property
 from string import Formatter
 
 from models_db.errors import UsageError
-from models_db.values.visible_text import is_visible
+from models_db.values.printable_text import is_visible
 from tasks.corpus.identity.null_spellings import spells_missing_text
 
 

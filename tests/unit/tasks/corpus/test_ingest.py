@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError, Refused
 from models_db.home import HomeMissing, ProjectHome
-from models_db.values.visible_text import is_visible
+from models_db.values.printable_text import is_visible
 from tasks.corpus import ingest as ingest_module
 from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.identity.null_spellings import spells_missing_text
