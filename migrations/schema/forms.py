@@ -19,11 +19,14 @@ from migrations.schema.definitions import Both, Function, Guard, Table
 
 LONGEST_NAME = 100
 UNSEEN = (
-    (1, 31), (127, 160), (173, 173), (1564, 1564), (5760, 5760), (8192, 8207), (8232, 8239), (8287, 8303),
-    (12288, 12288), (65279, 65279), (917504, 917631),
+    (1, 31), (127, 160), (173, 173), (847, 847), (1564, 1564), (4447, 4448), (5760, 5760), (6068, 6069), (6155, 6159),
+    (8192, 8207), (8232, 8239), (8287, 8303), (10240, 10240), (12288, 12288), (12644, 12644), (65024, 65039),
+    (65279, 65279), (65440, 65440), (65520, 65531), (113824, 113827), (119129, 119129), (119155, 119162),
+    (917504, 921599),
 )  # fmt: skip
-"""Code points that a reader cannot see, or that steer a line: controls, joiners, marks of direction, all spaces but the
-one of ASCII, tags. A NUL ends a text for GLOB, so SQLite is asked for it apart; PostgreSQL has none in a text."""
+"""Code points that a reader cannot see, or that steer a line: controls, joiners, marks of direction, fillers, tags,
+selectors, all spaces but the one of ASCII. A NUL ends a text for GLOB, so SQLite is asked for it apart; PostgreSQL has
+none in a text."""
 _CODES = ", ".join(f"{first}, 45, {last}" for first, last in UNSEEN)
 _SIGNS = " || ".join(f"chr({first}) || '-' || chr({last})" for first, last in UNSEEN)
 PLAIN_NAME = Both(

@@ -18,6 +18,7 @@ UNFIT = (
     "", " anna", "anna ", "\tanna", "an\x01na", "an\nna", "an\x1b[2Jna", "anna\x7f", "an\x85na", "an\u00a0na",
     "an\u00adna", "an\u061cna", "an\u1680na", "anna\u200b", "an\u200fna", "an\u2028na", "an\u202ena", "an\u202fna",
     "an\u2060na", "an\u2066na", "\u3000anna", "\ufeffanna", "an\U000e0041na", "x" * 101,
+    "an\u034fna", "anna\u115f", "an\u180fna", "anna\u2800", "anna\u3164", "an\ufe0fna", "anna\uffa0", "an\U000e0100na",
 )  # fmt: skip
 """What nobody is called."""
 FIT = ("Anna Müller-O'Neil", "診療所 アンナ", "анна", "a-b [c] ^d", "naïve\u2019s", "x" * 100)

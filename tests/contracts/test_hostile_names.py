@@ -1,7 +1,10 @@
 """Names that could be taken for others, or for paths, are refused where a service brings them, and nothing changes."""
 
+import unicodedata
+
 import pytest
 
+from migrations.schema.forms import UNSEEN
 from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets, principals
 from models_db.services.catalogue.datasets import InvalidDatasetText, Registration
@@ -10,6 +13,7 @@ from models_db.services.lifecycle import envelopes
 from models_db.tables import Principal
 from models_db.values.amounts import Amount
 from models_db.values.names import InvalidPlainName, require_plain_name
+from models_db.values.printable_text import is_unseen
 from models_db.writes.database_errors import RuleViolated
 from models_db.writes.insert import insert_row
 from tests.contracts.name_cases import FIT, NOT_PLAIN, PLAIN, UNFIT
@@ -26,6 +30,15 @@ def clinic(world: World) -> World:
 def test_the_database_and_the_commands_know_the_same_names(name: str) -> None:
     with pytest.raises(InvalidPlainName):
         require_plain_name("a dataset", name)
+
+
+def test_the_database_and_the_readers_of_data_know_the_same_unseen_signs() -> None:
+    """People who decide, and people in data (`printable_text.is_unseen`); a name of data may contain other spaces."""
+    listed = {chr(code) for first, last in UNSEEN for code in range(first, last + 1)}
+    assert [f"{ord(sign):x}" for sign in listed if not is_unseen(sign) and not sign.isspace()] == []
+    signs = (chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000)
+    others = [sign for sign in signs if is_unseen(sign) and sign not in listed]
+    assert {unicodedata.category(sign) for sign in others} <= {"Cf"}  # those with a shape, as of Arabic numbers
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -17,7 +17,7 @@ from almoner.views import Report
 from flows.datasets.register import ClaimRequired, UnexpectedClaim
 from flows.releases.release_texts import NotInsights
 from models_db.errors import AlmonerError
-from tasks.corpus.readers.documents import NoText
+from tasks.corpus.readers.documents import NoText, NoUnit
 from tasks.corpus.readers.record_batches import ColumnMissing
 from tasks.release.promise_strength import WeakPromise
 from tasks.reporting.audience_filter import AudienceFact
@@ -220,6 +220,18 @@ def test_fields_are_tried_before_they_are_fixed(almoner: Almoner) -> None:
         home.register("clinic", unit="patient_id", text="note", check=NOTES, **terms)
     assert home.datasets() == ()
     assert home.register("clinic", unit="patient_id", check=NOTES, **terms).name == "clinic"
+
+
+def test_a_person_called_null_is_accepted_by_name(almoner: Almoner) -> None:
+    almoner.type("init")
+    rows = [{"who": who, "text": "All well."} for who in ("Null", "\u200ePoe")]
+    home, terms = opened(almoner), {"unit": "who", "epsilon": 8, "delta": 1e-6}
+    with pytest.raises(NoUnit, match="Of the first 2 records 1 have none: 1 NULL"):
+        home.register("clinic", check=rows, **terms)
+    clinic = home.register("clinic", check=rows, allow_unit=["Null"], **terms)
+    with pytest.raises(NoUnit):
+        clinic.ingest(rows)
+    assert clinic.ingest(rows, allow_unit=["Null"]).documents == 2
 
 
 def test_a_request_may_be_a_file_a_mapping_or_fields(almoner: Almoner) -> None:
