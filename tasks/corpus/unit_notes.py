@@ -122,10 +122,10 @@ ALIKE: Final = (
     " If they are one person, spell the id alike everywhere."
 )
 _SPELT_OTHERWISE: Final = (
-    "Ids of this version were in an earlier one with other zeros in front, with or without `.0`, or in other capitals,"
-    " as 007 and 7. If these are the same people, each has a second budget, and the promise to them does not hold:"
-    " erase this version (`almoner dataset erase NAME --version N`) before a request reads it, and export the ids as"
-    " they were."
+    "Ids of this version were in an earlier one, or in another dataset, with other zeros in front, with or without"
+    " `.0`, or in other capitals, as 007 and 7. If these are the same people, each has a second budget, and the promise"
+    " to them does not hold: erase this version (`almoner dataset erase NAME --version N`) before a request reads it,"
+    " and export the ids as they were."
 )
 _NOBODY_KNOWN: Final = (
     "No unit of this version was in an earlier one. If the same people come again under other ids, each has a second"

@@ -8,6 +8,8 @@ import re
 import unicodedata
 from typing import Final
 
+from models_db.values.printable_text import without_unseen
+
 _WRITTEN_BY_MACHINES: Final = (
     r"\N", "NULL", "null", "Null", "(null)", "NaN", "nan", "NAN", "-NaN", "-nan", "NaT", "<NA>", "NA", "N/A", "n/a",
     "#N/A", "#N/A N/A", "#NA", "#NULL!", "#REF!", "#VALUE!", "#NAME?", "#DIV/0!", "#NUM!", "1.#IND", "-1.#IND",
@@ -33,16 +35,20 @@ _OF_SPREADSHEET: Final = re.compile(r"=.*|'[0-9]+|[+-]?[0-9](?:[.,][0-9]+)?[Ee]\
 def missing_unit_word(unit: str) -> str | None:
     """Return the word of the list by which an id says that there is none, or SIGNS; None if it may be an id."""
     word = unicodedata.normalize("NFKC", unit)
+    if found := MISSING_UNITS.get(word.casefold()):
+        return found
+    if word[0].isalnum():
+        return None
     if all(unicodedata.category(sign).startswith("P") or sign in _SIGNS for sign in word):
         return SIGNS
     enclosed = _ENCLOSED.match(word)
-    inner = next((each for each in enclosed.groups() if each is not None), "") if enclosed else word
-    return MISSING_UNITS.get(word.casefold()) or MISSING_UNITS.get(inner.strip().casefold())
+    inner = next((each for each in enclosed.groups() if each is not None), "") if enclosed else ""
+    return MISSING_UNITS.get(inner.strip().casefold())
 
 
 def spells_missing_text(text: str) -> bool:
     """Return whether a text says that there is none."""
-    return len(text) <= _LONGEST_TEXT and text.strip() in MISSING_TEXTS
+    return len(text) <= _LONGEST_TEXT and without_unseen(text).strip() in MISSING_TEXTS
 
 
 def is_of_spreadsheet(unit: str) -> bool:

@@ -237,7 +237,7 @@ BAD_LINES: list[tuple[str, bytes, type[BadRecord]]] = [
             "a null of SQL": "\\N",
             "null": "NULL",
             "nan": "nan",
-            "None": " None ",
+            "None": " None \ufeff\n",
             "N/A": "#N/A",
         }.items()
     ),
