@@ -317,9 +317,7 @@ class World:
         """A root account with its blocks. Returns its id."""
         claim = LifetimeClaim("8", "0.000001", 9 * 10**11, cap)
         with self.database.write() as session:
-            return datasets.open_account(
-                session, claim, blocks, f"{next(self._numbers):016x}", NO_KEY, self.steward
-            ).id
+            return datasets.open_account(session, claim, blocks, f"{next(self._numbers):016x}", NO_KEY, self.steward).id
 
     def dataset(
         self,
