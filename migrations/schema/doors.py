@@ -244,31 +244,6 @@ RECORDING = (
         END
         """,
     ),
-    # As `models_db.services.lifecycle.proposals.content_of`, whose canonical JSON has its keys in this order.
-    Function(
-        "almoner_proposal_digest",
-        "given jsonb",
-        "text",
-        "LANGUAGE sql STABLE",
-        """
-        SELECT encode(sha256(convert_to('{' || string_agg(
-            to_json(v.name)::text || ':'
-             || coalesce(CASE WHEN v.plain THEN v.value ELSE to_json(v.value)::text END, 'null'),
-            ',' ORDER BY v.name COLLATE "C"
-        ) || '}', 'UTF8')), 'hex')
-         FROM (VALUES
-             ('proposal', given ->> 'kind', FALSE),
-             ('dataset', (SELECT d.name FROM dataset d WHERE d.id = (given ->> 'dataset_id')::bigint), FALSE),
-             ('reason', given ->> 'reason', FALSE), ('nonce', given ->> 'nonce', FALSE),
-             ('expires_at', given ->> 'expires_at', FALSE), ('epsilon', given ->> 'epsilon', FALSE),
-             ('delta', given ->> 'delta', FALSE), ('rho', given ->> 'rho', FALSE),
-             ('delta_fail', given ->> 'delta_fail', FALSE),
-             ('delta_conversion', given ->> 'delta_conversion', FALSE), ('runs', given ->> 'runs', TRUE),
-             ('until', given ->> 'until', FALSE), ('config_digest', given ->> 'config_digest', FALSE),
-             ('publication', given ->> 'publication_id', TRUE)
-         ) v(name, value, plain)
-        """,
-    ),
     # A row as it is recorded: the login, the time and a proposal's digest are not those that the caller says.
     Function(
         "almoner_stamped",

@@ -36,7 +36,7 @@ CONCEPTS = (principals, datasets, accounts, requests, gates, proposals, schedule
 TABLES = tuple(table for concept in CONCEPTS for table in concept.TABLES)
 GUARDS = tuple(guard for concept in CONCEPTS for guard in concept.GUARDS)
 ACTIONS = (*datasets.ACTIONS, *accounts.ACTIONS, *requests.ACTIONS, *proposals.ACTIONS, *audit_log.ACTIONS)
-FUNCTIONS = (*doors.FUNCTIONS, *audit_log.FUNCTIONS, *forms.FUNCTIONS)
+FUNCTIONS = (*proposals.FUNCTIONS, *doors.FUNCTIONS, *audit_log.FUNCTIONS, *forms.FUNCTIONS)
 
 
 def upgrade() -> None:

@@ -13,7 +13,7 @@ ALTERED = {
     "the claim": ("UPDATE cap SET epsilon = '70', delta = '0.5'",),
     "the counters' cap": ("UPDATE account SET delta_cap = delta_cap * 2 WHERE kind = 'block'",),
     "the dataset": ("UPDATE dataset SET governed = NOT governed",),
-    "the version": ("UPDATE dataset_version SET uid = 'x' || uid",),
+    "the version": ("UPDATE dataset_version SET uid = substr(uid, 2) || 'e'",),
     "the policy": ("UPDATE policy_version SET publish_approvals = 7, several_roles = NOT several_roles",),
     "the policy's text": ("UPDATE policy_version SET body = '{}'",),
     "the policy in force": ("UPDATE policy_adoption SET at = '2020-01-01T00:00:00.000000Z'",),
@@ -21,12 +21,12 @@ ALTERED = {
     "an approval": ("UPDATE approval SET expires_at = '9999-01-01T00:00:00.000000Z'",),
     "a role": ("UPDATE role_grant SET valid_to = '9999-01-01T00:00:00.000000Z'",),
     "a person": ("UPDATE principal SET name = 'x' || name",),
-    "the partition": ("UPDATE partition_scheme SET key_name = 'x' || key_name",),
+    "the partition": ("UPDATE partition_scheme SET key_name = substr(key_name, 2) || 'e'",),
     "a proposal from nowhere": (
         """
 INSERT INTO proposal (kind, dataset_id, policy_id, proposer_id, reason, nonce, digest, created_at, expires_at, epsilon,
                     delta, delta_conversion, rho, delta_fail)
-SELECT 'cap', 1, policy_id, requester_id, 'why', 'n', 'd', created_at, expires_at, '8', '0.000001', 1,
+SELECT 'cap', 1, policy_id, requester_id, 'why', 'n', digest, created_at, expires_at, '8', '0.000001', 1,
        (SELECT rho_cap FROM account WHERE id = 1), (SELECT delta_cap FROM account WHERE id = 1) FROM request""",
         "INSERT INTO carried (proposal_id, actor_id, at) SELECT id, proposer_id, created_at FROM proposal",
     ),
