@@ -11,6 +11,7 @@ quarantine/<request>-<attempt>/  unpublished output of a run
 released/         what mechanisms of a run have released, for releases that extend it (0600)
 prefect/          database and log of the Prefect server of `almoner serve --ui`; it holds no text
 scratch/          temporary files of runs, wiped by `almoner run sweep`
+unfinished/       where backups are being written outside the home
 """
 
 import os
@@ -119,6 +120,11 @@ class ProjectHome:
     def prefect(self) -> Path:
         """The folder of the Prefect server that runs beside this home."""
         return self.root / "prefect"
+
+    @property
+    def unfinished(self) -> Path:
+        """Return the folder of notes of backups that are being written."""
+        return self.root / "unfinished"
 
     @property
     def scratch(self) -> Path:

@@ -11,6 +11,7 @@ from flows.audit.anchors import unsigned_checkpoints
 from flows.audit.charges import differing_charges, uncharged_releases
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
 from flows.workspace.home_keys import unsound_keys
+from flows.workspace.leftovers import check_leftovers
 from flows.workspace.policy_file import PolicyAltered, read_policy_version
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError, Refused
@@ -60,6 +61,7 @@ def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: Healt
         _check_permissions,
         _check_keys,
         stored_versions,
+        _check_leftovers,
         _check_package_names,
         _check_generation,
         _check_extensions,
@@ -189,6 +191,11 @@ def _check_keys(workspace: Workspace) -> Iterator[Finding]:
     with workspace.database.read() as session:
         wrong = list(unsound_keys(workspace.home, session))
     yield Finding("keys are those of the beginning", ok=not wrong, detail=" ".join(wrong))
+
+
+def _check_leftovers(workspace: Workspace) -> Iterator[Finding]:
+    """Find copies of the home that killed backups and restorations have left outside it."""
+    yield check_leftovers(workspace.home)
 
 
 def _check_package_names(_: Workspace) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, Literal
 
+from flows.workspace.leftovers import partial_path
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import HomeUnwritable
@@ -133,7 +134,7 @@ def new_archive(to: Path) -> Iterator[ArchiveWriter]:
     """
     if not to.name:
         raise FileUnwritable(to, "it is a folder")
-    beside = to.with_name(f".{to.name}.partial")
+    beside = partial_path(to)
     try:
         if os.path.lexists(to):
             raise FileExistsError(17, "File exists")

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from flows.backup.archive import LEDGER_FILE, LedgerHead, Manifest, new_archive
 from flows.workspace import rollback_guard
 from flows.workspace.home_keys import require_own_keys
+from flows.workspace.leftovers import noted, remove_leftovers
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem
@@ -28,7 +29,7 @@ from models_db.services.lifecycle import artifacts
 from models_db.sessions.database import Database, LedgerUnreadable, shows_damage
 from models_db.tables import DatasetVersion
 
-EXCLUDED_NAMES = ("almoner.db", "almoner.db-wal", "almoner.db-shm", "seen.json", "scratch", "derived")
+EXCLUDED_NAMES = ("almoner.db", "almoner.db-wal", "almoner.db-shm", "seen.json", "scratch", "unfinished", "derived")
 """Left out: the ledger is copied separately, the manifest holds the remembered heads, the rest can be recomputed."""
 
 
@@ -68,7 +69,12 @@ def create_backup(workspace: Workspace, to: Path) -> Backup:
     at = utc_now()
     with workspace.database.read() as session:
         require_own_keys(workspace.home, session)
-    with TemporaryDirectory(prefix="backup-", dir=workspace.home.scratch) as scratch, new_archive(to) as out:
+    remove_leftovers(workspace.home)
+    with (
+        TemporaryDirectory(prefix="backup-", dir=workspace.home.scratch) as scratch,
+        noted(workspace.home, to),
+        new_archive(to) as out,
+    ):
         copied = _copy_ledger(workspace.database, Path(scratch) / LEDGER_FILE)
         with (copied or workspace.database).read() as session:
             facts = _ledger_facts(session, workspace.home)

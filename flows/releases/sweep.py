@@ -3,11 +3,10 @@
 import socket
 from dataclasses import dataclass
 
-import psutil
-
 from flows.releases.extend import sweep_values
 from flows.releases.resume import journal_name
-from flows.workspace.workspace import Workspace, process_owner
+from flows.workspace.leftovers import remove_leftovers
+from flows.workspace.workspace import Workspace, process_lives
 from models_db.database.base import utc_now
 from models_db.home import draft_name
 from models_db.services.catalogue import datasets
@@ -62,20 +61,13 @@ def is_dead(lease: Lease) -> bool:
     A wrong answer is safe either way: a living run whose attempt was closed is fenced at its next step.
     """
     if lease.owner.startswith(f"{socket.gethostname()}/"):
-        return not _is_alive(lease.owner)
+        return not process_lives(lease.owner)
     return lease.expires_at <= utc_now()
-
-
-def _is_alive(holder: str) -> bool:
-    try:
-        return process_owner(int(holder.split("/")[1])) == holder
-    except psutil.NoSuchProcess:
-        return False
 
 
 def remove_orphans(workspace: Workspace) -> int:
     """Remove orphaned folders and all temporary files; return how many folders and files were removed."""
-    removed = sweep_incoming(workspace.home) + sweep_values(workspace)
+    removed = sweep_incoming(workspace.home) + sweep_values(workspace) + remove_leftovers(workspace.home)
     removed += sweep_unrecorded(workspace.home, lambda uid: _is_recorded(workspace, uid))
     # Listed before the ledger is read: a folder made later is not looked at, one made earlier has its lease.
     folders = (*workspace.home.quarantine.iterdir(), *workspace.home.scratch.iterdir())

@@ -107,6 +107,19 @@ def process_owner(pid: int | None = None) -> str:
     return f"{socket.gethostname()}/{process.pid}/{process.create_time():.2f}"
 
 
+def process_lives(owner: str) -> bool:
+    """Return whether the process of that name lives; of a process on another machine, nobody here can tell: it does."""
+    import psutil
+
+    host, _, rest = owner.partition("/")
+    if host != socket.gethostname() and rest:
+        return True
+    try:
+        return process_owner(int(rest.partition("/")[0])) == owner
+    except (psutil.NoSuchProcess, ValueError):
+        return False
+
+
 def provenance(device: str, rng_kind: str) -> Provenance:
     """Return the provenance recorded with every mechanism: device, code digest, libraries, randomness."""
     return Provenance(device, code_digest(), library_versions(), rng_kind)

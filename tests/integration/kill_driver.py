@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import torch
 
+import flows.backup.archive
+import flows.backup.restore
 import flows.releases.attempt
 import flows.releases.commit
 import flows.releases.execute
@@ -80,6 +82,10 @@ AFTER: dict[str, Place] = {
     "while a cohort is opened": (cohorts, "open_cohort", 1),  # in the transaction, before it commits
     "in the middle of an ingest": (tasks.corpus.ingest, "_insert", 20),
     "while a slot is decided": (schedules, "record_slot", 1),  # in the transaction, before it commits
+    "in the middle of a backup": (flows.backup.archive.ArchiveWriter, "add", 2),
+    "before a backup is named": (flows.backup.archive.ArchiveWriter, "close", 1),
+    "in the middle of a restoration": (flows.backup.archive, "_unpack_member", 2),
+    "before a home is in place": (flows.backup.restore, "_record_restoration", 1),
     "after a slot is decided": (flows.schedules.slots, "decide_slot", 1),
 }
 BEFORE: dict[str, Place] = {

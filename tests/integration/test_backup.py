@@ -11,6 +11,7 @@ import stat
 import subprocess
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from sqlalchemy import make_url
 
 from flows.backup.create import create_backup
 from flows.releases.attempt import RunningAttempt
+from flows.workspace.leftovers import noted, partial_path
 from models_db.home import ProjectHome
 from tasks.common.files import encode_json
 from tests.conftest import PostgreSQL
+from tests.integration.killing import killed
 from tests.integration.story import Almoner
 from tests.support import snapshot
 
@@ -236,7 +239,7 @@ def test_a_backup_from_the_middle_of_a_run_begins_anew_and_pays_anew(
     assert almoner.state() == "running"
     armed = Decimal(spent(almoner))
     assert 0 < armed < price
-    monkeypatch.setattr("flows.releases.sweep._is_alive", lambda _: False)  # the machine it ran on is gone
+    monkeypatch.setattr("flows.releases.sweep.process_lives", lambda _: False)  # the machine it ran on is gone
     almoner.type("run sweep")
     assert (almoner.state(), Decimal(spent(almoner))) == ("approved", armed)
     assert almoner.ask("run 1")["goes_on_from"] is None
@@ -395,3 +398,76 @@ def test_a_backup_is_taken_while_others_write(almoner: Almoner) -> None:
     almoner.type(f"restore {file} {NOTHING_SINCE}")
     assert len(almoner.ask("release list")) == 1
     assert ProjectHome(almoner.home.root).require()
+
+
+def hidden_beside(folder: Path) -> list[Path]:
+    """What killed commands have left in a folder, under hidden names."""
+    return [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def check(almoner: Almoner, expected: int) -> str:
+    """What `doctor` says of leftovers."""
+    told = almoner.type("doctor --json", None).json
+    [found] = [each for each in told["findings"] if each["check"] == "unfinished backups"]
+    assert found["ok"] is (expected == 0)
+    return str(found["detail"])
+
+
+@pytest.mark.parametrize("point", ["in the middle of a backup", "before a backup is named"])
+@pytest.mark.parametrize("command", ["run sweep", "backup --to {}/second.tar", "dataset erase clinic --all {}"])
+def test_what_a_killed_backup_has_left_is_named_and_removed(almoner: Almoner, point: str, command: str) -> None:
+    almoner.ingested()
+    out = almoner.folder / "elsewhere"
+    out.mkdir()
+    killed(f"backup --to {out}/first.tar", point)
+    [left] = hidden_beside(out)
+    assert str(left) in check(almoner, 1)
+    almoner.type(command.format('--reason "over" --confirm clinic' if "erase" in command else out))
+    assert hidden_beside(out) == []
+    assert check(almoner, 0) == ""
+    assert not list(almoner.home.unfinished.iterdir())
+    almoner.type(f"backup --to {out}/first.tar")
+
+
+def test_a_sweep_leaves_a_backup_that_is_being_written(almoner: Almoner) -> None:
+    almoner.ingested()
+    out = almoner.folder / "first.tar"
+    with noted(almoner.home, out):
+        partial_path(out).write_bytes(b"half")
+        assert check(almoner, 0) == ""
+        almoner.type("run sweep")
+        assert partial_path(out).read_bytes() == b"half"
+
+
+def test_a_note_names_no_file_but_an_unfinished_backup(almoner: Almoner) -> None:
+    almoner.ingested()
+    (precious := almoner.folder / "precious").write_text("stays")
+    (linked := almoner.folder / ".linked.partial").symlink_to(precious)
+    almoner.home.unfinished.mkdir()
+    for number, path in enumerate([str(precious), "precious", str(linked), str(almoner.home.root), "..", ""]):
+        note = encode_json({"path": path, "owner": "gone"})
+        (almoner.home.unfinished / f"{number}.json").write_bytes(note)
+    (almoner.home.unfinished / "cut.json").write_bytes(b'{"path": ')
+    assert check(almoner, 0) == ""
+    almoner.type("run sweep")
+    assert (precious.read_text(), linked.is_symlink()) == ("stays", True)
+    assert not list(almoner.home.unfinished.iterdir())
+
+
+@pytest.mark.parametrize("point", ["in the middle of a restoration", "before a home is in place"])
+def test_what_a_killed_restoration_has_left_is_named_and_removed(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    almoner.ingested()
+    almoner.type(f"backup --to {almoner.folder}/first.tar")
+    again = replace(almoner, folder=almoner.folder / "again")
+    again.folder.mkdir()
+    monkeypatch.setenv("ALMONER_HOME", str(again.home.root))
+    restore = f'restore {almoner.folder}/first.tar --reason "a disk" --old-home {almoner.home.root}'
+    killed(restore, point)
+    [left] = hidden_beside(again.folder)
+    again.type(restore)
+    assert str(left) in check(again, 1)
+    again.type("run sweep")
+    assert hidden_beside(again.folder) == []
+    assert check(again, 0) == ""
