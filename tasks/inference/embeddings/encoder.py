@@ -24,7 +24,7 @@ from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import choose_devices, use_full_precision, use_threads
 from tasks.inference.catalogue.registry import HubModel, Model, ModelSpec, find
 from tasks.inference.catalogue.silence_libraries import silence_libraries
-from tasks.inference.loading.loading import UnreadableModel, located
+from tasks.inference.loading.loading import located
 
 EMBEDDER = "all-minilm-l6-v2"
 MAX_PIECES = 256
@@ -165,9 +165,9 @@ def load_embedder(
     use_threads()
     use_full_precision()
     folder, record = located(spec)
-    digest = model_store.model_digest(name, folder, record)
-    _check_files(spec, folder)
-    network = _read(name, folder, str(where))
+    with model_store.open_model(name, folder, record) as (digest, view):
+        _check_files(spec, folder)
+        network = _read(name, view, str(where))
     if not model_store.is_embedder(folder):
         network.max_seq_length = MAX_PIECES
     known_as = spec.repo if isinstance(spec, HubModel) else spec.name
@@ -203,7 +203,7 @@ def _read(name: str, folder: Path, device: str) -> Any:
         if is_temporary(error):
             raise
         # The library and those below it each raise their own; model files hold nothing private.
-        raise UnreadableModel(name, str(error).strip().partition("\n")[0]) from error
+        raise model_store.UnreadableModel(name, str(error).strip().partition("\n")[0]) from error
     return network.eval()
 
 

@@ -159,6 +159,7 @@ def _make_folder(name: str, source: Path, adapter: Path | None, report: Reporter
             from tasks.inference.loading.merge_adapter import merge_adapter
 
             with step(report, "adding the adapter to the weights"):
-                folder = merge_adapter(folder, adapter, scratch / "merged")
+                with model_store.open_settings(name, folder) as view:
+                    folder = merge_adapter(view, adapter, scratch / "merged")
         folder.rename(target)
     return target

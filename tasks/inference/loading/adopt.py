@@ -34,6 +34,7 @@ from tasks.inference.network.replace_layers import quantise_layers, widen_parame
 from tasks.inference.network.rotary_tables import fix_tables, long_tables, original_length
 from tasks.inference.network.row_wise_experts import replace_experts
 from tasks.inference.network.weight_segment import SMALLEST, Share, keep_private
+from tasks.inference.prompts.render import closing_token
 
 # Float32 sums in another order differ by about 1e-5 of the largest logit; a wrong mask or scale differs by far more.
 _TOLERANCE = 1e-3
@@ -133,6 +134,7 @@ def _take_over(network: Any, tokenizer: Any, *, name: str, revision: str, digest
     long = long_tables(network.base_model)
     fix_tables(network)
     tokens = slice(writable_tokens(tokenizer) or None)
+    head_weight = head.weight.detach()[tokens].float()
     heads, key_value_heads, head_size = heads_of(config)
     window, layer_kinds = windows_of(config)
     network.set_attn_implementation(attention.NAME)
@@ -141,12 +143,12 @@ def _take_over(network: Any, tokenizer: Any, *, name: str, revision: str, digest
         revision=revision,
         digest=digest,
         decoder=network.base_model,
-        head_weight=head.weight.detach()[tokens].float(),
+        head_weight=head_weight,
         head_bias=None if head.bias is None else head.bias.detach()[tokens].float(),
         packed_head=None,
         tokenizer=tokenizer,
         device=network.device,
-        stop_tokens=stop_tokens(getattr(network, "generation_config", None), network.config, tokenizer),
+        stop_tokens=stop_tokens(len(head_weight), tokenizer, getattr(network, "generation_config", None), config),
         layers=config.num_hidden_layers,
         heads=heads,
         key_value_heads=key_value_heads,
@@ -249,13 +251,17 @@ def _check_supported(name: str, network: Any) -> None:
     require_rowwise(name, network, experts_replaced=False)
 
 
-def stop_tokens(*holders: Any) -> tuple[int, ...]:
-    """Return the tokens that end a text, of a model's generation settings, configuration and tokenizer; ascending."""
-    tokens: set[int] = set()
-    for holder in holders:
+def stop_tokens(vocabulary: int, tokenizer: Any, *settings: Any) -> tuple[int, ...]:
+    """Return the tokens that end a text, ascending: of a model's tokenizer and settings, and of its chat template.
+
+    The token that closes an answer in the template ends a text even if no setting says so: the model would go on with
+    the next turn. Ids of settings that no token of the `vocabulary` has are left out: none of them is ever drawn.
+    """
+    tokens = {closing_token(tokenizer)}
+    for holder in (tokenizer, *settings):
         ids = getattr(holder, "eos_token_id", None)
-        tokens.update([ids] if isinstance(ids, int) else ids or [])
-    return tuple(sorted(tokens))
+        tokens.update(ids if isinstance(ids, list | tuple) else [ids])
+    return tuple(sorted(token for token in tokens if type(token) is int and 0 <= token < vocabulary))
 
 
 def _engine_logits(model: LanguageModel, prompts: list[list[int]]) -> list[Tensor]:

@@ -19,18 +19,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
-
 from models_db.errors import AlmonerError
 from models_db.values.canonical_json import Json
 from tasks.common.generation_extra import GenerationMissing, require_generation
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.local_models import LocalModel
 from tasks.inference.catalogue.model_check import ModelCheck
+from tasks.inference.catalogue.model_store import UnreadableModel
 from tasks.inference.catalogue.registry import ListedModel, ModelKindMismatch, UnsupportedModel, find
 from tasks.inference.prompts.render import NoChatTemplate
 
-CODE: Final = 7
+CODE: Final = 8
 """Raised whenever a model is refused, taken or described in another way than before."""
 
 
@@ -119,8 +118,9 @@ def check_folder(name: str, folder: Path) -> ModelCheck:
     """
     from tasks.inference.loading.describe_model import describe_model
 
-    check = describe_model(name, folder)
-    stored = {**state_of(folder), "check": check.model_dump(mode="json")}
+    with model_store.open_settings(name, folder) as view:
+        check = describe_model(name, view)
+    stored = {**state_of(name, folder), "check": check.model_dump(mode="json")}
     with suppress(OSError):  # a folder of models that others may only read
         model_store.write_text(checks_file(name, "json"), json.dumps(stored, indent=2))
     return check
@@ -130,18 +130,22 @@ def stored_check(name: str) -> ModelCheck | None:
     """Return the stored result; None if there is none, or where what it depends on has changed or is absent."""
     try:
         stored = json.loads(checks_file(name, "json").read_text(encoding="utf-8"))
-        if any(stored[part] != value for part, value in state_of(Path(stored["folder"])).items()):
+        if any(stored[part] != value for part, value in state_of(name, Path(stored["folder"])).items()):
             return None
         return ModelCheck.model_validate(stored["check"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, ValidationError, PackageNotFoundError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, PackageNotFoundError, UnreadableModel):
         return None
 
 
-def state_of(folder: Path) -> dict[str, Json]:
-    """Return the facts on which a stored result depends."""
+def state_of(name: str, folder: Path) -> dict[str, Json]:
+    """Return the facts on which a stored result depends.
+
+    Raises:
+        UnreadableModel.
+    """
     return {
         "folder": str(folder),
-        "files": model_store.stamps_of(folder, model_store.settings_in(folder)),
+        "files": model_store.stamps_of(folder, model_store.files_of(name, folder)),
         "libraries": [version("transformers"), version("torch")],
         "processor": _processor(),
         "code": CODE,

@@ -8,7 +8,7 @@ from tasks.inference.catalogue.devices import choose_devices
 from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.catalogue.precision import PRECISIONS
 from tasks.inference.catalogue.registry import UnsupportedModel
-from tasks.inference.loading.loading import read_tokenizer, require_supported
+from tasks.inference.loading.loading import read_tokenizer, require_supported, weights_problem
 from tasks.inference.loading.network_shape import shape_of
 from tasks.inference.loading.resource_requirements import group_of_machine, machine_of
 from tasks.inference.network.capabilities import missing_everywhere
@@ -30,7 +30,8 @@ class ChatTemplate:
 
 
 def describe_model(name: str, folder: Path, template: ChatTemplate | None = None) -> ModelCheck:
-    """Return the check of the model whose settings are in `folder`; no weights are needed and none are read.
+    """Return the check of the model whose settings are in `folder`; no weights are needed, and of those there
+    only the names and shapes are read.
 
     Args:
         template: where it is known already; then no tokenizer is read.
@@ -45,10 +46,12 @@ def describe_model(name: str, folder: Path, template: ChatTemplate | None = None
         return ModelCheck(name=name, problem=refusal.reason, missing=missing)
     if template is None:
         try:
-            template = _template(read_tokenizer(folder))
+            template = _template(read_tokenizer(name, folder))
         except Exception as error:  # noqa: BLE001 - transformers and tokenizers each raise their own; nothing is private
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             return ModelCheck(name=name, problem=f"its tokenizer cannot be read ({reason})", missing=missing)
+    if problem := weights_problem(folder):
+        return ModelCheck(name=name, problem=problem, missing=missing)
     return ModelCheck(
         name=name,
         template_problem=template.problem,

@@ -40,11 +40,7 @@ from tasks.inference.loading.check_model import check_folder, check_model, requi
 SECONDS_BETWEEN_LOOKS: Final = 0.5
 """Interval at which the bytes of a download are counted."""
 
-# What a model needs to be read and prompted. Nothing here is a program or a pickle.
-_SETTINGS = ["*.json", "*.jinja", "*.txt", "tokenizer.model"]
-_HUB_FILES = ["*.safetensors", *_SETTINGS]
-# Second copies of the weights, for other programs.
-_COPIES = ["consolidated*", "original/*", "metal/*", "onnx/*", "openvino/*"]
+_SETTINGS = [pattern for pattern in model_store.FILES if pattern != "*.safetensors"]
 _BRANCH = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<branch>[\w./-]+))?", re.ASCII)
 
 
@@ -204,7 +200,7 @@ def _pull_from_hub(model: HubModel, report: Reporter) -> None:
     _tell_size(model.name, size, size)
     files = _hub_cache() / repo_folder_name(repo_id=model.repo, repo_type="model") / "blobs"
     with _download_step(report, f"downloading {model.name}", files, size):
-        folder = _snapshot(model, _HUB_FILES, size)
+        folder = _snapshot(model, list(model_store.FILES), size)
     with step(report, "computing the digest of its files"):
         model_store.model_digest(model.name, folder, model_store.hub_record(model.repo, model.revision))
 
@@ -269,7 +265,7 @@ def _missing_bytes(model: HubModel) -> int:
     except Exception:  # noqa: BLE001 - the download itself says what is wrong, or needs no hub
         return 0
     files = filter_repo_objects(
-        info.siblings or (), allow_patterns=_HUB_FILES, ignore_patterns=_COPIES, key=lambda file: file.rfilename
+        info.siblings or (), allow_patterns=list(model_store.FILES), ignore_patterns=list(model_store.COPIES), key=lambda file: file.rfilename
     )
     return sum(file.size or 0 for file in files if not _is_here(model, file.rfilename))
 
@@ -316,7 +312,7 @@ def _snapshot(model: HubModel, files: list[str], size: int = 0) -> Path:
 
     def fetch() -> str:
         return huggingface_hub.snapshot_download(
-            model.repo, revision=model.revision, allow_patterns=files, ignore_patterns=_COPIES
+            model.repo, revision=model.revision, allow_patterns=files, ignore_patterns=list(model_store.COPIES)
         )
 
     with require_disk(model.name, _hub_cache(), size):

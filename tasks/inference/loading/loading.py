@@ -1,6 +1,8 @@
 """Loading of a model by its name. Only local files are read, as safetensors, and no code of a model is run."""
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -20,10 +22,10 @@ from transformers import (
     Mxfp4Config,
 )
 
-from models_db.errors import EnvironmentProblem
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import choose_devices, use_threads
 from tasks.inference.catalogue.local_models import LocalModel, ModelFolderMissing
+from tasks.inference.catalogue.model_store import UnreadableModel
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import Kind, Model, ModelNotPulled, ModelSpec, UnsupportedModel, find
 from tasks.inference.catalogue.silence_libraries import silence_libraries
@@ -53,22 +55,15 @@ _TEXT_NAMES: Final = {
 
 WITHOUT_SDPA: Final = ("gemma2", "gpt_oss", "vaultgemma")
 """Types whose attention transformers computes in its own way alone: they cap logits, or have sinks."""
+_UNUSED: Final = re.compile(
+    r"(^|\.)(rotary_emb\.inv_freq|position_ids)$|^(model\.)?(vision_tower|vision_model|multi_modal_projector)\."
+)
+"""Names of numbers that a network computes by itself, and of the parts of `TEXT_PARTS` that read images."""
 LONGEST_NAME: Final = 60
 """Characters of a name in a model's files that a refusal shows."""
 
 _LOADING: Final = Lock()
 """Held while a model is read: transformers sets global state, and two threads that load would mix it up."""
-
-
-class UnreadableModel(EnvironmentProblem):
-    """transformers cannot read the files."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"The model {name!r} cannot be read: {reason}",
-            "Fetch its files again, or choose another model.",
-            {"model": name},
-        )
 
 
 def load(
@@ -91,8 +86,7 @@ def load(
     model, devices = find(name), choose_devices(device)
     use_threads()
     folder, record = located(model)
-    digest = model_store.model_digest(name, folder, record)
-    with _LOADING:
+    with _LOADING, model_store.open_model(name, folder, record) as (digest, folder):
         described = require_supported(name, folder)
         shape = shape_of(described)
         with require_memory(name, shape, devices, precision):
@@ -222,7 +216,7 @@ def read_network(name: str, folder: Path, kind: Any, dtype: torch.dtype = torch.
     """
     safely = {"local_files_only": True, "trust_remote_code": False}
     try:
-        tokenizer = read_tokenizer(folder)
+        tokenizer = read_tokenizer(name, folder)
         with silence_libraries():
             options = _options_for(AutoConfig.from_pretrained(folder, **safely), folder)
             network, report = kind.from_pretrained(
@@ -236,15 +230,59 @@ def read_network(name: str, folder: Path, kind: Any, dtype: torch.dtype = torch.
     except Exception as error:
         # transformers, tokenizers and safetensors each raise their own; model files hold nothing private.
         raise UnreadableModel(name, _first_line(error)) from error
-    if missing := sorted(report["missing_keys"]):
-        raise UnreadableModel(name, f"its files lack {len(missing)} of its weights, such as {missing[0]}")
+    if problem := _unlike(network, report):
+        raise UnreadableModel(name, problem)
     return network, tokenizer
 
 
-def read_tokenizer(folder: Path) -> Any:
+def weights_problem(folder: Path) -> str:
+    """Return why the weights in `folder` are not those of its config.json, by their names and shapes; else empty.
+
+    Nothing is said where weights are not all there yet, and of MXFP4, whose shapes are not those of the network.
+    """
+    safely = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        with silence_libraries():
+            config = AutoConfig.from_pretrained(folder, **safely)
+            if is_mxfp4(config) or not _weights_are_here(folder):
+                return ""
+            network, report = AutoModelForCausalLM.from_pretrained(
+                folder,
+                use_safetensors=True,
+                output_loading_info=True,
+                device_map="meta",
+                **_options_for(config, folder),
+                **safely,
+            )
+    except Exception as error:  # noqa: BLE001 - as in `read_network`
+        return f"its weights cannot be read ({_first_line(error)})"
+    return _unlike(network, report)
+
+
+def _weights_are_here(folder: Path) -> bool:
+    index = folder / model_store.INDEX
+    if (folder / model_store.WEIGHTS).is_file() or not index.is_file():
+        return (folder / model_store.WEIGHTS).is_file()
+    return all((folder / file).is_file() for file in json.loads(index.read_bytes())["weight_map"].values())
+
+
+def _unlike(network: Any, report: Mapping[str, Any]) -> str:
+    """Return how the weights of the files differ from those of the network, as the end of a refusal; else empty."""
+    if missing := sorted(report["missing_keys"]):
+        return f"its files lack {len(missing)} of its weights, such as {_quote(missing[0])}"
+    tied = set(network.all_tied_weights_keys)
+    unused = sorted(name for name in report["unexpected_keys"] if name not in tied and not _UNUSED.search(name))
+    if unused:
+        return f"its files have {len(unused)} weights that its network does not use, such as {_quote(unused[0])}"
+    return ""
+
+
+def read_tokenizer(name: str, folder: Path) -> Any:
     """Return a model's tokenizer; errors of transformers and tokenizers pass, because they contain nothing private."""
     with silence_libraries():
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    tokenizer.name_or_path = name
+    return tokenizer
 
 
 @dataclass(frozen=True)
@@ -261,17 +299,17 @@ class ModelTokens:
     stop_tokens: tuple[int, ...]
 
 
-def read_tokens(folder: Path) -> ModelTokens:
+def read_tokens(name: str, folder: Path) -> ModelTokens:
     """Return the tokens of the model in `folder`; errors pass as those of `read_tokenizer`."""
     safely = {"local_files_only": True, "trust_remote_code": False}
-    tokenizer = read_tokenizer(folder)
+    tokenizer = read_tokenizer(name, folder)
     with silence_libraries():
         config = text_config(AutoConfig.from_pretrained(folder, **safely))
         generation = GenerationConfig.from_model_config(config)
         if (folder / "generation_config.json").exists():
             generation = GenerationConfig.from_pretrained(folder, local_files_only=True)
     vocabulary = min(config.vocab_size, writable_tokens(tokenizer) or config.vocab_size)
-    return ModelTokens(tokenizer, vocabulary, stop_tokens(generation, config, tokenizer))
+    return ModelTokens(tokenizer, vocabulary, stop_tokens(vocabulary, tokenizer, generation, config))
 
 
 def _options_for(config: Any, folder: Path) -> dict[str, Any]:

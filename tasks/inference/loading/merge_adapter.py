@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from models_db.errors import UsageError
-from tasks.inference.catalogue.model_store import listing_digest, settings_in
+from tasks.inference.catalogue.model_store import listing_digest
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
@@ -52,13 +52,19 @@ class AdapterUnfit(UsageError):
 def merge_adapter(folder: Path, adapter: Path, target: Path) -> Path:
     """Write the model in `folder` with its LoRA `adapter` added into `target`; return `target`.
 
+    Args:
+        folder: a model's files and no others (`model_store.open_settings`).
+
     Raises:
         AdapterUnfit: it is no plain LoRA adapter, or not one of this model.
     """
     scale, pairs = _read_adapter(adapter)
     target.mkdir()
-    for file in (*settings_in(folder), *folder.glob("model.safetensors.index.json")):
-        shutil.copy(file, target / file.name)
+    for file in folder.rglob("*"):
+        if file.is_file() and file.suffix != ".safetensors":
+            copy = target / file.relative_to(folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, copy)
     left = dict(pairs)
     for file in sorted(folder.glob("*.safetensors")):
         weights = load_file(file)

@@ -17,6 +17,7 @@ from models_db.values.canonical_json import Json, digest
 from models_db.values.requests import model_to_json
 from tasks.common.code_version import code_digest
 from tasks.inference.catalogue import model_store
+from tasks.inference.catalogue.model_store import UnreadableModel
 from tasks.inference.catalogue.registry import find
 from tasks.inference.loading.check_model import checks_file, state_of
 from tasks.inference.prompts.prompt_spec import PromptSpec
@@ -37,7 +38,8 @@ def check_prompt(name: str, spec: PromptSpec, shown: Sequence[str]) -> RenderedP
     from tasks.inference.loading.loading import located, read_tokenizer
 
     folder = located(find(name))[0]
-    rendered = RenderedPrompt.of(read_tokenizer(folder), spec, shown)
+    with model_store.open_settings(name, folder) as view:
+        rendered = RenderedPrompt.of(read_tokenizer(name, view), spec, shown)
     results.store(folder, key, asdict(rendered))
     return rendered
 
@@ -60,7 +62,8 @@ def check_grammar(name: str, settings: BaseModel) -> None:
 
     folder = located(find(name))[0]
     limit: int = settings.max_new_tokens  # type: ignore[attr-defined]  # whatever has a grammar has a limit
-    constraint_for(settings, read_tokens(folder), limit)
+    with model_store.open_settings(name, folder) as view:
+        constraint_for(settings, read_tokens(name, view), limit)
     results.store(folder, key, True)
 
 
@@ -68,6 +71,7 @@ def check_grammar(name: str, settings: BaseModel) -> None:
 class StoredResults:
     """Results of one kind about a model; none if something that they depend on has changed."""
 
+    name: str
     file: Path
     found: dict[str, Any]
 
@@ -77,24 +81,24 @@ class StoredResults:
         file = checks_file(name, f"{kind}.json")
         try:
             stored = json.loads(file.read_text(encoding="utf-8"))
-            if any(stored[part] != value for part, value in _state(Path(stored["folder"])).items()):
-                return cls(file, {})
-            return cls(file, dict(stored["results"]))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return cls(file, {})
+            if any(stored[part] != value for part, value in _state(name, Path(stored["folder"])).items()):
+                return cls(name, file, {})
+            return cls(name, file, dict(stored["results"]))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, UnreadableModel):
+            return cls(name, file, {})
 
     def store(self, folder: Path, key: str, result: Json) -> None:
         """Store a further result about the model in `folder`."""
         kept = dict([*self.found.items(), (key, result)][-MOST_STORED:])
-        model_store.write_text(self.file, json.dumps({**_state(folder), "results": kept}, indent=2))
+        model_store.write_text(self.file, json.dumps({**_state(self.name, folder), "results": kept}, indent=2))
 
 
 def _fields(spec: PromptSpec) -> dict[str, Json]:
     return {**asdict(spec), "examples": list(spec.examples)}
 
 
-def _state(folder: Path) -> dict[str, Json]:
-    return {**state_of(folder), "code": code_digest()}
+def _state(name: str, folder: Path) -> dict[str, Json]:
+    return {**state_of(name, folder), "code": code_digest()}
 
 
 def _parsed(stored: Any) -> RenderedPrompt | None:

@@ -224,6 +224,17 @@ def is_cut(tokenizer: Any, text: str, max_reference_tokens: int) -> bool:
     return len(longer) > max_reference_tokens or len(text) > max_reference_tokens * CHARACTERS_PER_TOKEN
 
 
+def closing_token(tokenizer: Any) -> int | None:
+    """Return the first control token behind an answer in the model's chat template; None if nothing closes it."""
+    turns = [("user", "a"), ("assistant", _ANSWER)]
+    try:
+        answered = _render(tokenizer, PromptSpec("a"), "a", turns, answer=False)
+    except NoChatTemplate:
+        return None
+    behind, control = answered.partition(_ANSWER)[2], control_tokens(tokenizer)
+    return next((token for token in _encode_public(tokenizer, behind) if token in control), None)
+
+
 def control_tokens(tokenizer: Any) -> frozenset[int]:
     """Return the ids of the tokens that structure a conversation and are never text."""
     added: dict[int, Any] = tokenizer.added_tokens_decoder

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from tasks.inference.catalogue.devices import choose_device, use_full_precision
 from tasks.inference.catalogue.registry import find
+from tasks.inference.catalogue.model_store import open_model
 from tasks.inference.loading.loading import located, read_network
 from tasks.inference.network.capabilities import CPU, can_pack
 from tasks.inference.network.packed_linear import widened
@@ -81,7 +82,8 @@ class FrozenNetwork:
 
 def load_frozen(name: str, device: str, dtype: torch.dtype) -> FrozenNetwork:
     """Load a pulled model to train through; errors as `tasks.inference.loading.loading.load`."""
-    network, _ = read_network(name, located(find(name))[0], AutoModelForCausalLM)
+    with open_model(name, *located(find(name))) as (_, folder):
+        network, _ = read_network(name, folder, AutoModelForCausalLM)
     return freeze(network, choose_device(device), dtype)
 
 

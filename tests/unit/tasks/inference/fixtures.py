@@ -52,9 +52,8 @@ def tiny_network(**changes: Any) -> Any:
 
 
 def digest_of(folder: Path) -> str:
-    """The digest of a model's folder, as `sha256sum` and its own listing would have it: weights, then settings."""
-    files = sorted(folder.rglob("*.safetensors"))
-    files += [folder / name for name in model_store.SETTINGS if (folder / name).is_file()]
+    """The digest of a model's folder, as `sha256sum` would have it of all files but the digest's own record."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "digest.json")
     listing = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder)}\n" for file in files]
     return hashlib.sha256("".join(listing).encode()).hexdigest()
 

@@ -131,7 +131,7 @@ def _stop(*_: object, **__: object) -> None:
 
 WAYS: dict[str, Callable[[pytest.MonkeyPatch], object]] = {
     "a model": lambda patch: patch.setattr(adopt, "check_available", _stop) or adopted(network_of(*READ["Llama"])),
-    "an embedder": lambda patch: patch.setattr(encoder.model_store, "model_digest", _stop) or load_embedder(),
+    "an embedder": lambda patch: patch.setattr(encoder.model_store, "open_model", _stop) or load_embedder(),
     "a frozen model": lambda patch: frozen_model.freeze(None, torch.device("cpu"), torch.float32),
 }
 

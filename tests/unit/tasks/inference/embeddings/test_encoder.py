@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from transformers import MPNetConfig, MPNetModel
 
 from tasks.inference.catalogue import model_store, registry
+from tasks.inference.catalogue.model_store import UnreadableModel
 from tasks.inference.catalogue.registry import ModelKindMismatch, ModelNotPulled, list_models
 from tasks.inference.embeddings import encoder
 from tasks.inference.embeddings.encoder import (
@@ -25,7 +26,6 @@ from tasks.inference.embeddings.encoder import (
     WordPiecesUnavailable,
     load_embedder,
 )
-from tasks.inference.loading.loading import UnreadableModel
 from tests.support import require
 from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
 from tests.unit.tasks.inference.fixtures import digest_of

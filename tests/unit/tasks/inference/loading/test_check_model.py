@@ -20,7 +20,7 @@ from flows.audit import health
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.disk_space import ModelDiskFull
 from tasks.inference.catalogue.model_check import ContextTooLong, ModelCheck
-from tasks.inference.catalogue.model_store import ModelChanged
+from tasks.inference.catalogue.model_store import ModelChanged, UnreadableModel
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import (
     REGISTRY,
@@ -35,7 +35,6 @@ from tasks.inference.loading.add_model import add_model
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.check_model import require_usable
 from tasks.inference.loading.download import DownloadFailed, RepositoryGated, check_named, pull
-from tasks.inference.loading.loading import UnreadableModel
 from tasks.inference.loading.network_shape import shape_of
 from tasks.inference.network.capabilities import CPU, can_pack, keeps_bfloat16, missing_everywhere
 from tasks.inference.network.int8_linear import Int8Linear

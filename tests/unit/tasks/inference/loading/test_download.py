@@ -437,19 +437,26 @@ def test_wrong_names_touch_nothing(models: Path, name: str, error: type[Exceptio
     assert not models.exists()
 
 
+def write_snapshot(folder: Path, patterns: object) -> str:
+    """Write the files of a hub model that the patterns allow; return the folder."""
+    assert isinstance(patterns, list)
+    tiny_network().save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    if "*.safetensors" not in patterns:
+        (folder / "model.safetensors").unlink()
+    return str(folder)
+
+
 def test_pulling_from_the_hub(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, object]] = []
 
     def snapshot(repo: str, **options: object) -> str:
         asked.append({"repo": repo} | options)
-        (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-        (tmp_path / "model.safetensors").write_bytes(b"weights")
-        tiny_tokenizer().save_pretrained(tmp_path)
-        return str(tmp_path)
+        return write_snapshot(tmp_path / "hub", options["allow_patterns"])
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     listed = pull(f"org/model@{COMMIT}")
-    assert listed.digest == digest_of(tmp_path)
+    assert listed.digest == digest_of(tmp_path / "hub")
     for each in asked:
         assert each["revision"] == COMMIT
         patterns = each["allow_patterns"]
@@ -469,20 +476,18 @@ def test_a_branch_is_the_commit_that_it_is_at(models: Path, tmp_path: Path, monk
         asked.append(revision)
         return SimpleNamespace(sha=COMMIT, siblings=files)
 
-    def snapshot(repo: str, *, revision: str, ignore_patterns: list[str], **_: object) -> str:
+    def snapshot(repo: str, *, revision: str, ignore_patterns: list[str], allow_patterns: object) -> str:
         assert (repo, revision) == ("org/model", COMMIT)
         assert "original/*" in ignore_patterns
-        (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-        (tmp_path / "model.safetensors").write_bytes(b"weights")
-        tiny_tokenizer().save_pretrained(tmp_path)
-        return str(tmp_path)
+        return write_snapshot(tmp_path / branch.replace("/", "-"), allow_patterns)
 
     monkeypatch.setattr(huggingface_hub, "model_info", info)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     lines: list[str] = []
-    for name, branch in (("org/model@main", "main"), ("org/model", None), ("org/model@pr/1", "pr/1")):
+    for name, branch in (("org/model@main", "main"), ("org/model", ""), ("org/model@pr/1", "pr/1")):
         assert pull(name, lambda what, *_: lines.append(what)).name == f"org/model@{COMMIT}"
-        assert asked[-2:] == [branch, COMMIT]
+        assert asked[-2:] == [branch or None, COMMIT]
+        model_store.hub_record("org/model", COMMIT).unlink()
     assert f"downloading org/model@{COMMIT} (3 MiB)" in lines
 
 

@@ -12,10 +12,10 @@ import torch
 from models_db.errors import AlmonerError
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import UnknownDevice
-from tasks.inference.catalogue.model_store import ModelChanged, NoSafetensors
+from tasks.inference.catalogue.model_store import ModelChanged, NoSafetensors, UnreadableModel
 from tasks.inference.catalogue.registry import ModelNotPulled, UnknownModel, UnsupportedModel, list_models
 from tasks.inference.loading import loading
-from tasks.inference.loading.loading import UnreadableModel, load, read_tokens
+from tasks.inference.loading.loading import load, read_tokens
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import NoChatTemplate, public_prompt
 from tests.unit.tasks.inference.families import READ, network_of
@@ -73,7 +73,7 @@ def test_code_of_a_model_is_not_run(snapshot: Path) -> None:
 def test_a_model_has_the_same_tokens_before_it_is_loaded(snapshot: Path, ends: tuple[int, ...]) -> None:
     if ends:
         (snapshot / "generation_config.json").write_text(json.dumps({"eos_token_id": list(ends)}))
-    tokens, model = read_tokens(snapshot), load(NAME, "cpu")
+    tokens, model = read_tokens(NAME, snapshot), load(NAME, "cpu")
     assert (tokens.vocabulary, tokens.stop_tokens) == (model.vocabulary, model.stop_tokens)
     assert tokens.stop_tokens
     assert set(ends) <= set(tokens.stop_tokens)

@@ -90,7 +90,7 @@ def test_float32_layers_are_made_one_by_one(stored: Path, monkeypatch: pytest.Mo
 
     def noted(*arguments: Any) -> Any:
         networks.append(read_network(*arguments)[0])
-        return networks[0], loading.read_tokenizer(stored)
+        return networks[0], loading.read_tokenizer("tiny", stored)
 
     def widened(linear: torch.nn.Linear) -> torch.nn.Linear:
         layers = [layer for layer in networks[0].base_model.modules() if type(layer) is torch.nn.Linear]

@@ -14,7 +14,8 @@ from transformers import (
     Mistral3ForConditionalGeneration,
 )
 
-from tasks.inference.loading.loading import UnreadableModel, read_network, require_supported
+from tasks.inference.catalogue.model_store import UnreadableModel
+from tasks.inference.loading.loading import read_network, require_supported
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.inference.conformance import differences
 from tests.unit.tasks.inference.families import SMALL, WINDOW, adopted
@@ -71,5 +72,5 @@ def test_a_checkpoint_that_lacks_weights_is_not_filled_up_at_random(tmp_path: Pa
     weights = load_file(file)
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, file, metadata={"format": "pt"})
-    with pytest.raises(UnreadableModel, match=r"lack 1 of its weights, such as model\.layers\.1\.mlp\.up_proj"):
+    with pytest.raises(UnreadableModel, match=r"lack 1 of its weights, such as 'model\.layers\.1\.mlp\.up_proj"):
         read_network("holed", tmp_path, AutoModelForCausalLM)

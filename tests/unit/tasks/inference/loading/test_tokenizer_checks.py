@@ -51,9 +51,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     folders: list[Path] = []
     read_tokenizer = loading.read_tokenizer
 
-    def counted(folder: Path) -> Any:
+    def counted(name: str, folder: Path) -> Any:
         folders.append(folder)
-        return read_tokenizer(folder)
+        return read_tokenizer(name, folder)
 
     monkeypatch.setattr(loading, "read_tokenizer", counted)
     return folders
