@@ -13,6 +13,7 @@ from models_db.errors import AlmonerError, Refused
 from models_db.policies.checks import PolicySubject, require_allowed
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
+from models_db.values.printable_text import escape_controls
 from models_db.values.requests import model_to_json
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.accounting.policy_limits import bounds_of
@@ -69,6 +70,10 @@ _NOT_IN_THE_REQUEST = (
     "standing",
     "unprotected_figures",
 )
+PASSED_OVER: Final = frozenset({".gitattributes", ".git", ".cache", ".DS_Store", "Thumbs.db"})
+"""Names that the Hugging Face Hub, git, its downloads and file managers add beside the files of a bundle."""
+_MOST_NAMED = 10
+_LONGEST_NAME = 100
 _LONGEST_LINE = 16 << 20
 _NUMBERS = re.compile(r"-?([0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?|inf|nan)(, -?[0-9]+)*", re.ASCII)
 _OF_EQUAL_ALLOCATIONS = frozenset({"batches_per_block", "noisy_population"})
@@ -84,16 +89,24 @@ class CheckFailed(Refused):
 
 
 def files(bundle: OpenedBundle) -> str:
-    """Check that the folder holds exactly the files of a bundle, all of them regular files."""
+    """Check that the folder holds exactly the files of a bundle, all of them regular files, and `PASSED_OVER` at most."""
     present, expected = set(os.listdir(bundle.folder)), bundle_files(bundle.kind)
     if missing := sorted(set(expected) - present):
         raise CheckFailed(f"missing: {', '.join(missing)}")
-    if present != set(expected):
-        raise CheckFailed(f"{len(present) - len(expected)} unexpected files")
+    if unexpected := sorted(present - set(expected) - PASSED_OVER):
+        named = ", ".join(escape_controls(name[:_LONGEST_NAME]) for name in unexpected[:_MOST_NAMED])
+        more = f" and {len(unexpected) - _MOST_NAMED} more" if len(unexpected) > _MOST_NAMED else ""
+        raise CheckFailed(f"{len(unexpected)} unexpected files: {named}{more}")
     for name in expected:
         with open_regular_file(bundle.folder / name):
             pass
-    return f"{len(expected)} files, none missing, none unexpected"
+    found = f"{len(expected)} files, none missing, none unexpected"
+    return f"{found}; not read: {', '.join(left)}" if (left := passed_over(bundle)) else found
+
+
+def passed_over(bundle: OpenedBundle) -> list[str]:
+    """Return the names in a bundle's folder that are no part of it and that nothing reads."""
+    return sorted(PASSED_OVER & set(os.listdir(bundle.folder)))
 
 
 def digests(bundle: OpenedBundle) -> str:

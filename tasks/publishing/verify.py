@@ -1,7 +1,7 @@
 """Verification of a bundle: offline, without a database, trusting only signed content."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from tasks.publishing import checks
 from tasks.publishing.checks import CHECKS
 from tasks.publishing.open_bundle import OpenedBundle
 from tasks.release.claim import implied_epsilon
+from tasks.release.file_names import RECORD
 from tasks.release.signatures.ed25519 import checked_public_key, fingerprint
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ EXPOSED: Final = (
     "The assignment of units to texts got out: the epsilon while it is secret, which the record states, has ended; the"
     " unconditional one holds."
 )
+_MOST_NAMED: Final = 10
 DOCUMENTS: Final = "documents, written again"
 _KIND_OF_CHECK: Final = {name: kind for kind, names in KINDS.items() for name in names}
 
@@ -84,6 +86,7 @@ class VerificationReport:
         secret_assignment: the claim while the assignment is secret, beside `epsilon`; None if the record states none,
             it does not follow from the events, or the assignment got out.
         exposed: whether a revocation list that was read says that the assignment got out.
+        passed_over: names in the folder that are no part of the bundle and were not read (`checks.PASSED_OVER`).
     """
 
     checks: tuple[Check, ...]
@@ -99,6 +102,7 @@ class VerificationReport:
     gaussian: GaussianClaim | None
     secret_assignment: SecretAssignment | None
     exposed: bool
+    passed_over: tuple[str, ...]
 
     @property
     def holds(self) -> bool:
@@ -147,6 +151,7 @@ class VerificationReport:
             "secret_assignment": self.secret_assignment.model_dump() if self.secret_assignment else None,
             "assignment_exposed": self.exposed,
             "public_key": self.public_key,
+            "passed_over": list(self.passed_over),
             "checks": [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in self.checks],
         }
 
@@ -160,12 +165,12 @@ def verify_release(folder: Path, trusted_key: str | None = None, later: Path | N
         later: another bundle of the publisher, whose revocation list this one is compared with.
 
     Raises:
-        NoBundle: there is no such folder.
+        NoBundle: there is no such folder, or it is one of bundles.
         NotAPublicKey: the trusted key is not a public key.
     """
     for path in (folder, later):
-        if path is not None and not path.is_dir():
-            raise NoBundle(path)
+        if path is not None:
+            _require_bundle(path)
     bundle, checks_to_run = OpenedBundle(folder), list(CHECKS)
     if trusted_key is not None:
         checks_to_run.insert(3, ("authenticity", checks.carries_key(checked_public_key(trusted_key))))
@@ -186,13 +191,20 @@ def open_unaltered(folder: Path, place: str) -> OpenedBundle:
         NoBundle: there is no such folder.
         BundleAltered: one of `CONTENT_CHECKS` fails.
     """
-    if not folder.is_dir():
-        raise NoBundle(folder)
+    _require_bundle(folder)
     bundle = OpenedBundle(folder)
     for name, check in CHECKS:
         if name in CONTENT_CHECKS and not (result := _run_check(name, check, bundle)).ok:
             raise BundleAltered(place, result)
     return bundle
+
+
+def _require_bundle(folder: Path) -> None:
+    """Raise NoBundle if there is no folder, or one without a record whose folders have one."""
+    if not folder.is_dir():
+        raise NoBundle(folder)
+    if not (folder / RECORD).exists() and (bundles := sorted(path.parent for path in folder.glob(f"*/{RECORD}"))):
+        raise NoBundle(folder, bundles)
 
 
 def _run_check(name: str, check: Callable[[OpenedBundle], str], bundle: OpenedBundle) -> Check:
@@ -228,6 +240,7 @@ def _report(
         gaussian=claim.gaussian if claim and claim_holds else None,
         secret_assignment=claim.secret_assignment if claim and claim_holds and not exposed else None,
         exposed=exposed,
+        passed_over=tuple(_if_readable(lambda: checks.passed_over(bundle)) or ()),
     )
 
 
@@ -239,13 +252,15 @@ def _if_readable(read: Callable[[], T]) -> T | None:
 
 
 class NoBundle(UsageError):
-    """A path or address without a bundle."""
+    """A path or address without a bundle, or a folder that bundles are in."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, inside: Sequence[Path] = ()) -> None:
         missing = "nothing at" if isinstance(place, Address) else "no folder"
+        named = ", ".join(escape_controls(bundle) for bundle in inside[:_MOST_NAMED])
+        more = f" and {len(inside) - _MOST_NAMED} more" if len(inside) > _MOST_NAMED else ""
         super().__init__(
-            f"There is {missing} {place}.",
-            "Give the path of the bundle that `almoner publish` wrote.",
+            f"{place} is a folder of bundles." if inside else f"There is {missing} {place}.",
+            f"Give one of them: {named}{more}." if inside else "Give the path of the bundle that `almoner publish` wrote.",
             {"bundle": str(place)},
         )
 

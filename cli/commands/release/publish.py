@@ -53,6 +53,7 @@ class VerificationData(TypedDict):
     secret_assignment: SecretFigure | None
     assignment_exposed: bool
     public_key: str | None
+    passed_over: list[str]
     checks: list[BundleCheck]
 
 
@@ -108,6 +109,9 @@ def verify_bundle(
     With --revocations it is held against the list that a later bundle carries: exit code 1 if it was retracted. If the
     list says that its assignment got out, the epsilon while that is secret is not shown any more.
 
+    It does not read what the Hugging Face Hub, git and file managers add: .gitattributes, .git, .cache, .DS_Store and
+    Thumbs.db. Any other file that does not belong there fails the check.
+
     Example: almoner verify-release out/clinic-release-1
     """
     from flows.workspace.object_stores import open_bundle_folder
@@ -149,5 +153,6 @@ def _verified(report: "VerificationReport") -> list[RenderableType]:
         *([] if secret is None else [f"Second figure: {while_secret(secret)}."]),
         f"Charge: {charge}.",
         table(("", "about", "checks"), rows),
+        *([f"Not read, and no part of the bundle: {', '.join(report.passed_over)}."] if report.passed_over else []),
         report.conclusion,
     ]

@@ -23,7 +23,7 @@ from tasks.inference.loading import download
 from tasks.inference.loading.download import DownloadFailed, WrongDigest, pull
 from tests.support import PATIENCE, require
 from tests.tiny_tokenizer import tiny_tokenizer
-from tests.unit.tasks.inference.fixtures import digest_of
+from tests.unit.tasks.inference.fixtures import digest_of, tiny_network
 
 pytestmark = pytest.mark.dear
 
