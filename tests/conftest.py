@@ -25,6 +25,8 @@ from migrations import schema_inventory
 from migrations.schema_inventory import SchemaItem
 from migrations.upgrade import upgrade
 from models_db.sessions.database import Database
+from tasks.inference.catalogue.local_models import REVISION
+from tasks.inference.catalogue.model_store import models_folder
 from tests.object_store import ENVIRONMENT, ObjectStore
 from tests.result_schemas import compare_results
 from tests.support import World, require
@@ -74,7 +76,7 @@ def in_memory() -> Path | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """No telemetry, no hub, no home of the developer's own; threads that wait sleep (see tasks)."""
+    """No telemetry, no hub, no home and no models of the developer's own; threads that wait sleep (see tasks)."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ["DO_NOT_TRACK"] = "1"
     os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
@@ -86,6 +88,16 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))  # where pytest makes tmp_path
     # platformdirs warns unless this names a folder of ours, and warnings are errors here
     config.stash[_RUNTIME] = os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="almoner-run-")
+    os.environ["ALMONER_MODELS"] = str(_models_of_the_registry(Path(config.stash[_RUNTIME]) / "models"))
+
+
+def _models_of_the_registry(folder: Path) -> Path:
+    """Make a folder of models with those that this machine has from the registry, and none that somebody added."""
+    folder.mkdir()
+    for model in models_folder().glob("[!.]*@*"):
+        if model.is_dir() and not model.name.endswith(f"@{REVISION}"):
+            (folder / model.name).symlink_to(model.resolve())
+    return folder
 
 
 def _load_hypothesis_profile(*, same_examples: bool) -> None:

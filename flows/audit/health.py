@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from flows.audit.anchors import unsigned_checkpoints
 from flows.audit.charges import differing_charges, uncharged_releases
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
+from flows.workspace.file_system import file_system_of, require_local_ledger
 from flows.workspace.home_keys import unsound_keys
 from flows.workspace.leftovers import check_leftovers
 from flows.workspace.policy_file import PolicyAltered, read_policy_version
@@ -18,7 +19,7 @@ from models_db.errors import AlmonerError, Refused
 from models_db.findings import Finding
 from models_db.home import PathEscape, ProjectHome
 from models_db.services.audit.stored_text import files_of
-from models_db.services.catalogue import database_access, datasets, policies
+from models_db.services.catalogue import database_access, datasets, policies, requests
 from models_db.services.lifecycle import artifacts, proposals, renyi_account
 from models_db.services.queries import health
 from models_db.tables import Proposal
@@ -60,6 +61,7 @@ def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: Healt
         _check_access,
         _check_permissions,
         _check_keys,
+        _check_file_system,
         stored_versions,
         _check_leftovers,
         _check_package_names,
@@ -198,6 +200,13 @@ def _check_leftovers(workspace: Workspace) -> Iterator[Finding]:
     yield check_leftovers(workspace.home)
 
 
+def _check_file_system(workspace: Workspace) -> Iterator[Finding]:
+    """Name the file system of the home, and fail for a SQLite ledger on one that other machines may write to."""
+    require_local_ledger(workspace.home)
+    kind = file_system_of(workspace.home.root) or "not told by this system"
+    yield Finding("file system of the home", ok=True, detail=kind)
+
+
 def _check_package_names(_: Workspace) -> Iterator[Finding]:
     """Check that no other distribution owns one of our five top-level names."""
     owners = packages_distributions()
@@ -232,8 +241,13 @@ def _check_extensions(_: Workspace) -> Iterator[Finding]:
         load(group)
 
 
-def _check_models(_: Workspace) -> Iterator[Finding]:
-    """Check every model, each with a finding of its own."""
+def _check_models(workspace: Workspace) -> Iterator[Finding]:
+    """Check every model, each with a finding of its own; a fault of one that no request here names is a warning.
+
+    The folder of models is the machine's, and other homes add to it.
+    """
+    with workspace.database.read() as session:
+        named = requests.models_named(session)
     for model in list_models():
         found = usability_of(model)
         if model.installed:
@@ -242,4 +256,5 @@ def _check_models(_: Workspace) -> Iterator[Finding]:
             line = f"not installed; `almoner models pull {model.name}` when needed"
         else:
             line = found.line
-        yield Finding(f"model {model.name}", ok=found.usable, detail=line, warning=not found.fits)
+        ok = found.usable or model.name not in named
+        yield Finding(f"model {model.name}", ok=ok, detail=line, warning=ok and not (found.usable and found.fits))

@@ -14,6 +14,7 @@ from pathlib import Path
 from flows.audit.verify import verify_record
 from flows.backup.archive import LEDGER_FILE, BackupDamaged, Manifest, unpack_archive
 from flows.workspace import rollback_guard
+from flows.workspace.file_system import require_local_ledger
 from flows.workspace.home_keys import require_own_keys
 from flows.workspace.workspace import Workspace, open_read_only, open_workspace
 from models_db.database.base import utc_now
@@ -52,6 +53,7 @@ def restore_home(
 
     Raises:
         HomeNotEmpty: the home is not empty.
+        NetworkFileSystem: the ledger would be a SQLite file on one.
         LedgerLocationMismatch: ALMONER_DATABASE_URL and the backup name different places of the ledger.
         BackupDamaged, FileUnreadable: the archive is not whole.
         BackupOfAnotherVersion: its ledger needs another version of almoner.
@@ -80,7 +82,7 @@ def restore_ledger(archive: Path, home: ProjectHome) -> RestoredHome:
     """Restore only the ledger of a backup into an empty home, for reading: without keys nothing can be changed.
 
     Raises:
-        HomeNotEmpty, LedgerLocationMismatch, BackupDamaged, FileUnreadable: see `restore_home`.
+        HomeNotEmpty, NetworkFileSystem, LedgerLocationMismatch, BackupDamaged, FileUnreadable: see `restore_home`.
     """
     _require_free(home)
     with _StagedHome(home) as staged:
@@ -120,6 +122,7 @@ def _move_staged(staged: ProjectHome, home: ProjectHome) -> None:
 
 
 def _require_free(home: ProjectHome) -> None:
+    require_local_ledger(home)
     if home.root.is_symlink() or (home.root.exists() and (not home.root.is_dir() or any(home.root.iterdir()))):
         raise HomeNotEmpty(home.root)
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.workspace import file_system
 from tasks.inference.catalogue import machine_memory
+from tasks.inference.catalogue.local_models import local_models
 from tasks.inference.loading import resource_requirements
 from tests.integration.story import Almoner
 from tests.tiny_model import tiny_network
@@ -82,3 +84,32 @@ def test_a_model_that_is_too_large_at_load_costs_nothing(added: Almoner, monkeyp
     assert (budget["rho_spent"], budget["rho_held"]) == ("0", "0")
     added.type("run 1 --device cpu")
     assert added.state() == "produced"
+
+
+def test_doctor_fails_for_a_model_that_is_gone_only_where_a_request_names_it(added: Almoner, tmp_path: Path) -> None:
+    """The folder of models is the machine's: another home's model may go with its folder."""
+    added.ingested()
+    folder = next(model.folder for model in local_models() if model.name == "smallest")
+    away = folder.rename(folder.with_name("away"))
+    (found,) = (each for each in added.ask("doctor")["findings"] if each["check"] == "model smallest")
+    assert (found["ok"], found["warning"]) == (True, True)
+    assert "is not there" in found["detail"]
+    away.rename(folder)
+    added.type(f"release request {added.request_file(model='smallest')}")
+    assert added.ask("doctor")["ok"] is True
+    folder.rename(away)
+    (failed,) = (each for each in added.ask("doctor", expected=3)["findings"] if not each["ok"])
+    assert failed["check"] == "model smallest"
+
+
+def test_doctor_names_the_file_system_and_fails_where_a_ledger_is_on_one_of_a_network(
+    added: Almoner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added.ingested()
+    (found,) = (each for each in added.ask("doctor")["findings"] if each["check"] == "file system of the home")
+    assert found["detail"] == file_system.file_system_of(added.home.root)
+    table = tmp_path / "mounts"
+    table.write_text(f"server:/a {added.home.root} nfs4 rw 0 0\n")
+    monkeypatch.setattr(file_system, "MOUNTS", table)
+    (failed,) = (each for each in added.ask("doctor", expected=3)["findings"] if not each["ok"])
+    assert "nfs4" in failed["detail"]

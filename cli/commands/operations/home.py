@@ -18,6 +18,7 @@ from flows.audit import health
 from flows.datasets.erase import stored_versions
 from flows.governance.policy_change import adopt_first_policy
 from flows.governance.principals import find_member
+from flows.workspace.file_system import require_local_ledger
 from flows.workspace.policy_file import DEFAULT_POLICY
 from flows.workspace.rollback_guard import require_same_ledger
 from flows.workspace.workspace import Workspace, open_workspace, overlap_key_path, signing_key_path
@@ -105,6 +106,7 @@ def init_home(
     Example: almoner init --home ./clinic-home
     """
     home = context.home
+    require_local_ledger(home)
     home.create()
     key = home_key(signing_key_path(home), key_file, read_passphrase)
     database = Database(home.database_url)

@@ -6,6 +6,7 @@ execution in `attempts`, what it leaves in `artifacts`.
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -224,6 +225,25 @@ def planned_blocks(request: Request) -> tuple[int, ...]:
 def principal_name(session: Session, principal_id: int) -> str:
     """Return the name of a principal."""
     return session.get_one(Principal, principal_id).name
+
+
+def models_named(session: Session) -> set[str]:
+    """Return the names of all models that requests approve with the digest of their files, encoders among them.
+
+    Raises:
+        LedgerAltered: the text of a request is not the one that its digest names.
+    """
+    names: set[str] = set()
+    left: list[Any] = [request_body(request) for request in session.scalars(select(Request))]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            if "sha256" in value and isinstance(value.get("name"), str):
+                names.add(value["name"])
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+    return names
 
 
 def model_of(request: Request) -> str:
