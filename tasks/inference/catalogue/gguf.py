@@ -4,7 +4,9 @@ import json
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from tasks.inference.catalogue.model_store import describe_failures
 from tasks.inference.catalogue.silence_libraries import silence_libraries
 
 # What transformers notes of the conversion itself: its version, and whether it ran offline and on local files.
@@ -14,16 +16,26 @@ _CIRCUMSTANCES = ("transformers_version", "is_local", "local_files_only")
 def unpack_gguf(gguf: Path, folder: Path) -> Path:
     """Write the model and tokenizer inside `gguf` into `folder`, in transformers' layout; return the folder.
 
-    The same GGUF file gives the same bytes on every machine, because the digest of a model covers all of these files.
+    The same GGUF file gives the same bytes on every machine, because the digest of a model covers all of these files:
+    nothing that lies beside it is read.
+
+    Raises:
+        UnreadableModel.
     """
     # Local imports: every `models check` and `models pull` imports this module, and few have a GGUF file to convert.
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     # This one progress bar writes to standard error whatever transformers' own switch says.
-    with silence_libraries(), redirect_stderr(StringIO()):
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-        network = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    with (
+        describe_failures(gguf.name),
+        TemporaryDirectory(prefix="almoner-gguf-") as alone,
+        silence_libraries(),
+        redirect_stderr(StringIO()),
+    ):
+        (Path(alone) / gguf.name).symlink_to(gguf.resolve())
+        tokenizer = AutoTokenizer.from_pretrained(alone, gguf_file=gguf.name)
+        network = AutoModelForCausalLM.from_pretrained(alone, gguf_file=gguf.name, dtype=torch.float32)
         # The weights are plain numbers now; left in place, either would mark the files as quantised.
         network.hf_quantizer = None
         if hasattr(network.config, "quantization_config"):

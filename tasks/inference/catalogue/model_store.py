@@ -23,7 +23,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any, Final
 
-from models_db.errors import EnvironmentProblem
+from models_db.errors import AlmonerError, EnvironmentProblem
 
 
 class NoSafetensors(EnvironmentProblem):
@@ -46,6 +46,21 @@ class UnreadableModel(EnvironmentProblem):
             "Fetch its files again, or choose another model.",
             {"model": name},
         )
+
+
+@contextmanager
+def describe_failures(name: str) -> Iterator[None]:
+    """Say which model it is whose files a library cannot read inside; they hold nothing private.
+
+    Raises:
+        UnreadableModel: whatever was raised that is no error of almoner's, a panic of Rust code included.
+    """
+    try:
+        yield
+    except (AlmonerError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise UnreadableModel(name, str(error).strip().partition("\n")[0] or type(error).__name__) from error
 
 
 FILES: Final = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")

@@ -90,7 +90,8 @@ def load(
         described = require_supported(name, folder)
         shape = shape_of(described)
         with require_memory(name, shape, devices, precision):
-            dtype = _type_to_read(name, described.config, folder)
+            with model_store.describe_failures(name):
+                dtype = type_to_read(described.config, folder)
             network, tokenizer = read_network(name, folder, AutoModelForCausalLM, dtype)
             restore_constants(network)
             loaded = wrap_network(
@@ -108,13 +109,6 @@ def load(
         if segment is not None:
             segment.seal()
     return loaded
-
-
-def _type_to_read(name: str, config: Any, folder: Path) -> torch.dtype:
-    try:
-        return type_to_read(config, folder)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise UnreadableModel(name, _first_line(error)) from error
 
 
 def require_pulled(name: str, kind: Kind) -> None:
@@ -215,21 +209,17 @@ def read_network(name: str, folder: Path, kind: Any, dtype: torch.dtype = torch.
         UnreadableModel: also where weights are missing, which transformers would draw at random.
     """
     safely = {"local_files_only": True, "trust_remote_code": False}
-    try:
+    with model_store.describe_failures(name), silence_libraries():
         tokenizer = read_tokenizer(name, folder)
-        with silence_libraries():
-            options = _options_for(AutoConfig.from_pretrained(folder, **safely), folder)
-            network, report = kind.from_pretrained(
-                folder,
-                dtype=dtype,
-                use_safetensors=True,
-                output_loading_info=True,
-                **options,
-                **safely,
-            )
-    except Exception as error:
-        # transformers, tokenizers and safetensors each raise their own; model files hold nothing private.
-        raise UnreadableModel(name, _first_line(error)) from error
+        options = _options_for(AutoConfig.from_pretrained(folder, **safely), folder)
+        network, report = kind.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
+            **safely,
+        )
     if problem := _unlike(network, report):
         raise UnreadableModel(name, problem)
     return network, tokenizer
