@@ -12,40 +12,13 @@ from models_db.home import ProjectHome
 
 MOUNTS: Final = Path("/proc/self/mounts")
 NETWORK: Final = frozenset(
-    [
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "coda",
-        "davfs",
-        "gfs2",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "orangefs",
-        "pvfs2",
-        "smb2",
-        "smb3",
-        "smbfs",
-        "fuse.ceph",
-        "fuse.cephfs",
-        "fuse.davfs2",
-        "fuse.gcsfuse",
-        "fuse.glusterfs",
-        "fuse.juicefs",
-        "fuse.mfs",
-        "fuse.rclone",
-        "fuse.s3fs",
-        "fuse.seaweedfs",
-        "fuse.smbnetfs",
-        "fuse.sshfs",
-    ]
-)
+    {
+        "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs",
+        "nfs4", "ocfs2", "orangefs", "pvfs2", "smb2", "smb3", "smbfs", "fuse.ceph", "fuse.cephfs",
+        "fuse.davfs2", "fuse.gcsfuse", "fuse.glusterfs", "fuse.juicefs", "fuse.mfs", "fuse.rclone", "fuse.s3fs",
+        "fuse.seaweedfs", "fuse.smbnetfs", "fuse.sshfs",
+    }
+)  # fmt: skip
 """Types of file systems that several machines may write, as the kernel names them."""
 
 

@@ -89,7 +89,7 @@ class CheckFailed(Refused):
 
 
 def files(bundle: OpenedBundle) -> str:
-    """Check that the folder holds exactly the files of a bundle, all of them regular files, and `PASSED_OVER` at most."""
+    """Check that the folder holds the files of a bundle, all of them regular, and beside them `PASSED_OVER` at most."""
     present, expected = set(os.listdir(bundle.folder)), bundle_files(bundle.kind)
     if missing := sorted(set(expected) - present):
         raise CheckFailed(f"missing: {', '.join(missing)}")

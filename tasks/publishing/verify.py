@@ -260,7 +260,9 @@ class NoBundle(UsageError):
         more = f" and {len(inside) - _MOST_NAMED} more" if len(inside) > _MOST_NAMED else ""
         super().__init__(
             f"{place} is a folder of bundles." if inside else f"There is {missing} {place}.",
-            f"Give one of them: {named}{more}." if inside else "Give the path of the bundle that `almoner publish` wrote.",
+            f"Give one of them: {named}{more}."
+            if inside
+            else "Give the path of the bundle that `almoner publish` wrote.",
             {"bundle": str(place)},
         )
 

@@ -345,7 +345,8 @@ def listing_digest(folder: Path, files: list[Path]) -> str:
     digests = [file_sha256(file) for file in files]
     if len(files) == 1:
         return digests[0]
-    listing = "".join(f"{digest}  {file.relative_to(folder).as_posix()}\n" for digest, file in zip(digests, files, strict=True))
+    paths = (file.relative_to(folder).as_posix() for file in files)
+    listing = "".join(f"{digest}  {path}\n" for digest, path in zip(digests, paths, strict=True))
     return hashlib.sha256(listing.encode()).hexdigest()
 
 

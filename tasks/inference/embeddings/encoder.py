@@ -8,6 +8,7 @@ neighbours by about 1e-7: callers that need each unit by itself use `tasks.infer
 pass one text at a time (`tasks.evaluation.charged.estimates`). Nothing is kept on disk.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers import AutoConfig
 
 from models_db.errors import UsageError
 from tasks.common.progress import Progress
@@ -25,6 +27,7 @@ from tasks.inference.catalogue.devices import choose_devices, use_full_precision
 from tasks.inference.catalogue.registry import HubModel, Model, ModelSpec, find
 from tasks.inference.catalogue.silence_libraries import silence_libraries
 from tasks.inference.loading.loading import located
+from tasks.inference.loading.row_wise_modules import require_possible_numbers
 
 EMBEDDER = "all-minilm-l6-v2"
 MAX_PIECES = 256
@@ -183,27 +186,35 @@ def _check_files(spec: Model, folder: Path) -> None:
         raise model_store.NoSafetensors(spec.name)
 
 
+def _check_sizes(name: str, folder: Path) -> None:
+    """Refuse a network of impossible sizes before it is made, which would take all memory."""
+    for settings in folder.rglob("config.json"):
+        if "model_type" in json.loads(settings.read_bytes()):
+            config = AutoConfig.from_pretrained(settings.parent, local_files_only=True, trust_remote_code=False)
+            require_possible_numbers(name, config)
+
+
 def _read(name: str, folder: Path, device: str) -> Any:
     """Return the library's model, in float32 and eval mode; it reads nothing but the folder.
 
     Raises:
-        UnreadableModel.
+        UnreadableModel, UnsupportedModel.
     """
     from sentence_transformers import SentenceTransformer  # more than a second to import
 
     safely = {"dtype": torch.float32, "use_safetensors": True}
     try:
-        with silence_libraries():
+        with model_store.describe_failures(name), silence_libraries():
+            _check_sizes(name, folder)
             network = SentenceTransformer(
                 str(folder), device=device, local_files_only=True, trust_remote_code=False, model_kwargs=safely
             )
-        if not callable(network.tokenizer) or network.max_seq_length is None:
-            raise ValueError("its first module is not a transformer with a limit of its own")
-    except Exception as error:
-        if is_temporary(error):
-            raise
-        # The library and those below it each raise their own; model files hold nothing private.
-        raise model_store.UnreadableModel(name, str(error).strip().partition("\n")[0]) from error
+            if not callable(network.tokenizer) or network.max_seq_length is None:
+                raise ValueError("its first module is not a transformer with a limit of its own")
+    except model_store.UnreadableModel as refusal:
+        if (cause := refusal.__cause__) is not None and is_temporary(cause):
+            raise cause from None
+        raise
     return network.eval()
 
 

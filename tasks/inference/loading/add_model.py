@@ -158,8 +158,11 @@ def _make_folder(name: str, source: Path, adapter: Path | None, report: Reporter
         if adapter is not None:
             from tasks.inference.loading.merge_adapter import merge_adapter
 
-            with step(report, "adding the adapter to the weights"):
-                with model_store.describe_failures(name), model_store.open_settings(name, folder) as view:
-                    folder = merge_adapter(view, adapter, scratch / "merged")
+            with (
+                step(report, "adding the adapter to the weights"),
+                model_store.describe_failures(name),
+                model_store.open_settings(name, folder) as view,
+            ):
+                folder = merge_adapter(view, adapter, scratch / "merged")
         folder.rename(target)
     return target

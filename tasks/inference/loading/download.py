@@ -264,8 +264,10 @@ def _missing_bytes(model: HubModel) -> int:
         info = huggingface_hub.model_info(model.repo, revision=model.revision, files_metadata=True)
     except Exception:  # noqa: BLE001 - the download itself says what is wrong, or needs no hub
         return 0
+    wanted, copies = list(model_store.FILES), list(model_store.COPIES)
+    siblings = info.siblings or ()
     files = filter_repo_objects(
-        info.siblings or (), allow_patterns=list(model_store.FILES), ignore_patterns=list(model_store.COPIES), key=lambda file: file.rfilename
+        siblings, allow_patterns=wanted, ignore_patterns=copies, key=lambda file: file.rfilename
     )
     return sum(file.size or 0 for file in files if not _is_here(model, file.rfilename))
 

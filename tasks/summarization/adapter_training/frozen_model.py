@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from tasks.inference.catalogue.devices import choose_device, use_full_precision
-from tasks.inference.catalogue.registry import find
 from tasks.inference.catalogue.model_store import open_model
+from tasks.inference.catalogue.registry import find
 from tasks.inference.loading.loading import located, read_network
 from tasks.inference.network.capabilities import CPU, can_pack
 from tasks.inference.network.packed_linear import widened

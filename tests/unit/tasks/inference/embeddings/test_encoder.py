@@ -16,7 +16,7 @@ from transformers import MPNetConfig, MPNetModel
 
 from tasks.inference.catalogue import model_store, registry
 from tasks.inference.catalogue.model_store import UnreadableModel
-from tasks.inference.catalogue.registry import ModelKindMismatch, ModelNotPulled, list_models
+from tasks.inference.catalogue.registry import ModelKindMismatch, ModelNotPulled, UnsupportedModel, list_models
 from tasks.inference.embeddings import encoder
 from tasks.inference.embeddings.encoder import (
     EMBEDDER,
@@ -184,6 +184,11 @@ def _foreign(snapshot: Path) -> None:
     (snapshot / "pooling.py").write_text("raise SystemExit('code of a model was run')")
 
 
+def _endless(snapshot: Path) -> None:
+    settings = snapshot / "config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "num_hidden_layers": 10**30}))
+
+
 def _without_weights(snapshot: Path) -> None:
     for weights in snapshot.rglob("*.safetensors"):
         weights.unlink()
@@ -195,6 +200,7 @@ def _without_weights(snapshot: Path) -> None:
         (_without_modules, NotPooled),
         (_pickled, model_store.NoSafetensors),
         (_foreign, UnreadableModel),
+        (_endless, UnsupportedModel),
         (_without_weights, model_store.NoSafetensors),
         (shutil.rmtree, model_store.NoSafetensors),
     ],

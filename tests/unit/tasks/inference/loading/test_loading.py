@@ -17,7 +17,8 @@ from tasks.inference.catalogue.registry import ModelNotPulled, UnknownModel, Uns
 from tasks.inference.loading import loading
 from tasks.inference.loading.loading import load, read_tokens
 from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import NoChatTemplate, public_prompt
+from tasks.inference.prompts.render import NoChatTemplate, closing_token, public_prompt
+from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
 from tests.unit.tasks.inference.families import READ, network_of
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME, REAL, digest_of, tiny_network
 
@@ -77,6 +78,38 @@ def test_a_model_has_the_same_tokens_before_it_is_loaded(snapshot: Path, ends: t
     assert (tokens.vocabulary, tokens.stop_tokens) == (model.vocabulary, model.stop_tokens)
     assert tokens.stop_tokens
     assert set(ends) <= set(tokens.stop_tokens)
+
+
+@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
+@pytest.mark.parametrize("ids", [99999, [99999, 5], [-1, 5], [258, 5]])
+def test_an_end_that_no_token_has_is_left_out(snapshot: Path, file: str, ids: Any) -> None:
+    """258 is a number of the network's, and none of the tokenizer's: its logit is not computed."""
+    path = snapshot / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": ids}))
+    model = load(NAME, "cpu")
+    assert model.vocabulary == 258
+    assert all(token in (1, 5, 7) for token in model.stop_tokens)
+    assert {1, 5} <= set(model.stop_tokens)
+    assert read_tokens(NAME, snapshot).stop_tokens == model.stop_tokens
+
+
+def test_the_token_that_closes_an_answer_ends_a_text_though_no_setting_says_so(snapshot: Path) -> None:
+    tokenizer = tiny_tokenizer(TEMPLATE.replace("<|end|>", "<|turn|>"))
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|turn|>"]})
+    tokenizer.save_pretrained(snapshot)
+    closing = tokenizer.convert_tokens_to_ids("<|turn|>")
+    model = load(NAME, "cpu")
+    assert model.stop_tokens == (1, 5, 7, closing)
+    assert read_tokens(NAME, snapshot).stop_tokens == model.stop_tokens
+
+
+@pytest.mark.parametrize(
+    "template",
+    [None, "{% for m in messages %}{{ m.content }} {% endfor %}", "{{ raise_exception('no') }}",
+     "{% for m in messages %}{{ m.content }}</turn> {% endfor %}"],
+)  # fmt: skip
+def test_a_template_that_closes_answers_with_text_or_not_at_all_ends_nothing(template: str | None) -> None:
+    assert closing_token(tiny_tokenizer(template)) is None
 
 
 @pytest.mark.parametrize("damage", ["config.json", "model.safetensors", "tokenizer.json"])

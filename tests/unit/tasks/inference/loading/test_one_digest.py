@@ -1,5 +1,6 @@
 """One model is one digest: what loading opens is what the digest covers, and nothing else can change the model."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -380,3 +381,57 @@ def test_a_weight_that_is_missing_is_named_when_the_model_is_added(models: Path)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(AlmonerError, match="lack 1 of its weights, such as 'model.layers.1.mlp.up_proj.weight'"):
         add_model("ours", folder, "MIT")
+
+
+BROKEN = {
+    "empty": b"",
+    "text": b"hello",
+    "no JSON": b"{",
+    "a list": b"[]",
+    "nothing": b"null",
+    "deep": b"[" * 200_000,
+    "deep objects": b'{"a":' * 100_000,
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "no UTF-8": b'{"a": "\xff"}',
+    "a long number": b'{"vocab_size": ' + b"9" * 6000 + b"}",
+}
+
+
+@pytest.mark.parametrize("damage", BROKEN)
+@pytest.mark.parametrize(
+    "file", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", model_store.INDEX, "*"]
+)
+def test_a_broken_file_is_refused_by_name_or_has_no_effect(models: Path, file: str, damage: str) -> None:
+    folder = sharded(models)
+    next(iter(sorted(folder.glob(file if file != "*" else "model-*.safetensors")))).write_bytes(BROKEN[damage])
+    with contextlib.suppress(AlmonerError):
+        add_model("ours", folder, "MIT")
+        load("ours", "cpu")
+    assert file == "generation_config.json" or damage in ("a list", "nothing") or find_local("ours") is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello", b"GGUF", b"GGUF\x63" + bytes(100), b"GGUF\x03" + b"\xff" * 100], ids=range(5)
+)
+def test_a_broken_gguf_file_is_refused_by_name_and_leaves_nothing(models: Path, content: bytes) -> None:
+    file = models / "small.gguf"
+    file.write_bytes(content)
+    with pytest.raises(UnreadableModel, match="small.gguf"):
+        add_model("ours", file, "MIT")
+    assert find_local("ours") is None
+    assert not [path for path in (models / "models").rglob("*") if path.is_file() and path.suffix != ".lock"]
+
+
+def test_a_panic_of_a_library_is_one_too(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = sharded(models)
+    add_model("ours", folder, "MIT")
+
+    class PanicException(BaseException):
+        """As pyo3 raises it: no Exception."""
+
+    def panic(*_: Any) -> None:
+        raise PanicException("index out of range\nand more")
+
+    monkeypatch.setattr(loading, "read_tokenizer", panic)
+    with pytest.raises(UnreadableModel, match=r"index out of range$"):
+        load("ours", "cpu")
