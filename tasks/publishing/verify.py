@@ -258,13 +258,10 @@ class NoBundle(UsageError):
         missing = "nothing at" if isinstance(place, Address) else "no folder"
         named = ", ".join(escape_controls(bundle) for bundle in inside[:_MOST_NAMED])
         more = f" and {len(inside) - _MOST_NAMED} more" if len(inside) > _MOST_NAMED else ""
-        super().__init__(
-            f"{place} is a folder of bundles." if inside else f"There is {missing} {place}.",
-            f"Give one of them: {named}{more}."
-            if inside
-            else "Give the path of the bundle that `almoner publish` wrote.",
-            {"bundle": str(place)},
-        )
+        problem, advice = f"There is {missing} {place}.", "Give the path of the bundle that `almoner publish` wrote."
+        if inside:
+            problem, advice = f"{place} is a folder of bundles.", f"Give one of them: {named}{more}."
+        super().__init__(problem, advice, {"bundle": str(place)})
 
 
 class BundleAltered(Refused):

@@ -211,6 +211,9 @@ def _read(name: str, folder: Path, device: str) -> Any:
             )
             if not callable(network.tokenizer) or network.max_seq_length is None:
                 raise ValueError("its first module is not a transformer with a limit of its own")
+            row = np.asarray(network.encode(["a"], show_progress_bar=False), np.float32)
+            if row.shape != (1, network.get_embedding_dimension()):
+                raise ValueError("a text has no row of the width that its modules state")
     except model_store.UnreadableModel as refusal:
         if (cause := refusal.__cause__) is not None and is_temporary(cause):
             raise cause from None

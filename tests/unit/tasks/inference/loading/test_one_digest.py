@@ -379,7 +379,7 @@ def test_a_weight_that_is_missing_is_named_when_the_model_is_added(models: Path)
     weights = load_file(folder / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(AlmonerError, match="lack 1 of its weights, such as 'model.layers.1.mlp.up_proj.weight'"):
+    with pytest.raises(AlmonerError, match=r"lack 1 of its weights, such as 'model\.layers\.1\.mlp\.up_proj"):
         add_model("ours", folder, "MIT")
 
 
@@ -416,7 +416,7 @@ def test_a_broken_file_is_refused_by_name_or_has_no_effect(models: Path, file: s
 def test_a_broken_gguf_file_is_refused_by_name_and_leaves_nothing(models: Path, content: bytes) -> None:
     file = models / "small.gguf"
     file.write_bytes(content)
-    with pytest.raises(UnreadableModel, match="small.gguf"):
+    with pytest.raises(UnreadableModel, match=r"small\.gguf"):
         add_model("ours", file, "MIT")
     assert find_local("ours") is None
     assert not [path for path in (models / "models").rglob("*") if path.is_file() and path.suffix != ".lock"]
