@@ -8,7 +8,7 @@ error or Ctrl-C leaves nothing; a kill leaves a folder that `versions.sweep_inco
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from tasks.corpus.identity.labels import LabelFields, fields_of
 from tasks.corpus.identity.units import random_unit
 from tasks.corpus.readers.documents import DuplicateDocument, SourceDocument
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.sources import Source, SourceChanged, source_digest, source_state
+from tasks.corpus.readers.sources import FileRepeated, Shard, Source, SourceChanged, source_digest, source_state
 from tasks.corpus.store import DATABASE, SCHEMA
 from tasks.corpus.versions import incoming, named_problems, put_in_place, remove_version, sync
 
@@ -94,7 +94,7 @@ def ingest(
             its blocks); `store`.
 
     Raises:
-        whatever `readers.read_documents` raises; DuplicateDocument, SourceChanged, StoreNotWritable,
+        whatever `readers.read_documents` raises; DuplicateDocument, FileRepeated, SourceChanged, StoreNotWritable,
         HomeMissing; whatever `record` raises.
     """
     home.require()
@@ -108,8 +108,9 @@ def ingest(
     ):
         kept_units = _Kept(erased, overlap_key)
         with stage("read"):
-            mark = source_mark(overlap_key, source_digest(source)).hex()
-            for document in kept_units.of(_watched(documents, progress, before.size)):
+            digest = source_digest(source)
+            mark = source_mark(overlap_key, digest.whole).hex()
+            for document in kept_units.of(_watched(_once(documents, digest.repeated), progress, before.size)):
                 manifest.add(document.unit, document.document_id, document.text)
                 _insert(connection, document, overlap_key)
         with stage("partition"):
@@ -147,6 +148,18 @@ class _Kept:
                 self.left_out += 1
             else:
                 yield document
+
+
+def _once(documents: Iterator[SourceDocument], repeated: Mapping[int, int]) -> Iterator[SourceDocument]:
+    """Yield the same documents.
+
+    Raises:
+        FileRepeated: one comes from a table that repeats an earlier one.
+    """
+    for document in documents:
+        if repeated and isinstance(table := document.source, Shard) and table.number in repeated:
+            raise FileRepeated(table.folder, table.number, repeated[table.number])
+        yield document
 
 
 def _watched(documents: Iterator[SourceDocument], progress: Progress, total: int) -> Iterator[SourceDocument]:

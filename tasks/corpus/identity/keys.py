@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 from models_db.errors import EnvironmentProblem
+from tasks.common.files import open_user_file
 
 KEY_BYTES = 32
 
@@ -65,7 +66,7 @@ def load_key(path: Path) -> bytes:
         KeyDamaged: not exactly 32 bytes.
     """
     try:
-        with path.open("rb") as file:
+        with open_user_file(path) as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             key = file.read(KEY_BYTES + 1)
     except OSError as error:

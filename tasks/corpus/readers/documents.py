@@ -2,9 +2,10 @@
 
 BadRecord (UsageError)
 ├── NotUtf8         broken bytes, or half of a surrogate pair
+├── NotEncoded      broken bytes in another encoding
 ├── NotJson         the line is not JSON
 ├── NotAnObject     the line is JSON, but not an object
-├── MalformedRow    a CSV row with broken quotes or another number of cells than the header
+├── MalformedRow    a CSV row with broken quotes or another number of cells than the header, or the header again
 ├── NoText          text missing, blank or no string
 ├── NoUnit          unit missing, empty, or neither string nor integer
 ├── BadDocumentId   a document id that is neither string nor integer
@@ -22,6 +23,7 @@ from models_db.errors import UsageError
 from tasks.corpus.identity.labels import FIELD_SEPARATOR, LONGEST_LABEL, combined_label, normalise_label
 from tasks.corpus.identity.units import UnitInvalid, is_unicode, normalise_unit
 from tasks.corpus.readers.sources import AnySource, Shard, format_of, name_of
+from tasks.corpus.readers.text_form import TextForm
 from tasks.corpus.readers.text_template import TextTemplate
 
 MAX_RECORD_BYTES = 64 * 2**20
@@ -59,6 +61,8 @@ class Fields:
 
     Attributes:
         constants: the fields that the path of the file fixes for all of its records.
+        form: the encoding and the delimiter that are named.
+        forms: those with which files were read, which readers add.
     """
 
     unit: str | None
@@ -66,12 +70,19 @@ class Fields:
     document_id: str
     labels: tuple[str, ...] = ()
     constants: Mapping[str, str | None] = field(default_factory=dict)
+    form: TextForm = TextForm()
+    forms: set[TextForm] = field(default_factory=set)
 
     @property
     def required(self) -> tuple[str, ...]:
         """The fields that a table must have: those of the text, the unit's and the label's."""
         unit = () if self.unit is None else (self.unit,)
         return tuple(sorted({*self.text.fields, *unit, *self.labels}))
+
+    @property
+    def columns_in_files(self) -> tuple[str, ...]:
+        """The fields that a table must have in its files, and not in their paths."""
+        return tuple(name for name in self.required if name not in self.constants)
 
     def document(self, record: Mapping[str, object], source: AnySource, position: int, offset: int) -> SourceDocument:
         """Return the document in `record`.
@@ -110,6 +121,8 @@ class Fields:
             raise NoUnit(source, position, self.unit) from None
 
     def _document_id(self, record: Mapping[str, object], source: AnySource, position: int) -> str | None:
+        if self.document_id == self.unit:  # the records of a person have one id, and it is the person's
+            return None
         value = record.get(self.document_id)
         if value is None or (isinstance(value, str) and not value.strip()):
             return None
@@ -152,7 +165,7 @@ class BadRecord(UsageError):
         if isinstance(source, Shard):
             advice += " Files are counted in byte order of their paths."
         elif isinstance(source, Path) and source.is_dir():
-            advice += f" To see its name: find . -iname '*.txt' | LC_ALL=C sort | sed -n {position}p"
+            advice += f" To see its name: find . -iname '*.txt' ! -path '*/[._]*' | LC_ALL=C sort | sed -n {position}p"
         super().__init__(
             f"{place(source, position)} {self.problem.format(field=field_name)}.",
             advice,
@@ -164,7 +177,18 @@ class NotUtf8(BadRecord):
     """Broken bytes, another encoding, or half of a surrogate pair."""
 
     problem = "is not valid UTF-8"
-    remedy = "Convert it to UTF-8, for instance with iconv"
+    remedy = (
+        "If the file is in another encoding, name it (`--encoding cp1252`: Windows in Western Europe; cp1250: in Central"
+        " Europe). almoner does not guess: the same bytes are other letters in each, and a unit whose id is in the wrong"
+        " letters is another unit. Else repair the record"
+    )
+
+
+class NotEncoded(BadRecord):
+    """Bytes that are nothing in the encoding of the file; in wide encodings this line or one soon after it."""
+
+    problem = "is not valid {field}, the encoding that is named or that the file's first bytes say"
+    remedy = "Name the right encoding with `--encoding`, or repair the record"
 
 
 class NotJson(BadRecord):
@@ -182,9 +206,9 @@ class NotAnObject(BadRecord):
 
 
 class MalformedRow(BadRecord):
-    """A CSV row with broken quotes or another number of cells than the header."""
+    """A CSV row with broken quotes or another number of cells than the header, or the header once more."""
 
-    problem = "has broken quotes or not as many cells as the header"
+    problem = "has broken quotes or not as many cells as the header, or is the header once more"
 
 
 class NoText(BadRecord):

@@ -7,13 +7,14 @@ header has a person's record in its first line. So nothing that a reader of an e
 
 import csv
 import gzip
+import io
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
 from models_db.values.bounded_json import InvalidJson, parse_json
@@ -24,6 +25,7 @@ from tasks.corpus.readers.documents import (
     Fields,
     MalformedRow,
     NotAnObject,
+    NotEncoded,
     NotJson,
     NotUtf8,
     RecordTooLong,
@@ -45,12 +47,17 @@ from tasks.corpus.readers.sources import (
     name_of,
     named_problems,
     open_bytes,
+    require_present_state,
     shards_of,
     size_of,
+    source_state,
 )
+from tasks.corpus.readers.text_form import DELIMITERS, UTF_8, WIDE, FormUnfit, TextForm, marked_encoding
 from tasks.corpus.readers.text_template import TextTemplate
 
 FOLDER_UNITS = ("folder", "file")
+_LONGEST_MARK = 4
+_WITHOUT_ENCODING = (".parquet", ".arrow", ".feather")
 _NOT_GZIP = "it is not a gzip file, or it is damaged"
 
 Documents: TypeAlias = Generator[SourceDocument, None, None]
@@ -64,11 +71,13 @@ def read_documents(
     id_field: str = "id",
     label_field: LabelFields = None,
     most: int | None = None,
+    form: TextForm = TextForm(),  # noqa: B008 - it cannot change
+    forms: set[TextForm] | None = None,
 ) -> Documents:
     """Return an iterator over the documents, in order. A caller that stops early closes it, and with it the file.
 
-    Blank lines of JSONL and CSV are passed over; a byte-order mark at the start of a file is no part of it.
-    CSV has a header and commas. A folder of tables is read file after file, in byte order of the paths; the parts
+    Blank lines of JSONL and CSV are passed over; a byte-order mark at the start of a file is no part of it and says
+    its encoding. CSV has a header, whose delimiter is the one with which it has the fields that are asked for. A folder of tables is read file after file, in byte order of the paths; the parts
     `name=value` of a path are fields of its records. In a text folder every *.txt below it is a document, in byte
     order of the paths (links to folders are not followed); its id is its path inside the folder. The unit field is
     then None, `folder` (the sub-folder directly below `path` that holds it, at whatever depth) or `file` (its
@@ -78,15 +87,18 @@ def read_documents(
         path: a file of one of `sources.FORMATS` but .txt, or a folder of such files or of texts; here or in a store.
         unit_field: the field with the privacy unit's id, or None if every record is a unit of its own.
         text_field: the field with the text, or a template of several (`text_template`); a text folder has none.
-        id_field: the field with the document's id, which may be absent (a text folder has none).
+        id_field: the field with the document's id, which may be absent (a text folder has none). If it is the unit's,
+            documents have none.
         label_field: the field with the document's label, several whose values together are the label, or None if no
             labels are kept. A record that lacks one of them is a document without a label.
         most: how many records are read; all by default.
+        form: the encoding and the delimiter, where they are named.
+        forms: a set to which those are added with which files were read.
 
     Raises:
-        SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels, LabelFieldRepeated,
+        SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels, LabelFieldRepeated, FormUnfit,
         TextTemplateInvalid: at once.
-        FolderMixed, TableLogUnread: at once or while reading.
+        FolderMixed, TableLogUnread, SavedDatasetUnfit, FilesUnread, FileTwice: at once or while reading.
         PathFieldUnfit: while reading.
         SourceUnreadable, ColumnMissing, ColumnUnfit, SourceEmpty, BadRecord (see `records`): while reading.
         LabelFieldEmpty, TemplateFieldMissing: at the end, if not one record has a label, or a field of the template.
@@ -98,25 +110,25 @@ def read_documents(
     labels = fields_of(label_field)
     if len(set(labels)) < len(labels):
         raise LabelFieldRepeated(labels)
-    holds_tables = is_folder and _holds_tables(path)
-    if is_folder and not holds_tables:
+    require_present_state(path)
+    kind = source_state(path).format if is_folder else format_of(path)
+    if is_folder and kind is None:
+        raise SourceEmpty(path)
+    if kind in _WITHOUT_ENCODING and form.encoding or kind not in (".csv", ".csv.gz") and form.delimiter:
+        raise FormUnfit(name_of(path), "a delimiter" if form.delimiter else "an encoding")
+    forms = set() if forms is None else forms
+    if is_folder and kind == TEXT:
         if unit_field not in (None, *FOLDER_UNITS):
             raise UnknownFolderUnit(path, unit_field or "")
         if labels:
             raise FolderWithoutLabels(path, FIELD_SEPARATOR.join(labels))
-        return _guarded(_read_folder, path, Fields(unit_field, TextTemplate.parse("text"), document_id="id"), most)
-    read = _read_shards if holds_tables else _reader_of(path)
+        fields = Fields(unit_field, TextTemplate.parse("text"), "id", form=form, forms=forms)
+        return _guarded(_read_folder, path, fields, most)
+    read = _read_shards if is_folder else _reader_of(path)
     if read is None:
         raise UnknownFileType(path)
     template = TextTemplate.parse(text_field)
-    return _guarded(read, path, Fields(unit_field, template, id_field, labels), most)
-
-
-def _holds_tables(folder: Source) -> bool:
-    """Return whether the first data file of a folder is a table."""
-    with named_problems(folder):
-        first = next(data_files(folder), None)
-    return first is not None and format_of(first[0]) != TEXT
+    return _guarded(read, path, Fields(unit_field, template, id_field, labels, form=form, forms=forms), most)
 
 
 def _guarded(read: Callable[[Source, Fields], Documents], path: Source, fields: Fields, most: int | None) -> Documents:
@@ -135,32 +147,61 @@ def _guarded(read: Callable[[Source, Fields], Documents], path: Source, fields: 
 
 
 class _Lines:
-    """The lines of a UTF-8 file as text.
+    """The lines of a file as text.
 
     Attributes:
         number: of the current line.
         offset: bytes of the file so far.
-        record_bytes: bytes of the lines of the current record, which a reader of several lines sets to 0 before it.
+        record_bytes: bytes of the lines of the current record, which a reader of several lines sets to 0 before it; in
+            a wide encoding characters.
+        encoding: the one that is named, that of a byte-order mark, or UTF-8; known with the first line.
     """
 
-    def __init__(self, file: BinaryIO, source: AnySource) -> None:
+    def __init__(self, file: BinaryIO, source: AnySource, form: TextForm) -> None:
         self.source, self.number, self.offset, self.record_bytes = source, 0, 0, 0
+        self.encoding = form.encoding
         self._file = file
         self._compressed = (format_of(source) or "").endswith(GZIP)
 
     def __iter__(self) -> Iterator[str]:
         content = gzip.GzipFile(fileobj=self._file, mode="rb") if self._compressed else self._file
+        if self.encoding is None:
+            self.encoding = marked_encoding(self._begun(content)) or UTF_8
+        if self.encoding in WIDE:
+            yield from self._wide_lines(content)
+        else:
+            yield from self._plain_lines(content)
+        if self._compressed and not self._file.tell():
+            raise SourceUnreadable(self.source, _NOT_GZIP)
+
+    def _begun(self, content: Any) -> bytes:
+        try:
+            return bytes(content.peek(_LONGEST_MARK))
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise SourceUnreadable(self.source, _NOT_GZIP) from None
+
+    def _plain_lines(self, content: "BinaryIO | gzip.GzipFile") -> Iterator[str]:
         while line := self._next_line(content):
             self.number += 1
             self.record_bytes += len(line)
             self.offset = self._file.tell() if self._compressed else self.offset + len(line)
             yield self._decoded(line)
-        if self._compressed and not self._file.tell():
-            raise SourceUnreadable(self.source, _NOT_GZIP)
 
-    def _next_line(self, content: "BinaryIO | gzip.GzipFile") -> bytes:
+    def _wide_lines(self, content: Any) -> Iterator[str]:
+        text = io.TextIOWrapper(content, encoding=self.encoding, newline="\n")
+        while line := self._next_line(text):
+            self.number += 1
+            self.record_bytes += len(line)
+            self.offset = self._file.tell()
+            if self.record_bytes > MAX_RECORD_BYTES:
+                raise RecordTooLong(self.source, self.number)
+            yield line.removeprefix("\ufeff") if self.number == 1 else line
+
+    def _next_line(self, content: Any) -> Any:
         try:
             return content.readline(MAX_RECORD_BYTES + 1)
+        except UnicodeDecodeError:
+            raise NotEncoded(self.source, self.number + 1, self.encoding or "") from None
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise SourceUnreadable(self.source, _NOT_GZIP) from None
 
@@ -168,14 +209,18 @@ class _Lines:
         if self.record_bytes > MAX_RECORD_BYTES:
             raise RecordTooLong(self.source, self.number)
         try:
-            return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+            if self.encoding == UTF_8:
+                return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+            return line.decode(self.encoding or UTF_8)
         except UnicodeDecodeError:
-            raise NotUtf8(self.source, self.number) from None
+            if self.encoding == UTF_8:
+                raise NotUtf8(self.source, self.number) from None
+            raise NotEncoded(self.source, self.number, self.encoding or "") from None
 
 
 def _read_jsonl(source: AnySource, fields: Fields) -> Documents:
     with open_bytes(source) as file:
-        lines = _Lines(file, source)
+        lines = _Lines(file, source, fields.form)
         for line in lines:
             lines.record_bytes = 0
             if not line.strip():
@@ -187,24 +232,52 @@ def _read_jsonl(source: AnySource, fields: Fields) -> Documents:
             if not isinstance(record, dict):
                 raise NotAnObject(source, lines.number)
             yield fields.document(record, source, lines.number, lines.offset)
+        fields.forms.add(TextForm(lines.encoding))
 
 
 def _read_csv(source: AnySource, fields: Fields) -> Documents:
     csv.field_size_limit(MAX_RECORD_BYTES)  # the module's own limit, 128 KiB, is shorter than a long document
+    delimiter = fields.form.delimiter or delimiter_of(source, fields.form, fields.columns_in_files)
     with open_bytes(source) as file:
-        lines = _Lines(file, source)
-        rows = csv.reader(lines, strict=True)
+        lines = _Lines(file, source, fields.form)
+        rows = csv.reader(lines, strict=True, delimiter=delimiter)
         header = _next_row(rows, lines)
         if header is None:
             return
+        fields.forms.add(TextForm(lines.encoding, delimiter))
         require_columns(header, fields, source)
         start = lines.number + 1
         while (row := _next_row(rows, lines)) is not None:
-            if len(row) not in (0, len(header)):
+            if len(row) not in (0, len(header)) or row == header:
                 raise MalformedRow(source, start)
             if row:
                 yield fields.document(dict(zip(header, row, strict=True)), source, start, lines.offset)
             start = lines.number + 1
+
+
+def delimiter_of(source: AnySource, form: TextForm, columns: Collection[str]) -> str:
+    """Return the first of the known delimiters with which a CSV file's header has these columns, each once.
+
+    A comma if none has them. The header alone decides, so that the same bytes are the same table in each version.
+
+    Args:
+        form: its encoding, if that is named.
+    """
+    for delimiter in DELIMITERS.values():
+        header = first_row(source, replace(form, delimiter=delimiter))
+        if header is not None and all(header.count(name) == 1 for name in columns):
+            return delimiter
+    return DELIMITERS["comma"]
+
+
+def first_row(source: AnySource, form: TextForm) -> list[str] | None:
+    """Return the cells of the first row of a CSV file; None if it cannot be parsed with the delimiter, or has none."""
+    with open_bytes(source) as file:
+        lines = _Lines(file, source, form)
+        try:
+            return next(csv.reader(lines, strict=True, delimiter=form.delimiter or DELIMITERS["comma"]), None)
+        except csv.Error:
+            return None
 
 
 def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str] | None:
@@ -231,14 +304,18 @@ def _read_folder(source: Source, fields: Fields) -> Documents:
     for position, (inside, path) in enumerate(data_files(source), 1):
         if format_of(inside) != TEXT:  # tables have come in the place of texts
             raise SourceChanged(source)
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             data = file.read(MAX_RECORD_BYTES + 1)
         if len(data) > MAX_RECORD_BYTES:
             raise RecordTooLong(source, position)
+        encoding = fields.form.encoding or marked_encoding(data) or UTF_8
         try:
-            text = data.decode("utf-8-sig")
+            text = data.decode("utf-8-sig" if encoding == UTF_8 else encoding).removeprefix("\ufeff")
         except UnicodeDecodeError:
-            raise NotUtf8(source, position) from None
+            if encoding == UTF_8:
+                raise NotUtf8(source, position) from None
+            raise NotEncoded(source, position, encoding) from None
+        fields.forms.add(TextForm(encoding))
         offset += len(data)
         folder = inside.parts[0] if len(inside.parts) > 1 else None
         record = {"text": text, "id": inside.as_posix(), "folder": folder, "file": path.stem}
@@ -248,6 +325,8 @@ def _read_folder(source: Source, fields: Fields) -> Documents:
 _READERS: dict[str, _Reader] = {
     ".jsonl": _read_jsonl,
     ".jsonl.gz": _read_jsonl,
+    ".ndjson": _read_jsonl,
+    ".ndjson.gz": _read_jsonl,
     ".csv": _read_csv,
     ".csv.gz": _read_csv,
     ".parquet": read_parquet,
