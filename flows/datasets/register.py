@@ -29,6 +29,7 @@ from tasks.corpus.identity.labels import LabelFields
 from tasks.corpus.readers.field_names import read_field_names
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Source
+from tasks.corpus.readers.text_form import AS_FOUND, TextForm, describe_forms
 from tasks.corpus.readers.text_template import TextTemplate
 from tasks.ingest import RecordedVersion, ingest_version
 from tasks.release.promise_strength import (
@@ -179,35 +180,41 @@ def describe_registration(dataset: Mapping[str, object]) -> tuple[str, list[str]
     return sentence, [*lifetime_weaknesses(epsilon, delta, people), *unknown]
 
 
-def fields_sentence(source: Source, registration: Registration) -> str | None:
+def fields_sentence(source: Source, registration: Registration, form: TextForm = AS_FOUND) -> str | None:
     """Return the names of a source's fields in a sentence, for the terminal of a person who may read the source.
 
     It belongs on no log and in no error (docs/decisions/0167). None where there are no names to show.
     """
     asked = [*TextTemplate.parse(registration.text_field).fields, *filter(None, [registration.unit_field])]
-    names = read_field_names(source, asked)
+    names = read_field_names(source, asked, form)
     if names is None:
         return None
     if names.header_doubtful:
         return (
-            "The first line of this CSV file has none of the fields that you name. It may be somebody's record, so it"
-            " is not shown here; `head -n 1` shows it."
+            f"The first line of this CSV file has none of the fields that you name in its cells ({names.withheld}; they"
+            " are separated by what divides the line most often). It may be somebody's record, so it is not shown here;"
+            " `head -n 1` shows it, and `--delimiter` and `--encoding` say how it is written."
         )
     rest = f"; {names.withheld} more are long or in few records, and not shown" if names.withheld else ""
     return f"Fields of the source: {', '.join(map(escape_controls, names.shown)) or 'none'}{rest}."
 
 
-def check_fields(source: Source, registration: Registration) -> None:
+def check_fields(source: Source, registration: Registration, form: TextForm = AS_FOUND) -> str | None:
     """Read the first records of a source with the fields of a registration; nothing of them is kept.
+
+    Returns:
+        How they were read, as a sentence; None of plain UTF-8 with commas.
 
     Raises:
         UsageError: the source cannot be read, one of these records lacks a field, or all of them lack one of a
             template.
     """
     unit, text = registration.unit_field, registration.text_field
-    with closing(read_documents(source, unit, text, most=RECORDS_CHECKED)) as documents:
+    forms: set[TextForm] = set()
+    with closing(read_documents(source, unit, text, most=RECORDS_CHECKED, form=form, forms=forms)) as documents:
         for _ in documents:
             pass
+    return describe_forms(forms)
 
 
 def register_sharing(workspace: Workspace, registration: Registration, other: str) -> None:
@@ -296,6 +303,7 @@ def ingest(
     *,
     new_cohort: bool = False,
     population: int | None = None,
+    form: TextForm = AS_FOUND,
 ) -> RecordedVersion:
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
 
@@ -307,6 +315,7 @@ def ingest(
         new_cohort: whether units that are new to the account get their own blocks and budgets from this version on.
             The decision is public, and must not depend on the content of the version.
         population: the declared, public number of units of the new cohort.
+        form: the encoding and the delimiter of the source, where they are named.
 
     Raises:
         DatasetUnknown: there is no such dataset.
@@ -333,6 +342,7 @@ def ingest(
         growth,
         erased,
         tracing.stage,
+        form,
     )
 
 

@@ -24,6 +24,7 @@ from tasks.corpus.identity.units import random_unit
 from tasks.corpus.readers.documents import DuplicateDocument, SourceDocument
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import FileRepeated, Shard, Source, SourceChanged, source_digest, source_state
+from tasks.corpus.readers.text_form import AS_FOUND, TextForm, describe_forms
 from tasks.corpus.store import DATABASE, SCHEMA
 from tasks.corpus.versions import incoming, named_problems, put_in_place, remove_version, sync
 
@@ -45,6 +46,7 @@ class IngestedVersion:
         source_mark: keyed mark of the source's bytes, 64 hexadecimal digits.
         manifest_mark: keyed mark of the ordered content, 64 hexadecimal digits.
         left_out: how many documents belong to erased units, and are not in it.
+        read_as: the sentence on encodings and delimiters that were found; recorded nowhere.
     """
 
     uid: str
@@ -53,6 +55,7 @@ class IngestedVersion:
     source_mark: str = field(repr=False)
     manifest_mark: str = field(repr=False)
     left_out: int = field(default=0, repr=False)
+    read_as: str | None = field(default=None, repr=False)
 
 
 def ingest(
@@ -64,6 +67,7 @@ def ingest(
     text_field: str = "text",
     id_field: str = "id",
     label_field: LabelFields = None,
+    form: TextForm = AS_FOUND,
     cohorts: Cohorts | None = None,
     erased: frozenset[str] = frozenset(),
     progress: Progress = lambda done, total: None,
@@ -84,6 +88,7 @@ def ingest(
         text_field: the field with the text.
         id_field: the field with the document's id, which may be absent.
         label_field: the field with the document's label, or several; None keeps no labels.
+        form: the encoding and the delimiter of the source, where they are named.
         cohorts: what says of which cohort each unit is; None if there is one cohort only.
         erased: keyed marks of units, in hexadecimal digits, whose records are left out.
         progress: called at the start, every thousand documents, and at the end.
@@ -98,7 +103,8 @@ def ingest(
         HomeMissing; whatever `record` raises.
     """
     home.require()
-    opened = read_documents(source, unit_field, text_field, id_field, label_field)
+    forms: set[TextForm] = set()
+    opened = read_documents(source, unit_field, text_field, id_field, label_field, form=form, forms=forms)
     before = source_state(source)
     manifest = ManifestMark(overlap_key)
     with (
@@ -120,7 +126,9 @@ def ingest(
             counts = _commit(connection, folder / DATABASE)
             if source_state(source) != before:
                 raise SourceChanged(source)
-            version = IngestedVersion(secrets.token_hex(16), *counts, mark, manifest.hexdigest(), kept_units.left_out)
+            version = IngestedVersion(
+                secrets.token_hex(16), *counts, mark, manifest.hexdigest(), kept_units.left_out, describe_forms(forms)
+            )
             put_in_place(home, folder, version.uid)
             try:
                 record(version)

@@ -23,7 +23,7 @@ from models_db.errors import UsageError
 from tasks.corpus.identity.labels import FIELD_SEPARATOR, LONGEST_LABEL, combined_label, normalise_label
 from tasks.corpus.identity.units import UnitInvalid, is_unicode, normalise_unit
 from tasks.corpus.readers.sources import AnySource, Shard, format_of, name_of
-from tasks.corpus.readers.text_form import TextForm
+from tasks.corpus.readers.text_form import AS_FOUND, TextForm
 from tasks.corpus.readers.text_template import TextTemplate
 
 MAX_RECORD_BYTES = 64 * 2**20
@@ -70,7 +70,7 @@ class Fields:
     document_id: str
     labels: tuple[str, ...] = ()
     constants: Mapping[str, str | None] = field(default_factory=dict)
-    form: TextForm = TextForm()
+    form: TextForm = AS_FOUND
     forms: set[TextForm] = field(default_factory=set)
 
     @property
@@ -178,9 +178,9 @@ class NotUtf8(BadRecord):
 
     problem = "is not valid UTF-8"
     remedy = (
-        "If the file is in another encoding, name it (`--encoding cp1252`: Windows in Western Europe; cp1250: in Central"
-        " Europe). almoner does not guess: the same bytes are other letters in each, and a unit whose id is in the wrong"
-        " letters is another unit. Else repair the record"
+        "If the file is in another encoding, name it (`--encoding cp1252`: Windows in Western Europe; cp1250: in"
+        " Central Europe). almoner does not guess: the same bytes are other letters in each, and a unit whose id is in"
+        " the wrong letters is another unit. Else repair the record"
     )
 
 

@@ -52,7 +52,7 @@ from tasks.corpus.readers.sources import (
     size_of,
     source_state,
 )
-from tasks.corpus.readers.text_form import DELIMITERS, UTF_8, WIDE, FormUnfit, TextForm, marked_encoding
+from tasks.corpus.readers.text_form import AS_FOUND, DELIMITERS, UTF_8, WIDE, FormUnfit, TextForm, marked_encoding
 from tasks.corpus.readers.text_template import TextTemplate
 
 FOLDER_UNITS = ("folder", "file")
@@ -71,17 +71,18 @@ def read_documents(
     id_field: str = "id",
     label_field: LabelFields = None,
     most: int | None = None,
-    form: TextForm = TextForm(),  # noqa: B008 - it cannot change
+    form: TextForm = AS_FOUND,
     forms: set[TextForm] | None = None,
 ) -> Documents:
     """Return an iterator over the documents, in order. A caller that stops early closes it, and with it the file.
 
     Blank lines of JSONL and CSV are passed over; a byte-order mark at the start of a file is no part of it and says
-    its encoding. CSV has a header, whose delimiter is the one with which it has the fields that are asked for. A folder of tables is read file after file, in byte order of the paths; the parts
-    `name=value` of a path are fields of its records. In a text folder every *.txt below it is a document, in byte
-    order of the paths (links to folders are not followed); its id is its path inside the folder. The unit field is
-    then None, `folder` (the sub-folder directly below `path` that holds it, at whatever depth) or `file` (its
-    name without .txt; files of one name in different sub-folders are then one unit).
+    its encoding. CSV has a header, whose delimiter is the one with which it has the fields that are asked for. A folder
+    of tables is read file after file, in byte order of the paths; the parts `name=value` of a path are fields of its
+    records. In a text folder every *.txt below it is a document, in byte order of the paths (links to folders are not
+    followed); its id is its path inside the folder. The unit field is then None, `folder` (the sub-folder directly
+    below `path` that holds it, at whatever depth) or `file` (its name without .txt; files of one name in different
+    sub-folders are then one unit).
 
     Args:
         path: a file of one of `sources.FORMATS` but .txt, or a folder of such files or of texts; here or in a store.
@@ -114,7 +115,7 @@ def read_documents(
     kind = source_state(path).format if is_folder else format_of(path)
     if is_folder and kind is None:
         raise SourceEmpty(path)
-    if kind in _WITHOUT_ENCODING and form.encoding or kind not in (".csv", ".csv.gz") and form.delimiter:
+    if (kind in _WITHOUT_ENCODING and form.encoding) or (kind not in (".csv", ".csv.gz") and form.delimiter):
         raise FormUnfit(name_of(path), "a delimiter" if form.delimiter else "an encoding")
     forms = set() if forms is None else forms
     if is_folder and kind == TEXT:
@@ -256,18 +257,22 @@ def _read_csv(source: AnySource, fields: Fields) -> Documents:
 
 
 def delimiter_of(source: AnySource, form: TextForm, columns: Collection[str]) -> str:
-    """Return the first of the known delimiters with which a CSV file's header has these columns, each once.
+    """Return the first of the known delimiters with which a CSV file's header has most of these columns, each once.
 
-    A comma if none has them. The header alone decides, so that the same bytes are the same table in each version.
+    The header alone decides, so that the same bytes are the same table in each version.
 
     Args:
         form: its encoding, if that is named.
     """
+    best, most = DELIMITERS["comma"], 0
     for delimiter in DELIMITERS.values():
-        header = first_row(source, replace(form, delimiter=delimiter))
-        if header is not None and all(header.count(name) == 1 for name in columns):
-            return delimiter
-    return DELIMITERS["comma"]
+        header = first_row(source, replace(form, delimiter=delimiter)) or []
+        found = sum(header.count(name) == 1 for name in columns)
+        if found > most:
+            best, most = delimiter, found
+        if most == len(columns):
+            break
+    return best
 
 
 def first_row(source: AnySource, form: TextForm) -> list[str] | None:
@@ -278,6 +283,16 @@ def first_row(source: AnySource, form: TextForm) -> list[str] | None:
             return next(csv.reader(lines, strict=True, delimiter=form.delimiter or DELIMITERS["comma"]), None)
         except csv.Error:
             return None
+
+
+def first_lines(source: AnySource, form: TextForm, most: int) -> Iterator[str]:
+    """Yield the first lines of a file, of about so many bytes (in a wide encoding: characters)."""
+    with open_bytes(source) as file:
+        lines = _Lines(file, source, form)
+        for line in lines:
+            if lines.record_bytes > most:
+                return
+            yield line
 
 
 def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str] | None:

@@ -47,9 +47,8 @@ def names_listed(file: BinaryIO, name: str) -> frozenset[str] | None:
     listed = described[key]
     if not isinstance(listed, list):
         raise NotPlain(f"its {name} is damaged")
-    names = [each.get("filename") if isinstance(each, dict) else each for each in listed]
-    if not names or len(set(map(str, names))) < len(names):
-        raise NotPlain(f"its {name} lists nothing, or something twice")
-    if not all(isinstance(each, str) and _PLAIN.fullmatch(each) for each in names):
-        raise NotPlain(f"its {name} lists something else than names in its folder")
-    return frozenset(names)
+    found = [each.get("filename") if isinstance(each, dict) else each for each in listed]
+    names = frozenset(each for each in found if isinstance(each, str) and _PLAIN.fullmatch(each))
+    if not names or len(names) < len(found):
+        raise NotPlain(f"its {name} lists nothing, something twice, or something else than names in its folder")
+    return names

@@ -9,11 +9,11 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 from types import MappingProxyType
 from typing import BinaryIO, Final, TypeAlias
 from urllib.parse import unquote
@@ -24,7 +24,7 @@ from tasks.common.files import open_user_file
 from tasks.corpus.identity.keys import length_prefixed
 from tasks.corpus.readers.object_source import StoredSource
 from tasks.corpus.readers.saved_datasets import SPLITS, STATE, NotPlain, is_cache, names_listed
-from tasks.corpus.readers.table_logs import table_around, table_kind
+from tasks.corpus.readers.table_logs import table_around, table_kind, table_of_listing
 from tasks.object_storage.errors import ObjectChanged
 
 Source: TypeAlias = Path | StoredSource
@@ -36,12 +36,13 @@ FORMATS: Final = (
 """The formats of files that almoner reads itself, by the ends of their names."""
 GZIP: Final = ".gz"
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-_DATA: Final = tuple(
-    ".json .json.gz .jsons .geojson .bson .xml .xml.gz .tsv .tsv.gz .tab .psv .dat .xls .xlsx .xlsm .xlsb .ods .avro"
-    " .orc .parq .pq .ipc .arrows .lance .msgpack .pkl .pickle .npy .npz .h5 .hdf5 .tfrecord .sqlite .sqlite3 .db"
-    " .duckdb .mdb .accdb .sql .sav .dta .sas7bdat .rds .rdata .gz .zst .zstd .bz2 .xz .lz4 .snappy .br .z .zip .tar"
-    " .tgz .7z .rar".split()
-)
+_DATA: Final = (
+    ".json", ".json.gz", ".jsons", ".geojson", ".bson", ".xml", ".xml.gz", ".tsv", ".tsv.gz", ".tab", ".psv",
+    ".dat", ".xls", ".xlsx", ".xlsm", ".xlsb", ".ods", ".avro", ".orc", ".parq", ".pq", ".ipc", ".arrows", ".lance",
+    ".msgpack", ".pkl", ".pickle", ".npy", ".npz", ".h5", ".hdf5", ".tfrecord", ".sqlite", ".sqlite3", ".db",
+    ".duckdb", ".mdb", ".accdb", ".sql", ".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".gz", ".zst", ".zstd",
+    ".bz2", ".xz", ".lz4", ".snappy", ".br", ".z", ".zip", ".tar", ".tgz", ".7z", ".rar",
+)  # fmt: skip
 """Ends of names that data has which almoner does not read."""
 _DOCUMENTS: Final = (".doc", ".docx", ".odt", ".rtf", ".pdf", ".eml", ".msg", ".htm", ".html", ".text")
 """Those of texts, which beside tables are taken for their documentation."""
@@ -204,25 +205,38 @@ def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:
         SavedDatasetUnfit: the description of a saved dataset is damaged, or files that it lists are missing.
         FilesUnread: at the end, if it holds data in formats that are not read.
     """
-    contents = _Contents(folder)
+    contents, led_to = _Contents(folder), set[str]()
     for inside, file in _files_below(folder):
-        if isinstance(file, Path) and file.is_symlink() and (kind := table_kind(file.resolve())) is not None:
-            raise TableLogUnread(folder, kind)
+        if isinstance(file, Path) and file.is_symlink() and (place := str(Path(os.path.realpath(file)).parent)) not in led_to:
+            led_to.add(place)
+            if (kind := table_around(file)) is not None:
+                raise TableLogUnread(folder, kind)
         if contents.has_data(inside):
+            if is_cache(inside.name):
+                raise SavedDatasetUnfit(folder, "it keeps results of `datasets`, and says not which files are the data")
             yield inside, file
     contents.require_read()
 
 
-def require_readable_names(folder: Source, names: Iterable[PurePath]) -> None:
-    """Check the names of files below a folder that is not there yet, as `data_files` does.
+def files_to_copy(path: PurePosixPath, names: Sequence[PurePosixPath]) -> list[PurePosixPath]:
+    """Return the files of a repository that are read of the file or folder at `path`, before they are copied.
+
+    Args:
+        names: the paths of all files of the repository.
 
     Raises:
         FolderMixed, TableLogUnread, FilesUnread: as `data_files`.
     """
-    contents = _Contents(folder)
-    for inside in names:
-        contents.has_data(inside)
+    source = Path(path.name or "repository")
+    if (kind := table_of_listing(path, names)) is not None:
+        raise TableLogUnread(source, kind)
+    if path in names:
+        return [name for name in names if name in (path, path.parent / STATE)]
+    below = [name.relative_to(path) for name in names if path in name.parents]
+    contents = _Contents(source)
+    chosen = [path / inside for inside in below if contents.has_data(inside) or inside.name in (STATE, SPLITS)]
     contents.require_read()
+    return chosen
 
 
 class _Contents:

@@ -4,10 +4,11 @@ Files of deleted records may still lie in such a table. One pattern knows all ma
 a partition that was dropped from Hive's catalogue nothing in the folder says so.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Final
 
 from tasks.corpus.readers.object_source import StoredSource
@@ -16,7 +17,7 @@ from tasks.object_storage.errors import StoreDenied
 _MARKS: Final = {
     "Delta Lake": r"_delta_log",
     "Hudi": r"\.hoodie|\.hoodie_partition_metadata",
-    "Iceberg": r"[^/]+\.metadata\.json(?:\.gz)?|metadata/version-hint\.text",
+    "Iceberg": r"(?:metadata/)?[^/]+\.metadata\.json(?:\.gz)?|metadata/version-hint\.text",
     "Paimon": r"snapshot/(?:snapshot-\d+|LATEST)",
     "Spark streaming": r"_spark_metadata",
     "lakeFS": r"_lakefs",
@@ -33,11 +34,6 @@ _AT_THE_TOP: Final = (
 _FOLDERS: Final = ("metadata", "snapshot")
 _MOST_LISTED: Final = 1000
 """Objects of such a folder in a store that are looked at: the marks come first in byte order."""
-LOG_FILES: Final = (
-    *(f"{name}/*" for name in _AT_THE_TOP), ".hoodie_partition_metadata", "_orc_acid_version",
-    "metadata/*.metadata.json", "metadata/version-hint.text", "snapshot/snapshot-*", "snapshot/LATEST",
-)  # fmt: skip
-"""Patterns of the files by which a table in some folder is known."""
 
 
 def table_kind(path: PurePath | str) -> str | None:
@@ -57,8 +53,17 @@ def table_around(source: Path | StoredSource) -> str | None:
     """
     if isinstance(source, StoredSource):
         return table_kind(source.key) or _first(_kinds_above_stored(source))
-    places = dict.fromkeys((source.absolute(), source.resolve()))
+    places = dict.fromkeys((source.absolute(), Path(os.path.realpath(source))))
     return _first(table_kind(place) or _first(map(_kind_of_folder, place.parents)) for place in places)
+
+
+def table_of_listing(path: PurePosixPath, names: Iterable[PurePosixPath]) -> str | None:
+    """Return the kind of table with a log in which a path lies, by the names of all files around it."""
+    for name in names:
+        found = _MARK.search(name.as_posix())
+        if found is not None and PurePosixPath(name.as_posix()[: found.start()]) in (path, *path.parents):
+            return table_kind(name)
+    return None
 
 
 def _kind_of_folder(folder: Path) -> str | None:

@@ -13,7 +13,8 @@ _MARKS: Final = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"
 WIDE: Final = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
 """Encodings of which a line does not end with the byte of a line break."""
 _ENCODINGS: Final = frozenset((
-    UTF_8, *WIDE, *(f"cp{page}" for page in (437, 850, 852, 855, 857, 858, 866, 874, 932, 949, 950, *range(1250, 1259))),
+    UTF_8, *WIDE, *(f"cp{page}" for page in (437, 850, 852, 855, 857, 858, 866, 874, 932, 949, 950)),
+    *(f"cp{page}" for page in range(1250, 1259)),
     *(f"iso8859-{part}" for part in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16)), "koi8-r", "koi8-u",
     "mac-roman", "shift_jis", "euc_jp", "euc_kr", "gbk", "gb18030", "big5",
 ))  # fmt: skip
@@ -33,6 +34,10 @@ class TextForm:
 
     encoding: str | None = None
     delimiter: str | None = None
+
+
+AS_FOUND: Final = TextForm()
+"""The form of a source for which none is named."""
 
 
 def parse_form(encoding: str | None, delimiter: str | None) -> TextForm:
