@@ -44,7 +44,7 @@ def require_user_file(path: Path) -> None:
 
 
 def open_user_file(path: Path) -> BinaryIO:
-    """Open a file that a user has named, for reading bytes; every such file is opened here.
+    """Open a file that a user has named for reading bytes; every such file is opened here.
 
     Raises:
         OSError: it cannot be opened, or is no regular file (`require_user_file`).

@@ -190,18 +190,21 @@ class _Lines:
 
     def _wide_lines(self, content: Any) -> Iterator[str]:
         text = io.TextIOWrapper(content, encoding=self.encoding, newline="\n")
-        while line := self._next_line(text):
-            self.number += 1
-            self.record_bytes += len(line)
-            self.offset = self._file.tell()
-            if self.record_bytes > MAX_RECORD_BYTES:
-                raise RecordTooLong(self.source, self.number)
-            yield line.removeprefix("\ufeff") if self.number == 1 else line
+        try:
+            while line := self._next_line(text):
+                self.number += 1
+                self.record_bytes += len(line)
+                self.offset = self._file.tell()
+                if self.record_bytes > MAX_RECORD_BYTES:
+                    raise RecordTooLong(self.source, self.number)
+                yield line.removeprefix("\ufeff") if self.number == 1 else line
+        finally:
+            text.detach()  # else it closes the file, which is not its own
 
     def _next_line(self, content: Any) -> Any:
         try:
             return content.readline(MAX_RECORD_BYTES + 1)
-        except UnicodeDecodeError:
+        except UnicodeError:  # of UTF-16 without a byte-order mark no UnicodeDecodeError
             raise NotEncoded(self.source, self.number + 1, self.encoding or "") from None
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise SourceUnreadable(self.source, _NOT_GZIP) from None
@@ -326,7 +329,7 @@ def _read_folder(source: Source, fields: Fields) -> Documents:
         encoding = fields.form.encoding or marked_encoding(data) or UTF_8
         try:
             text = data.decode("utf-8-sig" if encoding == UTF_8 else encoding).removeprefix("\ufeff")
-        except UnicodeDecodeError:
+        except UnicodeError:
             if encoding == UTF_8:
                 raise NotUtf8(source, position) from None
             raise NotEncoded(source, position, encoding) from None

@@ -207,7 +207,11 @@ def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:
     """
     contents, led_to = _Contents(folder), set[str]()
     for inside, file in _files_below(folder):
-        if isinstance(file, Path) and file.is_symlink() and (place := str(Path(os.path.realpath(file)).parent)) not in led_to:
+        if (
+            isinstance(file, Path)
+            and file.is_symlink()
+            and (place := str(Path(os.path.realpath(file)).parent)) not in led_to
+        ):
             led_to.add(place)
             if (kind := table_around(file)) is not None:
                 raise TableLogUnread(folder, kind)

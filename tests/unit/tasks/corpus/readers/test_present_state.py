@@ -152,7 +152,7 @@ def test_splits_are_read_each_by_its_own_description(tmp_path: Path) -> None:
         b'{"_data_files": [{"filename": ".."}]}',
         b'{"_data_files": [{"filename": "data-00000-of-00001.arrow"}, {"filename": "missing.arrow"}]}',
         b'{"_data_files": [{"filename": "data-00000-of-00001.arrow"}, {"filename": "data-00000-of-00001.arrow"}]}',
-        b'{"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_indices_data_files": [{"filename": "i.arrow"}]}',
+        b'{"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_indices_data_files": [{"filename": "i"}]}',
     ],
 )
 def test_a_description_that_does_not_say_which_files_count_is_refused(tmp_path: Path, state: bytes) -> None:
