@@ -8,6 +8,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
@@ -43,7 +44,7 @@ def require_user_file(path: Path) -> None:
         raise OSError(errno.EINVAL, NO_FILE, str(path))
 
 
-def open_user_file(path: Path) -> BinaryIO:
+def open_user_file(path: Path) -> BufferedReader:
     """Open a file that a user has named for reading bytes; every such file is opened here.
 
     Raises:

@@ -84,7 +84,7 @@ def _of_jsonl(source: AnySource, form: TextForm, _asked: Collection[str]) -> dic
 def _of_csv(source: AnySource, form: TextForm, asked: Collection[str]) -> dict[str, bool]:
     """Return the cells of the header, divided by the delimiter that gives most of the fields, or else most cells."""
     delimiters = [form.delimiter] if form.delimiter else DELIMITERS.values()
-    rows = [first_row(source, replace(form, delimiter=sign)) or [] for sign in delimiters]
+    rows: list[list[str]] = [first_row(source, replace(form, delimiter=sign)) or [] for sign in delimiters]
     return dict.fromkeys(max(rows, key=lambda row: (len(set(asked).intersection(row)), len(row))), True)
 
 

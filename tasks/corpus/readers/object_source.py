@@ -55,6 +55,10 @@ class StoredSource:
         """Return whether there is an object at the key, or below it."""
         return self._entry is not None or self.is_dir()
 
+    def is_object(self) -> bool:
+        """Return whether there is an object at exactly the key."""
+        return self._entry is not None
+
     def is_symlink(self) -> bool:
         """Return False: stores have no links."""
         return False

@@ -5,9 +5,9 @@ the place. Errors name the fields that were asked for, never those that were fou
 header has a person's record in its first line. So nothing that a reader of an extension says in an error is shown.
 """
 
+import codecs
 import csv
 import gzip
-import io
 import zlib
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -57,6 +57,7 @@ from tasks.corpus.readers.text_template import TextTemplate
 
 FOLDER_UNITS = ("folder", "file")
 _LONGEST_MARK = 4
+_WIDE_PART = 1 << 20
 _WITHOUT_ENCODING = (".parquet", ".arrow", ".feather")
 _NOT_GZIP = "it is not a gzip file, or it is damaged"
 
@@ -165,9 +166,9 @@ class _Lines:
         self._compressed = (format_of(source) or "").endswith(GZIP)
 
     def __iter__(self) -> Iterator[str]:
-        content = gzip.GzipFile(fileobj=self._file, mode="rb") if self._compressed else self._file
+        content: Any = gzip.GzipFile(fileobj=self._file, mode="rb") if self._compressed else self._file
         if self.encoding is None:
-            self.encoding = marked_encoding(self._begun(content)) or UTF_8
+            self.encoding = marked_encoding(self._of_gzip(content.peek, _LONGEST_MARK)) or UTF_8
         if self.encoding in WIDE:
             yield from self._wide_lines(content)
         else:
@@ -175,37 +176,36 @@ class _Lines:
         if self._compressed and not self._file.tell():
             raise SourceUnreadable(self.source, _NOT_GZIP)
 
-    def _begun(self, content: Any) -> bytes:
-        try:
-            return bytes(content.peek(_LONGEST_MARK))
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise SourceUnreadable(self.source, _NOT_GZIP) from None
-
-    def _plain_lines(self, content: "BinaryIO | gzip.GzipFile") -> Iterator[str]:
-        while line := self._next_line(content):
+    def _plain_lines(self, content: Any) -> Iterator[str]:
+        while line := self._of_gzip(content.readline, MAX_RECORD_BYTES + 1):
             self.number += 1
             self.record_bytes += len(line)
             self.offset = self._file.tell() if self._compressed else self.offset + len(line)
             yield self._decoded(line)
 
     def _wide_lines(self, content: Any) -> Iterator[str]:
-        text = io.TextIOWrapper(content, encoding=self.encoding, newline="\n")
-        try:
-            while line := self._next_line(text):
+        decoder = codecs.getincrementaldecoder(self.encoding or UTF_8)()
+        pending, more = "", True
+        while more:
+            try:
+                part = self._of_gzip(content.read, _WIDE_PART)
+                pending, more = pending + decoder.decode(part, final=not part), bool(part)
+            except UnicodeError:  # of UTF-16 without a byte-order mark no UnicodeDecodeError
+                raise NotEncoded(self.source, self.number + 1, self.encoding or "") from None
+            *lines, pending = pending.split("\n")
+            for line in (*(f"{line}\n" for line in lines), *([pending] if pending and not more else [])):
                 self.number += 1
                 self.record_bytes += len(line)
                 self.offset = self._file.tell()
                 if self.record_bytes > MAX_RECORD_BYTES:
                     raise RecordTooLong(self.source, self.number)
                 yield line.removeprefix("\ufeff") if self.number == 1 else line
-        finally:
-            text.detach()  # else it closes the file, which is not its own
+            if self.record_bytes + len(pending) > MAX_RECORD_BYTES:
+                raise RecordTooLong(self.source, self.number + 1)
 
-    def _next_line(self, content: Any) -> Any:
+    def _of_gzip(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
-            return content.readline(MAX_RECORD_BYTES + 1)
-        except UnicodeError:  # of UTF-16 without a byte-order mark no UnicodeDecodeError
-            raise NotEncoded(self.source, self.number + 1, self.encoding or "") from None
+            return read(size)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise SourceUnreadable(self.source, _NOT_GZIP) from None
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from io import BufferedReader
 from pathlib import Path, PurePath, PurePosixPath
 from types import MappingProxyType
 from typing import BinaryIO, Final, TypeAlias
@@ -186,7 +187,8 @@ def require_present_state(source: Source) -> None:
         if source.is_dir():
             return
         beside = (next(source.parents()) if isinstance(source, StoredSource) else source.absolute().parent) / STATE
-        listed = _names_listed(source, beside) if beside.exists() and not beside.is_dir() else None
+        found = beside.is_object() if isinstance(beside, StoredSource) else beside.exists() and not beside.is_dir()
+        listed = _names_listed(source, beside) if found else None
     if source.name not in listed if listed is not None else is_cache(source.name):
         raise SavedDatasetUnfit(source, "it is a result that `datasets` keeps, and no part of the dataset")
 
@@ -353,16 +355,21 @@ def _stored_files(folder: StoredSource) -> Iterator[tuple[PurePath, Source]]:
         if inside.name in (STATE, SPLITS):
             described.setdefault(inside.parent, {})[inside.name] = file
     wanted = {place: _names_wanted(folder, found) for place, found in described.items()}
-    missing = {place: set(names) for place, names in wanted.items() if names is not None}
-    for inside, file in files:
-        steps = zip((*inside.parents,)[::-1], inside.parts, strict=True)
-        listing = [(place, name) for place, name in steps if place in missing]
-        if all(name in (wanted[place] or ()) for place, name in listing):
-            yield inside, file
-            for place, name in listing:
-                missing[place].discard(name)
-    if any(missing.values()):
-        raise SavedDatasetUnfit(folder, "files that it lists are missing")
+    listings = {place: names for place, names in wanted.items() if names is not None}
+
+    def counts(path: PurePath) -> bool:
+        """Return whether each folder that lists what is in it has the path, or the folder above it, in its list."""
+        above = path.parents
+        inside = (path, *above)
+        return all(
+            below.name in listings[place] for below, place in zip(inside, above, strict=False) if place in listings
+        )
+
+    for place, names in listings.items():
+        held = {inside.relative_to(place).parts[0] for inside, _ in files if place in inside.parents}
+        if counts(place) and not names <= held:
+            raise SavedDatasetUnfit(folder, "files that it lists are missing")
+    yield from ((inside, file) for inside, file in files if counts(inside))
 
 
 def _names_wanted(whole: Source, described: Mapping[str, Source]) -> frozenset[str] | None:
@@ -410,7 +417,7 @@ def open_bytes(source: AnySource) -> BinaryIO:
     return _open(source.file if isinstance(source, Shard) else source)
 
 
-def _open(file: Source) -> BinaryIO:
+def _open(file: Source) -> BufferedReader:
     return file.open("rb") if isinstance(file, StoredSource) else open_user_file(file)
 
 
@@ -442,7 +449,7 @@ def _content_digest(path: Source, digest: bytes) -> bytes | None:
         return digest
     with _open(path) as file, gzip.GzipFile(fileobj=file, mode="rb") as content:
         try:
-            return hashlib.file_digest(content, "sha256").digest()  # type: ignore[arg-type]  # it has readinto
+            return hashlib.file_digest(content, "sha256").digest()
         except (EOFError, zlib.error, gzip.BadGzipFile):
             return None
 

@@ -27,10 +27,9 @@ _MARKS: Final = {
 }
 """Kinds of tables, and their marks: parts of a path that follow one another."""
 _MARK: Final = re.compile(f"(?:^|/)(?:{'|'.join(f'({marks})' for marks in _MARKS.values())})(?:/|$)")
-_AT_THE_TOP: Final = (
-    "_delta_log", ".hoodie", ".hoodie_partition_metadata", "_spark_metadata", "_lakefs", "_orc_acid_version",
-    "_temporary",
-)  # fmt: skip
+_LOGS: Final = ("_delta_log", ".hoodie", "_spark_metadata", "_lakefs", "_temporary")
+"""Folders at the top of a table."""
+_FILES: Final = (".hoodie_partition_metadata", "_orc_acid_version")
 _FOLDERS: Final = ("metadata", "snapshot")
 _MOST_LISTED: Final = 1000
 """Objects of such a folder in a store that are looked at: the marks come first in byte order."""
@@ -68,7 +67,7 @@ def table_of_listing(path: PurePosixPath, names: Iterable[PurePosixPath]) -> str
 
 def _kind_of_folder(folder: Path) -> str | None:
     """Return the kind of table with a log that a folder is, by a few names in it."""
-    inside = [name for name in _AT_THE_TOP if (folder / name).exists() or (folder / name).is_symlink()]
+    inside = [name for name in (*_LOGS, *_FILES) if (folder / name).exists() or (folder / name).is_symlink()]
     for name in _FOLDERS:
         if (folder / name).is_dir():
             inside += [f"{name}/{entry.name}" for entry in (folder / name).iterdir()]
@@ -78,11 +77,13 @@ def _kind_of_folder(folder: Path) -> str | None:
 def _kinds_above_stored(source: StoredSource) -> Iterator[str | None]:
     try:
         for folder in source.parents():
-            for name in _AT_THE_TOP:
-                if (folder / name).exists():
-                    yield table_kind(name)
+            for name in _LOGS:
+                yield from (table_kind(name) for _ in islice((folder / name).files(), 1))
             for name in _FOLDERS:
                 yield from (table_kind(f"{name}/{file.name}") for file in islice((folder / name).files(), _MOST_LISTED))
+            for name in _FILES:
+                if (folder / name).is_object():
+                    yield table_kind(name)
     except StoreDenied:
         return
 
