@@ -116,7 +116,8 @@ def ingest(
         with stage("read"):
             digest = source_digest(source)
             mark = source_mark(overlap_key, digest.whole).hex()
-            for document in kept_units.of(_watched(_once(documents, digest.repeated), progress, before.size)):
+            found = _once(documents, digest.repeated) if digest.repeated else documents
+            for document in kept_units.of(_watched(found, progress, before.size)):
                 manifest.add(document.unit, document.document_id, document.text)
                 _insert(connection, document, overlap_key)
         with stage("partition"):
@@ -165,7 +166,7 @@ def _once(documents: Iterator[SourceDocument], repeated: Mapping[int, int]) -> I
         FileRepeated: one comes from a table that repeats an earlier one.
     """
     for document in documents:
-        if repeated and isinstance(table := document.source, Shard) and table.number in repeated:
+        if isinstance(table := document.source, Shard) and table.number in repeated:
             raise FileRepeated(table.folder, table.number, repeated[table.number])
         yield document
 

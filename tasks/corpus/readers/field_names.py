@@ -83,9 +83,11 @@ def _of_jsonl(source: AnySource, form: TextForm, _asked: Collection[str]) -> dic
 
 def _of_csv(source: AnySource, form: TextForm, asked: Collection[str]) -> dict[str, bool]:
     """Return the cells of the header, divided by the delimiter that gives most of the fields, or else most cells."""
-    delimiters = [form.delimiter] if form.delimiter else DELIMITERS.values()
-    rows: list[list[str]] = [first_row(source, replace(form, delimiter=sign)) or [] for sign in delimiters]
-    return dict.fromkeys(max(rows, key=lambda row: (len(set(asked).intersection(row)), len(row))), True)
+    best: list[str] = []
+    for sign in [form.delimiter] if form.delimiter else DELIMITERS.values():
+        row = first_row(source, replace(form, delimiter=sign)) or []
+        best = max(best, row, key=lambda cells: (len(set(asked).intersection(cells)), len(cells)))
+    return dict.fromkeys(best, True)
 
 
 def _of_table(source: AnySource, _form: TextForm, _asked: Collection[str]) -> dict[str, bool]:

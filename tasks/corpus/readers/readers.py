@@ -169,12 +169,7 @@ class _Lines:
         content: Any = gzip.GzipFile(fileobj=self._file, mode="rb") if self._compressed else self._file
         if self.encoding is None:
             self.encoding = marked_encoding(self._of_gzip(content.peek, _LONGEST_MARK)) or UTF_8
-        if self.encoding in WIDE:
-            yield from self._wide_lines(content)
-        else:
-            yield from self._plain_lines(content)
-        if self._compressed and not self._file.tell():
-            raise SourceUnreadable(self.source, _NOT_GZIP)
+        return self._wide_lines(content) if self.encoding in WIDE else self._plain_lines(content)
 
     def _plain_lines(self, content: Any) -> Iterator[str]:
         while line := self._of_gzip(content.readline, MAX_RECORD_BYTES + 1):
@@ -182,6 +177,7 @@ class _Lines:
             self.record_bytes += len(line)
             self.offset = self._file.tell() if self._compressed else self.offset + len(line)
             yield self._decoded(line)
+        self._require_begun()
 
     def _wide_lines(self, content: Any) -> Iterator[str]:
         decoder = codecs.getincrementaldecoder(self.encoding or UTF_8)()
@@ -202,6 +198,12 @@ class _Lines:
                 yield line.removeprefix("\ufeff") if self.number == 1 else line
             if self.record_bytes + len(pending) > MAX_RECORD_BYTES:
                 raise RecordTooLong(self.source, self.number + 1)
+        self._require_begun()
+
+    def _require_begun(self) -> None:
+        """Check that a packed file is not empty, as after an upload that was cut off."""
+        if self._compressed and not self._file.tell():
+            raise SourceUnreadable(self.source, _NOT_GZIP)
 
     def _of_gzip(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
