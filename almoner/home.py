@@ -83,7 +83,7 @@ class Home:
             if check is not None:
                 fields = registration.source_fields(text, unit)
                 with open_input(self.project, check, fields, most=registration.RECORDS_CHECKED) as source:
-                    registration.check_fields(source, terms, allow_unit)
+                    registration.check_fields(source, terms, allowed_units=allow_unit)
             claim = registration.ClaimTerms(
                 None if epsilon is None else str(epsilon),
                 None if delta is None else str(delta),

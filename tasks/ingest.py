@@ -16,6 +16,7 @@ from tasks.corpus.cohorts import Cohorts
 from tasks.corpus.identity.labels import LabelFields
 from tasks.corpus.ingest import IngestedVersion, ingest
 from tasks.corpus.readers.sources import Source
+from tasks.corpus.readers.text_form import AS_FOUND, TextForm
 from tasks.corpus.store import iter_marks
 from tasks.corpus.unit_notes import UnitNotes, UnitSurvey
 from tasks.prefect_task import private_task
@@ -28,12 +29,14 @@ class RecordedVersion:
     Attributes:
         left_out: how many documents were skipped because they belong to erased units.
         repeats: the newest earlier version of the same file or of the same units and texts; None if there is none.
+        read_as: the sentence on encodings and delimiters that were found, where they are not plain; recorded nowhere.
     """
 
     number: int
     documents: int = field(repr=False)
     left_out: int = field(default=0, repr=False)
     repeats: int | None = None
+    read_as: str | None = field(default=None, repr=False)
 
 
 def _is_kept(database: Database, uid: str, unconfirmed: OutcomeUnknown) -> bool:
@@ -63,6 +66,7 @@ def ingest_version(
     stage: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
     allowed_units: Collection[str] = (),
     tell: Callable[[str], None] | None = None,
+    form: TextForm = AS_FOUND,
 ) -> RecordedVersion:
     """Copy `source` into the home as the next version of `dataset`, with the labels of `label_field` if it is named.
 
@@ -110,9 +114,10 @@ def ingest_version(
         notes = UnitNotes(UnitSurvey(dataset.unit_field), tell, known_units, has_earlier)
     ingested = ingest(
         home, source, dataset.unit_field, overlap_key, text_field=dataset.text_field, label_field=label_field,
+        form=form,
         cohorts=None if growth is None or growth.has_single_cohort else Cohorts(growth.newest, cohorts_of_marks),
         progress=lambda done, total: progress.report("ingesting", done, total), record=record,
         erased=erased, stage=stage, allowed_units=allowed_units, notes=notes,
     )  # fmt: skip
     number, repeats = recorded[0]
-    return RecordedVersion(number, ingested.documents, ingested.left_out, repeats)
+    return RecordedVersion(number, ingested.documents, ingested.left_out, repeats, ingested.read_as)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from models_db.errors import UsageError
+from tasks.common.files import open_user_file
 
 DEFAULT_PORT = 8717
 SHORTEST_TOKEN = 32
@@ -153,7 +154,7 @@ def _read_token(options: AccessOptions) -> bytes | None:
 def _read_private_file(path: Path) -> str:
     """Read a file, and refuse it if others can read it too."""
     try:
-        with path.open("rb") as file:
+        with open_user_file(path) as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
                 raise InvalidAccessToken(f"is in {path}, which others can read; `chmod 600` it")
             return file.read(4096).decode("ascii", "replace")

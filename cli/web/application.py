@@ -17,6 +17,7 @@ from cli.web.responses import FaultReporter, with_error_pages, with_error_pages_
 from cli.web.sessions import LoginThrottle, Sessions
 from cli.web.views import DashboardViews
 from models_db.home import ProjectHome
+from tasks.common.files import require_user_file
 
 
 def application(home: ProjectHome, access: AccessPolicy, tell: FaultReporter | None = None) -> ASGIApp:
@@ -83,6 +84,8 @@ def serve_dashboard(home: ProjectHome, access: AccessPolicy) -> None:
     """
     import uvicorn
 
+    for file in filter(None, (access.certificate, access.key)):
+        require_user_file(file)
     settings = uvicorn.Config(
         application(home, access),
         ssl_certfile=access.certificate,

@@ -16,7 +16,7 @@ from flows.workspace.leftovers import partial_path
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import HomeUnwritable
-from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, sync_folder
+from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, open_user_file, sync_folder
 from tasks.common.strict_model import Digest, Name, Strict, read_as
 
 FORMAT: Final = "almoner-backup/1"
@@ -167,7 +167,7 @@ def unpack_archive(archive: Path, into: Path, only: Sequence[str] = ()) -> Manif
     members: dict[str, ArchiveMember] = {}
     manifest: Manifest | None = None
     try:
-        with tarfile.open(archive, mode="r:") as opened:
+        with open_user_file(archive) as file, tarfile.open(fileobj=file, mode="r:") as opened:
             for info in opened:
                 if manifest is not None or info.name in members:
                     raise BackupDamaged("a member is repeated, or follows the manifest")

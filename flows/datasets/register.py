@@ -31,6 +31,7 @@ from tasks.corpus.readers.documents import BadRecord, NoUnit
 from tasks.corpus.readers.field_names import read_field_names
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Source
+from tasks.corpus.readers.text_form import AS_FOUND, TextForm, describe_forms
 from tasks.corpus.readers.text_template import TextTemplate
 from tasks.corpus.unit_notes import ALIKE, UnitSurvey
 from tasks.ingest import RecordedVersion, ingest_version
@@ -183,19 +184,20 @@ def describe_registration(dataset: Mapping[str, object]) -> tuple[str, list[str]
     return sentence, [*lifetime_weaknesses(epsilon, delta, people), *unknown]
 
 
-def fields_sentence(source: Source, registration: Registration) -> str | None:
+def fields_sentence(source: Source, registration: Registration, form: TextForm = AS_FOUND) -> str | None:
     """Return the names of a source's fields in a sentence, for the terminal of a person who may read the source.
 
     It belongs on no log and in no error (docs/decisions/0167). None where there are no names to show.
     """
     asked = [*TextTemplate.parse(registration.text_field).fields, *filter(None, [registration.unit_field])]
-    names = read_field_names(source, asked)
+    names = read_field_names(source, asked, form)
     if names is None:
         return None
     if names.header_doubtful:
         return (
-            "The first line of this CSV file has none of the fields that you name. It may be somebody's record, so it"
-            " is not shown here; `head -n 1` shows it."
+            f"The first line of this CSV file has none of the fields that you name in its cells ({names.withheld}; they"
+            " are separated by what divides the line most often). It may be somebody's record, so it is not shown here;"
+            " `head -n 1` shows it, and `--delimiter` and `--encoding` say how it is written."
         )
     rest = f"; {names.withheld} more are long or in few records, and not shown" if names.withheld else ""
     return f"Fields of the source: {', '.join(map(escape_controls, names.shown)) or 'none'}{rest}."
@@ -204,14 +206,18 @@ def fields_sentence(source: Source, registration: Registration) -> str | None:
 def check_fields(
     source: Source,
     registration: Registration,
+    form: TextForm = AS_FOUND,
     allowed_units: Collection[str] = (),
     tell: Callable[[str], None] | None = None,
-) -> None:
+) -> str | None:
     """Read the first records of a source with the fields of a registration; nothing of them is kept.
 
     Args:
         allowed_units: ids of units that are taken although they spell a missing value.
         tell: prints on the terminal, and nowhere else, what looks wrong about the units.
+
+    Returns:
+        How they were read, as a sentence; None of plain UTF-8 with commas.
 
     Raises:
         UsageError: the source cannot be read, one of these records lacks a field, or all of them lack one of a
@@ -219,6 +225,7 @@ def check_fields(
     """
     unit, text = registration.unit_field, registration.text_field
     survey, refused, records = UnitSurvey(unit or ""), list[NoUnit](), 0
+    forms: set[TextForm] = set()
     try:
         with closing(
             read_documents(
@@ -228,6 +235,8 @@ def check_fields(
                 most=RECORDS_CHECKED,
                 allowed_units=allowed_units,
                 on_bad_unit=refused.append,
+                form=form,
+                forms=forms,
             )
         ) as documents:
             for document in documents:
@@ -243,6 +252,7 @@ def check_fields(
     if tell is not None and registration.governed:
         for note in (*survey.notes(), *([ALIKE] if survey.alike() else [])):
             tell(note)
+    return describe_forms(forms)
 
 
 def register_sharing(workspace: Workspace, registration: Registration, other: str) -> None:
@@ -335,6 +345,7 @@ def ingest(
     population: int | None = None,
     allowed_units: Collection[str] = (),
     tell: Callable[[str], None] | None = None,
+    form: TextForm = AS_FOUND,
 ) -> RecordedVersion:
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
 
@@ -348,6 +359,7 @@ def ingest(
         population: the declared, public number of units of the new cohort.
         allowed_units: ids of units that are taken although they spell a missing value, such as the name `Null`.
         tell: prints on the terminal, and nowhere else, what looks wrong about the units.
+        form: the encoding and the delimiter of the source, where they are named.
 
     Raises:
         DatasetUnknown: there is no such dataset.
@@ -378,6 +390,7 @@ def ingest(
         tracing.stage,
         allowed_units,
         tell,
+        form,
     )
 
 

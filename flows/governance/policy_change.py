@@ -12,6 +12,7 @@ from models_db.policies.policy import Policy
 from models_db.services.catalogue import datasets, policies, principals
 from models_db.values.canonical_json import Json, digest
 from models_db.values.requests import model_to_json
+from tasks.common.files import open_user_file
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,9 @@ def adopt_policy_file(workspace: Workspace, path: Path) -> PolicyChange:
         FileUnreadable, FileInvalid: the file holds no valid policy.
         NotMeasurable, InvalidTarget: no release can satisfy its demands.
     """
-    change, text = compare_policy(workspace, path), path.read_bytes()
+    change = compare_policy(workspace, path)
+    with open_user_file(path) as file:
+        text = file.read()
     with workspace.database.write() as session:
         adopt_policy(session, workspace.actor, change.policy)
         _replace_file(workspace.home.policy, text)

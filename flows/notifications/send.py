@@ -48,7 +48,8 @@ def subject_of(notice: Mapping[str, Json]) -> str:
 
 def _write_line(channel: LogChannel, notice: Mapping[str, Json]) -> None:
     try:
-        descriptor = os.open(channel.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe without a reader waits
+        descriptor = os.open(channel.file, flags, 0o600)
         with open(descriptor, "ab") as file:
             file.write(b"\n" * _ends_mid_line(channel) + encode_canonical(dict(notice)) + b"\n")
             file.flush()

@@ -12,7 +12,7 @@ from models_db.home import ProjectHome
 from models_db.values.requests import FileInvalid, parse_model
 from tasks.common.files import FileUnfit
 from tasks.corpus.readers.object_source import StoredSource
-from tasks.corpus.readers.sources import LOG_FILES, Source, formats
+from tasks.corpus.readers.sources import Source, files_to_copy
 from tasks.object_storage.address import Address, Place, parse_place, require_destination
 from tasks.object_storage.bucket import open_store
 from tasks.object_storage.bucket_settings import PAGE, SETTINGS, Buckets
@@ -59,11 +59,12 @@ def open_source(home: ProjectHome, place: Place | HubDataset) -> Iterator[Source
     Raises:
         StoreExtraMissing, CredentialsUnset, AccountMissing, EndpointUnsafe: the store cannot be used.
         HubDatasetHidden, HubDatasetUnreachable: the hub does not deliver it.
+        FolderMixed, TableLogUnread, FilesUnread: a dataset of the hub is not read (`tasks.corpus.readers.sources`).
         The errors of `buckets_of`.
     """
     if isinstance(place, HubDataset):
         with TemporaryDirectory(prefix="hub-", dir=home.scratch) as scratch:
-            yield fetch_dataset(place, formats(), LOG_FILES, Path(scratch))
+            yield fetch_dataset(place, files_to_copy, Path(scratch))
         return
     if not isinstance(place, Address):
         yield place

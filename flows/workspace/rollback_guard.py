@@ -23,7 +23,7 @@ from models_db.tables import AuditLink
 from models_db.values.bounded_json import parse_json
 from models_db.values.canonical_json import encode_canonical
 from models_db.writes.links import record_links
-from tasks.common.files import write_over
+from tasks.common.files import open_user_file, write_over
 
 FORMAT = "almoner-seen/1"
 MOST_FILE_BYTES = 1_000_000
@@ -101,7 +101,8 @@ def load_head(home: ProjectHome) -> SeenHeads | None:
         SeenFileUnusable: the file has another format or cannot be read.
     """
     try:
-        data = home.seen.read_bytes()
+        with open_user_file(home.seen) as file:
+            data = file.read(MOST_FILE_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as problem:

@@ -10,7 +10,7 @@ import yaml
 from flows.workspace.plain_yaml import InvalidYaml, parse_yaml
 from models_db.errors import UsageError
 from models_db.values.requests import FileInvalid
-from tasks.common.files import write_over
+from tasks.common.files import open_user_file, write_over
 
 LARGEST_FILE = 1_000_000
 
@@ -57,7 +57,7 @@ def read_yaml(path: Path, what: str, page: str = "docs/requests.md") -> object:
         FileInvalid: the file is not plain YAML.
     """
     try:
-        with path.open("rb") as file:
+        with open_user_file(path) as file:
             data = file.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
             raise FileUnreadable(path, f"it is larger than {LARGEST_FILE:,} bytes")

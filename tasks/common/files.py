@@ -8,6 +8,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
@@ -17,6 +18,8 @@ from models_db.values.canonical_json import Json, encode_canonical
 
 FileTable: TypeAlias = "dict[str, dict[str, str | int]]"
 """{name: {"sha256": 64 hexadecimal digits, "bytes": size}}"""
+
+NO_FILE = "it is a pipe, a socket or a device, and not a file"
 
 _CHUNK = 1 << 20
 _LARGEST_DOCUMENT = 64 << 20
@@ -29,6 +32,31 @@ class FileUnfit(Refused):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name} {reason}.", "Do not rely on this folder.", {"file": name, "reason": reason})
         self.reason = reason
+
+
+def require_user_file(path: Path) -> None:
+    """Check that a path that a user has named leads to a regular file or a folder; links are followed.
+
+    Raises:
+        OSError: it is missing, or a pipe, a socket or a device: a pipe lets its reader wait, a device may have no end.
+    """
+    if not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, NO_FILE, str(path))
+
+
+def open_user_file(path: Path) -> BufferedReader:
+    """Open a file that a user has named for reading bytes; every such file is opened here.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file (`require_user_file`).
+    """
+    require_user_file(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    file = open(descriptor, "rb")  # noqa: SIM115 - the caller closes it; of a folder it raises IsADirectoryError
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # replaced meanwhile
+        file.close()
+        raise OSError(errno.EINVAL, NO_FILE, str(path))
+    return file
 
 
 @contextmanager

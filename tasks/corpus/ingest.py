@@ -8,7 +8,7 @@ error or Ctrl-C leaves nothing; a kill leaves a folder that `versions.sweep_inco
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,8 @@ from tasks.corpus.identity.labels import LabelFields, fields_of
 from tasks.corpus.identity.units import random_unit
 from tasks.corpus.readers.documents import DuplicateDocument, SourceDocument
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.sources import Source, SourceChanged, source_digest, source_state
+from tasks.corpus.readers.sources import FileRepeated, Shard, Source, SourceChanged, source_digest, source_state
+from tasks.corpus.readers.text_form import AS_FOUND, TextForm, describe_forms
 from tasks.corpus.store import DATABASE, SCHEMA
 from tasks.corpus.unit_notes import UnitNotes
 from tasks.corpus.versions import incoming, named_problems, put_in_place, remove_version, sync
@@ -46,6 +47,7 @@ class IngestedVersion:
         source_mark: keyed mark of the source's bytes, 64 hexadecimal digits.
         manifest_mark: keyed mark of the ordered content, 64 hexadecimal digits.
         left_out: how many documents belong to erased units, and are not in it.
+        read_as: the sentence on encodings and delimiters that were found; recorded nowhere.
     """
 
     uid: str
@@ -54,6 +56,7 @@ class IngestedVersion:
     source_mark: str = field(repr=False)
     manifest_mark: str = field(repr=False)
     left_out: int = field(default=0, repr=False)
+    read_as: str | None = field(default=None, repr=False)
 
 
 def ingest(
@@ -65,6 +68,7 @@ def ingest(
     text_field: str = "text",
     id_field: str = "id",
     label_field: LabelFields = None,
+    form: TextForm = AS_FOUND,
     cohorts: Cohorts | None = None,
     erased: frozenset[str] = frozenset(),
     progress: Progress = lambda done, total: None,
@@ -87,6 +91,7 @@ def ingest(
         text_field: the field with the text.
         id_field: the field with the document's id, which may be absent.
         label_field: the field with the document's label, or several; None keeps no labels.
+        form: the encoding and the delimiter of the source, where they are named.
         cohorts: what says of which cohort each unit is; None if there is one cohort only.
         erased: keyed marks of units, in hexadecimal digits, whose records are left out.
         progress: called at the start, every thousand documents, and at the end.
@@ -99,11 +104,14 @@ def ingest(
         notes: tells on the terminal what looks wrong about the units.
 
     Raises:
-        whatever `readers.read_documents` raises; DuplicateDocument, SourceChanged, StoreNotWritable,
+        whatever `readers.read_documents` raises; DuplicateDocument, FileRepeated, SourceChanged, StoreNotWritable,
         HomeMissing; whatever `record` raises.
     """
     home.require()
-    opened = read_documents(source, unit_field, text_field, id_field, label_field, allowed_units=allowed_units)
+    forms: set[TextForm] = set()
+    opened = read_documents(
+        source, unit_field, text_field, id_field, label_field, allowed_units=allowed_units, form=form, forms=forms
+    )
     before = source_state(source)
     manifest = ManifestMark(overlap_key)
     with (
@@ -113,8 +121,10 @@ def ingest(
     ):
         kept_units = _Kept(erased, overlap_key)
         with stage("read"):
-            mark = source_mark(overlap_key, source_digest(source)).hex()
-            for document in kept_units.of(_watched(documents, progress, before.size)):
+            digest = source_digest(source)
+            mark = source_mark(overlap_key, digest.whole).hex()
+            found = _once(documents, digest.repeated) if digest.repeated else documents
+            for document in kept_units.of(_watched(found, progress, before.size)):
                 manifest.add(document.unit, document.document_id, document.text)
                 _insert(connection, document, overlap_key)
                 if notes is not None:
@@ -128,7 +138,9 @@ def ingest(
             counts = _commit(connection, folder / DATABASE)
             if source_state(source) != before:
                 raise SourceChanged(source)
-            version = IngestedVersion(secrets.token_hex(16), *counts, mark, manifest.hexdigest(), kept_units.left_out)
+            version = IngestedVersion(
+                secrets.token_hex(16), *counts, mark, manifest.hexdigest(), kept_units.left_out, describe_forms(forms)
+            )
             put_in_place(home, folder, version.uid)
             try:
                 record(version)
@@ -156,6 +168,18 @@ class _Kept:
                 self.left_out += 1
             else:
                 yield document
+
+
+def _once(documents: Iterator[SourceDocument], repeated: Mapping[int, int]) -> Iterator[SourceDocument]:
+    """Yield the same documents.
+
+    Raises:
+        FileRepeated: one comes from a table that repeats an earlier one.
+    """
+    for document in documents:
+        if isinstance(table := document.source, Shard) and table.number in repeated:
+            raise FileRepeated(table.folder, table.number, repeated[table.number])
+        yield document
 
 
 def _watched(documents: Iterator[SourceDocument], progress: Progress, total: int) -> Iterator[SourceDocument]:

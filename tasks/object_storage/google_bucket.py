@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from tasks.common.files import open_user_file
 from tasks.object_storage.address import Address
 from tasks.object_storage.backend import Entry, read_secret
 from tasks.object_storage.bucket_settings import GoogleSettings
@@ -139,7 +140,8 @@ def _credentials(address: Address, settings: GoogleSettings) -> "Credentials":
     path = read_secret(address, settings.credentials_env) or os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
     folder = Path(os.environ.get("CLOUDSDK_CONFIG") or Path.home() / ".config" / "gcloud")
     try:
-        written = json.loads(Path(path or folder / "application_default_credentials.json").read_bytes())
+        with open_user_file(Path(path or folder / "application_default_credentials.json")) as file:
+            written = json.load(file)
         with warnings.catch_warnings(action="ignore"):  # it warns of files from elsewhere; this is the operator's own
             credentials, _ = auth.load_credentials_from_dict(written, scopes=[_SCOPE])
     except (OSError, ValueError, AttributeError, GoogleAuthError):

@@ -1,15 +1,14 @@
 """Dataset of the Hugging Face hub at a commit: `hf://datasets/OWNER/NAME@COMMIT/path`, as a source to ingest.
 
 Its data files are copied into a folder of the home's scratch for as long as they are read. Nothing of it is executed:
-only files of the formats that readers know are fetched, and those by which they know a table with a log. `HF_TOKEN` and
-`HF_ENDPOINT` are those of Hugging Face's tools.
+only files that readers know are fetched. `HF_TOKEN` and `HF_ENDPOINT` are those of Hugging Face's tools.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from pathlib import Path, PurePosixPath
+from typing import Final, TypeVar
 
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.hub import ask_hub
@@ -19,6 +18,7 @@ _HUB: Final = "hf://"
 _ADDRESS: Final = re.compile(
     r"hf://datasets/(?P<repo>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[^/]+))?(?:/(?P<path>.+))?", re.ASCII
 )
+_Answer = TypeVar("_Answer")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
@@ -60,36 +60,41 @@ def parse_source(text: str) -> Place | HubDataset:
     return HubDataset(match["repo"], match["revision"], path.rstrip("/"))
 
 
-def fetch_dataset(dataset: HubDataset, formats: Sequence[str], logs: Sequence[str], folder: Path) -> Path:
-    """Copy the data files of a dataset into `folder`; return the path of its file or folder there.
+def fetch_dataset(
+    dataset: HubDataset,
+    choose: Callable[[PurePosixPath, Sequence[PurePosixPath]], Sequence[PurePosixPath]],
+    folder: Path,
+) -> Path:
+    """Copy the files of a dataset that are read into `folder`; return the path of its file or folder there.
 
     Args:
-        formats: the ends of the names of files that are fetched.
-        logs: patterns of the ends of others that are fetched with a folder, so that readers can refuse it by them.
+        choose: returns the paths to copy, of the dataset's path and those of all files of the repository.
 
     Raises:
         HubDatasetHidden: the hub does not show it to this account.
         HubDatasetUnreachable: the hub does not deliver it.
+        Whatever `choose` raises.
     """
     import huggingface_hub
 
-    below = f"{dataset.path}/" if dataset.path else ""
-    wanted = [f"{below}*{each}" for each in (*map(_in_any_case, formats), *logs)]
-    if dataset.path.lower().endswith(tuple(formats)):
-        wanted = [dataset.path]
-    ask_hub(
-        lambda: huggingface_hub.snapshot_download(
-            dataset.repo, repo_type="dataset", revision=dataset.commit, allow_patterns=wanted, local_dir=folder
-        ),
-        lambda: HubDatasetHidden(dataset),
-        lambda reason: HubDatasetUnreachable(dataset, reason),
-    )
+    def ask(call: Callable[[], _Answer]) -> _Answer:
+        return ask_hub(call, lambda: HubDatasetHidden(dataset), lambda reason: HubDatasetUnreachable(dataset, reason))
+
+    named = ask(lambda: huggingface_hub.list_repo_files(dataset.repo, repo_type="dataset", revision=dataset.commit))
+    chosen = choose(PurePosixPath(dataset.path), [PurePosixPath(name) for name in named])
+    wanted = [_exactly(str(path)) for path in chosen]
+    if wanted:
+        ask(
+            lambda: huggingface_hub.snapshot_download(
+                dataset.repo, repo_type="dataset", revision=dataset.commit, allow_patterns=wanted, local_dir=folder
+            )
+        )
     return folder / dataset.path
 
 
-def _in_any_case(end: str) -> str:
-    """Return a pattern of the end of a name: readers take `.JSONL` as well."""
-    return "".join(f"[{sign.lower()}{sign.upper()}]" if sign.isalpha() else sign for sign in end)
+def _exactly(name: str) -> str:
+    """Return the pattern of exactly this name."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", name)
 
 
 class CommitMissing(UsageError):

@@ -1,6 +1,8 @@
 """Every command that takes a file is given every hostile one: a named error, and no word of the file is repeated."""
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -140,6 +142,81 @@ def test_a_home_with_a_hostile_file_says_so(submitted: Almoner, name: str, files
             refused(submitted, HOME_FILES[name].format(yaml=place), (1, 2, 3))
     finally:
         place.unlink() if there is None else place.write_bytes(there)
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path, 0o600)
+
+
+def make_socket(path: Path) -> None:
+    os.mknod(path, stat.S_IFSOCK | 0o600)
+
+
+def link_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+FOLDERS = ("bundle", "texts", "tables", "model")
+NO_FILES = {"pipe": make_pipe, "socket": make_socket, "device": link_device}
+MORE_COMMANDS = {
+    "dataset ingest arrow": "dataset ingest clinic {arrow}",
+    "dataset ingest gzip": "dataset ingest clinic {gz}",
+    "dataset ingest texts": "dataset ingest clinic {texts}",
+    "dataset ingest tables": "dataset ingest clinic {tables}",
+    "dataset register --check": "dataset register second --unit id --epsilon 1 --delta 1e-6 --check {csv}",
+    "plan --schema": "plan clinic --kind records --schema {json}",
+    "plan --examples": "plan clinic --examples {yaml}",
+    "plan --rule": "plan clinic --label-rule {yaml}",
+    "audit verify --against bundle": "audit verify --against {bundle}",
+    "dashboard --token-file": "dashboard --token-file {json}",
+    "dashboard --tls-cert": "dashboard --tls-cert {json} --tls-key {json}",
+    "models add file": "models add words {gguf} --licence CC0",
+    "models add folder": "models add words {model} --licence CC0",
+    "models add --adapter": "models add words {sound} --licence CC0 --adapter {bundle}",
+    "user add --trust": "user add tom --key {json}",
+}
+
+
+def laid_places(folder: Path) -> dict[str, Path]:
+    """The place of each file that a command takes; of each folder, that of a file in it."""
+    ends = ("yaml", "json", "jsonl", "csv", "parquet", "tar", "arrow", "gguf")
+    return {end: folder / f"hostile.{end}" for end in ends} | {
+        "gz": folder / "hostile.csv.gz",
+        "bundle": folder / "clinic-release-9" / "checkpoint.json",
+        "texts": folder / "texts" / "a.txt",
+        "tables": folder / "tables" / "a.jsonl",
+        "model": folder / "model" / "model.safetensors",
+    }
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *MORE_COMMANDS])
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.timeout(60)
+def test_no_command_waits_for_what_is_no_file(almoner: Almoner, command: str, kind: str) -> None:
+    """A pipe let its reader wait for ever; each command that takes a file refuses one, a socket and a device."""
+    almoner.registered()
+    paths = laid_places(almoner.folder)
+    for path in paths.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        NO_FILES[kind](path)
+    sound = almoner.folder / "sound"
+    sound.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (sound / name).write_bytes(b"{}")
+    names = {name: str(path.parent if name in FOLDERS else path) for name, path in paths.items()}
+    line = (COMMANDS | MORE_COMMANDS)[command]
+    refused(almoner, line.format(**names, folder=almoner.folder, sound=sound), (1, 2, 3), FORMS[1:])
+
+
+@pytest.mark.parametrize("name", HOME_FILES)
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.timeout(60)
+def test_no_home_waits_for_what_is_no_file(almoner: Almoner, name: str, kind: str) -> None:
+    almoner.registered()
+    place = almoner.home.root / name
+    place.unlink(missing_ok=True)
+    NO_FILES[kind](place)
+    refused(almoner, HOME_FILES[name].format(yaml=place), (1, 2, 3), FORMS[1:])
 
 
 def test_there_are_enough_of_both() -> None:

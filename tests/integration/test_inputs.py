@@ -41,6 +41,35 @@ def test_a_partitioned_table_with_titles_becomes_a_corpus(almoner: Almoner) -> N
     ]
 
 
+def test_a_table_of_a_spreadsheet_is_read_and_said(almoner: Almoner) -> None:
+    almoner.type("init")
+    written = "Patient;text\nMüller;„Kühl“ – 5 €\nMüller;Nachtrag\n"
+    wide, narrow = (
+        almoner.write("wide.csv", written.encode("utf-16")),
+        almoner.write("cp.csv", written.encode("cp1252")),
+    )
+    register = f"dataset register notes --unit Patient {REGISTER}"
+    assert almoner.ask(f"{register} --encoding cp1252", expected=2)["error"] == "NothingToCheck"
+    refused = almoner.ask(f"{register} --check {narrow}", expected=2)
+    assert refused["error"] == "NotUtf8"
+    assert almoner.ask(f"{register} --check {narrow} --encoding nothing", expected=2)["error"] == "EncodingUnknown"
+    assert (
+        "Read as cp1252, cells separated by semicolons."
+        in almoner.type(f"{register} --check {narrow} --encoding cp1252").err
+    )
+    assert "Read as utf-16, cells separated by semicolons." in almoner.type(f"dataset ingest notes {wide}").out
+    found = almoner.type(f"dataset ingest notes {narrow} --encoding cp1252 --delimiter semicolon").out
+    assert "This is version 1 again" in " ".join(found.split())
+    assert almoner.ask(f"dataset ingest notes {wide} --delimiter tab", expected=2)["error"] == "ColumnMissing"
+
+
+def test_a_person_whose_field_is_id_may_have_several_records(almoner: Almoner) -> None:
+    almoner.type("init")
+    source = almoner.write("notes.jsonl", '{"id": "p", "text": "one"}\n' * 2 + '{"id": "q", "text": "two"}\n')
+    almoner.type(f"dataset register notes --unit id {REGISTER} --check {source}")
+    assert "3 documents read" in almoner.type(f"dataset ingest notes {source}").out
+
+
 def test_a_template_that_names_no_field_registers_nothing(almoner: Almoner) -> None:
     almoner.type("init")
     refused = almoner.type(f"dataset register reviews --unit customer --text '{{title' {REGISTER} --json", 2)

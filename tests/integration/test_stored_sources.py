@@ -13,7 +13,7 @@ from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from tasks.corpus.readers import sources
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.sources import SourceChanged
+from tasks.corpus.readers.sources import SavedDatasetUnfit, SourceChanged, TableLogUnread
 from tasks.object_storage.address import Address, parse_place
 from tasks.object_storage.errors import StoreUnreachable
 from tests.integration.canary import leaks, text_of
@@ -103,6 +103,44 @@ def test_a_corpus_is_ingested_from_a_bucket(almoner, s3, bucket, tmp_path_factor
     everything = text_of(almoner.home.root)
     assert SECRET not in everything
     assert bucket not in text_of(almoner.home.corpora)
+
+
+def test_a_table_with_a_log_is_refused_from_wherever_it_is_reached(s3, bucket, tmp_path):
+    s3.told_to(tmp_path, bucket)
+    for key in ("lake/table/_spark_metadata/0", "ice/t/metadata/v1.metadata.json", "ice/t/data/day=1/a.jsonl"):
+        s3.put(f"{bucket}/{key}", b"{}")
+    for name in ("day=1/a.jsonl", "day=2/b.jsonl"):
+        s3.put(f"{bucket}/lake/table/{name}", JSONL)
+    inside = (
+        "lake",
+        "lake/table",
+        "lake/table/day=1",
+        "lake/table/day=1/a.jsonl",
+        "ice/t/data",
+        "ice/t/data/day=1/a.jsonl",
+    )
+    for key in inside:
+        with open_source(ProjectHome(tmp_path), Address(bucket, key)) as stored, pytest.raises(TableLogUnread):
+            list(read_documents(stored, "patient_id"))
+
+
+def test_a_saved_dataset_is_read_by_its_description(s3, bucket, tmp_path):
+    s3.told_to(tmp_path, bucket)
+    for split in ("train", "test", "stray"):
+        for name in ("data-00000-of-00001.arrow", "cache-31a37cf955471907.arrow"):
+            part = pa.table({"text": [f"{split}, {name[:4]}"]})
+            pyarrow.feather.write_feather(part, tmp_path / "a.feather")
+            s3.put(f"{bucket}/saved/{split}/{name}", (tmp_path / "a.feather").read_bytes())
+        s3.put(f"{bucket}/saved/{split}/state.json", b'{"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}')
+    s3.put(f"{bucket}/saved/dataset_dict.json", b'{"splits": ["train", "test"]}')
+    with open_source(ProjectHome(tmp_path), Address(bucket, "saved")) as stored:
+        assert [document.text for document in read_documents(stored, None)] == ["test, data", "train, data"]
+    kept = Address(bucket, "saved/test/cache-31a37cf955471907.arrow")
+    with open_source(ProjectHome(tmp_path), kept) as stored, pytest.raises(SavedDatasetUnfit):
+        read_documents(stored, None)
+    s3.remove(f"{bucket}/saved/test/data-00000-of-00001.arrow")
+    with open_source(ProjectHome(tmp_path), Address(bucket, "saved")) as stored, pytest.raises(SavedDatasetUnfit):
+        list(read_documents(stored, None))
 
 
 WRONG = {

@@ -18,12 +18,13 @@ from cli.framework.tables import fact_list, groups_table, table, warning_panel
 from flows.datasets.inventory import describe_datasets, list_datasets
 from flows.workspace.workspace import Workspace, open_workspace
 from flows.workspace.yaml_files import read_fields
-from models_db.errors import EnvironmentProblem
+from models_db.errors import EnvironmentProblem, UsageError
 from models_db.services.catalogue import datasets, erasures
 from models_db.services.catalogue.datasets import Registration
 from models_db.values.requests import PublicGroup, PublicMetadata
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.common.number_format import format_small
+from tasks.corpus.readers.text_form import AS_FOUND, TextForm, parse_form
 from tasks.object_storage.hub_dataset import parse_source
 
 if TYPE_CHECKING:
@@ -65,6 +66,17 @@ Check = Annotated[
 AllowUnit = Annotated[
     list[str] | None,
     typer.Option(metavar="ID", help="Take this id of a unit although it spells a missing value, such as Null."),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(help="Encoding of the source, such as cp1252. Default: UTF-8, or what the file's first bytes say."),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        help="Delimiter of a CSV file: comma, semicolon, tab or pipe. Default: that which divides its header into the"
+        " fields."
+    ),
 ]
 AcceptWeak = Annotated[
     bool,
@@ -192,10 +204,13 @@ def register_dataset(
     accept_weak_promise: AcceptWeak = False,
     check: Check = None,
     allow_unit: AllowUnit = None,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
 ) -> CommandResult[DatasetData]:
     """Register a dataset with its lifetime claim. Reads no data.
 
     With --check it first reads some records of a source and refuses fields that they lack; it keeps nothing of them.
+    --encoding and --delimiter say how that source is written, and are not kept either.
 
     Example: almoner dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6
     """
@@ -203,8 +218,11 @@ def register_dataset(
 
     workspace = open_workspace(context.home)
     registration_terms = Registration(name, unit, text, not public, population, _read_metadata(public_metadata))
+    form = parse_form(encoding, delimiter)
     if check is not None:
-        _check_fields(context, registration_terms, check, allow_unit or ())
+        _check_fields(context, registration_terms, check, form, allow_unit or ())
+    elif form != AS_FOUND:
+        raise NothingToCheck
     terms = registration.ClaimTerms(epsilon, delta, blocks, shares_account_with, accept_weak_promise)
     registration.register(workspace, registration_terms, terms)
     with workspace.database.read() as session:
@@ -221,7 +239,19 @@ def register_dataset(
     )
 
 
-def _check_fields(context: CommandContext, terms: Registration, path: str, allowed_units: Sequence[str]) -> None:
+class NothingToCheck(UsageError):
+    """The form of a source is named, and no source."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "--encoding and --delimiter say how the source of --check is written, and there is none.",
+            "Name a source with --check, or leave them out: `almoner dataset ingest` has them too.",
+        )
+
+
+def _check_fields(
+    context: CommandContext, terms: Registration, path: str, form: TextForm, allowed_units: Sequence[str]
+) -> None:
     """List the fields of a source on the terminal, then read its first records with the fields of a registration.
 
     Raises:
@@ -231,9 +261,10 @@ def _check_fields(context: CommandContext, terms: Registration, path: str, allow
     from flows.workspace.object_stores import open_source
 
     with open_source(context.home, parse_source(path)) as source, _notes_on_terminal(context) as tell:
-        if context.console.is_terminal and (listed := fields_sentence(source, terms)):
+        if context.console.is_terminal and (listed := fields_sentence(source, terms, form)):
             context.print_progress(listed)
-        check_fields(source, terms, allowed_units, tell)
+        if (read_as := check_fields(source, terms, form, allowed_units, tell)) is not None:
+            context.print_progress(read_as)
 
 
 @contextmanager
@@ -266,6 +297,8 @@ def ingest_dataset(
         int | None, typer.Option(min=1, help="Declared, public number of units of the new cohort.")
     ] = None,
     allow_unit: AllowUnit = None,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done; read nothing and stop.")
     ] = False,
@@ -281,6 +314,7 @@ def ingest_dataset(
     from flows.workspace.object_stores import open_source
 
     workspace = open_workspace(context.home)
+    form = parse_form(encoding, delimiter)
     coming = registration.preview_ingest(workspace, name, new_cohort=new_cohort, population=population)
     if dry_run:
         return CommandResult(
@@ -299,6 +333,7 @@ def ingest_dataset(
             label_field,
             new_cohort=new_cohort,
             population=population,
+            form=form,
             allowed_units=allow_unit or (),
             tell=tell,
         )
@@ -313,6 +348,7 @@ def ingest_dataset(
         shown,
         [
             f"Ingested version {version.number} of {name}: {version.documents:,} documents read.",
+            *([] if version.read_as is None else [version.read_as]),
             *([] if version.repeats is None else [warning_panel([_repeated_sentence(version.repeats)])]),
             *([f"{version.left_out:,} records of erased units were left out."] if version.left_out else []),
             "That number is private: it is on no card and in no log. Choose no parameter by it.",

@@ -126,7 +126,7 @@ def read_public(path: Path, text_field: str = "text", most: int = 2000) -> Publi
             priority = -int.from_bytes(sha256(number.to_bytes(8, "big")).digest(), "big")
             (heapq.heappush if len(sample) < most else heapq.heappushpop)(sample, (priority, number, document.text))
     texts = tuple(text for _, _, text in sorted(sample, key=lambda entry: entry[1]))
-    digest = source_digest(path).hex()  # the corpus is public, so its plain hash may be published
+    digest = source_digest(path).whole.hex()  # the corpus is public, so its plain hash may be published
     return PublicTexts(name_of(path), digest, number, texts)
 
 

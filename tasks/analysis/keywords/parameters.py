@@ -11,6 +11,7 @@ from models_db.errors import UsageError
 from models_db.values.bounded_json import parse_json
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ExactDecimal, RequestModel, TextLine
+from tasks.common.files import open_user_file
 from tasks.text.keyword_normalisation import normalise_keyword
 
 Method = Literal["public", "tfidf", "model", "hybrid"]
@@ -102,9 +103,8 @@ def with_words_from_file(settings: Json) -> Json:
 
 def _read_keyword_file(path: Path) -> Mapping[str, Json]:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise WordsInvalid(path)
-        content = parse_json(path.read_bytes(), most_bytes=LARGEST_FILE)
+        with open_user_file(path) as file:
+            content = parse_json(file.read(LARGEST_FILE + 1), most_bytes=LARGEST_FILE)
     except OSError as problem:
         raise WordsUnreadable(path, problem.strerror or type(problem).__name__) from None
     except ValueError:

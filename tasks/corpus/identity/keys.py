@@ -14,6 +14,7 @@ import stat
 from pathlib import Path
 
 from models_db.errors import EnvironmentProblem
+from tasks.common.files import open_user_file
 
 KEY_BYTES = 32
 COMMITTED_TEXT = "almoner key commitment, version 1"
@@ -106,7 +107,7 @@ def load_key(path: Path, commitment: str) -> bytes:
 
 def _read_key(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_user_file(path) as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             key = file.read(KEY_BYTES + 1)
     except OSError as error:

@@ -2,9 +2,10 @@
 
 BadRecord (UsageError)
 ├── NotUtf8         broken bytes, or half of a surrogate pair
+├── NotEncoded      broken bytes in another encoding
 ├── NotJson         the line is not JSON within bounds
 ├── NotAnObject     the line is JSON, but not an object
-├── MalformedRow    a CSV row with broken quotes or another number of cells than the header
+├── MalformedRow    a CSV row with broken quotes or another number of cells than the header, or the header again
 ├── NoText          text missing, no string, or nothing that a reader sees
 ├── NoUnit          unit missing, or no id that names one person
 ├── BadDocumentId   a document id that is neither string nor integer, or has hidden characters
@@ -24,6 +25,7 @@ from tasks.corpus.identity.labels import FIELD_SEPARATOR, combined_label, normal
 from tasks.corpus.identity.null_spellings import missing_unit_word
 from tasks.corpus.identity.units import UnitInvalid, is_unicode, read_unit
 from tasks.corpus.readers.sources import AnySource, Shard, format_of, name_of
+from tasks.corpus.readers.text_form import AS_FOUND, TextForm
 from tasks.corpus.readers.text_template import TextTemplate
 
 MAX_RECORD_BYTES = 64 * 2**20
@@ -63,6 +65,8 @@ class Fields:
         constants: the fields that the path of the file fixes for all of its records.
         allowed_units: normalised ids of units that are taken although they spell a missing value.
         on_bad_unit: called with a refusal of a unit in place of raising it; the document then has no unit.
+        form: the encoding and the delimiter that are named.
+        forms: those with which files were read, which readers add.
     """
 
     unit: str | None
@@ -72,12 +76,19 @@ class Fields:
     constants: Mapping[str, str | None] = field(default_factory=dict)
     allowed_units: Collection[str] = field(default=(), repr=False)
     on_bad_unit: "Callable[[NoUnit], None] | None" = field(default=None, repr=False)
+    form: TextForm = AS_FOUND
+    forms: set[TextForm] = field(default_factory=set)
 
     @property
     def required(self) -> tuple[str, ...]:
         """The fields that a table must have: those of the text, the unit's and the label's."""
         unit = () if self.unit is None else (self.unit,)
         return tuple(sorted({*self.text.fields, *unit, *self.labels}))
+
+    @property
+    def columns_in_files(self) -> tuple[str, ...]:
+        """The fields that a table must have in its files, and not in their paths."""
+        return tuple(name for name in self.required if name not in self.constants)
 
     def document(self, record: Mapping[str, object], source: AnySource, position: int, offset: int) -> SourceDocument:
         """Return the document in `record`.
@@ -121,6 +132,8 @@ class Fields:
 
     def _document_id(self, record: Mapping[str, object], source: AnySource, position: int) -> str | None:
         """Return the id, None where it is missing, also if it says so in words."""
+        if self.document_id == self.unit:  # the records of a person have one id, and it is the person's
+            return None
         try:
             found = spell(record.get(self.document_id))
         except ValueError as problem:
@@ -167,7 +180,9 @@ class BadRecord(UsageError):
         if isinstance(source, Shard):
             self._finding = "Files are counted in byte order of their paths."
         elif isinstance(source, Path) and source.is_dir():
-            self._finding = f"To see its name: find . -iname '*.txt' | LC_ALL=C sort | sed -n {position}p"
+            self._finding = (
+                f"To see its name: find . -iname '*.txt' ! -path '*/[._]*' | LC_ALL=C sort | sed -n {position}p"
+            )
         super().__init__(
             f"{place(source, position)} {self.problem.format(field=field_name, reason=reason)}.",
             self._advice("ingest again; nothing of this attempt was kept", self.other_field),
@@ -188,8 +203,22 @@ class NotUtf8(BadRecord):
     problem = "is not valid Unicode: {reason}"
 
     def __init__(self, source: AnySource, position: int, reason: str = "its bytes are not UTF-8") -> None:
-        remedy = "Convert it to UTF-8, for instance with iconv" if "bytes" in reason else "Repair or remove the text"
+        remedy = _OTHER_ENCODING if "bytes" in reason else "Repair or remove the text"
         super().__init__(source, position, reason=reason, remedy=remedy)
+
+
+_OTHER_ENCODING = (
+    "If the file is in another encoding, name it (`--encoding cp1252`: Windows in Western Europe; cp1250: in Central"
+    " Europe). almoner does not guess: the same bytes are other letters in each, and a unit whose id is in the wrong"
+    " letters is another unit. Else repair the record"
+)
+
+
+class NotEncoded(BadRecord):
+    """Bytes that are nothing in the encoding of the file; in wide encodings this line or one soon after it."""
+
+    problem = "is not valid {field}, the encoding that is named or that the file's first bytes say"
+    remedy = "Name the right encoding with `--encoding`, or repair the record"
 
 
 class NotJson(BadRecord):
@@ -210,9 +239,9 @@ class NotAnObject(BadRecord):
 
 
 class MalformedRow(BadRecord):
-    """A CSV row with broken quotes or another number of cells than the header."""
+    """A CSV row with broken quotes or another number of cells than the header, or the header once more."""
 
-    problem = "has broken quotes or not as many cells as the header"
+    problem = "has broken quotes or not as many cells as the header, or is the header once more"
 
 
 class NoText(BadRecord):

@@ -1,18 +1,18 @@
 """Names of the fields of a source, for the terminal of a person who may read it (docs/decisions/0167)."""
 
 import csv
-import gzip
-import io
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import Final
 
 from models_db.errors import AlmonerError
 from models_db.values.bounded_json import InvalidJson, parse_json
+from tasks.corpus.readers.readers import first_lines, first_row
 from tasks.corpus.readers.record_batches import schema_names
-from tasks.corpus.readers.sources import GZIP, TEXT, AnySource, Shard, Source, format_of, open_bytes, shards_of
+from tasks.corpus.readers.sources import TEXT, AnySource, Shard, Source, format_of, shards_of
+from tasks.corpus.readers.text_form import AS_FOUND, DELIMITERS, TextForm
 
 _BYTES_READ: Final = 1 << 20
 """Bytes of a text format that are looked at, once unpacked."""
@@ -36,7 +36,7 @@ class FieldNames:
     header_doubtful: bool = False
 
 
-def read_field_names(source: Source, asked: Collection[str]) -> FieldNames | None:
+def read_field_names(source: Source, asked: Collection[str], form: TextForm = AS_FOUND) -> FieldNames | None:
     """Return the field names of a file, or of the first file of a folder of tables.
 
     None of a folder of texts, of a file that only an extension reads, and of what cannot be read: `read_documents`
@@ -44,6 +44,7 @@ def read_field_names(source: Source, asked: Collection[str]) -> FieldNames | Non
 
     Args:
         asked: the fields that the caller knows already; a header has at least one of them.
+        form: the encoding and the delimiter of the source, where they are named.
     """
     try:
         file: AnySource = source
@@ -53,7 +54,8 @@ def read_field_names(source: Source, asked: Collection[str]) -> FieldNames | Non
                 return None
             file = shard
         constants = tuple(file.constants) if isinstance(file, Shard) else ()
-        found = _READERS.get(format_of(file) or TEXT, lambda unread: None)(file)
+        read = _READERS.get(format_of(file) or TEXT)
+        found = None if read is None else read(file, form, asked)
     except (AlmonerError, OSError, ValueError, EOFError, zlib.error, csv.Error):
         return None  # whose text may quote a record
     if found is None:
@@ -65,11 +67,11 @@ def read_field_names(source: Source, asked: Collection[str]) -> FieldNames | Non
     return FieldNames(shown, len(constants) + len(found) - len(shown))
 
 
-def _of_jsonl(source: AnySource) -> dict[str, bool]:
+def _of_jsonl(source: AnySource, form: TextForm, _asked: Collection[str]) -> dict[str, bool]:
     """Return the keys of the first records, and whether at least half of the records have each."""
     counted: Counter[str] = Counter()
     records = 0
-    for line in _lines(source):
+    for line in first_lines(source, form, _BYTES_READ):
         if line.strip():
             record = parse_json(line, most_bytes=_BYTES_READ, halves=True)
             if not isinstance(record, dict):
@@ -79,27 +81,25 @@ def _of_jsonl(source: AnySource) -> dict[str, bool]:
     return {name: 2 * count >= records for name, count in counted.items()}
 
 
-def _of_csv(source: AnySource) -> dict[str, bool]:
-    return dict.fromkeys(next(csv.reader(_lines(source), strict=True), []), True)
+def _of_csv(source: AnySource, form: TextForm, asked: Collection[str]) -> dict[str, bool]:
+    """Return the cells of the header, divided by the delimiter that gives most of the fields, or else most cells."""
+    best: list[str] = []
+    for sign in [form.delimiter] if form.delimiter else DELIMITERS.values():
+        row = first_row(source, replace(form, delimiter=sign)) or []
+        best = max(best, row, key=lambda cells: (len(set(asked).intersection(cells)), len(cells)))
+    return dict.fromkeys(best, True)
 
 
-def _of_table(source: AnySource) -> dict[str, bool]:
+def _of_table(source: AnySource, _form: TextForm, _asked: Collection[str]) -> dict[str, bool]:
     return dict.fromkeys(schema_names(source), True)
 
 
-def _lines(source: AnySource) -> Iterator[str]:
-    """Yield the first lines of a UTF-8 file, without one that was cut."""
-    with open_bytes(source) as file:
-        content = gzip.GzipFile(fileobj=file, mode="rb") if (format_of(source) or "").endswith(GZIP) else file
-        begun = content.read(_BYTES_READ)
-    whole = begun if len(begun) < _BYTES_READ else begun[: begun.rfind(b"\n") + 1]
-    yield from io.StringIO(whole.decode("utf-8-sig"), newline="")
-
-
 _WITH_HEADER: Final = (".csv", ".csv.gz")
-_READERS: Final[dict[str, Callable[[AnySource], dict[str, bool]]]] = {
+_READERS: Final[dict[str, Callable[[AnySource, TextForm, Collection[str]], dict[str, bool]]]] = {
     ".jsonl": _of_jsonl,
     ".jsonl.gz": _of_jsonl,
+    ".ndjson": _of_jsonl,
+    ".ndjson.gz": _of_jsonl,
     ".csv": _of_csv,
     ".csv.gz": _of_csv,
     ".parquet": _of_table,

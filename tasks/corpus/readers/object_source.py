@@ -5,6 +5,7 @@ their entity tags; whatever is read is pinned to the tag it was found with.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from io import BufferedReader
 from pathlib import PurePosixPath
@@ -36,6 +37,11 @@ class StoredSource:
         return self._address.name
 
     @property
+    def key(self) -> str:
+        """Its key in the store."""
+        return self._address.key
+
+    @property
     def stem(self) -> str:
         """Name without the suffix."""
         return PurePosixPath(self.name).stem
@@ -48,6 +54,10 @@ class StoredSource:
     def exists(self) -> bool:
         """Return whether there is an object at the key, or below it."""
         return self._entry is not None or self.is_dir()
+
+    def is_object(self) -> bool:
+        """Return whether there is an object at exactly the key."""
+        return self._entry is not None
 
     def is_symlink(self) -> bool:
         """Return False: stores have no links."""
@@ -84,6 +94,15 @@ class StoredSource:
             listed = iter(sorted(listed, key=lambda entry: entry.address.key.encode()))
         for entry in listed:
             yield StoredSource(self._store, entry.address, entry, self._address)
+
+    def parents(self) -> Iterator["StoredSource"]:
+        """Yield the folders that it lies in, from the nearest to the bucket."""
+        parts = self.key.split("/") if self.key else []
+        for count in reversed(range(len(parts))):
+            yield StoredSource(self._store, replace(self._address, key="/".join(parts[:count])))
+
+    def __truediv__(self, name: str) -> "StoredSource":
+        return StoredSource(self._store, self._address / name)
 
     def current(self) -> "StoredSource":
         """Return the object as it is now, looked up again."""

@@ -5,6 +5,7 @@ the place. Errors name the fields that were asked for, never those that were fou
 header has a person's record in its first line. So nothing that a reader of an extension says in an error is shown.
 """
 
+import codecs
 import csv
 import gzip
 import zlib
@@ -13,7 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
 from models_db.values.bounded_json import InvalidJson, parse_json
@@ -26,6 +27,7 @@ from tasks.corpus.readers.documents import (
     Fields,
     MalformedRow,
     NotAnObject,
+    NotEncoded,
     NotJson,
     NotUtf8,
     NoUnit,
@@ -48,12 +50,18 @@ from tasks.corpus.readers.sources import (
     name_of,
     named_problems,
     open_bytes,
+    require_present_state,
     shards_of,
     size_of,
+    source_state,
 )
+from tasks.corpus.readers.text_form import AS_FOUND, DELIMITERS, UTF_8, WIDE, FormUnfit, TextForm, marked_encoding
 from tasks.corpus.readers.text_template import TextTemplate
 
 FOLDER_UNITS = ("folder", "file")
+_LONGEST_MARK = 4
+_WIDE_PART = 1 << 20
+_WITHOUT_ENCODING = (".parquet", ".arrow", ".feather")
 _NOT_GZIP = "it is not a gzip file, or it is damaged"
 
 Documents: TypeAlias = Generator[SourceDocument, None, None]
@@ -69,31 +77,38 @@ def read_documents(
     most: int | None = None,
     allowed_units: Collection[str] = (),
     on_bad_unit: Callable[[NoUnit], None] | None = None,
+    form: TextForm = AS_FOUND,
+    forms: set[TextForm] | None = None,
 ) -> Documents:
     """Return an iterator over the documents, in order. A caller that stops early closes it, and with it the file.
 
-    Blank lines of JSONL and CSV are passed over; a byte-order mark at the start of a file is no part of it.
-    CSV has a header and commas. A folder of tables is read file after file, in byte order of the paths; the parts
-    `name=value` of a path are fields of its records. In a text folder every *.txt below it is a document, in byte
-    order of the paths (links to folders are not followed); its id is its path inside the folder. The unit field is
-    then None, `folder` (the sub-folder directly below `path` that holds it, at whatever depth) or `file` (its
-    name without .txt; files of one name in different sub-folders are then one unit).
+    Blank lines of JSONL and CSV are passed over; a byte-order mark at the start of a file is no part of it and says
+    its encoding. CSV has a header, whose delimiter is the one with which it has the fields that are asked for. A folder
+    of tables is read file after file, in byte order of the paths; the parts `name=value` of a path are fields of its
+    records. In a text folder every *.txt below it is a document, in byte order of the paths (links to folders are not
+    followed); its id is its path inside the folder. The unit field is then None, `folder` (the sub-folder directly
+    below `path` that holds it, at whatever depth) or `file` (its name without .txt; files of one name in different
+    sub-folders are then one unit).
 
     Args:
         path: a file of one of `sources.FORMATS` but .txt, or a folder of such files or of texts; here or in a store.
         unit_field: the field with the privacy unit's id, or None if every record is a unit of its own.
         text_field: the field with the text, or a template of several (`text_template`); a text folder has none.
-        id_field: the field with the document's id, which may be absent (a text folder has none).
+        id_field: the field with the document's id, which may be absent (a text folder has none). If it is the unit's,
+            documents have none.
         label_field: the field with the document's label, several whose values together are the label, or None if no
             labels are kept. A record that lacks one of them is a document without a label.
         most: how many records are read; all by default.
         allowed_units: ids of units that are taken although they spell a missing value, such as `Null`.
         on_bad_unit: called with each refusal of a unit in place of raising it; the document then has no unit.
 
+        form: the encoding and the delimiter, where they are named.
+        forms: a set to which those are added with which files were read.
+
     Raises:
-        SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels, LabelFieldRepeated,
+        SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels, LabelFieldRepeated, FormUnfit,
         TextTemplateInvalid, UnitInvalid (of `allowed_units`): at once.
-        FolderMixed, TableLogUnread: at once or while reading.
+        FolderMixed, TableLogUnread, SavedDatasetUnfit, FilesUnread, FileTwice: at once or while reading.
         PathFieldUnfit: while reading.
         SourceUnreadable, ColumnMissing, ColumnUnfit, SourceEmpty, BadRecord (see `records`): while reading.
         LabelFieldEmpty, TemplateFieldMissing: at the end, if not one record has a label, or a field of the template.
@@ -106,26 +121,26 @@ def read_documents(
     if len(set(labels)) < len(labels):
         raise LabelFieldRepeated(labels)
     allowed = frozenset(map(normalise_unit, allowed_units))
-    holds_tables = is_folder and _holds_tables(path)
-    if is_folder and not holds_tables:
+    require_present_state(path)
+    kind = source_state(path).format if is_folder else format_of(path)
+    if is_folder and kind is None:
+        raise SourceEmpty(path)
+    if (kind in _WITHOUT_ENCODING and form.encoding) or (kind not in (".csv", ".csv.gz") and form.delimiter):
+        raise FormUnfit(name_of(path), "a delimiter" if form.delimiter else "an encoding")
+    forms = set() if forms is None else forms
+    if is_folder and kind == TEXT:
         if unit_field not in (None, *FOLDER_UNITS):
             raise UnknownFolderUnit(path, unit_field or "")
         if labels:
             raise FolderWithoutLabels(path, FIELD_SEPARATOR.join(labels))
-        fields = Fields(unit_field, TextTemplate.parse("text"), "id", (), {}, allowed, on_bad_unit)
+        fields = Fields(unit_field, TextTemplate.parse("text"), "id", (), {}, allowed, on_bad_unit, form, forms)
         return _guarded(_read_folder, path, fields, most)
-    read = _read_shards if holds_tables else _reader_of(path)
+    read = _read_shards if is_folder else _reader_of(path)
     if read is None:
         raise UnknownFileType(path)
     template = TextTemplate.parse(text_field)
-    return _guarded(read, path, Fields(unit_field, template, id_field, labels, {}, allowed, on_bad_unit), most)
-
-
-def _holds_tables(folder: Source) -> bool:
-    """Return whether the first data file of a folder is a table."""
-    with named_problems(folder):
-        first = next(data_files(folder), None)
-    return first is not None and format_of(first[0]) != TEXT
+    fields = Fields(unit_field, template, id_field, labels, {}, allowed, on_bad_unit, form, forms)
+    return _guarded(read, path, fields, most)
 
 
 def _guarded(read: Callable[[Source, Fields], Documents], path: Source, fields: Fields, most: int | None) -> Documents:
@@ -144,32 +159,65 @@ def _guarded(read: Callable[[Source, Fields], Documents], path: Source, fields: 
 
 
 class _Lines:
-    """The lines of a UTF-8 file as text.
+    """The lines of a file as text.
 
     Attributes:
         number: of the current line.
         offset: bytes of the file so far.
-        record_bytes: bytes of the lines of the current record, which a reader of several lines sets to 0 before it.
+        record_bytes: bytes of the lines of the current record, which a reader of several lines sets to 0 before it; in
+            a wide encoding characters.
+        encoding: the one that is named, that of a byte-order mark, or UTF-8; known with the first line.
     """
 
-    def __init__(self, file: BinaryIO, source: AnySource) -> None:
+    def __init__(self, file: BinaryIO, source: AnySource, form: TextForm) -> None:
         self.source, self.number, self.offset, self.record_bytes = source, 0, 0, 0
+        self.encoding = form.encoding
         self._file = file
         self._compressed = (format_of(source) or "").endswith(GZIP)
 
     def __iter__(self) -> Iterator[str]:
-        content = gzip.GzipFile(fileobj=self._file, mode="rb") if self._compressed else self._file
-        while line := self._next_line(content):
+        content: Any = gzip.GzipFile(fileobj=self._file, mode="rb") if self._compressed else self._file
+        if self.encoding is None:
+            self.encoding = marked_encoding(self._of_gzip(content.peek, _LONGEST_MARK)) or UTF_8
+        return self._wide_lines(content) if self.encoding in WIDE else self._plain_lines(content)
+
+    def _plain_lines(self, content: Any) -> Iterator[str]:
+        while line := self._of_gzip(content.readline, MAX_RECORD_BYTES + 1):
             self.number += 1
             self.record_bytes += len(line)
             self.offset = self._file.tell() if self._compressed else self.offset + len(line)
             yield self._decoded(line)
+        self._require_begun()
+
+    def _wide_lines(self, content: Any) -> Iterator[str]:
+        decoder = codecs.getincrementaldecoder(self.encoding or UTF_8)()
+        pending, more = "", True
+        while more:
+            try:
+                part = self._of_gzip(content.read, _WIDE_PART)
+                pending, more = pending + decoder.decode(part, final=not part), bool(part)
+            except UnicodeError:  # of UTF-16 without a byte-order mark no UnicodeDecodeError
+                raise NotEncoded(self.source, self.number + 1, self.encoding or "") from None
+            *lines, pending = pending.split("\n")
+            for line in (*(f"{line}\n" for line in lines), *([pending] if pending and not more else [])):
+                self.number += 1
+                self.record_bytes += len(line)
+                self.offset = self._file.tell()
+                if self.record_bytes > MAX_RECORD_BYTES:
+                    raise RecordTooLong(self.source, self.number)
+                yield line.removeprefix("\ufeff") if self.number == 1 else line
+            if self.record_bytes + len(pending) > MAX_RECORD_BYTES:
+                raise RecordTooLong(self.source, self.number + 1)
+        self._require_begun()
+
+    def _require_begun(self) -> None:
+        """Check that a packed file is not empty, as after an upload that was cut off."""
         if self._compressed and not self._file.tell():
             raise SourceUnreadable(self.source, _NOT_GZIP)
 
-    def _next_line(self, content: "BinaryIO | gzip.GzipFile") -> bytes:
+    def _of_gzip(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
-            return content.readline(MAX_RECORD_BYTES + 1)
+            return read(size)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise SourceUnreadable(self.source, _NOT_GZIP) from None
 
@@ -177,14 +225,18 @@ class _Lines:
         if self.record_bytes > MAX_RECORD_BYTES:
             raise RecordTooLong(self.source, self.number)
         try:
-            return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+            if self.encoding == UTF_8:
+                return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+            return line.decode(self.encoding or UTF_8)
         except UnicodeDecodeError:
-            raise NotUtf8(self.source, self.number) from None
+            if self.encoding == UTF_8:
+                raise NotUtf8(self.source, self.number) from None
+            raise NotEncoded(self.source, self.number, self.encoding or "") from None
 
 
 def _read_jsonl(source: AnySource, fields: Fields) -> Documents:
     with open_bytes(source) as file:
-        lines = _Lines(file, source)
+        lines = _Lines(file, source, fields.form)
         for line in lines:
             lines.record_bytes = 0
             if not line.strip():
@@ -196,24 +248,66 @@ def _read_jsonl(source: AnySource, fields: Fields) -> Documents:
             if not isinstance(record, dict):
                 raise NotAnObject(source, lines.number)
             yield fields.document(record, source, lines.number, lines.offset)
+        fields.forms.add(TextForm(lines.encoding))
 
 
 def _read_csv(source: AnySource, fields: Fields) -> Documents:
     csv.field_size_limit(MAX_RECORD_BYTES)  # the module's own limit, 128 KiB, is shorter than a long document
+    delimiter = fields.form.delimiter or delimiter_of(source, fields.form, fields.columns_in_files)
     with open_bytes(source) as file:
-        lines = _Lines(file, source)
-        rows = csv.reader(lines, strict=True)
+        lines = _Lines(file, source, fields.form)
+        rows = csv.reader(lines, strict=True, delimiter=delimiter)
         header = _next_row(rows, lines)
         if header is None:
             return
+        fields.forms.add(TextForm(lines.encoding, delimiter))
         require_columns(header, fields, source)
         start = lines.number + 1
         while (row := _next_row(rows, lines)) is not None:
-            if len(row) not in (0, len(header)):
+            if len(row) not in (0, len(header)) or row == header:
                 raise MalformedRow(source, start)
             if row:
                 yield fields.document(dict(zip(header, row, strict=True)), source, start, lines.offset)
             start = lines.number + 1
+
+
+def delimiter_of(source: AnySource, form: TextForm, columns: Collection[str]) -> str:
+    """Return the first of the known delimiters with which a CSV file's header has most of these columns, each once.
+
+    The header alone decides, so that the same bytes are the same table in each version.
+
+    Args:
+        form: its encoding, if that is named.
+    """
+    best, most = DELIMITERS["comma"], 0
+    for delimiter in DELIMITERS.values():
+        header = first_row(source, replace(form, delimiter=delimiter)) or []
+        found = sum(header.count(name) == 1 for name in columns)
+        if found > most:
+            best, most = delimiter, found
+        if most == len(columns):
+            break
+    return best
+
+
+def first_row(source: AnySource, form: TextForm) -> list[str] | None:
+    """Return the cells of the first row of a CSV file; None if it cannot be parsed with the delimiter, or has none."""
+    with open_bytes(source) as file:
+        lines = _Lines(file, source, form)
+        try:
+            return next(csv.reader(lines, strict=True, delimiter=form.delimiter or DELIMITERS["comma"]), None)
+        except csv.Error:
+            return None
+
+
+def first_lines(source: AnySource, form: TextForm, most: int) -> Iterator[str]:
+    """Yield the first lines of a file, of about so many bytes (in a wide encoding: characters)."""
+    with open_bytes(source) as file:
+        lines = _Lines(file, source, form)
+        for line in lines:
+            if lines.record_bytes > most:
+                return
+            yield line
 
 
 def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str] | None:
@@ -240,14 +334,18 @@ def _read_folder(source: Source, fields: Fields) -> Documents:
     for position, (inside, path) in enumerate(data_files(source), 1):
         if format_of(inside) != TEXT:  # tables have come in the place of texts
             raise SourceChanged(source)
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             data = file.read(MAX_RECORD_BYTES + 1)
         if len(data) > MAX_RECORD_BYTES:
             raise RecordTooLong(source, position)
+        encoding = fields.form.encoding or marked_encoding(data) or UTF_8
         try:
-            text = data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise NotUtf8(source, position) from None
+            text = data.decode("utf-8-sig" if encoding == UTF_8 else encoding).removeprefix("\ufeff")
+        except UnicodeError:
+            if encoding == UTF_8:
+                raise NotUtf8(source, position) from None
+            raise NotEncoded(source, position, encoding) from None
+        fields.forms.add(TextForm(encoding))
         offset += len(data)
         folder = inside.parts[0] if len(inside.parts) > 1 else None
         document_id = spell_out_unseen(inside.as_posix())  # a path names one file, however it looks
@@ -258,6 +356,8 @@ def _read_folder(source: Source, fields: Fields) -> Documents:
 _READERS: dict[str, _Reader] = {
     ".jsonl": _read_jsonl,
     ".jsonl.gz": _read_jsonl,
+    ".ndjson": _read_jsonl,
+    ".ndjson.gz": _read_jsonl,
     ".csv": _read_csv,
     ".csv.gz": _read_csv,
     ".parquet": read_parquet,

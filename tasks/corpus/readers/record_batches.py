@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
+from tasks.common.files import require_user_file
 from tasks.corpus.readers.documents import Fields, NotUtf8, SourceDocument
 from tasks.corpus.readers.sources import AnySource, Shard, SourceUnreadable, format_of, name_of, open_bytes, size_of
 
@@ -155,7 +156,10 @@ def _named_problems(source: AnySource, what: str) -> Iterator[None]:
 def _seekable(source: AnySource) -> AbstractContextManager[Any]:
     """Return the file that pyarrow reads: it opens a path on its own."""
     file = source.file if isinstance(source, Shard) else source
-    return nullcontext(file) if isinstance(file, Path) else open_bytes(file)
+    if not isinstance(file, Path):
+        return open_bytes(file)
+    require_user_file(file)
+    return nullcontext(file)
 
 
 def _is_plain(kind: Any) -> bool:
@@ -187,7 +191,9 @@ class ColumnMissing(UsageError):
     def __init__(self, source: AnySource, column: str) -> None:
         super().__init__(
             f"{name_of(source)!r} does not have exactly one column {column!r}.",
-            "Name the right field: `--text`, `--unit` or `--label-field`. `head -n 1` shows the header of a CSV file,"
-            " whose cells commas separate. Errors list none: without a header the first line is somebody's record.",
+            "Name the right field: `--text`, `--unit` or `--label-field`. On a terminal, `almoner dataset register"
+            " --check` lists those of a source, and `head -n 1` shows the header of a CSV file, whose cells commas,"
+            " semicolons, tabs or pipes separate. Errors list none: without a header the first line is somebody's"
+            " record.",
             {"file": name_of(source), "column": column},
         )

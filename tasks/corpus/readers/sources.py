@@ -3,34 +3,57 @@
 It lies on this machine or in an object store; readers ask the same of both.
 """
 
+import gzip
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePath
+from io import BufferedReader
+from pathlib import Path, PurePath, PurePosixPath
 from types import MappingProxyType
 from typing import BinaryIO, Final, TypeAlias
 from urllib.parse import unquote
 
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.extensions import READERS, extensions, unfit
+from tasks.common.files import open_user_file
 from tasks.corpus.identity.keys import length_prefixed
 from tasks.corpus.readers.object_source import StoredSource
+from tasks.corpus.readers.saved_datasets import SPLITS, STATE, NotPlain, is_cache, names_listed
+from tasks.corpus.readers.table_logs import table_around, table_kind, table_of_listing
 from tasks.object_storage.errors import ObjectChanged
 
 Source: TypeAlias = Path | StoredSource
 
 TEXT: Final = ".txt"
-FORMATS: Final = (TEXT, ".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".parquet", ".arrow", ".feather")
+FORMATS: Final = (
+    TEXT, ".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".csv", ".csv.gz", ".parquet", ".arrow", ".feather",
+)  # fmt: skip
 """The formats of files that almoner reads itself, by the ends of their names."""
 GZIP: Final = ".gz"
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-_TABLE_LOGS: Final = ("_delta_log", ".hoodie")
-_ICEBERG_SNAPSHOTS: Final = (".metadata.json", ".metadata.json.gz")
-LOG_FILES: Final = (*(f"{log}/*" for log in _TABLE_LOGS), *_ICEBERG_SNAPSHOTS)
-"""Ends of paths, as patterns, of the files that a table with a log is known by."""
+_DATA: Final = (
+    ".json", ".json.gz", ".jsons", ".geojson", ".bson", ".xml", ".xml.gz", ".tsv", ".tsv.gz", ".tab", ".psv",
+    ".dat", ".xls", ".xlsx", ".xlsm", ".xlsb", ".ods", ".avro", ".orc", ".parq", ".pq", ".ipc", ".arrows", ".lance",
+    ".msgpack", ".pkl", ".pickle", ".npy", ".npz", ".h5", ".hdf5", ".tfrecord", ".sqlite", ".sqlite3", ".db",
+    ".duckdb", ".mdb", ".accdb", ".sql", ".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".gz", ".zst", ".zstd",
+    ".bz2", ".xz", ".lz4", ".snappy", ".br", ".z", ".zip", ".tar", ".tgz", ".7z", ".rar",
+)  # fmt: skip
+"""Ends of names that data has which almoner does not read."""
+_DOCUMENTS: Final = (".doc", ".docx", ".odt", ".rtf", ".pdf", ".eml", ".msg", ".htm", ".html", ".text")
+"""Those of texts, which beside tables are taken for their documentation."""
+_DESCRIPTIONS: Final = (
+    STATE, SPLITS, "dataset_info.json", "dataset_infos.json", "datapackage.json", "croissant.json", "schema.json",
+    "metadata.json", "manifest.json", "config.json", "package.json",
+)  # fmt: skip
+"""Files in JSON that describe data."""
+_COPY: Final = re.compile(r"(\.(?:jsonl|ndjson|csv|parquet|arrow|feather|txt))(?:\.[^.]+|~)$")
+"""The name of a copy or a part of a file that would be read: `x.csv.bak`, `x.jsonl~`, `x.csv.1`."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +78,17 @@ AnySource: TypeAlias = Source | Shard
 
 @dataclass(frozen=True)
 class SourceState:
-    """Size of a source in bytes, and a stamp that differs once any of its files was changed, replaced or renamed."""
+    """State of a source.
+
+    Attributes:
+        size: its bytes.
+        stamp: differs once any of its files was changed, replaced or renamed.
+        format: the format of its files (`format_of`); None of a file or folder without data.
+    """
 
     size: int
     stamp: bytes
+    format: str | None
 
 
 def source_state(path: Source) -> SourceState:
@@ -66,33 +96,61 @@ def source_state(path: Source) -> SourceState:
 
     Raises:
         SourceUnreadable: it cannot be looked at.
-        FolderMixed, TableLogUnread: as `folders.data_files`.
+        FileTwice: links lead to one file twice.
+        The errors of `data_files`.
     """
-    size, stamp = 0, hashlib.sha256()
+    size, stamp, kind = 0, hashlib.sha256(), None
+    seen: set[tuple[int, int]] = set()
     with named_problems(path):
-        for inside, file in _files_of(path):
+        for number, (inside, file) in enumerate(_files_of(path), 1):
+            kind = kind or format_of(file)
             facts = file.state if isinstance(file, StoredSource) else _file_state(file)
+            if isinstance(file, Path):
+                status = file.stat()
+                if (place := (status.st_dev, status.st_ino)) in seen:
+                    raise FileTwice(path, number)
+                seen.add(place)
             size += facts[1]
             stamp.update(length_prefixed(os.fsencode(inside)) + repr(facts).encode())
-    return SourceState(size, stamp.digest())
+    return SourceState(size, stamp.digest(), kind)
 
 
-def source_digest(path: Source) -> bytes:
-    """Return the SHA-256 of the source: of a file's bytes; in a folder, of each data file's path and digest.
+@dataclass(frozen=True)
+class SourceDigest:
+    """Digest of a source.
 
-    Private: it goes nowhere but into `fingerprints.source_mark`.
+    Attributes:
+        whole: the SHA-256 of a file's bytes; in a folder, of each data file's path and digest. Private: it goes
+            nowhere but into `fingerprints.source_mark`.
+        repeated: numbers of the tables in a folder that hold, once unpacked, the bytes of an earlier one with the same
+            fields in its path, each with the number of that one. Two without a record are equal and repeat nobody.
+    """
+
+    whole: bytes
+    repeated: Mapping[int, int]
+
+
+def source_digest(path: Source) -> SourceDigest:
+    """Return the digest of the source, from its bytes.
 
     Raises:
         SourceUnreadable: it cannot be read.
-        FolderMixed, TableLogUnread: as `folders.data_files`.
+        PathFieldUnfit: as `shards_of`.
+        The errors of `data_files`.
     """
     with named_problems(path):
         if not path.is_dir():
-            return _file_digest(path)
-        whole = hashlib.sha256()
-        for inside, file in data_files(path):
-            whole.update(length_prefixed(os.fsencode(inside)) + _file_digest(file))
-        return whole.digest()
+            return SourceDigest(_file_digest(path), {})
+        whole, first, repeated = hashlib.sha256(), dict[bytes, int](), dict[int, int]()
+        for number, (inside, file) in enumerate(data_files(path), 1):
+            digest = _file_digest(file)
+            whole.update(length_prefixed(os.fsencode(inside)) + digest)
+            if format_of(inside) != TEXT and (content := _content_digest(file, digest)) is not None:
+                fixed = repr(sorted(_constants(path, number, inside).items())).encode()
+                earlier = first.setdefault(hashlib.sha256(content + fixed).digest(), number)
+                if earlier != number:
+                    repeated[number] = earlier
+        return SourceDigest(whole.digest(), repeated)
 
 
 def format_of(path: AnySource | PurePath) -> str | None:
@@ -115,27 +173,127 @@ def formats() -> tuple[str, ...]:
     return FORMATS + tuple(sorted(names, key=len, reverse=True))
 
 
+def require_present_state(source: Source) -> None:
+    """Check that the files of a source are all that there is to know of its records, and each of them counts.
+
+    Raises:
+        TableLogUnread: it lies in a table with a log.
+        SavedDatasetUnfit: it is a file beside those of a saved dataset.
+        SourceUnreadable: the folders around it cannot be looked at.
+    """
+    with named_problems(source):
+        if (kind := table_around(source)) is not None:
+            raise TableLogUnread(source, kind)
+        if source.is_dir():
+            return
+        beside = (next(source.parents()) if isinstance(source, StoredSource) else source.absolute().parent) / STATE
+        found = beside.is_object() if isinstance(beside, StoredSource) else beside.exists() and not beside.is_dir()
+        listed = _names_listed(source, beside) if found else None
+    if source.name not in listed if listed is not None else is_cache(source.name):
+        raise SavedDatasetUnfit(source, "it is a result that `datasets` keeps, and no part of the dataset")
+
+
 def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:
     """Yield every data file below `folder` with its path inside it, in byte order of the whole path.
 
-    All of them have one format. Of tables those are passed over whose file or folder begins with a dot or an
-    underscore, such as `_SUCCESS`, and is no field such as `_year=2020`; links to folders are not followed. A link to
-    nothing is yielded as a file, so that whoever opens it learns that the source is not whole.
+    All of them have one format. Those are passed over whose file or folder begins with a dot or an underscore, such as
+    `_SUCCESS`, and is no field such as `_year=2020`; links to folders are not followed. Of a folder that
+    `datasets.save_to_disk` wrote, the files that its description lists are all. What is no regular file, such as a link
+    to nothing or a pipe, is yielded as a file, so that whoever opens it learns that the source is not whole.
 
     Raises:
         FolderMixed: two files have different formats.
         TableLogUnread: a log says which of its files are current.
+        SavedDatasetUnfit: the description of a saved dataset is damaged, or files that it lists are missing.
+        FilesUnread: at the end, if it holds data in formats that are not read.
     """
-    found: str | None = None
+    contents, led_to = _Contents(folder), set[str]()
     for inside, file in _files_below(folder):
-        if inside.name.endswith(_ICEBERG_SNAPSHOTS) or not set(_TABLE_LOGS).isdisjoint(inside.parts):
-            raise TableLogUnread(folder)
-        kind = format_of(inside)
-        if kind is None or (kind != TEXT and any(map(_is_hidden, inside.parts))):
-            continue
-        if (kind := kind.removesuffix(GZIP)) != (found := found or kind):
-            raise FolderMixed(folder, found, kind)
-        yield inside, file
+        if (
+            isinstance(file, Path)
+            and file.is_symlink()
+            and (place := str(Path(os.path.realpath(file)).parent)) not in led_to
+        ):
+            led_to.add(place)
+            if (kind := table_around(file)) is not None:
+                raise TableLogUnread(folder, kind)
+        if contents.has_data(inside):
+            if is_cache(inside.name):
+                raise SavedDatasetUnfit(folder, "it keeps results of `datasets`, and says not which files are the data")
+            yield inside, file
+    contents.require_read()
+
+
+def files_to_copy(path: PurePosixPath, names: Sequence[PurePosixPath]) -> list[PurePosixPath]:
+    """Return the files of a repository that are read of the file or folder at `path`, before they are copied.
+
+    Args:
+        names: the paths of all files of the repository.
+
+    Raises:
+        FolderMixed, TableLogUnread, FilesUnread: as `data_files`.
+    """
+    source = Path(path.name or "repository")
+    if (kind := table_of_listing(path, names)) is not None:
+        raise TableLogUnread(source, kind)
+    if path in names:
+        return [name for name in names if name in (path, path.parent / STATE)]
+    below = [name.relative_to(path) for name in names if path in name.parents]
+    contents = _Contents(source)
+    chosen = [path / inside for inside in below if contents.has_data(inside) or inside.name in (STATE, SPLITS)]
+    contents.require_read()
+    return chosen
+
+
+class _Contents:
+    """What the files of a folder are, by their names."""
+
+    def __init__(self, folder: Source) -> None:
+        self._folder = folder
+        self._format: str | None = None
+        self._unread: Counter[str] = Counter()
+        self._documents: Counter[str] = Counter()
+
+    def has_data(self, inside: PurePath) -> bool:
+        """Return whether a file is data that is read.
+
+        Raises:
+            FolderMixed, TableLogUnread.
+        """
+        if (table := table_kind(inside)) is not None:
+            raise TableLogUnread(self._folder, table)
+        if any(map(_is_hidden, inside.parts)):
+            return False
+        if (kind := format_of(inside)) is None:
+            self._unread.update(_ends(inside.name.lower(), _DATA))
+            self._documents.update(_ends(inside.name.lower(), _DOCUMENTS))
+            return False
+        if (kind := _alike(kind)) != (found := self._format or kind):
+            raise FolderMixed(self._folder, found, kind)
+        self._format = kind
+        return True
+
+    def require_read(self) -> None:
+        """Raise FilesUnread if some of them look like data, and are not read."""
+        unread = self._unread + (self._documents if self._format in (None, TEXT) else Counter())
+        if unread:
+            raise FilesUnread(self._folder, unread)
+
+
+def _alike(kind: str) -> str:
+    """Return the format of which this one is another spelling: packed, or with the other ending of JSON lines."""
+    kind = kind.removesuffix(GZIP)
+    return ".jsonl" if kind == ".ndjson" else kind
+
+
+def _ends(name: str, known: tuple[str, ...]) -> list[str]:
+    """Return the end by which the name of a file looks like one of the known kinds; nothing else of the name."""
+    if name in _DESCRIPTIONS:
+        return []
+    if found := next((end for end in known if name.endswith(end)), None):
+        return [found]
+    copied = _COPY.search(name) if known is _DATA else None
+    return [f"{copied[1]}*"] if copied else []
 
 
 def _is_hidden(part: str) -> bool:
@@ -169,19 +327,62 @@ def _constants(folder: Source, number: int, inside: PurePath) -> dict[str, str |
 
 def _files_below(folder: Source) -> Iterator[tuple[PurePath, Source]]:
     if isinstance(folder, StoredSource):
-        yield from ((file.relative_to(folder), file) for file in folder.files())
+        yield from _stored_files(folder)
     else:
-        yield from ((path.relative_to(folder), path) for path in _local_files(folder))
+        yield from ((path.relative_to(folder), path) for path in _local_files(folder, folder))
 
 
-def _local_files(folder: Path) -> Iterator[Path]:
+def _local_files(whole: Path, folder: Path) -> Iterator[Path]:
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=_path_order)
+    wanted = _names_wanted(whole, {entry.name: Path(entry.path) for entry in listed if entry.name in (STATE, SPLITS)})
+    if wanted is not None and not wanted <= {entry.name for entry in listed}:
+        raise SavedDatasetUnfit(whole, "files that it lists are missing")
     for entry in listed:
+        if wanted is not None and entry.name not in wanted:
+            continue
         if entry.is_dir(follow_symlinks=False):
-            yield from _local_files(Path(entry.path))
-        elif entry.is_file() or not Path(entry.path).exists():
+            yield from _local_files(whole, Path(entry.path))
+        elif not entry.is_dir():
             yield Path(entry.path)
+
+
+def _stored_files(folder: StoredSource) -> Iterator[tuple[PurePath, Source]]:
+    """Yield the objects below a folder, but of a saved dataset those only that it lists."""
+    files = [(file.relative_to(folder), file) for file in folder.files()]
+    described: dict[PurePath, dict[str, Source]] = {}
+    for inside, file in files:
+        if inside.name in (STATE, SPLITS):
+            described.setdefault(inside.parent, {})[inside.name] = file
+    wanted = {place: _names_wanted(folder, found) for place, found in described.items()}
+    listings = {place: names for place, names in wanted.items() if names is not None}
+
+    def counts(path: PurePath) -> bool:
+        """Return whether each folder that lists what is in it has the path, or the folder above it, in its list."""
+        above = path.parents
+        inside = (path, *above)
+        return all(
+            below.name in listings[place] for below, place in zip(inside, above, strict=False) if place in listings
+        )
+
+    for place, names in listings.items():
+        held = {inside.relative_to(place).parts[0] for inside, _ in files if place in inside.parents}
+        if counts(place) and not names <= held:
+            raise SavedDatasetUnfit(folder, "files that it lists are missing")
+    yield from ((inside, file) for inside, file in files if counts(inside))
+
+
+def _names_wanted(whole: Source, described: Mapping[str, Source]) -> frozenset[str] | None:
+    """Return the names in a folder that belong to its saved dataset, by its descriptions; None if it holds none."""
+    return next(filter(None, (_names_listed(whole, described[name]) for name in sorted(described, reverse=True))), None)
+
+
+def _names_listed(whole: Source, description: Source) -> frozenset[str] | None:
+    try:
+        with _open(description) as file:
+            return names_listed(file, description.name)
+    except NotPlain as problem:
+        raise SavedDatasetUnfit(whole, str(problem)) from None
 
 
 @contextmanager
@@ -213,7 +414,11 @@ def size_of(source: AnySource) -> int:
 
 def open_bytes(source: AnySource) -> BinaryIO:
     """Open a source that is one file, for reading bytes."""
-    return (source.file if isinstance(source, Shard) else source).open("rb")
+    return _open(source.file if isinstance(source, Shard) else source)
+
+
+def _open(file: Source) -> BufferedReader:
+    return file.open("rb") if isinstance(file, StoredSource) else open_user_file(file)
 
 
 def _files_of(path: Source) -> Iterator[tuple[PurePath, Source]]:
@@ -230,8 +435,23 @@ def _file_state(path: Path) -> tuple[int, int, int]:
 
 
 def _file_digest(path: Source) -> bytes:
-    with path.open("rb") as file:
+    with _open(path) as file:
         return hashlib.file_digest(file, "sha256").digest()
+
+
+def _content_digest(path: Source, digest: bytes) -> bytes | None:
+    """Return the SHA-256 of a file once unpacked; None if it cannot be, which its reader says.
+
+    Args:
+        digest: that of its bytes.
+    """
+    if not (format_of(path) or "").endswith(GZIP):
+        return digest
+    with _open(path) as file, gzip.GzipFile(fileobj=file, mode="rb") as content:
+        try:
+            return hashlib.file_digest(content, "sha256").digest()
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            return None
 
 
 def _path_order(entry: "os.DirEntry[str]") -> bytes:
@@ -306,12 +526,59 @@ class FolderMixed(UsageError):
 
 
 class TableLogUnread(UsageError):
-    """A table of Delta Lake, Hudi or Iceberg: files of deleted records may still lie in its folder."""
+    """A table with a log: files of deleted records may still lie in its folder."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, kind: str) -> None:
         super().__init__(
-            f"The folder {name_of(source)!r} is a table with a log (Delta Lake, Hudi, Iceberg), which almoner does not"
-            " read: its files may hold deleted records.",
-            "Export its present state as Parquet into a folder of its own, then ingest that.",
-            {"file": name_of(source)},
+            f"{name_of(source)!r} belongs to a table with a log ({kind}), which almoner does not read: its files may"
+            " hold deleted records.",
+            "Export its present state as Parquet into a folder outside of the table, then ingest that.",
+            {"file": name_of(source), "table": kind},
+        )
+
+
+class SavedDatasetUnfit(UsageError):
+    """A folder of `datasets.save_to_disk` of which it is not known what the dataset is."""
+
+    def __init__(self, source: Source, problem: str) -> None:
+        super().__init__(
+            f"{name_of(source)!r} is not a dataset as `datasets.save_to_disk` writes it: {problem}.",
+            "Save the dataset into a new folder with `save_to_disk`, then ingest that.",
+            {"file": name_of(source), "reason": problem},
+        )
+
+
+class FilesUnread(UsageError):
+    """A folder with files that look like data, in formats that almoner does not read."""
+
+    def __init__(self, source: Source, ends: Mapping[str, int]) -> None:
+        listed = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
+        super().__init__(
+            f"The folder {name_of(source)!r} holds files that look like data and are not read: {listed}.",
+            "Convert them, or move what is not part of the corpus elsewhere. A table with tabs is read once it is"
+            " called .csv.",
+            {"file": name_of(source), "ends": sorted(ends)},
+        )
+
+
+class FileTwice(UsageError):
+    """One file under two names in a folder: its records would count twice."""
+
+    def __init__(self, source: Source, number: int) -> None:
+        super().__init__(
+            f"File {number} of {name_of(source)!r} is a link to an earlier file of the folder.",
+            "Remove it. Files are counted in byte order of their paths.",
+            {"file": name_of(source), "number": number},
+        )
+
+
+class FileRepeated(UsageError):
+    """A table in a folder that holds the records of another one."""
+
+    def __init__(self, source: Source, number: int, earlier: int) -> None:
+        super().__init__(
+            f"File {number} of {name_of(source)!r} holds the same bytes as file {earlier}, packed or not.",
+            "Remove one of them: without a unit field, a record that comes twice is two units. Nothing of this attempt"
+            " was kept. Files are counted in byte order of their paths.",
+            {"file": name_of(source), "number": number, "earlier": earlier},
         )

@@ -5,6 +5,7 @@ from typing import Any
 
 from models_db.errors import UsageError
 from models_db.values.bounded_json import parse_json
+from tasks.common.files import open_user_file
 from tasks.evaluation.in_context.demonstrations import Example, require_labels
 from tasks.evaluation.in_context.task_definitions import Task
 
@@ -32,7 +33,7 @@ def read_examples(task: Task, file: Path) -> list[Example]:
         OSError: the file cannot be read.
     """
     labels = {word: label for label, word in task.words.items()}
-    with file.open("rb") as lines:
+    with open_user_file(file) as lines:
         parsed = [_example(file, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     examples = [Example(example.text, labels.get(example.label, example.label)) for example in parsed]
     require_labels(task, examples)

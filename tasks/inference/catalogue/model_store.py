@@ -24,6 +24,7 @@ from threading import get_ident
 from typing import Any, Final
 
 from models_db.errors import AlmonerError, EnvironmentProblem
+from tasks.common.files import open_user_file
 
 
 class NoSafetensors(EnvironmentProblem):
@@ -144,7 +145,7 @@ def scratch_folder(name: str) -> Iterator[Path]:
 
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file, as 64 hexadecimal digits."""
-    with path.open("rb") as file:
+    with open_user_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from models_db.errors import UsageError
 from models_db.values.names import require_plain_name
+from tasks.common.files import require_user_file
 from tasks.common.progress import Reporter, ignore, step
 from tasks.inference.catalogue import model_store, registry
 from tasks.inference.catalogue.disk_space import require_disk
@@ -110,9 +111,14 @@ def _require_model(path: Path) -> None:
             raise NotAModel(path, "it is a file, and no .gguf")
         return
     if not path.is_dir():
-        raise NotAModel(path, "it is not there")
+        raise NotAModel(path, "it is not there" if not path.exists() else "it is neither a file nor a folder")
     if not (path / "config.json").is_file():
         raise NotAModel(path, "it has no config.json")
+    for file in filter(Path.exists, path.rglob("*")):
+        try:
+            require_user_file(file)
+        except OSError as problem:
+            raise NotAModel(path, f"of {file.name}, {problem.strerror}") from None
     if not any(path.glob("*.safetensors")):
         other = next((file.name for pattern in ("*.bin", "*.pt", "*.pth") for file in path.glob(pattern)), None)
         raise NotAModel(path, f"{other} can run code when it is read" if other else "it has no *.safetensors")

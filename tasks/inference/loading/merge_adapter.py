@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from models_db.errors import UsageError
+from tasks.common.files import open_user_file, require_user_file
 from tasks.inference.catalogue.model_store import listing_digest
 
 CONFIG: Final = "adapter_config.json"
@@ -102,7 +103,9 @@ def _merged(adapter: Path, module: str, weight: Tensor, down: Tensor, up: Tensor
 def _read_adapter(adapter: Path) -> tuple[float, dict[str, tuple[Tensor, Tensor]]]:
     """Return the scale and, for each module, A [r, K] and B [N, r]."""
     try:
-        settings = json.loads((adapter / CONFIG).read_text(encoding="utf-8"))
+        with open_user_file(adapter / CONFIG) as written:
+            settings = json.load(written)
+        require_user_file(adapter / WEIGHTS)
         scale = _scale(adapter, settings)
         with safe_open(adapter / WEIGHTS, "pt") as file:
             parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from models_db.errors import EnvironmentProblem, UsageError
-from tasks.common.files import sync_folder, write_new
+from tasks.common.files import open_user_file, sync_folder, write_new
 from tasks.release.signatures import openssh
 from tasks.release.signatures.ed25519_point import is_persons_key
 
@@ -181,7 +181,7 @@ def fingerprint(public_key: str) -> str:
 def _secret(path: Path) -> bytes:
     """Read a file that only its owner may read."""
     try:
-        with path.open("rb") as file:
+        with open_user_file(path) as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             data = file.read(LARGEST_KEY_FILE)
     except OSError as error:
@@ -193,7 +193,7 @@ def _secret(path: Path) -> bytes:
 
 def _public_file(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_user_file(path) as file:
             text = file.read(LARGEST_KEY_FILE).decode("utf-8").strip()
     except (OSError, ValueError):
         raise NotAPublicKey("it is neither a key nor a file with one") from None

@@ -20,6 +20,7 @@ from typing import Final
 
 from models_db.errors import UsageError
 from models_db.values.bounded_json import InvalidJson, parse_json
+from tasks.common.files import open_user_file
 from tasks.corpus.identity.units import is_unicode
 
 LARGEST_FILE: Final = 2**30
@@ -93,9 +94,11 @@ def _bytes(path: Path) -> bytes:
     try:
         if path.is_dir():
             raise TrainingFileUnreadable(path.name, "it is a folder")
-        if path.stat().st_size > LARGEST_FILE:
+        with open_user_file(path) as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
             raise TrainingFileUnreadable(path.name, f"it is larger than {LARGEST_FILE:,} bytes")
-        return path.read_bytes()
+        return content
     except OSError as problem:
         raise TrainingFileUnreadable(path.name, problem.strerror or type(problem).__name__) from None
 

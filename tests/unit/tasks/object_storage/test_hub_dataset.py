@@ -15,7 +15,7 @@ import pytest
 from flows.workspace.object_stores import open_source
 from models_db.home import ProjectHome
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.sources import TableLogUnread
+from tasks.corpus.readers.sources import FilesUnread, TableLogUnread
 from tasks.object_storage.address import Address, AddressUnfit, SchemeUnknown
 from tasks.object_storage.hub_dataset import (
     CommitMissing,
@@ -81,6 +81,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     told = partial(huggingface_hub.snapshot_download, endpoint=f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", told)
+    listing = huggingface_hub.HfApi(endpoint=f"http://127.0.0.1:{server.server_port}").list_repo_files
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", listing)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     yield Hub.asked
     server.shutdown()
@@ -125,13 +127,23 @@ def test_a_file_whose_ending_is_in_capitals_is_no_less_a_part(
 
 
 @pytest.mark.parametrize("log", ["_delta_log/0.json", ".hoodie/x.commit", "metadata/v1.metadata.json"])
-@pytest.mark.parametrize("below", ["", "/data"])
+@pytest.mark.parametrize("below", ["", "/data", "/data/a.jsonl"])
 def test_a_table_with_a_log_is_refused_as_in_a_folder(
     home: ProjectHome, hub: list[str], monkeypatch: pytest.MonkeyPatch, log: str, below: str
 ) -> None:
     monkeypatch.setitem(FILES, f"data/{log}", b"{}")
     with pytest.raises(TableLogUnread):
         texts(home, f"hf://datasets/team/notes@{COMMIT}{below}")
+
+
+def test_what_would_not_be_read_is_refused_before_it_is_copied(
+    home: ProjectHome, hub: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FILES, "data/rest.jsonl.zst", b"packed")
+    with pytest.raises(FilesUnread, match=r"1 \.zst"):
+        texts(home, f"hf://datasets/team/notes@{COMMIT}/data")
+    assert not [asked for asked in hub if "/resolve/" in asked]
+    assert texts(home, f"hf://datasets/team/notes@{COMMIT}/other") == ["three"]
 
 
 def test_what_the_hub_does_not_show(home: ProjectHome, hub: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from models_db.errors import AlmonerError
 from models_db.values.bounded_json import parse_json
 from tasks.corpus.readers import documents as records
-from tasks.corpus.readers import readers, record_batches
+from tasks.corpus.readers import readers, record_batches, sources
 from tasks.corpus.readers.documents import (
     BadDocumentId,
     BadRecord,
@@ -120,7 +120,7 @@ WRITERS = [
 def test_a_table_gives_ids_units_and_texts(tmp_path: Path, write: Callable[[Path], Path], name: str) -> None:
     expected = [(i, w.strip(), t) for i, w, t in ROWS]
     assert read(write(tmp_path / name)) == expected
-    assert read(tmp_path / name, unit="id") == [(i, i, t) for i, _, t in ROWS]
+    assert read(tmp_path / name, unit="id") == [(None, i, t) for i, _, t in ROWS]
     assert read(tmp_path / name, unit=None) == [(i, None, t) for i, _, t in ROWS]
 
 
@@ -498,13 +498,13 @@ def test_no_file_stays_open_after_an_error_or_an_early_end(
 ) -> None:
     path = tmp_path / name
     path.write_text('{"who": "p", "text": "x"}\n[]\n' if name == "a.jsonl" else "who,text\np,x\nq\n")
-    files, really_open = [], Path.open
+    files, really_open = [], sources.open_user_file
 
-    def watched(self: Path, mode: str) -> object:
-        files.append(really_open(self, mode))
+    def watched(path: Path) -> object:
+        files.append(really_open(path))
         return files[-1]
 
-    monkeypatch.setattr(Path, "open", watched)
+    monkeypatch.setattr(sources, "open_user_file", watched)
     documents = read_documents(path, "who")
     next(documents)
     with pytest.raises(BadRecord) as held:
@@ -513,7 +513,8 @@ def test_no_file_stays_open_after_an_error_or_an_early_end(
     stopped = read_documents(path, "who")
     next(stopped)
     stopped.close()
-    assert [file.closed for file in files] == [True, True]
+    assert len(files) >= 2
+    assert all(file.closed for file in files)
 
 
 def test_documents_hide_their_content(jsonl: Callable[..., Path]) -> None:
@@ -552,7 +553,7 @@ def test_a_source_is_named_even_as_a_dot(tmp_path: Path, monkeypatch: pytest.Mon
 def test_real_data_sets_are_read_whole(shared_data: Path, name: str) -> None:
     path = shared_data / f"{name}.jsonl"
     expected = [json.loads(line) for line in path.read_bytes().splitlines()]
-    assert read(path, "id") == [(r["id"], r["id"], r["text"]) for r in expected]
+    assert read(path, "id") == [(None, r["id"], r["text"]) for r in expected]
 
 
 # --- one person is one unit, however the id comes in -------------------------------------------------------

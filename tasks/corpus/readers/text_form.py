@@ -1,0 +1,118 @@
+"""Encoding and delimiter of a source of text: as they are named, or as its first bytes and its header show them."""
+
+import codecs
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from models_db.errors import UsageError
+
+UTF_8: Final = "utf-8"
+_MARKS: Final = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+"""Byte-order marks of encodings other than UTF-8; those of UTF-32 begin with those of UTF-16."""
+WIDE: Final = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
+"""Encodings of which a line does not end with the byte of a line break."""
+_ENCODINGS: Final = frozenset((
+    UTF_8, *WIDE, *(f"cp{page}" for page in (437, 850, 852, 855, 857, 858, 866, 874, 932, 949, 950)),
+    *(f"cp{page}" for page in range(1250, 1259)),
+    *(f"iso8859-{part}" for part in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16)), "koi8-r", "koi8-u",
+    "mac-roman", "shift_jis", "euc_jp", "euc_kr", "gbk", "gb18030", "big5",
+))  # fmt: skip
+DELIMITERS: Final = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+"""Delimiters by name, in the order in which a header is tried with them."""
+_PLURALS: Final = {sign: f"{name}s" for name, sign in DELIMITERS.items()}
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """Form of a text file; None is what is not named, or what the file has not.
+
+    Attributes:
+        encoding: Python's name of an encoding.
+        delimiter: the sign between the cells of a CSV file.
+    """
+
+    encoding: str | None = None
+    delimiter: str | None = None
+
+
+AS_FOUND: Final = TextForm()
+"""The form of a source for which none is named."""
+
+
+def parse_form(encoding: str | None, delimiter: str | None) -> TextForm:
+    """Return the form that a person names.
+
+    Args:
+        encoding: a name of an encoding, such as `cp1252` or `latin-1`.
+        delimiter: a sign, or its name: comma, semicolon, tab, pipe.
+
+    Raises:
+        EncodingUnknown, DelimiterUnknown.
+    """
+    sign = None
+    if delimiter is not None:
+        sign = DELIMITERS.get(delimiter.lower(), "\t" if delimiter == "\\t" else delimiter)
+        if sign not in _PLURALS:
+            raise DelimiterUnknown
+    if encoding is None:
+        return TextForm(None, sign)
+    try:
+        known = codecs.lookup(encoding).name.replace("utf-8-sig", UTF_8)
+    except (LookupError, ValueError):
+        raise EncodingUnknown from None
+    if known not in _ENCODINGS:
+        raise EncodingUnknown
+    return TextForm(known, sign)
+
+
+def marked_encoding(begun: bytes) -> str | None:
+    """Return the encoding that a byte-order mark at the start of a file says; None if that is UTF-8, or nothing."""
+    return next((encoding for mark, encoding in _MARKS if begun.startswith(mark)), None)
+
+
+def describe_forms(forms: Iterable[TextForm]) -> str | None:
+    """Return how the files of a source were read, as a sentence; None of plain UTF-8 with commas alone."""
+    told = sorted({_described(form) for form in forms} - {""})
+    return f"Read as {'; and as '.join(told)}." if told else None
+
+
+def _described(form: TextForm) -> str:
+    encoding = None if form.encoding in (None, UTF_8) else form.encoding
+    cells = None if form.delimiter in (None, ",") else f"cells separated by {_PLURALS[form.delimiter]}"
+    if encoding is None and cells is None:
+        return ""
+    return ", ".join(filter(None, (encoding or UTF_8, cells)))
+
+
+class EncodingUnknown(UsageError):
+    """An encoding that almoner does not read."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The encoding named is not one that almoner reads.",
+            "Name for instance utf-8, utf-16, cp1252 (Windows in Western Europe), cp1250 (in Central Europe), cp1251"
+            " (Cyrillic), iso8859-1, shift_jis, gb18030; or convert the file to UTF-8.",
+        )
+
+
+class DelimiterUnknown(UsageError):
+    """A delimiter that almoner does not read."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The delimiter named is not one that almoner reads.",
+            f"Name one of {', '.join(DELIMITERS)}; convert a file with another.",
+            {"delimiters": list(DELIMITERS)},
+        )
+
+
+class FormUnfit(UsageError):
+    """An encoding or a delimiter is named for a source that has none."""
+
+    def __init__(self, file: str, what: str) -> None:
+        super().__init__(
+            f"{file!r} is in a format without {what}.",
+            f"Leave the option out; {what} is that of " + ("CSV." if what == "a delimiter" else "CSV, JSONL and .txt."),
+            {"file": file},
+        )

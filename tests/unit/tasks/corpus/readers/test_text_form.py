@@ -1,0 +1,175 @@
+"""Encodings and delimiters: what is found, what is named, and what is refused."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.datasets.register import fields_sentence
+from models_db.errors import AlmonerError
+from models_db.home import ProjectHome
+from models_db.services.catalogue.datasets import Registration
+from tasks.corpus.ingest import ingest
+from tasks.corpus.readers.documents import MalformedRow, NotEncoded, NotUtf8
+from tasks.corpus.readers.readers import read_documents
+from tasks.corpus.readers.record_batches import ColumnMissing
+from tasks.corpus.readers.text_form import (
+    AS_FOUND,
+    DelimiterUnknown,
+    EncodingUnknown,
+    FormUnfit,
+    TextForm,
+    describe_forms,
+    parse_form,
+)
+
+KEY = bytes(32)
+ROWS = [("Müller", "Grüße, à bientôt; “ja” – 5 €"), ("Weiß", "zwei\nZeilen")]
+
+
+def table(delimiter: str) -> str:
+    rows = [("who", "text", "other"), *((who, text, "x") for who, text in ROWS)]
+    return "".join(delimiter.join(f'"{cell}"' for cell in row) + "\r\n" for row in rows)
+
+
+def read(
+    path: Path, form: TextForm = AS_FOUND, unit: str | None = "who"
+) -> tuple[list[tuple[str | None, str]], str | None]:
+    forms: set[TextForm] = set()
+    found = [(document.unit, document.text) for document in read_documents(path, unit, form=form, forms=forms)]
+    return found, describe_forms(forms)
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "told"),
+    [
+        (",", None),
+        (";", "Read as utf-8, cells separated by semicolons."),
+        ("\t", "Read as utf-8, cells separated by tabs."),
+        ("|", "Read as utf-8, cells separated by pipes."),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_the_header_shows_its_delimiter(tmp_path: Path, delimiter: str, told: str | None, name: str) -> None:
+    data = table(delimiter).encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    assert read(tmp_path / name) == (ROWS, told)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.jsonl", "a.ndjson.gz"])
+def test_a_byte_order_mark_shows_its_encoding(tmp_path: Path, encoding: str, name: str) -> None:
+    lines = "".join(json.dumps({"who": who, "text": text}, ensure_ascii=False) + "\n" for who, text in ROWS)
+    written = table("\t") if "csv" in name else lines
+    data = ("\ufeff" * encoding.endswith("e") + written).encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    found, told = read(tmp_path / name)
+    assert found == ROWS
+    assert told is not None
+    assert f"Read as {encoding[:6]}" in told
+
+
+def test_a_named_encoding_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(table(";").encode("cp1252"))
+    assert read(tmp_path / "a.csv", parse_form("windows-1252", None)) == (
+        ROWS,
+        "Read as cp1252, cells separated by semicolons.",
+    )
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_bytes("5 €".encode("cp1252"))
+    (tmp_path / "wide").mkdir()
+    (tmp_path / "wide" / "a.txt").write_bytes("5 €".encode("utf-16"))
+    assert read(tmp_path / "notes", parse_form("cp1252", None), None) == ([(None, "5 €")], "Read as cp1252.")
+    assert read(tmp_path / "wide", unit=None) == ([(None, "5 €")], "Read as utf-16.")
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "cp1250", "cp850", "mac-roman"])
+def test_an_encoding_without_a_mark_is_not_guessed(tmp_path: Path, encoding: str) -> None:
+    """The bytes of `Müller` in one of them are another name in the others, and another name is another unit."""
+    (tmp_path / "a.csv").write_bytes("who;text\nMüller;x\n".encode(encoding))
+    with pytest.raises(NotUtf8) as refused:
+        read(tmp_path / "a.csv")
+    assert "--encoding" in refused.value.advice
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "shift_jis"])
+def test_bytes_that_are_nothing_in_the_named_encoding(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.csv").write_bytes("who,text\np,x\nq,".encode(encoding) + b"\x81\xff\x00\xd8\xff\n")
+    with pytest.raises(NotEncoded, match=encoding):
+        read(tmp_path / "a.csv", parse_form(encoding, "comma"))
+
+
+def test_the_delimiter_that_gives_most_fields_decides_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("patient;text\np;x, y, z\n")
+    with pytest.raises(ColumnMissing, match="'who'"):
+        read(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("text\nx; y | z\n")
+    assert read(tmp_path / "a.csv", unit=None) == ([(None, "x; y | z")], None)
+
+
+def test_a_named_delimiter_is_not_given_up(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("who;text\np;y\n")
+    assert read(tmp_path / "a.csv")[0] == [("p", "y")]
+    with pytest.raises(ColumnMissing):
+        read(tmp_path / "a.csv", parse_form(None, "comma"))
+
+
+@pytest.mark.parametrize("written", ["who,text\np,one\nwho,text\nq,two\n", "text\none\ntext\n"])
+def test_a_header_that_comes_again_is_no_person(tmp_path: Path, written: str) -> None:
+    """`cat a.csv b.csv` made a patient called patient_id."""
+    (tmp_path / "a.csv").write_text(written)
+    with pytest.raises(MalformedRow, match="header once more"):
+        read(tmp_path / "a.csv", unit="who" if "who" in written else None)
+
+
+def test_what_cannot_be_named() -> None:
+    for name in ("latin-9000", "rot13", "base64", "utf-7", "unicode_escape", "idna", "\0"):
+        with pytest.raises(EncodingUnknown):
+            parse_form(name, None)
+    for sign in ("x", ";;", "", "\n", '"'):
+        with pytest.raises(DelimiterUnknown):
+            parse_form(None, sign)
+    assert parse_form("latin-1", "\\t") == TextForm("iso8859-1", "\t")
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("a.jsonl", parse_form(None, "tab")), ("a.parquet", parse_form("cp1252", None)), ("d", parse_form(None, "tab"))],
+)
+def test_a_form_that_a_format_has_not_is_refused(tmp_path: Path, name: str, form: TextForm) -> None:
+    path = tmp_path / name
+    if name == "d":
+        path.mkdir()
+        (path / "a.txt").write_text("x")
+    else:
+        path.write_text("x")
+    with pytest.raises(FormUnfit):
+        read_documents(path, None, form=form)
+
+
+def test_the_same_bytes_are_the_same_table_in_each_version(tmp_path: Path, home: ProjectHome) -> None:
+    (tmp_path / "a.csv").write_text(table(";"), "utf-8", newline="")
+    one, other = ingest(home, tmp_path / "a.csv", "who", KEY), ingest(home, tmp_path / "a.csv", "who", KEY)
+    named = ingest(home, tmp_path / "a.csv", "who", KEY, form=parse_form("utf-8", "semicolon"))
+    assert one.manifest_mark == other.manifest_mark == named.manifest_mark
+    assert one.read_as == "Read as utf-8, cells separated by semicolons."
+    assert "semicolon" not in repr(one)
+
+
+def test_names_of_fields_are_listed_however_they_are_separated(tmp_path: Path) -> None:
+    terms = Registration("clinic", "patient", "text", True, None, None)
+    (tmp_path / "a.csv").write_bytes("id;patient_id;text\n1;p;A note, with commas.\n".encode("utf-16"))
+    assert fields_sentence(tmp_path / "a.csv", terms) == "Fields of the source: id, patient_id, text."
+    (tmp_path / "a.csv").write_text("id;person;note\n1;p;A note.\n")
+    said = fields_sentence(tmp_path / "a.csv", terms) or ""
+    assert "(3;" in said
+    assert "person" not in said.replace("somebody", "")
+
+
+def test_no_error_shows_a_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("Quartermaine;Müller\n".encode("cp1252"))
+    for form in (AS_FOUND, parse_form("cp1252", None), parse_form("utf-16", None)):
+        with pytest.raises(AlmonerError) as refused:
+            read(tmp_path / "a.csv", form)
+        assert "Quartermaine" not in str(refused.value) + refused.value.diagnostics()
