@@ -20,10 +20,11 @@ from pydantic import ValidationError
 from flows.observability.prefect_report import TAG
 from flows.orchestration.release_flow import release
 from flows.orchestration.worker import WORKER_TYPE
-from flows.schedules.prefect_deployments import UNREACHABLE_ERRORS, PrefectUnreachable
+from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, UNREACHABLE_ERRORS, PrefectUnreachable
 from flows.workspace.yaml_files import FileUnwritable
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.files import write_new
+from tasks.common.time_limit import within
 
 QUEUES: Final = {"urgent": 1, "default": 2, "background": 3}
 """Work queues of the pool with their priorities; runs of the first are taken first. Prefect makes `default` itself."""
@@ -60,12 +61,16 @@ def deploy(pool: str, limit: int | None) -> Deployed:
     require_pool_name(pool)
     require_server()
     try:
-        with get_client(sync_client=True) as client:
-            _create_pool(client, pool, limit)
-            _runner_deployment(pool).apply()
+        within(SECONDS_TO_ANSWER, lambda: _deploy(pool, limit))
     except UNREACHABLE_ERRORS as problem:
         raise PrefectUnreachable(type(problem).__name__) from None
     return Deployed(pool, f"{release.name}/{DEPLOYMENT}", tuple(QUEUES))
+
+
+def _deploy(pool: str, limit: int | None) -> None:
+    with get_client(sync_client=True) as client:
+        _create_pool(client, pool, limit)
+        _runner_deployment(pool).apply()
 
 
 def require_pool_name(pool: str) -> None:
@@ -101,21 +106,25 @@ def start_release(request: int, ledger: str, queue: str) -> UUID:
     """
     require_server()
     try:
-        with get_client(sync_client=True) as client:
-            deployment = client.read_deployment_by_name(f"{release.name}/{DEPLOYMENT}")
-            if deployment.work_pool_name:
-                client.read_work_queue_by_name(queue, work_pool_name=deployment.work_pool_name)
-            run = client.create_flow_run_from_deployment(
-                deployment.id,
-                parameters={"request": request, "ledger": ledger},
-                name=f"release-request-{request}",
-                tags=[TAG, f"request:{request}"],
-                work_queue_name=queue,
-            )
+        return within(SECONDS_TO_ANSWER, lambda: _create_flow_run(request, ledger, queue))
     except ObjectNotFound:
         raise NotDeployed(queue) from None
     except UNREACHABLE_ERRORS as problem:
         raise PrefectUnreachable(type(problem).__name__) from None
+
+
+def _create_flow_run(request: int, ledger: str, queue: str) -> UUID:
+    with get_client(sync_client=True) as client:
+        deployment = client.read_deployment_by_name(f"{release.name}/{DEPLOYMENT}")
+        if deployment.work_pool_name:
+            client.read_work_queue_by_name(queue, work_pool_name=deployment.work_pool_name)
+        run = client.create_flow_run_from_deployment(
+            deployment.id,
+            parameters={"request": request, "ledger": ledger},
+            name=f"release-request-{request}",
+            tags=[TAG, f"request:{request}"],
+            work_queue_name=queue,
+        )
     return run.id
 
 
