@@ -50,7 +50,7 @@ def test_so_is_a_handshake() -> None:
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_so_is_a_proxy(scheme: str) -> None:
-    server = Dripping(*STARTS["headers"])
+    server = Dripping(*STARTS["nothing"])
     proxies = {scheme: f"http://127.0.0.1:{server.port}"}
     assert type(ended(server, asking(f"{scheme}://store.example/", proxies=proxies))) is requests.Timeout
 
