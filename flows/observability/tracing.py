@@ -333,7 +333,7 @@ def send_trace(told_spans: list[Span], begun: float, address: str) -> None:
     from opentelemetry.sdk.trace.export import SpanExportResult
     from requests import Session, Timeout
 
-    from tasks.common.timed_requests import TimedAdapter, with_deadline
+    from tasks.object_storage.timed_requests import TimedAdapter, with_deadline
 
     session = Session()
     for scheme in ("http://", "https://"):

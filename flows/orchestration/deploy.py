@@ -24,7 +24,7 @@ from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, UNREACHABLE_E
 from flows.workspace.yaml_files import FileUnwritable
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.files import write_new
-from tasks.common.time_limit import within
+from tasks.workers.time_limit import within
 
 QUEUES: Final = {"urgent": 1, "default": 2, "background": 3}
 """Work queues of the pool with their priorities; runs of the first are taken first. Prefect makes `default` itself."""

@@ -18,7 +18,7 @@ from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome
 from models_db.services.catalogue import principals
 from tasks.common.progress import tell
-from tasks.common.time_limit import within
+from tasks.workers.time_limit import within
 
 
 def serve_pool(

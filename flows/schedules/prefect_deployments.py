@@ -20,7 +20,7 @@ from models_db.home import ProjectHome
 from models_db.services.catalogue import schedules
 from models_db.services.catalogue.schedules import Timing
 from models_db.tables import Dataset
-from tasks.common.time_limit import within
+from tasks.workers.time_limit import within
 
 if TYPE_CHECKING:
     from prefect.deployments.runner import RunnerDeployment

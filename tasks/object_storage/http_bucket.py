@@ -19,11 +19,11 @@ import requests
 from requests.structures import CaseInsensitiveDict
 from urllib3.exceptions import HTTPError
 
-from tasks.common.timed_requests import TimedAdapter, with_deadline
 from tasks.object_storage.address import Address, StoreReadOnly
 from tasks.object_storage.backend import Entry, seconds_for
 from tasks.object_storage.bucket_settings import BucketSettings, is_safe
 from tasks.object_storage.errors import StoreAnswer, UnsafeUrlError
+from tasks.object_storage.timed_requests import TimedAdapter, with_deadline
 
 _READ_AHEAD: Final = 8 << 20
 _ATTEMPTS: Final = 3

@@ -32,10 +32,10 @@ from distributed.comm import connect  # noqa: E402
 from distributed.core import Status  # noqa: E402
 
 from tasks.common.task_errors import TaskFailed  # noqa: E402
-from tasks.common.time_limit import within  # noqa: E402
 from tasks.workers.errors import ClusterUnreachable, NoWorkers  # noqa: E402
 from tasks.workers.mailbox import ThreadMailbox  # noqa: E402
 from tasks.workers.pool import Body, Channel, NumberedMessage, Request, WorkerDied, WorkerPool, deserialize, serialize  # noqa: E402
+from tasks.workers.time_limit import within  # noqa: E402
 
 OPERATION = "almoner_worker"
 CONNECT_S = 10

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import requests
 
-from tasks.common.timed_requests import TimedAdapter, with_deadline
+from tasks.object_storage.timed_requests import TimedAdapter, with_deadline
 from tests.dripping import BODY, STARTS, UNTIL_CLOSED, Dripping, ended
 from tests.tls_relay import Authority
 
