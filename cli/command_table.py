@@ -197,7 +197,7 @@ COMMANDS = (
         "deploy",
         "Operate",
         "cli.commands.operations.deploy",
-        "Deploy the release flow to a Prefect server: work pool, queues, deployments, automations.",
+        "Deploy the release flow to a Prefect server: work pool, queues, deployment.",
     ),
     Entry(
         "backup",
@@ -216,12 +216,6 @@ COMMANDS = (
         "Operate",
         "cli.commands.operations.metrics",
         "Print Prometheus metrics of budgets, requests, attempts and refusals. Contains no private data.",
-    ),
-    Entry(
-        "notify",
-        "Operate",
-        "cli.commands.operations.notify",
-        "Manage channels of notices (docs/schedules.md): add, list, remove, test, send.",
     ),
     Entry("policy", "Operate", "cli.commands.governance.policy", "Manage the policy: show, check, adopt, schema."),
     Entry(

@@ -17,7 +17,7 @@ from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.rendered import RenderedPrompt
-from tasks.inference.structured_output.outline_parameters import has_grammar
+from tasks.inference.structured_output.form_parameters import has_grammar
 from tasks.inference.structured_output.schema_constraint import constraint_for
 from tests.tiny_tokenizer import tiny_tokenizer
 

@@ -230,6 +230,8 @@ class FlowReport:
             self._connection_tried.set()
         import httpx
 
+        from tasks.inference.backends.deadlines import TimedTransport
+
         try:
             authorities = ssl.create_default_context(cafile=self.api.certificate)
             with (
@@ -239,7 +241,7 @@ class FlowReport:
                     headers=self.api.headers,
                     timeout=SECONDS_TO_ANSWER,
                     trust_env=False,
-                    verify=authorities,
+                    transport=TimedTransport(verify=authorities, trust_env=False),
                 ) as client,
             ):
                 self._report(_Server(client))
@@ -334,7 +336,7 @@ class _Server:
     def crash_runs(self, runs: Sequence[str]) -> None:
         """Say that other runs of this request died; a run that the server no longer has is left alone."""
         for run in runs:
-            answer = self.client.get(f"/flow_runs/{run}")
+            answer = self._ask("GET", f"/flow_runs/{run}")
             if answer.is_success and answer.json()["state_type"] == "RUNNING":
                 self._set_state("flow_runs", run, {"type": "CRASHED", "message": "the process died"})
 
@@ -347,13 +349,19 @@ class _Server:
 
     def _request(self, method: str, path: str, body: Mapping[str, Any]) -> "httpx.Response":
         """Send a request, again for as long as the server is busy; a lost one would leave a run open on the page."""
-        answer = self.client.request(method, path, json=body)
+        answer = self._ask(method, path, body)
         for seconds in SECONDS_BETWEEN_TRIES:
             if answer.status_code not in BUSY:
                 break
             time.sleep(seconds)
-            answer = self.client.request(method, path, json=body)
+            answer = self._ask(method, path, body)
         return answer.raise_for_status()
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> "httpx.Response":
+        from tasks.inference.backends.deadlines import with_deadline
+
+        with with_deadline(time.monotonic() + SECONDS_TO_ANSWER):
+            return self.client.request(method, path, json=body)
 
 
 def _final_state(outcome: str) -> dict[str, str]:

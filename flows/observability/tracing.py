@@ -331,17 +331,25 @@ def send_trace(told_spans: list[Span], begun: float, address: str) -> None:
     # slow imports
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace.export import SpanExportResult
+    from requests import Session, Timeout
 
-    exporter = OTLPSpanExporter(endpoint=address, timeout=SECONDS_TO_SEND)
+    from tasks.object_storage.timed_requests import TimedAdapter, with_deadline
+
+    session = Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, TimedAdapter())
+    exporter = OTLPSpanExporter(endpoint=address, timeout=SECONDS_TO_SEND, session=session)
     try:
-        with _silence_exporter():
+        with _silence_exporter(), with_deadline(SECONDS_TO_SEND):
             sent = exporter.export(
                 _opentelemetry_spans(told_spans, int(begun // SECONDS_PER_HOUR) * SECONDS_PER_HOUR * 10**9)
             )
-        if sent is not SpanExportResult.SUCCESS:
-            tell("The trace could not be sent: the collector does not answer, or refuses it. The flow is not affected.")
+    except Timeout:
+        sent = SpanExportResult.FAILURE
     finally:
         exporter.shutdown()  # type: ignore[no-untyped-call]
+    if sent is not SpanExportResult.SUCCESS:
+        tell("The trace could not be sent: the collector does not answer, or refuses it. The flow is not affected.")
 
 
 def _opentelemetry_spans(told_spans: list[Span], start: int) -> "Sequence[ReadableSpan]":

@@ -1,49 +1,41 @@
-"""Work pool, queues, deployments and automations of releases on a Prefect server, and the same as a `prefect.yaml`.
+"""Work pool, queues and deployment of releases on a Prefect server, and the deployment as a `prefect.yaml`.
 
 Everything is made anew from the code at each call, so that a second call repairs what somebody changed there.
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.deployments.runner import RunnerDeployment
-from prefect.events.actions import RunDeployment
-from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
-from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
-from prefect.flows import Flow
 from prefect.settings import PREFECT_API_URL
 from prefect.types.entrypoint import EntrypointType
 from pydantic import ValidationError
 
 from flows.observability.prefect_report import TAG
-from flows.orchestration.release_flow import release, send_notices
+from flows.orchestration.release_flow import release
 from flows.orchestration.worker import WORKER_TYPE
-from flows.schedules.prefect_deployments import UNREACHABLE_ERRORS, PrefectUnreachable
+from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, UNREACHABLE_ERRORS, PrefectUnreachable
 from flows.workspace.yaml_files import FileUnwritable
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.files import write_new
+from tasks.workers.time_limit import within
 
 QUEUES: Final = {"urgent": 1, "default": 2, "background": 3}
 """Work queues of the pool with their priorities; runs of the first are taken first. Prefect makes `default` itself."""
 DEPLOYMENT: Final = "almoner"
-"""Name of the deployment of each flow: `release/almoner`."""
-HOURS_BEFORE_REMINDER: Final = 24
+"""Name of the deployment of the release flow: `release/almoner`."""
 JOB_TEMPLATE: Final[dict[str, Any]] = {
     "job_configuration": {"name": "almoner"},
     "variables": {"type": "object", "properties": {}, "additionalProperties": False},
 }
 """A flow run cannot set anything of its process."""
-FLOWS_AND_DESCRIPTIONS: Final = (
-    (release, "One release: suspended at its gates; the ledger decides each step."),
-    (send_notices, "Sends the notices that are due."),
-)
+DESCRIPTION: Final = "One release: suspended at its gates; the ledger decides each step."
 
 
 @dataclass(frozen=True)
@@ -51,13 +43,12 @@ class Deployed:
     """Deployment that `almoner deploy` made on a server."""
 
     pool: str
-    deployments: tuple[str, ...]
+    deployment: str
     queues: tuple[str, ...]
-    automations: tuple[str, ...]
 
 
 def deploy(pool: str, limit: int | None) -> Deployed:
-    """Make the work pool, its queues, the deployments and the automations on the configured server.
+    """Make the work pool, its queues and the deployment on the configured server.
 
     Args:
         limit: how many flow runs of the pool may be under way at once, on all machines; None for no limit.
@@ -70,19 +61,16 @@ def deploy(pool: str, limit: int | None) -> Deployed:
     require_pool_name(pool)
     require_server()
     try:
-        with get_client(sync_client=True) as client:
-            _create_pool(client, pool, limit)
-            identifiers = {
-                flow.name: cast(UUID, _runner_deployment(flow, description, pool).apply())
-                for flow, description in FLOWS_AND_DESCRIPTIONS
-            }
-            automations = _automations(identifiers[send_notices.name])
-            for automation in automations:
-                _replace_automation(client, automation)
+        within(SECONDS_TO_ANSWER, lambda: _deploy(pool, limit))
     except UNREACHABLE_ERRORS as problem:
         raise PrefectUnreachable(type(problem).__name__) from None
-    names = tuple(f"{flow.name}/{DEPLOYMENT}" for flow, _ in FLOWS_AND_DESCRIPTIONS)
-    return Deployed(pool, names, tuple(QUEUES), tuple(each.name for each in automations))
+    return Deployed(pool, f"{release.name}/{DEPLOYMENT}", tuple(QUEUES))
+
+
+def _deploy(pool: str, limit: int | None) -> None:
+    with get_client(sync_client=True) as client:
+        _create_pool(client, pool, limit)
+        _runner_deployment(pool).apply()
 
 
 def require_pool_name(pool: str) -> None:
@@ -118,28 +106,32 @@ def start_release(request: int, ledger: str, queue: str) -> UUID:
     """
     require_server()
     try:
-        with get_client(sync_client=True) as client:
-            deployment = client.read_deployment_by_name(f"{release.name}/{DEPLOYMENT}")
-            if deployment.work_pool_name:
-                client.read_work_queue_by_name(queue, work_pool_name=deployment.work_pool_name)
-            run = client.create_flow_run_from_deployment(
-                deployment.id,
-                parameters={"request": request, "ledger": ledger},
-                name=f"release-request-{request}",
-                tags=[TAG, f"request:{request}"],
-                work_queue_name=queue,
-            )
+        return within(SECONDS_TO_ANSWER, lambda: _create_flow_run(request, ledger, queue))
     except ObjectNotFound:
         raise NotDeployed(queue) from None
     except UNREACHABLE_ERRORS as problem:
         raise PrefectUnreachable(type(problem).__name__) from None
+
+
+def _create_flow_run(request: int, ledger: str, queue: str) -> UUID:
+    with get_client(sync_client=True) as client:
+        deployment = client.read_deployment_by_name(f"{release.name}/{DEPLOYMENT}")
+        if deployment.work_pool_name:
+            client.read_work_queue_by_name(queue, work_pool_name=deployment.work_pool_name)
+        run = client.create_flow_run_from_deployment(
+            deployment.id,
+            parameters={"request": request, "ledger": ledger},
+            name=f"release-request-{request}",
+            tags=[TAG, f"request:{request}"],
+            work_queue_name=queue,
+        )
     return run.id
 
 
 def prefect_yaml(pool: str) -> dict[str, Any]:
-    """Return the deployments as Prefect's own project file, for pools of its own types (process, Docker, Kubernetes).
+    """Return the deployment as Prefect's own project file, for pools of its own types (process, Docker, Kubernetes).
 
-    Their workers import the flows from the installed package, and read the home and destination from the
+    Their workers import the flow from the installed package, and read the home and destination from the
     environment of their job template (`flows.orchestration.worker_settings`).
     """
     return {
@@ -147,13 +139,12 @@ def prefect_yaml(pool: str) -> dict[str, Any]:
         "deployments": [
             {
                 "name": DEPLOYMENT,
-                "description": description,
+                "description": DESCRIPTION,
                 "tags": [TAG],
-                "entrypoint": _entrypoint(flow),
+                "entrypoint": f"{release.fn.__module__}.{release.fn.__name__}",
                 "enforce_parameter_schema": True,
                 "work_pool": {"name": pool, "work_queue_name": "default"},
             }
-            for flow, description in FLOWS_AND_DESCRIPTIONS
         ],
     }
 
@@ -170,10 +161,6 @@ def write_prefect_yaml(path: Path, pool: str) -> None:
         write_new(path, yaml.safe_dump(prefect_yaml(pool), sort_keys=False).encode(), 0o644)
     except OSError as problem:
         raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
-
-
-def _entrypoint(flow: Flow[Any, Any]) -> str:
-    return f"{flow.fn.__module__}.{flow.fn.__name__}"
 
 
 def _create_pool(client: SyncPrefectClient, pool: str, limit: int | None) -> None:
@@ -193,54 +180,17 @@ def _create_pool(client: SyncPrefectClient, pool: str, limit: int | None) -> Non
             client.update_work_queue(queue.id, priority=priority)
 
 
-def _runner_deployment(flow: Flow[Any, Any], description: str, pool: str) -> RunnerDeployment:
+def _runner_deployment(pool: str) -> RunnerDeployment:
     return RunnerDeployment.from_flow(
-        flow,
+        release,
         name=DEPLOYMENT,
-        description=description,
+        description=DESCRIPTION,
         tags=[TAG],
         work_pool_name=pool,
         work_queue_name="default",
         enforce_parameter_schema=True,
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-
-
-def _automations(notices: UUID) -> tuple[AutomationCore, ...]:
-    """Two rules that send notices: when a release failed, and when a gate has kept one waiting for a day.
-
-    Prefect counts from the first event of `after`, and from a later one only if `expect` has that event too: without
-    it, a release that passed one gate would not be missed at the next one on the same day.
-    """
-    action = RunDeployment(source="selected", deployment_id=notices)
-    runs = ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"})
-    releases = ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": release.name})
-    failed = EventTrigger(
-        match=runs,
-        match_related=releases,
-        expect={"prefect.flow-run.Failed", "prefect.flow-run.Crashed"},
-        for_each={"prefect.resource.id"},
-        posture=Posture.Reactive,
-    )
-    waiting = EventTrigger(
-        match=runs,
-        match_related=releases,
-        after={"prefect.flow-run.Suspended"},
-        expect={"prefect.flow-run.Suspended", "prefect.flow-run.Running", "prefect.flow-run.Cancelled"},
-        for_each={"prefect.resource.id"},
-        posture=Posture.Proactive,
-        within=timedelta(hours=HOURS_BEFORE_REMINDER),
-    )
-    return (
-        AutomationCore(name="almoner: a release failed", trigger=failed, actions=[action]),
-        AutomationCore(name="almoner: a gate has waited for a day", trigger=waiting, actions=[action]),
-    )
-
-
-def _replace_automation(client: SyncPrefectClient, automation: AutomationCore) -> None:
-    for earlier in client.read_automations_by_name(automation.name):
-        client.delete_automation(earlier.id)
-    client.create_automation(automation)
 
 
 class PoolNameUnfit(UsageError):

@@ -1,7 +1,7 @@
 """Process of one flow run: `python -m flows.orchestration.flow_run_process ID FLOW`.
 
 Prefect's own engine process imports the code that the server names, and runs in the environment that the server
-gives. This one knows two flows (`flows.orchestration.release_flow.FLOWS`) and takes from the server a request's number.
+gives. This one knows only `flows.orchestration.release_flow.FLOWS`, and takes from the server a request's number.
 
 The process ends as with Ctrl-C when its standard input is closed. Its worker holds the other end, so that the process
 never outlives the worker.

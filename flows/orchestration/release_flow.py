@@ -17,7 +17,6 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.flow_runs import suspend_flow_run
 from prefect.runtime import flow_run
 
-from flows.notifications.notify import deliver_notices
 from flows.observability.prefect_report import call_outside_engine
 from flows.observability.request_links import describe_links
 from flows.orchestration.worker_settings import WorkerSettings
@@ -194,13 +193,6 @@ def _suspend(request: int, step: ReleaseStep) -> None:
     suspend_flow_run(key=str(uuid4()))
 
 
-@flow(name="notices", **PRIVATE_FLOW)
-def send_notices() -> None:
-    """Send the notices that are due through the home's channels; Prefect's automations call it."""
-    with _errors_by_name("notices"):
-        deliver_notices(WorkerSettings.of_environment().home)
-
-
 class OtherLedger(UsageError):
     """A flow run is about a request of a ledger that is not this machine's."""
 
@@ -211,5 +203,5 @@ class OtherLedger(UsageError):
         )
 
 
-FLOWS: Final = {each.name: each for each in (release, send_notices)}
+FLOWS: Final = {each.name: each for each in (release,)}
 """The flows that a worker runs, by name. It runs no other, even if a Prefect server names one."""

@@ -12,12 +12,13 @@ from prefect.exceptions import ObjectNotFound
 from flows.orchestration.deploy import require_pool_name, require_server
 from flows.orchestration.worker import WORKER_TYPE, ReleaseWorker
 from flows.orchestration.worker_settings import WorkerSettings
-from flows.schedules.prefect_deployments import UNREACHABLE_ERRORS, PrefectUnreachable
+from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, UNREACHABLE_ERRORS, PrefectUnreachable
 from flows.workspace.workspace import open_workspace
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome
 from models_db.services.catalogue import principals
 from tasks.common.progress import tell
+from tasks.workers.time_limit import within
 
 
 def serve_pool(
@@ -68,10 +69,14 @@ def _require_runner(home: ProjectHome) -> None:
             raise RunnerRoleMissing(workspace.actor.name)
 
 
+def _kind_of_pool(pool: str) -> str:
+    with get_client(sync_client=True) as client:
+        return client.read_work_pool(pool).type
+
+
 def _require_pool(pool: str) -> None:
     try:
-        with get_client(sync_client=True) as client:
-            kind = client.read_work_pool(pool).type
+        kind = within(SECONDS_TO_ANSWER, lambda: _kind_of_pool(pool))
     except ObjectNotFound:
         raise PoolMissing(pool, "none") from None
     except UNREACHABLE_ERRORS as problem:

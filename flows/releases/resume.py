@@ -5,7 +5,7 @@ keeps the split into batches, skips one draw of every text for each time the wor
 paid, and pays only what never was: all attempts together never cost more than the plan (docs/decisions/0023).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,35 +96,20 @@ def load_resume_point(session: Session, request: Request, plan: Plan, contents: 
     drawing = paid[contents.first : len(plan.invocations)]
     if not drawing:  # what was charged for releases one thing each; texts are drawn from that, at no cost
         return _resume_point(contents, plan, paid, ResumeState(contents.released))
-    armed, most = _armed(plan, contents.first, drawing)
+    armed = min(drawing)
     # A step takes the next draw, and each attempt that went on skips one: no more can be armed and not written down.
-    if not contents.armed <= armed <= most <= min(armed + 1, contents.armed + contents.since + 1):
+    if not contents.armed <= armed <= max(drawing) <= min(armed + 1, contents.armed + contents.since + 1):
         raise JournalUnfit(request.id, "the ledger has armed another number of draws")
     drawn = sorted(contents.tokens.items())
     if any(not 0 <= number < plan.samples or len(tokens) > plan.steps for number, tokens in drawn):
         raise JournalUnfit(request.id, "it has more texts or tokens than were planned")
     lost = len(contents.attempts)
-    events = [each.event for each in plan.invocations[contents.first :]]
-    draws = sum(event.count for event in events) if plan.consecutive else events[0].count
-    if events[0].loss != Amount() and lost * plan.texts_per_unit >= draws:
+    event = plan.invocations[contents.first].event
+    if event.loss != Amount() and lost * plan.texts_per_unit >= event.count:
         raise JournalUnfit(request.id, "the run was interrupted too often: no draw is left for a text")
     return _resume_point(
         contents, plan, paid, ResumeState(contents.released, contents.tokens, contents.kept, armed, lost)
     )
-
-
-def _armed(plan: Plan, first: int, paid: Sequence[int]) -> tuple[int, int]:
-    """Return how many instalments of the draws are paid, and how many an attempt that died had begun to pay.
-
-    Args:
-        first: the first invocation of the draws.
-        paid: instalments that are paid of it, and of each behind it.
-    """
-    if not plan.consecutive:
-        return min(paid), max(paid)
-    whole = [len(each.instalments) for each in plan.invocations[first:]]
-    gaps = any(later and paid[place] < whole[place] for place, later in enumerate(paid[1:]))
-    return (-1, -1) if gaps else (sum(paid), sum(paid))
 
 
 def _resume_point(contents: Contents, plan: Plan, paid: tuple[int, ...], earlier: ResumeState) -> ResumePoint:

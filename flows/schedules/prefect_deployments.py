@@ -20,12 +20,15 @@ from models_db.home import ProjectHome
 from models_db.services.catalogue import schedules
 from models_db.services.catalogue.schedules import Timing
 from models_db.tables import Dataset
+from tasks.workers.time_limit import within
 
 if TYPE_CHECKING:
     from prefect.deployments.runner import RunnerDeployment
     from prefect.schedules import Schedule
 
 TAG, THREAD = "almoner", "prefect"
+SECONDS_TO_ANSWER = 60
+"""Seconds that a Prefect server has for what one command asks of it: its client waits so long for each piece."""
 UNREACHABLE_ERRORS = (httpx.HTTPError, OSError, RuntimeError, PrefectException)
 
 
@@ -104,8 +107,7 @@ def start_prefect_runner(home: ProjectHome, settings: PollerSettings) -> Iterato
     runner = Runner(name=TAG, pause_on_shutdown=False)
     schedule_deployments = deployments(open_workspace(home), settings)
     try:
-        for each in schedule_deployments:
-            runner.add_deployment(each)
+        within(SECONDS_TO_ANSWER, lambda: [runner.add_deployment(each) for each in schedule_deployments])
     except UNREACHABLE_ERRORS as problem:
         raise PrefectUnreachable(type(problem).__name__) from None  # its text may repeat the address
     loop = asyncio.new_event_loop()

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 
-from flows.notifications.notify import DeliveryResult, deliver_notices
 from flows.observability.prefect_report import PrefectApi
 from flows.schedules.poller import Poller, PollerSettings, PollProblem, PollResult
 from flows.workspace.workspace import open_workspace
@@ -21,23 +20,13 @@ from models_db.values.canonical_json import Json
 
 
 def poll_once(home: ProjectHome, settings: PollerSettings) -> PollResult:
-    """Poll once, and send the notices that are due.
+    """Poll once.
 
     Raises:
         RunInterrupted: Ctrl-C was pressed.
         The errors of opening the home.
     """
-    return _poll(Poller(home, settings))
-
-
-def _poll(poller: Poller) -> PollResult:
-    done = poller.poll(datetime.now(UTC))
-    done.problems.extend(_delivery_problems(deliver_notices(poller.home)))
-    return done
-
-
-def _delivery_problems(delivered: list[DeliveryResult]) -> Iterator[PollProblem]:
-    return (PollProblem(f"notices to {each.channel}", each.failed, each.detail) for each in delivered if each.failed)
+    return Poller(home, settings).poll(datetime.now(UTC))
 
 
 def serve_until_stopped(
@@ -56,7 +45,7 @@ def serve_until_stopped(
     open_workspace(home)  # a home that cannot be opened is no matter for another look
     with _prefect_runner(home, settings, enabled=with_prefect), _stop_event() as stopped:
         while not stopped.is_set():
-            say(_poll_and_notify(poller))
+            say(_poll(poller))
             looks += 1
             stopped.wait(every)
     return looks
@@ -74,9 +63,9 @@ def _prefect_runner(home: ProjectHome, settings: PollerSettings, *, enabled: boo
         yield
 
 
-def _poll_and_notify(poller: Poller) -> dict[str, Json]:
+def _poll(poller: Poller) -> dict[str, Json]:
     try:
-        return _poll(poller).to_json()
+        return poller.poll(datetime.now(UTC)).to_json()
     except AlmonerError as problem:
         return PollResult(problems=[PollProblem("this look", problem.name, problem.message)]).to_json()
 

@@ -32,6 +32,9 @@ from models_db.writes.links import record_links
 BUSY_SECONDS = 60
 """Seconds that a writer waits for other writers before it gives up."""
 
+CONNECT_SECONDS = 30
+"""Seconds until a PostgreSQL server has taken a connection, whatever it sends meanwhile."""
+
 LEDGER_ROOM_MIB = 16
 """Room that a ledger on SQLite needs: its write-ahead log is emptied at 4 MiB, and a large step adds a few MiB."""
 
@@ -374,7 +377,10 @@ def _postgresql_engine(url: str) -> Engine:
         hide_parameters=True,
         **SINGLE_CONNECTION_POOL,
         isolation_level="READ COMMITTED",
-        connect_args={"options": " ".join(f"-c {setting}" for setting in _SESSION_SETTINGS)},
+        connect_args={
+            "options": " ".join(f"-c {setting}" for setting in _SESSION_SETTINGS),
+            "connect_timeout": CONNECT_SECONDS,
+        },
     )
     reuse_connection(engine, lambda: url, _has_unread_input)
     return engine

@@ -21,6 +21,7 @@ from sqlalchemy.pool import NullPool
 from models_db.errors import EnvironmentProblem
 from models_db.sessions.database import (
     BUSY_SECONDS,
+    CONNECT_SECONDS,
     Database,
     LedgerUnreadable,
     name_damage,
@@ -119,7 +120,8 @@ def _read_only_postgresql(url: str) -> Engine:
         poolclass=NullPool,
         hide_parameters=True,
         connect_args={
-            "options": f"-c default_transaction_read_only=on -c lock_timeout={BUSY_SECONDS}s -c timezone=UTC"
+            "options": f"-c default_transaction_read_only=on -c lock_timeout={BUSY_SECONDS}s -c timezone=UTC",
+            "connect_timeout": CONNECT_SECONDS,
         },
     )
 

@@ -4,10 +4,20 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Final, Protocol
 
 from tasks.object_storage.address import Address
 from tasks.object_storage.errors import CredentialsUnset
+
+SECONDS: Final = 120
+"""Seconds that a store has for a request and its answer, however often it is tried."""
+BYTES_A_SECOND: Final = 64 << 10
+"""The slowest line over which objects are read and written."""
+
+
+def seconds_for(size: int) -> float:
+    """Return the seconds that a request may take which moves so many bytes of an object."""
+    return SECONDS + size / BYTES_A_SECOND
 
 
 @dataclass(frozen=True)

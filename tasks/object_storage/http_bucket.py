@@ -16,14 +16,14 @@ from typing import Any, BinaryIO, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 from urllib3.exceptions import HTTPError
 
 from tasks.object_storage.address import Address, StoreReadOnly
-from tasks.object_storage.backend import Entry
+from tasks.object_storage.backend import Entry, seconds_for
 from tasks.object_storage.bucket_settings import BucketSettings, is_safe
 from tasks.object_storage.errors import StoreAnswer, UnsafeUrlError
+from tasks.object_storage.timed_requests import TimedAdapter, with_deadline
 
 _READ_AHEAD: Final = 8 << 20
 _ATTEMPTS: Final = 3
@@ -103,7 +103,7 @@ class HttpBucket(ABC):
         headers: Mapping[str, str],
         size: int | None = None,
     ) -> Answer:
-        """Send a request, at most three times while the store is busy or silent.
+        """Send a request, at most three times while the store is busy or silent, and all within `seconds_for`.
 
         Args:
             size: bytes of the answer; None if unknown.
@@ -112,6 +112,12 @@ class HttpBucket(ABC):
             StoreAnswer: the store answers with an error.
             requests.RequestException: no complete answer.
         """
+        with with_deadline(seconds_for(size or 0)):
+            return self._tried(method, path, parameters, headers, size)
+
+    def _tried(
+        self, method: str, path: str, parameters: Mapping[str, str], headers: Mapping[str, str], size: int | None
+    ) -> Answer:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 answer = self._send(method, path, dict(parameters), dict(headers), size)
@@ -186,6 +192,7 @@ class Session(requests.Session):  # type: ignore[misc]
         self.verify = settings.ca_file or True
         if settings.proxy is not None:
             self.proxies = {"https": settings.proxy}
+        self.mount("https://", TimedAdapter())
         self.mount("http://", _ThisMachine(_MACHINE_ROLE_HOSTS if settings.instance_role else frozenset()))
 
     def request(self, method: str, url: str, **options: Any) -> requests.Response:
@@ -193,7 +200,7 @@ class Session(requests.Session):  # type: ignore[misc]
         return super().request(method, url, **{"timeout": _TIMEOUT, **options, "allow_redirects": False})
 
 
-class _ThisMachine(HTTPAdapter):  # type: ignore[misc]
+class _ThisMachine(TimedAdapter):
     """Plain http, to this machine and to a closed list of hosts."""
 
     def __init__(self, hosts: frozenset[str]) -> None:

@@ -4,7 +4,7 @@ Reads are pinned to one state of the object by its entity tag (If-Match); new ob
 (If-None-Match). Nothing is cached, nothing is deleted, and no bucket is created.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ class S3Bucket:
             head = self.system.call_s3("head_object", Bucket=address.bucket, Key=address.key)
         except FileNotFoundError:
             return None
-        return Entry(address, int(head["ContentLength"]), str(head["ETag"]))
+        return _entry(address, head, "ContentLength")
 
     def pages(self, address: Address, prefix: str) -> Iterator[list[Entry]]:
         """Yield every object whose key begins with `prefix`."""
@@ -44,7 +44,7 @@ class S3Bucket:
         while True:
             page = self.system.call_s3("list_objects_v2", Bucket=address.bucket, Prefix=prefix, **more)
             yield [
-                Entry(replace(address, key=str(item["Key"])), int(item["Size"]), str(item["ETag"]))
+                _entry(replace(address, key=str(item.get("Key", ""))), item, "Size")
                 for item in page.get("Contents", ())
             ]
             if not page.get("IsTruncated"):
@@ -57,9 +57,11 @@ class S3Bucket:
             file = self.system.open(
                 f"{entry.address.bucket}/{entry.address.key}", "rb", block_size=_READ_AHEAD, cache_type="readahead"
             )
-            tag = str(file.details["ETag"])
+            tag = str(file.details.get("ETag"))
         except FileNotFoundError:
             raise StoreAnswer("404") from None
+        except KeyError:
+            raise StoreAnswer("no-object") from None
         if tag != entry.tag:
             raise StoreAnswer("412")
         opened: BinaryIO = file
@@ -68,6 +70,12 @@ class S3Bucket:
     def put(self, address: Address, path: Path, mode: str) -> None:
         """Upload a file under a name, atomically; with mode "create", only if the name is free."""
         self.system.put_file(str(path), f"{address.bucket}/{address.key}", mode=mode)
+
+
+def _entry(address: Address, item: Mapping[str, Any], size: str) -> Entry:
+    if not address.key or size not in item or "ETag" not in item:
+        raise StoreAnswer("no-object")
+    return Entry(address, int(item[size]), str(item["ETag"]))
 
 
 @contextmanager
@@ -79,13 +87,15 @@ def open_s3(address: Address, settings: S3Settings) -> Iterator[S3Bucket]:
         CredentialsUnset: a variable that the settings name is empty.
         EndpointUnsafe: the environment names an endpoint over plain http.
     """
-    import s3fs  # a local import: it takes half a second, and most commands need no store
+    # local imports: they take half a second, and most commands need no store
     from botocore.exceptions import BotoCoreError, ClientError
     from fsspec.asyn import sync
 
+    from tasks.object_storage.timed_s3 import TimedS3
+
     errors = (ClientError, BotoCoreError)
     with translate_store_errors(address, errors):
-        system = s3fs.S3FileSystem(**_arguments(address, settings))
+        system = TimedS3(**_arguments(address, settings))
         system.retries = 3
         client = system.s3  # connects to nobody yet
     try:

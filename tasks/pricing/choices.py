@@ -38,7 +38,6 @@ from tasks.analysis.keywords.expected_keywords import is_next_to_none
 from tasks.generation.private_decoding.base import ChargedSystem, PrivateDecodingParameters
 from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.inference.structured_output.form_parameters import form_of
-from tasks.inference.structured_output.outline_parameters import outline_of
 from tasks.inference.structured_output.schema_parameters import require_schema_for, schema_of
 from tasks.planning.batches import batches_per_cell
 from tasks.planning.labels_and_groups import require_parts_for
@@ -69,7 +68,7 @@ SUMMARY_TEMPERATURES = {
 }
 """Length and temperatures of the summaries that were measured (docs/summaries.md), by system."""
 MOST_TOKENS = 100_000
-"""Tokens that a request may name at most: no outline is too long for so many."""
+"""Tokens that a request may name at most."""
 TOKENS_PER_WORD = Fraction(4, 3)
 """Tokens of an English word, the usual rule of thumb; a public constant."""
 USUAL_REFERENCES = 8
@@ -125,7 +124,7 @@ def choose_parameters(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[s
     Raises:
         FileInvalid, LabelsNeeded, GroupsUnexpected, SchemaNeeded, SchemaUnexpected: the other parameters do not fit the
             mechanism or the kind.
-        LengthNeeded: `max_new_tokens` is left out, and a schema, form or outline decides how long texts are.
+        LengthNeeded: `max_new_tokens` is left out, and a schema or a form decides how long texts are.
         PopulationNeeded: `samples` or `references` depends on a population, and none is declared.
         TooFewUnits: the declared population is smaller than the number of texts.
         BudgetTooSmall: the amount buys no draw.
@@ -264,7 +263,7 @@ def _placeholders(missing: list[str]) -> dict[str, Any]:
 
 
 def _require_free_length(settings: BaseModel) -> None:
-    if any(found is not None for found in (form_of(settings), schema_of(settings), outline_of(settings))):
+    if form_of(settings) is not None or schema_of(settings) is not None:
         raise LengthNeeded
 
 
@@ -383,10 +382,9 @@ class LengthNeeded(UsageError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The request leaves `max_new_tokens` out, and its texts follow a schema, a form or an outline, which"
-            " decides how long they are.",
-            "Write `max_new_tokens` into `parameters`: as many tokens as the longest text needs, or as many draws as a"
-            " text with its outline is to have.",
+            "The request leaves `max_new_tokens` out, and its texts follow a schema or a form, which decides how long"
+            " they are.",
+            "Write `max_new_tokens` into `parameters`: as many tokens as the longest text needs.",
         )
 
 

@@ -52,7 +52,7 @@ class ModelFacts:
         return check_prompt(self.name, prompt, shown_names(parameters))
 
     def require_writable(self, parameters: BaseModel) -> None:
-        """Check that a model of this machine can write texts of the schema, form or outline in so many tokens.
+        """Check that a model of this machine can write texts of the schema or form in so many tokens.
 
         Raises:
             TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall, FormNotWritable, FormTooLong.

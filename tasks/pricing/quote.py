@@ -355,7 +355,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         SelectionUnfit, KeepTooLarge, KeepTooSmall: it publishes a selection of its texts that is impossible.
         NoSecretClaim: it asks for an epsilon while its assignment is secret, and its release claims none.
         TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall, FormNotWritable, FormTooLong: the model cannot write
-            texts of its schema, form or outline in so many tokens.
+            texts of its schema or form in so many tokens.
         ContextTooLong: texts of the requested lengths and the prompt exceed the model's context.
         ExternalModelRefused: the model is behind an API, and the system shows private text.
         UnknownModel, ModelKindMismatch, NoRevision, ModelNotPulled: a metric needs an embedder that this machine lacks.

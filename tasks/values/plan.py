@@ -76,8 +76,6 @@ class Plan:
         measuring: the mechanisms of charged metrics, invoked once each after the texts, in the request's order.
         amount: what the system was given to spend, of which `invocations` cost no more.
         prompts: how many public prompts a text backend answers at most; 0 if it is one for each text.
-        consecutive: whether the mechanisms of a text's draws are invoked one after the other, each until its count is
-            used up; otherwise a draw invokes all of them.
         assignment: the split, if the release may state what it claims while the assignment is secret; None if not.
     """
 
@@ -94,7 +92,6 @@ class Plan:
     amount: Amount = field(default_factory=Amount)
     prompts: int = 0
     assignment: BatchAssignment | None = None
-    consecutive: bool = False
 
     @property
     def with_local_block_numbers(self) -> "Plan":

@@ -12,8 +12,8 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +35,7 @@ from tasks.common.task_errors import TaskFailed  # noqa: E402
 from tasks.workers.errors import ClusterUnreachable, NoWorkers  # noqa: E402
 from tasks.workers.mailbox import ThreadMailbox  # noqa: E402
 from tasks.workers.pool import Body, Channel, NumberedMessage, Request, WorkerDied, WorkerPool, deserialize, serialize  # noqa: E402
+from tasks.workers.time_limit import within  # noqa: E402
 
 OPERATION = "almoner_worker"
 CONNECT_S = 10
@@ -78,7 +79,7 @@ class DaskRunner:
                 self._cluster = _start_local_cluster(count, self._folder)
             where = address or self._cluster
             client = partial(Client, where, timeout=CONNECT_S, direct_to_workers=True, set_as_default=False)
-            self._client = _within(2 * CONNECT_S, client)
+            self._client = within(2 * CONNECT_S, client)
             self._places()
         except NoWorkers:
             self.close()
@@ -97,7 +98,7 @@ class DaskRunner:
         client, places = self._client, self._places()
         chosen = [places[number % len(places)] for number in range(len(bodies))]
         try:
-            _within(CONNECT_S, partial(client.run, _register_operation, workers=sorted(set(chosen))))
+            within(CONNECT_S, partial(client.run, _register_operation, workers=sorted(set(chosen))))
         except Exception as problem:  # noqa: BLE001 - whatever the cluster says of a worker that went away
             raise WorkerDied(type(problem).__name__) from None
         messages: SimpleQueue[NumberedMessage] = SimpleQueue()
@@ -112,8 +113,8 @@ class DaskRunner:
     def _places(self) -> list[str]:
         client = self._client
         with suppress(Exception):  # what it says of a scheduler that went away is not for us to tell apart
-            _within(2 * CONNECT_S, partial(client.wait_for_workers, 1, timeout=CONNECT_S))
-            if addresses := sorted(_within(CONNECT_S, client.nthreads)):
+            within(2 * CONNECT_S, partial(client.wait_for_workers, 1, timeout=CONNECT_S))
+            if addresses := sorted(within(CONNECT_S, client.nthreads)):
                 return addresses
         raise NoWorkers("dask")
 
@@ -124,7 +125,7 @@ class DaskRunner:
         for resource in (self._client, self._cluster):
             if resource is not None:
                 with suppress(Exception):  # it may be gone already
-                    _within(2 * CONNECT_S, partial(resource.close, timeout=CONNECT_S))
+                    within(2 * CONNECT_S, partial(resource.close, timeout=CONNECT_S))
         if not self.elsewhere:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -146,27 +147,6 @@ def _start_local_cluster(count: int, folder: Path) -> LocalCluster:
             local_directory=str(folder),
             silence_logs=logging.CRITICAL,
         )
-
-
-def _within(seconds: float, function: Callable[[], Any]) -> Any:
-    """Return the result of `function`, with a time limit.
-
-    Some calls of a client wait for ever when the scheduler goes away meanwhile.
-
-    Raises:
-        TimeoutError: the result was not there in time.
-        Exception: whatever `function` raises.
-    """
-    result: Future[Any] = Future()
-
-    def call() -> None:
-        try:
-            result.set_result(function())
-        except BaseException as problem:  # noqa: BLE001 - it is raised again below
-            result.set_exception(problem)
-
-    Thread(target=call, daemon=True).start()
-    return result.result(seconds)
 
 
 @dataclass(frozen=True)

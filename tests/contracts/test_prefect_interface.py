@@ -39,12 +39,9 @@ SIGNATURES = {
 }  # fmt: skip
 """Functions by module, with the parameters that we name."""
 CLIENT = {
-    "create_automation": ("automation",),
     "create_flow_run_from_deployment": ("deployment_id", "parameters", "work_queue_name"),
     "create_work_pool": ("work_pool", "overwrite"),
     "create_work_queue": ("name", "priority", "work_pool_name"),
-    "delete_automation": ("automation_id",),
-    "read_automations_by_name": ("name",),
     "read_deployment_by_name": ("name",),
     "read_flow": ("flow_id",),
     "read_flow_run": ("flow_run_id",),

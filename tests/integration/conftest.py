@@ -26,7 +26,6 @@ from tests import tiny_embedder, tiny_model
 from tests.collector import Collector
 from tests.conftest import SCHEMAS_ONCE, PostgreSQL
 from tests.integration.prefect_rows import Rows, prefect_rows
-from tests.integration.receiver import Receiver, receiving
 from tests.integration.story import Almoner, Served
 from tests.integration.team import Team, gathered
 from tests.second_accountant import plan_report_once
@@ -146,13 +145,6 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     monkeypatch.setenv(flows.observability.tracing.COLLECTOR_VARIABLE, made.address)
     yield made
     made.close()
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    """What channels send arrives here."""
-    with receiving() as found:
-        yield found
 
 
 CHANGES = """

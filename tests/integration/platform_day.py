@@ -16,7 +16,6 @@ from uuid import UUID
 
 import pytest
 
-from flows.notifications.notify import deliver_notices
 from flows.schedules.poller import Poller
 from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.integration.test_insights import INSIGHTS, TOLD, WORDS
@@ -141,8 +140,6 @@ def fill(platform: Platform) -> None:
         epsilon = LOW_EPSILON if dataset == LOW else EPSILON
         line = f"dataset register {dataset} --unit patient_id --epsilon {epsilon} --delta 1e-6 --accept-weak-promise"
         platform.ask("root", line)
-    rick = platform.at("rick")
-    platform.ask("rick", f"notify add stewards --log {rick.folder / 'notices.jsonl'}")
     for name in ("rick", "rosa"):
         for key in (*platform.root.home.keys.glob("partition-*.key"), platform.root.home.keys / "overlap.key"):
             shutil.copy(key, platform.at(name).home.keys / key.name)
@@ -176,9 +173,7 @@ def recurring(platform: Platform, dataset: str, request: dict[str, Any], rule: s
 
 def night(platform: Platform, now: datetime) -> dict[str, dict[str, Any]]:
     """One poll of each service account, as `almoner serve` makes it: the asker requests, the two runners run."""
-    polls = {name: Poller(platform.at(name).home).poll(now).to_json() for name in ("asker", "rosa", "rick")}
-    deliver_notices(platform.at("rick").home)
-    return polls
+    return {name: Poller(platform.at(name).home).poll(now).to_json() for name in ("asker", "rosa", "rick")}
 
 
 def start_node(platform: Platform, machines: Machines) -> subprocess.Popen[bytes]:

@@ -28,7 +28,7 @@ from tests.integration.test_erasure import everything_in
 from tests.integration.test_release_flow_killed import LOST_SERVER, Machines, wait_until
 from tests.support import PATIENCE, fetch
 
-CONCERNS = ("flows/orchestration", "flows/schedules", "flows/observability", "flows/dashboard", "flows/notifications")
+CONCERNS = ("flows/orchestration", "flows/schedules", "flows/observability", "flows/dashboard")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "day.md"
 STEPS = (*tracing.FLOWS, "release")
 """With what the names of flow runs begin."""
@@ -137,7 +137,7 @@ def suspensions(run: UUID) -> int:
 
 
 def flow_runs() -> dict[str, list[str]]:
-    """The states of the flow runs on Prefect's page, by name; not those that its automations begin."""
+    """The states of the flow runs on Prefect's page, by name."""
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(sort=FlowRunSort.START_TIME_ASC, limit=200)
     found: dict[str, list[str]] = {}
@@ -292,7 +292,7 @@ def numbers(platform: Platform, seen: Seen) -> dict[str, int]:
         "waits at the publish gate": len(seen.waiting),
         "waits of proposals": links["proposal.proposed"],
         "times that Prefect suspended a run at a gate": seen.suspensions,
-        "flow runs on Prefect's page, without those that send notices": len(runs),
+        "flow runs on Prefect's page": len(runs),
         "those that name a request": sum("-request-" in name for name in runs),
         "those of decisions, delegations, roles and the erasure": sum(bool(DECISION.match(name)) for name in runs),
         "releases published": links["release.published"],

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from models_db.errors import AlmonerError
-from tests import tiny_model
 from tests.integration.killing import killed
 from tests.integration.story import REQUEST, Almoner
 
@@ -110,41 +109,6 @@ def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> N
     assert almoner.ask("doctor")["ok"] is True
 
 
-@pytest.mark.slow
-def test_the_story_of_an_outline_which_survives_two_kills(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once among the draws of the outline, once among those of the sections."""
-    tiny_model.install(monkeypatch, stops=True)
-    outline = {"sections": 2, "tokens": 6, "share": 0.4}
-    parameters = SHARED | OWN["invisible_ink"] | {"max_new_tokens": 30, "outline": outline}
-    almoner.ingested("--population 400")
-    request = almoner.write("request.yaml", asked("invisible_ink", parameters=parameters))
-    price = almoner.ask(f"release request {request}")["price"]
-    shown = almoner.type("release show 1").out
-    for fact in ("outline", "outline's share", "clip norm of the outline", "rho per draw of the outline"):
-        assert fact in price["facts"]
-        assert fact in shown
-    assert price["facts"]["outline's share"] == "40 % of the charge of all draws, for the first 6 draws of a text"
-    almoner.type('approve 1 --gate spend --reason "long texts"')
-    killed("run 1", "mid generation", stops=True)
-    killed("run 1", "mid generation", stops=True)
-    assert almoner.ask("run 1")["rho_spent"] == price["rho"]
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
-    report = almoner.ask(f"verify-release {almoner.bundle}")
-    assert (report["holds"], report["rho"]) == (True, price["rho"])
-    record = json.loads((almoner.bundle / "release.json").read_text())
-    assert [(event["mechanism"], event["count"]) for event in record["events"]] == [
-        ("integer_draw", 6),
-        ("integer_draw", 24),
-    ]
-    outline_rho, sections_rho = (int(event["rho"]) for event in record["events"])
-    assert outline_rho / (outline_rho + sections_rho) == pytest.approx(0.4, rel=0.01)
-    card = (almoner.bundle / "README.md").read_text()
-    assert "2 titles of at most 3 tokens are drawn first" in card
-    assert "40 % of the charge of all draws" in card
-    assert almoner.ask("doctor")["ok"] is True
-
-
 def test_a_run_of_private_prediction_arms_both_mechanisms_together(almoner: Almoner) -> None:
     """A hold for each instalment of draws and of tests; all are charged, also if all texts go on publicly earlier."""
     almoner.ingested("--population 400")
@@ -194,23 +158,7 @@ def wrong(mechanism: str, expected: int, error: type[AlmonerError] | str, **chan
         wrong("invisible_ink", 2, "FileInvalid", parameters={"free_above": 1}),
         wrong("invisible_ink", 2, "FreeTokensInGrammar", parameters={"free_above": 0.9, "form": "It is {what}."}),
         wrong("private_icl", 2, "FileInvalid", parameters={"free_above": 0.9}),
-        wrong("private_icl", 2, "FileInvalid", parameters={"outline": {"sections": 2, "tokens": 20}}),
-        wrong("invisible_ink", 2, "FileInvalid", parameters={"outline": {"sections": 1, "tokens": 20}}),
-        wrong("invisible_ink", 2, "OutlineTooShort", parameters={"outline": {"sections": 9, "tokens": 10}}),
-        wrong("invisible_ink", 2, "OutlineTooLong", parameters={"outline": {"sections": 2, "tokens": 20}}),
-        wrong(
-            "invisible_ink",
-            2,
-            "OutlineConflict",
-            parameters={"max_new_tokens": 90, "outline": {"sections": 2, "tokens": 20}, "free_above": 0.9},
-        ),
-        wrong(
-            "invisible_ink",
-            1,
-            "BudgetTooSmall",
-            epsilon="0.001",
-            parameters={"max_new_tokens": 900, "outline": {"sections": 2, "tokens": 20, "share": "0.0000001"}},
-        ),
+        wrong("invisible_ink", 2, "FileInvalid", parameters={"outline": {"sections": 2, "tokens": 20}}),
         wrong("private_icl", 2, "FileInvalid", parameters={"complete_sentence": 0}),
         wrong("private_icl", 2, "SentenceInGrammar", parameters={"complete_sentence": 9, "form": "It is {what}."}),
         wrong("invisible_ink", 1, "BudgetTooSmall", epsilon="0.0005", parameters={"max_new_tokens": 90_000}),

@@ -145,7 +145,7 @@ SCALARS = {
     "inside a file": ("notes.jsonl/x", {0, 1, 2, 3}),
 }
 """What an argument can be, and the exit codes that a command may end with."""
-ELSEWHERE = {"dashboard", "demo", "serve", "models pull", "notify test", "notify send"}
+ELSEWHERE = {"dashboard", "demo", "serve", "models pull"}
 """Commands that serve, run for minutes, or reach a network; their arguments are tested where they are."""
 
 

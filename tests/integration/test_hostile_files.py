@@ -78,7 +78,6 @@ HOME_FILES = {
     "policy.yaml": "policy check {yaml}",
     "stores.yaml": "dataset ingest clinic s3://bucket/key.jsonl",
     "endpoints.yaml": "models endpoint list",
-    "notify.yaml": "notify list",
     "seen.json": "release list",
 }
 

@@ -15,13 +15,11 @@ from starlette.testclient import TestClient
 
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
-from flows.notifications.notify import notices_since
 from models_db.database.base import utc_now
 from models_db.services.audit.link_body import MOST_BODY_BYTES, parse_body
 from models_db.services.verification import compare_rows, verify_rows
 from models_db.services.verification.compare_rows import BUDGET_STEP_KINDS
 from models_db.sessions.database import Database
-from models_db.values.canonical_json import Json
 from models_db.writes.link_hash import link_hash
 from tests.conftest import Ledgers
 from tests.contracts import whole_story
@@ -266,7 +264,6 @@ def test_values_of_another_type_are_named(almoner: Almoner, kind: str) -> None:
     assert not almoner.ask(f"audit verify --against {almoner.bundle}", expected=1)["sound"]
     assert "broken at link" in almoner.type("doctor", 3).out
     almoner.type("metrics")
-    assert len(notices_since(almoner.database, -1)) > len(UNTYPED)
     for line in ("budget show clinic", "release list", "release show 1"):
         assert almoner.ask(line, 1)["error"] == "LedgerRolledBack"  # the last change moves a link that was seen
     behind = access_policy(AccessOptions())
@@ -299,18 +296,6 @@ def test_metrics_count_what_almoner_wrote(any_almoner: Almoner) -> None:
 
 def attempts(almoner: Almoner) -> list[str]:
     return [line for line in almoner.type("metrics").out.splitlines() if line.startswith("almoner_attempts_total")]
-
-
-def test_notices_are_made_of_every_link(implanted: Implanted) -> None:
-    found: dict[int, dict[str, Json] | None] = {}
-    while len(found) < len(implanted.numbers):
-        found |= notices_since(implanted.almoner.database, implanted.numbers[len(found)])
-    assert set(found) == set(implanted.numbers)
-    made = {number: notice for number, notice in found.items() if notice is not None}
-    assert any(notice.get("unreadable") for notice in made.values())
-    for notice in made.values():
-        assert "\n" not in "".join(value for value in notice.values() if isinstance(value, str))
-        json.dumps(notice, ensure_ascii=False).encode()
 
 
 PAGES = ("/", "/index.json", "/audit", "/audit.json", "/audit?kind=note", "/releases/1", "/releases/1.json",

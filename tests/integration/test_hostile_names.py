@@ -15,7 +15,6 @@ NAMED = {
     "shared dataset": "dataset register --shares-account-with clinic --unit patient_id -- {name}",
     "envelope": "budget scope open --epsilon 1 --delta 1e-7 --reason all -- clinic {name}",
     "endpoint": f"models endpoint add --url {URL} --model m -- {{name}}",
-    "channel": "notify add --webhook http://127.0.0.1:9/ -- {name}",
 }
 
 

@@ -381,7 +381,7 @@ def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner, monkeypatch: pyt
     authorised(almoner)
     scheduled(almoner)
     almoner.type('schedule pause 1 --reason "a short look"')
-    before, real, seen = signal.getsignal(signal.SIGTERM), serve._poll_and_notify, []
+    before, real, seen = signal.getsignal(signal.SIGTERM), serve._poll, []
 
     def told(poller: Poller) -> Any:
         report("a run", 1, 2)
@@ -390,7 +390,7 @@ def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner, monkeypatch: pyt
             os.kill(os.getpid(), signal.SIGTERM)
         return seen[-1]
 
-    monkeypatch.setattr(serve, "_poll_and_notify", told)
+    monkeypatch.setattr(serve, "_poll", told)
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     done = almoner.type("serve --without-prefect --every 1")
     assert (done.out, done.err) == ("Stopped after 1 polls.\n", "a run: 50 %\n" * 2)

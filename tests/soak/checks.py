@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,6 @@ from tests.soak import accounts, world
 from tests.soak.accounts import Draw, Key
 from tests.support import fetch, snapshot
 
-TOLD = ("run.produced", "run.failed", "slot.ended")
-"""Links that stewards are told of, each; of decided slots those that were skipped, of proposals every proposal."""
-
 
 def examine(almoner: Almoner, database: Database, drawn: Mapping[Key, Iterable[Draw]], said: str) -> list[str]:
     """Everything that is wrong, as sentences; nothing runs meanwhile, and a sweep was made.
@@ -28,7 +24,7 @@ def examine(almoner: Almoner, database: Database, drawn: Mapping[Key, Iterable[D
         said: all that pollers said else.
     """
     found = [*accounts.examine(database, drawn), *_slots(database), *_uses(database)]
-    found += [*_files(almoner, database), *_record(almoner), *_notices(almoner, database)]
+    found += [*_files(almoner, database), *_record(almoner)]
     return [*found, *_private(almoner, database, said)]
 
 
@@ -101,33 +97,11 @@ def _record(almoner: Almoner) -> Iterator[str]:
         yield f"doctor: {[finding for finding in looked.json['findings'] if not finding['ok']]}"
 
 
-def _notices(almoner: Almoner, database: Database) -> Iterator[str]:
-    """Nobody who is to be told something was not, and nobody was told what did not happen."""
-    wanted, known = set(), set()
-    for seq, kind, body in fetch(database, "SELECT seq, kind, body FROM audit"):
-        known.add(seq)
-        skipped = kind == "slot.decided" and json.loads(str(body)).get("skipped")
-        wanted |= {seq} if kind in TOLD or skipped else set()
-    had = set(_numbers(world.notices(almoner)))
-    if missing := sorted(wanted - had):
-        yield f"nobody was told of links {missing[:10]}"
-    if invented := sorted(had - known):
-        yield f"notices {invented[:10]} are of no link"
-
-
-def _numbers(file: Path) -> Iterator[int]:
-    """The notices that were written; of a full disk a line may be torn, and then it is written again."""
-    for line in file.read_text().splitlines() if file.exists() else ():
-        with suppress(ValueError):
-            yield json.loads(line)["notice"]
-
-
 def _private(almoner: Almoner, database: Database, said: str) -> Iterator[str]:
-    """No text of a note stands in the ledger, in a notice, or in anything that was said."""
-    file, told = world.notices(almoner), world.told(almoner)
+    """No text of a note stands in the ledger, or in anything that was said."""
+    told = world.told(almoner)
     texts = {
         "the ledger": repr(snapshot(database)),
-        "a notice": file.read_text() if file.exists() else "",
         "what pollers wrote": told.read_text() if told.exists() else "",
         "what pollers told": said,
     }

@@ -32,7 +32,6 @@ PLACES: dict[str, Place] = {
     "a run is given up": ("models_db.services.catalogue.schedules", "end_slot", 1),
     "an attempt is closed": ("models_db.services.lifecycle.attempts", "fail_attempt", 2),
     "the home remembers": ("flows.workspace.rollback_guard", "save_head", 60),
-    "notices are sent": ("flows.notifications.notify", "send_notice", 4),
 }
 
 

@@ -28,7 +28,6 @@ import torch
 import cli.app  # noqa: F401  (what a look needs is imported in the fork server, once)
 import flows.releases.attempt
 import flows.releases.execute
-from flows.notifications.notify import deliver_notices
 from flows.schedules.poller import Poller
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
@@ -100,10 +99,7 @@ def _looks(work: Work, pipe: _Pipe) -> None:
     poller = Poller(ProjectHome.locate())
     for at in work.times:
         try:
-            done = poller.poll(at).to_json()
-            failed = [{"what": f"notices to {each.channel}", "error": each.failed, "message": each.detail}
-                      for each in deliver_notices(poller.home) if each.failed]  # fmt: skip
-            pipe.tell("look", {**done, "notices": failed})
+            pipe.tell("look", poller.poll(at).to_json())
         except AlmonerError as problem:
             pipe.tell("look", {"problems": [{"what": "look", "error": problem.name, "message": problem.message}]})
 

@@ -15,7 +15,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from flows.notifications.notify import deliver_notices
 from models_db.sessions.database import Database
 from tests.integration import kill_driver
 from tests.integration.story import Almoner
@@ -28,8 +27,6 @@ from tests.support import PATIENCE, fetch
 
 MINUTE = timedelta(minutes=1)
 """Seconds after which a process that has not ended is one that never will."""
-LATE = datetime(2099, 1, 1, tzinfo=UTC)
-"""When every channel that did not take a notice is tried again."""
 MOST_QUIET_LOOKS = 12
 MID_RUN = Fault("kill", "a step is drawn", 5)
 BY_HAND = ("AuthorisationExhausted", "TooManyAttempts", "WrongState", "BudgetExceeded")
@@ -223,7 +220,7 @@ class Soak:
         for run in look.get("runs", []):
             reason = f": {run['reason']}" if run["reason"] else ""
             self.figures.outcomes[f"a run was {run['outcome']}{reason}"] += 1
-        for problem in (*look.get("problems", []), *look.get("notices", [])):
+        for problem in look.get("problems", []):
             self.figures.problems[problem["error"]] += 1
 
     # --- when all is quiet ---------------------------------------------------------------------------------------
@@ -235,8 +232,6 @@ class Soak:
         with poller.clock(self.skew):
             self._by_hand()
             swept = self.almoner.ask("run sweep")
-            while any(each.sent for each in deliver_notices(self.almoner.home, LATE)):
-                pass
             found = checks.examine(self.almoner, self.database, self.drawn, "\n".join(self.said))
         self.figures.outcomes["sweeps of a dead run"] += len(swept["requests"])
         self.figures.outcomes["folders that a sweep removed"] += swept["folders_removed"]

@@ -42,7 +42,6 @@ def made(almoner: Almoner, sources: tuple[Source, ...] = SOURCES) -> datetime:
     """Everything that stewards decide once; returns when the clock of the schedules begins."""
     begins = (datetime.now(UTC) - BEGINS).replace(second=0, microsecond=0)
     almoner.type("init")
-    almoner.type(f"notify add record --log {notices(almoner)}")
     for number, source in enumerate(sources, 1):
         options = f"--epsilon {source.epsilon} --delta 1e-6 --accept-weak-promise --blocks {source.blocks}"
         almoner.type(f"dataset register {source.name} --unit patient_id {options}")
@@ -54,11 +53,6 @@ def made(almoner: Almoner, sources: tuple[Source, ...] = SOURCES) -> datetime:
         for _ in range(source.schedules):
             almoner.type(f'schedule create {number} --every 1m --start {start} --reason "every minute"')
     return begins
-
-
-def notices(almoner: Almoner) -> Path:
-    """Where notices are written."""
-    return almoner.folder / "notices.jsonl"
 
 
 def told(almoner: Almoner) -> Path:

@@ -23,9 +23,8 @@ class DeployedData(TypedDict):
     """What was made on the Prefect server."""
 
     pool: str
-    deployments: list[str]
+    deployment: str
     queues: list[str]
-    automations: list[str]
 
 
 class WorkerStopped(TypedDict):
@@ -69,7 +68,7 @@ def register(app: typer.Typer) -> None:
 def deploy_command(
     context: CommandContext, pool: Pool = "almoner", limit: Limit = None, write: Write = None
 ) -> CommandResult[PrefectFile | DeployedData]:
-    """Deploy the release flow to a Prefect server: work pool, queues, deployments, automations.
+    """Deploy the release flow to a Prefect server: work pool, queues, deployment.
 
     Safe to repeat: it makes everything anew as this version of almoner knows it.
 
@@ -83,17 +82,11 @@ def deploy_command(
             PrefectFile(file=str(write), pool=pool), [f"Written: {write}.", "Next: `prefect deploy --all`."]
         )
     done = deploy.deploy(pool, limit)
-    facts = {"deployments": ", ".join(done.deployments), "queues": ", ".join(done.queues)}
     return CommandResult(
-        DeployedData(
-            pool=done.pool,
-            deployments=[*done.deployments],
-            queues=[*done.queues],
-            automations=[*done.automations],
-        ),
+        DeployedData(pool=done.pool, deployment=done.deployment, queues=[*done.queues]),
         [
             f"Work pool {pool!r} is ready.",
-            fact_list({**facts, "automations": ", ".join(done.automations)}),
+            fact_list({"deployment": done.deployment, "queues": ", ".join(done.queues)}),
             f"Next: `almoner worker --pool {pool} --to PLACE` on each machine, then `almoner release start ID`.",
         ],
     )

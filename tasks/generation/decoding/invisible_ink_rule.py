@@ -12,7 +12,6 @@ from tasks.generation.decoding.candidates import CandidateSet
 from tasks.generation.decoding.loop import BudgetMeter, Step
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.first_draws import FirstDraws
 from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.tokens.utility_scores import Variant
 
@@ -30,7 +29,6 @@ class InvisibleInkRule:
 
     Attributes:
         draw: clip norm, references, temperature.
-        first: what makes the first draws of each text in the place of `draw`; None where all are alike.
         top_k: k; None or 0 for the whole vocabulary.
         variant: quantity that is clipped.
         meter: pays for the draws.
@@ -41,20 +39,17 @@ class InvisibleInkRule:
     variant: Variant
     rng: RandomSource
     meter: BudgetMeter
-    first: FirstDraws | None = None
     _tallies: defaultdict[int, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
 
     def next_tokens(self, step: Step) -> list[int]:
         """Return one token id for each live generation."""
         self.meter.admit(max(step.positions))
-        if self.first is None:
-            return self._drawn(self.draw, step)
-        first, later = self.first.split([position + self.meter.lost for position in step.positions])
-        tokens: dict[int, int] = {}
-        for draw, places in ((self.first.mechanism, first), (self.draw, later)):
-            if places:
-                tokens |= zip(places, self._drawn(draw, step.of(places)), strict=True)
-        return [tokens[place] for place in range(len(step.numbers))]
+        choice = CandidateSet.of(step, self.top_k, self.draw)
+        sums = choice.sums(choice.rows(step), partial(self._clipped, choice))
+        scores = utility_scores.utilities(self.draw, choice.candidates.of_public(step.penalised), sums)
+        tokens = utility_scores.draw_tokens(self.draw, choice.candidates, scores, self.rng)
+        self._count(step, choice, tokens)
+        return tokens
 
     def facts(self, number: int) -> Mapping[str, float]:
         """Return `draws`, `effective_k` (mean number of candidates), and `from_expansion` (draws beyond the top k).
@@ -77,17 +72,8 @@ class InvisibleInkRule:
         """Tallies go on."""
         self._tallies[number] = _Tally(*map(int, kept))
 
-    def _drawn(self, draw: TokenMechanism, step: Step) -> list[int]:
-        """Return one token id for each generation of a step that has been admitted, by this mechanism."""
-        choice = CandidateSet.of(step, self.top_k, draw)
-        sums = choice.sums(choice.rows(step), partial(self._clipped, draw, choice))
-        scores = utility_scores.utilities(draw, choice.candidates.of_public(step.penalised), sums)
-        tokens = utility_scores.draw_tokens(draw, choice.candidates, scores, self.rng)
-        self._count(step, choice, tokens)
-        return tokens
-
-    def _clipped(self, draw: TokenMechanism, choice: CandidateSet, logits: Tensor, generation: Tensor) -> Tensor:
-        return utility_scores.clip_rows(draw, logits, choice.public, generation, self.variant)
+    def _clipped(self, choice: CandidateSet, logits: Tensor, generation: Tensor) -> Tensor:
+        return utility_scores.clip_rows(self.draw, logits, choice.public, generation, self.variant)
 
     def _count(self, step: Step, choice: CandidateSet, tokens: list[int]) -> None:
         widths = choice.candidates.allowed.sum(1)

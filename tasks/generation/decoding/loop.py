@@ -133,20 +133,14 @@ class StatelessRule:
 class Constraint(Protocol):
     """Constraint on the next token: a function of a public grammar and of the tokens already released.
 
-    Attributes:
-        ends_texts: whether texts end as it says alone, and by no separator.
+    Texts end as it says alone, and by no separator.
     """
-
-    ends_texts: bool
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
         """Return bool [V] for the generation `number` that has drawn `drawn`; at least one is true."""
 
     def choices(self, drawn: Sequence[int]) -> int:
         """Return how many of the tokens that a generation has drawn may have been a choice: asked when it goes on."""
-
-    def is_used_up(self, number: int, drawn: Sequence[int]) -> bool:
-        """Return whether a text that has not ended may make no further choice, so that it is cut there."""
 
     def before_choice(self, drawn: Sequence[int]) -> int:
         """Return how many tokens there will be, these included, when a choice comes next: rows are read by then."""
@@ -174,31 +168,22 @@ class DrawMeter:
     generation that enters late as well as the first (docs/decisions/0003).
 
     Args:
-        first: draws of each batch that come before the others and have instalments of their own (`first_draws`).
         armed: instalments that an earlier attempt has paid for.
         lost: draws of each batch that earlier attempts may have made and that are missing: they are paid for, and
             draw number n of this attempt is the batch's number n + lost (docs/decisions/0023).
     """
 
-    def __init__(
-        self, size: int, draws: int, arm: Callable[[int], None], *, first: int = 0, armed: int = 0, lost: int = 0
-    ) -> None:
-        self._size, self._draws, self._first, self._arm = size, draws, first, arm
+    def __init__(self, size: int, draws: int, arm: Callable[[int], None], *, armed: int = 0, lost: int = 0) -> None:
+        self._size, self._draws, self._arm = size, draws, arm
         self.armed, self.lost = armed, lost
 
     def admit(self, draw: int) -> None:
         """Implement `BudgetMeter`; each instalment is armed once."""
         if not 0 <= draw < self._draws - self.lost:
             raise ValueError(f"draw {draw} is not among the plan's {self._draws - self.lost}")
-        while self._instalment(draw + self.lost) >= self.armed:
+        while draw + self.lost >= self.armed * self._size:
             self._arm(self.armed)
             self.armed += 1
-
-    def _instalment(self, draw: int) -> int:
-        """Return the number of the instalment that pays for a batch's draw."""
-        if draw < self._first:
-            return draw // self._size
-        return -(-self._first // self._size) + (draw - self._first) // self._size
 
 
 def decode(
@@ -228,7 +213,7 @@ def decode(
     Args:
         jobs: in the public order of the release; read as places become free, `count` of them.
         sizes: public sizes that hold for every job.
-        separator: a line that ends a text as an end token does; where the constraint `ends_texts`, that alone does.
+        separator: a line that ends a text as an end token does; what is held to a grammar ends by that alone.
         free: draws the tokens of which the public model is sure, but for the first of a text in an attempt, and ends a
             text after its last charged draw; not for what is held to a grammar. It knows of what was drawn `earlier`.
         completion: finishes the last sentence of a text whose other tokens are used up, those of `sizes` less its own;
@@ -252,7 +237,7 @@ def decode(
         MemoryRanOut: it did not hold the live generations; `on_tokens` has received all draws.
     """
     session = session or open_session(engine, count, sizes, earlier, constraint=constraint)
-    ending = None if constraint and constraint.ends_texts else separator
+    ending = None if constraint else separator
     loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, ending, free, completion, penalty)
     source = zip(range(count) if numbers is None else numbers, jobs, strict=False)
     while loop.fill(source, earlier):
@@ -300,7 +285,7 @@ class _Loop:
     """Generations on their way through a session.
 
     Attributes:
-        separator: the line that ends a text; None where end tokens, or those and the constraint, alone do.
+        separator: the line that ends a text where there is no constraint; None where end tokens alone do.
         free: draws free tokens; None where every token that is a choice is the rule's.
         completion: finishes sentences; None where a text ends with the rule's last token.
         penalty: presence penalty, in logits.
@@ -434,8 +419,6 @@ class _Loop:
     def _used_up(self, number: int, drawn: Sequence[int]) -> bool:
         """Return whether the tokens are all that the text may have, but for those that finish its last sentence."""
         if self.free is not None and self._charged(number, drawn) >= self.free.most_draws:
-            return True
-        if self.constraint is not None and self.constraint.is_used_up(number, drawn):
             return True
         return self._own(number, drawn) >= self.most - (0 if self.completion is None else self.completion.most)
 

@@ -28,7 +28,6 @@ class PublicSampling:
     Attributes:
         complete_sentence: tokens beyond `max_new_tokens` that may finish the last sentence of a text.
         presence_penalty: in logits (`mechanisms.tokens.presence_penalty`).
-        outline_tokens: tokens beyond `max_new_tokens` that an outline may have forced.
     """
 
     max_new_tokens: int
@@ -37,7 +36,6 @@ class PublicSampling:
     sampler: samplers.Kind = samplers.DEFAULT
     complete_sentence: int | None = None
     presence_penalty: ExactDecimal | None = None
-    outline_tokens: int = 0
 
 
 def draw_public_texts(
@@ -50,8 +48,7 @@ def draw_public_texts(
     draw = public_sampler(how.temperature, how.sampler)  # without rows it is a plain exact softmax
     meter = DrawMeter(how.max_new_tokens, how.max_new_tokens, lambda number: None)
     jobs = [GenerationJob(PromptPieces((), tuple(prompt))) for prompt in prompts]
-    most = how.max_new_tokens + how.outline_tokens + (how.complete_sentence or 0)
-    sizes = Sizes.of([job.public for job in jobs], [], 0, most)
+    sizes = Sizes.of([job.public for job in jobs], [], 0, how.max_new_tokens + (how.complete_sentence or 0))
     rule = partial(InvisibleInkRule, draw, how.top_k, "logit", bench.rng)
     unkept = replace(bench, journal=RunJournal())
     completion = sentence_completion(how.complete_sentence, how.temperature, how.top_k, how.sampler, bench.rng)

@@ -27,7 +27,6 @@ from tasks.corpus.store import Place, UnitDocuments
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.prompts.render import PromptPieces, prompts_for, reference_tokens
 from tasks.inference.structured_output.form_parameters import FormParameters, form_facts, form_of
-from tasks.inference.structured_output.outline_parameters import outline_facts, outline_of, without_outline
 from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts import noisy_count, noisy_histogram
@@ -113,12 +112,10 @@ class CalibratedMechanisms:
     Attributes:
         events: the mechanisms, invoked equally often; an instalment of one is armed together with the same of all.
         facts: their public parameters, for people.
-        consecutive: whether they are invoked one after the other instead, each until its count is used up.
     """
 
     events: tuple[PrivacyEvent, ...]
     facts: Mapping[str, str]
-    consecutive: bool = False
 
 
 Parameters = TypeVar("Parameters", bound=PrivateDecodingParameters)
@@ -178,7 +175,6 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
             prompt_tokens=settings.max_reference_tokens,
             texts_per_unit=settings.groups_per_unit,
             assignment=self._assignment(settings, ask, layout, counted=count is not None),
-            consecutive=bought.consecutive,
         )
 
     def _count(self, settings: Parameters, ask: PlanInputs) -> NoisyCount | NoisyHistogram | None:
@@ -274,7 +270,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         with open_decoder(bench, drawing, plan.samples, bench.earlier, lost) as draw_texts:
             split = _split(plan, first, settings, layout, bench)
             texts = draw_texts(prompts.jobs(settings, bench, split), _paid_meter(plan, first, settings, bench, lost))
-        labelled = with_labels(without_outline(texts, settings), split.layout.labels_of_texts(settings.names))
+        labelled = with_labels(texts, split.layout.labels_of_texts(settings.names))
         return Generated(labelled, {**split.released, **self.figures(texts), **completion_figures(texts)})
 
 
@@ -284,18 +280,12 @@ def _paid_meter(
     """Meters the draws by the invocations from number `first` on, behind what earlier attempts have drawn and lost."""
     from tasks.generation.decoding.loop import DrawMeter
 
-    drawing = range(first, len(plan.invocations))
-    counts = [plan.invocations[sequence].event.count // settings.groups_per_unit for sequence in drawing]
-    of_each = [range(len(plan.invocations[sequence].instalments)) for sequence in drawing]
-    in_order = [(sequence, part) for sequence, parts in zip(drawing, of_each, strict=True) for part in parts]
-
     def arm(instalment: int) -> None:
-        due = [in_order[instalment]] if plan.consecutive else [(sequence, instalment) for sequence in drawing]
-        for sequence, part in due:
-            bench.arm(sequence, part)
+        for sequence in range(first, len(plan.invocations)):
+            bench.arm(sequence, instalment)
 
-    before, draws = (sum(counts[:-1]), sum(counts)) if plan.consecutive else (0, counts[0])
-    meter = DrawMeter(settings.instalment, draws, arm, first=before, armed=bench.earlier.armed, lost=lost)
+    draws = plan.invocations[first].event.count // settings.groups_per_unit
+    meter = DrawMeter(settings.instalment, draws, arm, armed=bench.earlier.armed, lost=lost)
     meter.admit(0)  # paid before the first private byte is read
     return meter
 
@@ -332,9 +322,8 @@ class _Prompts:
         model = bench.engine.model
         pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in settings.shown or (None,))
         public, private = zip(*pieces, strict=True)
-        # The constraint of a form or an outline shortens slots or sections by what is lost; other texts are shorter.
-        constrained = settings.form is not None or outline_of(settings) is not None
-        length = settings.tokens_per_text - (0 if constrained else lost)
+        # A form's constraint shortens slots by what is lost; every other text is as much shorter.
+        length = settings.tokens_per_text - (lost if settings.form is None else 0)
         sizes = Sizes.of(public, private, settings.max_reference_tokens, length, settings.references)
         sizes.check_fits(model)
         return cls(pieces, sizes, constraint_for(settings, model, settings.max_new_tokens, lost))
@@ -457,7 +446,6 @@ def _facts(settings: PrivateDecodingParameters) -> dict[str, str]:
         **part_facts(settings),
         **constraint_facts(settings),
         **form_facts(settings),
-        **outline_facts(settings),
         **precision_facts(settings),
         "samples": str(settings.samples),
         "references B": str(settings.references),

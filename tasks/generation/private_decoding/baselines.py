@@ -14,7 +14,6 @@ from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.private_decoding.base import penalty_facts, top_k_text
 from tasks.inference.prompts.render import PromptPieces, is_cut, prompts_for, reference_tokens
 from tasks.inference.structured_output.form_parameters import FormParameters, form_facts
-from tasks.inference.structured_output.outline_parameters import OutlineParameters, outline_facts, without_outline
 from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.mechanisms.tokens import sampler as samplers
@@ -37,7 +36,6 @@ class BaselineParameters(
     SentenceCompletionParameters,
     PrecisionParameters,
     LabelAllocationParameters,
-    OutlineParameters,
 ):
     """`parameters:` of a baseline. Those of private systems are accepted, so that one file runs with any mechanism.
 
@@ -197,10 +195,9 @@ def _generate(
         settings.sampler or samplers.DEFAULT,
         settings.complete_sentence,
         settings.presence_penalty,
-        settings.outline_tokens,
     )
     texts = draw_public_texts(bench, prompts, how, constraint)
-    return Generated(with_labels(without_outline(texts, settings), labels), completion_figures(texts))
+    return Generated(with_labels(texts, labels), completion_figures(texts))
 
 
 def _typed_parameters(parameters: BaseModel) -> BaselineParameters:
@@ -213,7 +210,7 @@ def _plan(ask: PlanInputs, event: PrivacyEvent) -> Plan:
     settings = _typed_parameters(ask.parameters)
     if settings.label_allocation is not None:
         raise AllocationNeedsClaim(event.mechanism)
-    steps = settings.max_new_tokens + settings.outline_tokens + settings.completion_tokens
+    steps = settings.max_new_tokens + settings.completion_tokens
     layout_of(settings, settings.samples, ask.blocks)  # refuses fewer samples than blocks or labels
     return Plan(
         invocations=(InvocationPlan(event, (Amount(),)),),
@@ -223,7 +220,6 @@ def _plan(ask: PlanInputs, event: PrivacyEvent) -> Plan:
             **part_facts(settings),
             **constraint_facts(settings),
             **form_facts(settings),
-            **outline_facts(settings),
             **precision_facts(settings),
             "samples": str(settings.samples),
             "tokens per text": str(settings.max_new_tokens),

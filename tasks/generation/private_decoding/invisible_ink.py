@@ -27,10 +27,8 @@ from tasks.generation.private_decoding.base import (
     sampler_facts,
     top_k_text,
 )
-from tasks.inference.structured_output.outline_parameters import Outline, OutlineParameters
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import sampler as samplers
-from tasks.mechanisms.tokens.first_draws import FirstDraws, calibrate_both
 from tasks.values.generated import GeneratedText
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
@@ -45,7 +43,7 @@ FREE_TOKENS_FACTOR = 2
 """With free tokens a text has at most so many times `max_new_tokens` tokens: a public bound for memory and context."""
 
 
-class InvisibleInkParameters(PrivateDecodingParameters, OutlineParameters):
+class InvisibleInkParameters(PrivateDecodingParameters):
     """`parameters:` of a request; every one is public.
 
     Attributes:
@@ -64,7 +62,7 @@ class InvisibleInkParameters(PrivateDecodingParameters, OutlineParameters):
     def tokens_per_text(self) -> int:
         """T, or its multiple where some of the tokens cost nothing, and those that finish a sentence."""
         draws = self.max_new_tokens * (1 if self.free_above is None else FREE_TOKENS_FACTOR)
-        return draws + self.outline_tokens + self.completion_tokens
+        return draws + self.completion_tokens
 
     @model_validator(mode="after")
     def _free_tokens_are_plain(self) -> Self:
@@ -84,33 +82,22 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
     def calibrate(self, rho: int, settings: InvisibleInkParameters) -> CalibratedMechanisms:
         """Return the largest clip norm that `max_new_tokens` draws can have: C = tau B sqrt(2 rho / T).
 
-        With an outline, the first n of them and the other T - n have one each, for their share of rho.
-
         Raises:
             BudgetTooSmall: not one grid step of clip norm is affordable.
         """
-        draws, events, own = settings.draws, [], {}
-        asked = settings.sampler, settings.references, settings.temperature
-        if settings.outline is None:
-            draw = samplers.calibrate(asked[0], rho, draws, *asked[1:])
-        else:
-            first, share = settings.outline.tokens, settings.outline.share_of(settings.draws_per_text)
-            first *= settings.groups_per_unit
-            outline, draw = calibrate_both(asked[0], rho, share, first, draws - first, *asked[1:])
-            events, own = [outline.event(first)], _outline_price(settings.outline, share, outline)
-            draws -= first
+        draws = settings.draws
+        draw = samplers.calibrate(settings.sampler, rho, draws, settings.references, settings.temperature)
         facts = {
             "draws per text T": str(settings.draws_per_text),
             "top k": top_k_text(settings.top_k),
             "clip norm C": format(decimal_above(draw.clip_norm, 6), "f"),
             "clipping": settings.clipping.replace("_", " "),
             "rho per draw": draw.loss().rho_text,
-            **own,
             **sampler_facts(settings.sampler),
             **penalty_facts(settings.presence_penalty),
             **_free_facts(settings),
         }
-        return CalibratedMechanisms((*events, draw.event(draws)), facts, consecutive=bool(events))
+        return CalibratedMechanisms((draw.event(draws),), facts)
 
     def rule(
         self, events: Sequence[PrivacyEvent], settings: InvisibleInkParameters, meter: "BudgetMeter", rng: RandomSource
@@ -118,9 +105,7 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
         """Return the rule that makes one draw for each token."""
         from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 
-        *outlines, draw = map(samplers.from_event, events)
-        first = FirstDraws(settings.outline.tokens, outlines[0]) if settings.outline is not None else None
-        return InvisibleInkRule(draw, settings.top_k, settings.clipping, rng, meter, first)
+        return InvisibleInkRule(samplers.from_event(events[0]), settings.top_k, settings.clipping, rng, meter)
 
     def free_tokens(
         self, settings: InvisibleInkParameters, rng: RandomSource, lost: int
@@ -152,16 +137,6 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
             "share_from_expansion": f"{beyond / total:.4f}",
             **({"free_tokens_per_text": f"{sum(free) / len(free):.2f}"} if free else {}),
         }
-
-
-def _outline_price(outline: Outline, share: Fraction, draw: samplers.TokenMechanism) -> dict[str, str]:
-    """Return facts about the price of an outline; the clip norm and the price beside them are the sections'."""
-    percent = f"{float(100 * share):.3g} %"
-    return {
-        "outline's share": f"{percent} of the charge of all draws, for the first {outline.tokens} draws of a text",
-        "clip norm of the outline": format(decimal_above(draw.clip_norm, 6), "f"),
-        "rho per draw of the outline": draw.loss().rho_text,
-    }
 
 
 def _free_facts(settings: InvisibleInkParameters) -> dict[str, str]:

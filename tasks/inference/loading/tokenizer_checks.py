@@ -22,11 +22,11 @@ from tasks.inference.catalogue.registry import find
 from tasks.inference.loading.check_model import checks_file, state_of
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.rendered import RenderedPrompt
-from tasks.inference.structured_output.outline_parameters import has_grammar
+from tasks.inference.structured_output.form_parameters import has_grammar
 
 MOST_STORED: Final = 200
 """Wordings, or grammars, of a model whose result is stored; the oldest is forgotten first."""
-_OF_GRAMMARS: Final = ("json_schema", "form", "slot_tokens", "outline", "max_new_tokens")
+_OF_GRAMMARS: Final = ("json_schema", "form", "slot_tokens", "max_new_tokens")
 """Parameters that decide whether a model can write texts of a grammar."""
 
 
@@ -45,7 +45,7 @@ def check_prompt(name: str, spec: PromptSpec, shown: Sequence[str]) -> RenderedP
 
 
 def check_grammar(name: str, settings: BaseModel) -> None:
-    """Refuse parameters whose schema, form or outline a pulled model cannot follow in so many tokens.
+    """Refuse parameters whose schema or form a pulled model cannot follow in so many tokens.
 
     Raises:
         FormAndSchema, TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall, FormNotWritable, FormTooLong: as

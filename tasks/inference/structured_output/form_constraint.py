@@ -54,8 +54,6 @@ class _Place:
 class FormConstraint:
     """Texts of one form, for any number of generations at once. Implements `loop.Constraint`; keeps no state."""
 
-    ends_texts = True
-
     def __init__(
         self,
         form: Form,
@@ -85,7 +83,7 @@ class FormConstraint:
         self._kinds = SlotTokens.of(self._texts)
         self._size, self._most = vocabulary, slot_tokens
         self._choices = form.draws(slot_tokens) - lost
-        self._end = end_token(tokenizer, stop_tokens)
+        self._end = _end(tokenizer, stop_tokens)
         self._lead, self._slots = self._cut(form, tokenizer)
         self._check(form, tokenizer)
         if self.longest > max_new_tokens:
@@ -113,10 +111,6 @@ class FormConstraint:
         while (forced := self._place(tokens).forced) not in (None, self._end):
             tokens.append(forced)
         return len(tokens)
-
-    def is_used_up(self, number: int, drawn: Sequence[int]) -> bool:
-        """Return False: where no choice is left, the end is forced."""
-        return False
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
         """Return bool [V] on the CPU: the tokens that may follow `drawn`, at least one; a single one is no choice.
@@ -220,7 +214,7 @@ def _within(literal: Sequence[int], drawn: Sequence[int]) -> int | None:
     return literal[len(drawn)] if len(drawn) < len(literal) else None
 
 
-def end_token(tokenizer: Any, stop_tokens: Sequence[int]) -> int:
+def _end(tokenizer: Any, stop_tokens: Sequence[int]) -> int:
     """Return the token that ends every text: the tokenizer's own if it is one of those that do.
 
     Raises:

@@ -49,6 +49,12 @@ def form_facts(settings: BaseModel) -> dict[str, str]:
     return {"form": f"{slots}; all other tokens are the form's and are not drawn"}
 
 
+def has_grammar(parameters: BaseModel) -> bool:
+    """Return whether texts are held to a schema or a form while they are drawn."""
+    is_held = schema_of(parameters) is not None and getattr(parameters, "constrained", False)
+    return is_held or form_of(parameters) is not None
+
+
 def require_one_grammar(parameters: BaseModel) -> None:
     """Check that texts are held to a schema or to a form, not to both.
 

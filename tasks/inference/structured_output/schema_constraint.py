@@ -27,8 +27,6 @@ from tasks.inference.structured_output.automaton import NEVER, Automaton
 from tasks.inference.structured_output.form_constraint import FormConstraint
 from tasks.inference.structured_output.form_parameters import FormParameters, form_of, require_one_grammar
 from tasks.inference.structured_output.json_schema import grammar_schema
-from tasks.inference.structured_output.outline_constraint import OutlineConstraint
-from tasks.inference.structured_output.outline_parameters import outline_of
 from tasks.inference.structured_output.schema_parameters import RecordParameters
 from tasks.inference.structured_output.token_bytes import EndTokenMissing, TokenTexts, name_of
 
@@ -40,8 +38,6 @@ GENERATIONS = 65_536
 
 class RecordConstraint:
     """Records of one schema, for any number of generations at once. Implements `decoding.loop.Constraint`."""
-
-    ends_texts = True
 
     def __init__(
         self,
@@ -110,10 +106,6 @@ class RecordConstraint:
         mask[self._stops] = bool(self._automaton.final[state])
         return mask
 
-    def is_used_up(self, number: int, drawn: Sequence[int]) -> bool:
-        """Return False: a record is finished in the draws that are left."""
-        return False
-
     def before_choice(self, drawn: Sequence[int]) -> int:
         """Return how many tokens there will be, these included, when more than one may follow, or the end."""
         state, count = self._after(self._automaton.start, drawn), len(drawn)
@@ -174,19 +166,18 @@ class TokenSet(Protocol):
 
 def constraint_for(
     settings: BaseModel, model: TokenSet, max_new_tokens: int, lost: int = 0
-) -> RecordConstraint | FormConstraint | OutlineConstraint | None:
-    """Return the constraint of records, of texts of a form, or of texts with an outline; None if there is none.
+) -> RecordConstraint | FormConstraint | None:
+    """Return the constraint of a release of records, or of texts of a form; None if nothing is constrained.
 
     Args:
-        settings: the parameters of a system, `RecordParameters`, `FormParameters` or `OutlineParameters` among them.
-        max_new_tokens: tokens of a text, the end included; draws of a text with an outline.
+        settings: the parameters of a system, `RecordParameters` or `FormParameters` or both among them.
+        max_new_tokens: tokens of a text, the end included.
         lost: draws that interruptions have cost; of a form, choices.
 
     Raises:
         FormAndSchema: there is a schema and a form.
         TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall: the model cannot write such records.
-        TokenizerNotSupported, EndTokenMissing, FormNotWritable, FormTooLong: nor texts of the form or
-            with the outline.
+        TokenizerNotSupported, EndTokenMissing, FormNotWritable, FormTooLong: nor texts of the form.
     """
     require_one_grammar(settings)
     if isinstance(settings, FormParameters) and (form := form_of(settings)) is not None:
@@ -197,15 +188,6 @@ def constraint_for(
             vocabulary=model.vocabulary,
             stop_tokens=model.stop_tokens,
             max_new_tokens=max_new_tokens,
-            lost=lost,
-        )
-    if (outline := outline_of(settings)) is not None:
-        return OutlineConstraint(
-            outline,
-            model.tokenizer,
-            draws=max_new_tokens,
-            vocabulary=model.vocabulary,
-            stop_tokens=model.stop_tokens,
             lost=lost,
         )
     if not isinstance(settings, RecordParameters) or settings.json_schema is None or not settings.constrained:

@@ -16,13 +16,7 @@ from tests.support import planned
 COUNT = planned(Amount(5), mechanism="noisy_count")
 DRAWS = replace(planned(*[Amount(10)] * 4), event=SimpleNamespace(count=4, loss=Amount(40)))  # type: ignore[arg-type]
 TESTS = replace(planned(*[Amount(1)] * 4), event=SimpleNamespace(count=4, loss=Amount(4)))  # type: ignore[arg-type]
-GIVEN: dict[str, Any] = {
-    "invocations": (COUNT, DRAWS, TESTS),
-    "samples": 3,
-    "steps": 8,
-    "texts_per_unit": 1,
-    "consecutive": False,
-}
+GIVEN: dict[str, Any] = {"invocations": (COUNT, DRAWS, TESTS), "samples": 3, "steps": 8, "texts_per_unit": 1}
 PLAN: Any = SimpleNamespace(**GIVEN, all_invocations=(COUNT, DRAWS, TESTS))
 REQUEST: Any = SimpleNamespace(id=1, digest="d")
 SPLIT_KEY = bytes(range(32))
@@ -122,54 +116,3 @@ def test_of_a_unit_in_two_groups_a_text_has_half_of_the_draws(monkeypatch: Any, 
     else:
         with pytest.raises(JournalUnfit, match="no draw is left for a text"):
             load_resume_point(None, REQUEST, plan, left)  # type: ignore[arg-type]
-
-
-# An outline in two instalments of draws, then sections in three.
-OUTLINE = replace(planned(*[Amount(10)] * 2), event=SimpleNamespace(count=5, loss=Amount(20)))  # type: ignore[arg-type]
-SECTIONS = replace(planned(*[Amount(3)] * 3), event=SimpleNamespace(count=9, loss=Amount(9)))  # type: ignore[arg-type]
-AFTER_EACH_OTHER: Any = SimpleNamespace(
-    **{**GIVEN, "invocations": (COUNT, OUTLINE, SECTIONS), "steps": 40, "consecutive": True},
-    all_invocations=(COUNT, OUTLINE, SECTIONS),
-)
-
-
-def outlined(monkeypatch: pytest.MonkeyPatch, left: Contents, *armed: int) -> ResumePoint:
-    found = {sequence: set(range(number)) for sequence, number in enumerate(armed) if number}
-    monkeypatch.setattr(resume.ledger, "armed_instalments", lambda session, request_id, attempts: found)
-    return load_resume_point(None, REQUEST, AFTER_EACH_OTHER, left)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("written", "armed", "draws"),
-    [(1, (1, 1), 1), (1, (1, 2), 2), (2, (1, 2, 1), 3), (3, (1, 2, 1), 3), (4, (1, 2, 3), 5)],
-)
-def test_mechanisms_that_follow_each_other_are_paid_in_order(
-    monkeypatch: Any, written: int, armed: Any, draws: int
-) -> None:
-    assert outlined(monkeypatch, replace(LEFT, armed=written), *armed).state.armed == draws
-
-
-@pytest.mark.parametrize(
-    ("written", "armed"),
-    [
-        (1, (1, 1, 1)),  # sections are paid before the outline is
-        (3, (1, 2)),  # more steps than the ledger knows of
-        (1, (1, 2, 1)),  # steps are missing
-        (0, (1, 0, 1)),
-    ],
-)
-def test_what_does_not_follow_is_refused(monkeypatch: Any, written: int, armed: Any) -> None:
-    with pytest.raises(JournalUnfit):
-        outlined(monkeypatch, replace(LEFT, armed=written), *armed)
-
-
-@pytest.mark.parametrize(("lost", "enough"), [(6, True), (13, True), (14, False)])
-def test_a_text_goes_on_while_the_outline_or_the_sections_have_a_draw(
-    monkeypatch: Any, lost: int, enough: bool
-) -> None:
-    left = replace(LEFT, attempts=list(range(1, lost + 1)), since=lost - 1)
-    if enough:
-        assert outlined(monkeypatch, left, 1, 2, 2).state.lost == lost
-    else:
-        with pytest.raises(JournalUnfit, match="no draw is left for a text"):
-            outlined(monkeypatch, left, 1, 2, 2)

@@ -147,7 +147,6 @@ def test_the_references_of_summaries_and_the_length_of_forms_are_not_chosen() ->
         ({}, {"parameters": {"samples": 5}}, PopulationNeeded),
         ({"population": 9}, {"parameters": {"samples": 10}}, TooFewUnits),
         ({"population": 2000}, {"parameters": {"form": "It is {what}."}}, LengthNeeded),
-        ({"population": 2000}, {"parameters": {"outline": {"sections": 9, "tokens": 90}}}, LengthNeeded),
         ({"population": 2000}, {"parameters": {}, "epsilon": None}, ClaimMissing),
         ({}, {"parameters": {}, "kind": "records"}, SchemaNeeded),
         ({}, {"parameters": {}, "kind": "demonstrations"}, LabelsNeeded),

@@ -81,24 +81,3 @@ def test_lost_draws_are_behind_us_and_paid_instalments_are_used() -> None:
     assert armed == [2]
     with pytest.raises(ValueError, match="draw 9 is not among the plan's 9"):
         meter.admit(9)
-
-
-@pytest.mark.parametrize(
-    ("first", "whole"),
-    [
-        (5, [0, 0, 0, 0, 1, 2, 2, 2, 2, 3, 3, 3]),
-        (8, [0] * 4 + [1] * 4 + [2] * 4),
-        (1, [0] + [1] * 4 + [2] * 4 + [3] * 3),
-    ],
-)
-def test_first_draws_have_instalments_of_their_own(first: int, whole: list[int]) -> None:
-    armed: list[int] = []
-    meter = DrawMeter(4, 12, armed.append, first=first)
-    for draw, instalment in enumerate(whole):
-        meter.admit(draw)
-        assert armed == list(range(instalment + 1))
-    with pytest.raises(ValueError, match="draw 12 is not among the plan's 12"):
-        meter.admit(12)
-    late: list[int] = []
-    DrawMeter(4, 12, late.append, first=first, armed=1, lost=2).admit(9)  # the batch's last draw
-    assert late == list(range(1, whole[-1] + 1))

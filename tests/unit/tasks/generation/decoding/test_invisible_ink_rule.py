@@ -1,7 +1,6 @@
 """What InvisibleInk's rule asks for, pays for and counts."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -13,8 +12,6 @@ from tasks.generation.decoding.loop import DrawMeter, Step
 from tasks.inference.engine.session import RowLogits
 from tasks.mechanisms.core.rng import DeterministicRandom
 from tasks.mechanisms.tokens.exponential_mechanism import GRID_EXPONENT, ExponentialMechanism
-from tasks.mechanisms.tokens.first_draws import FirstDraws
-from tests.unit.tasks.generation.fake_step import FakeSteps
 
 PUBLIC = torch.tensor([[5.0, 4.0, 3.0, 2.0, -40.0, -41.0]])
 
@@ -87,39 +84,3 @@ def test_a_constraint_may_leave_fewer_tokens_than_k(allowed: int) -> None:
     drawing = rule(4)
     assert drawing.next_tokens(step(public))[0] < allowed
     assert drawing.facts(0) == {"draws": 1.0, "effective_k": float(allowed), "from_expansion": 0.0}
-
-
-@pytest.mark.parametrize("lost", [0, 2])
-def test_the_number_of_a_draw_decides_by_which_mechanism_it_is_made(lost: int) -> None:
-    """Top-k+ tells: the first draws have a clip norm at which a candidate more is admitted, one level below."""
-    first = FirstDraws(3, ExponentialMechanism(clip_steps=2**GRID_EXPONENT, references=2, temperature=Fraction(1)))
-    later = ExponentialMechanism(clip_steps=1, references=2, temperature=Fraction(1))
-    meter = DrawMeter(1, 9, lambda number: None, lost=lost)
-    drawing = InvisibleInkRule(later, 1, "logit", DeterministicRandom("rule"), meter, first)
-    widths: list[int] = []
-    asked: list[Step] = []
-    for at in range(6 - lost):
-
-        def private(candidates: Tensor | None) -> RowLogits:
-            assert candidates is not None
-            widths.append(candidates.shape[1])
-            return no_rows(candidates)
-
-        asked.append(step(private=private, at=at))
-        drawing.next_tokens(asked[-1])
-    assert widths == [2, 2, 2, 1, 1, 1][lost:]
-
-
-def test_generations_on_both_sides_of_the_line_keep_their_rows_and_their_order() -> None:
-    """Rows lift token 4 for the generation in the middle and token 5 for the others, far beyond the public 0."""
-    draw = ExponentialMechanism(clip_steps=100 * 2**GRID_EXPONENT, references=1, temperature=Fraction(1, 10))
-    lifted = {0: 5, 1: 4, 2: 5}
-    steps = FakeSteps([[5.0, 4, 3, 2, -40, -41]] * 3, {
-        number: [[200.0 if token == up else 0.0 for token in range(6)]] for number, up in lifted.items()
-    })  # fmt: skip
-    meter = DrawMeter(1, 9, lambda number: None)
-    drawing = InvisibleInkRule(draw, 0, "logit", DeterministicRandom("rule"), meter, FirstDraws(3, draw))
-    now = replace(steps.step(0), positions=(1, 7, 2))
-    assert drawing.next_tokens(now) == [5, 4, 5]
-    assert steps.of("read") == [(0, 1, 2)] * 2
-    assert [drawing.facts(number)["draws"] for number in range(3)] == [1.0, 1.0, 1.0]

@@ -127,8 +127,6 @@ class OnlyLetters:
 
     open_at: frozenset[int] = frozenset({0, 1, 2, 3})
     asked: list[Any] = field(default_factory=list)
-    most: int = 99
-    ends_texts = True
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
         self.asked.append((number, tuple(drawn)))
@@ -142,9 +140,6 @@ class OnlyLetters:
 
     def before_choice(self, drawn: Sequence[int]) -> int:
         return len(drawn)
-
-    def is_used_up(self, number: int, drawn: Sequence[int]) -> bool:
-        return len(drawn) >= self.most
 
 
 def test_a_constraint_leaves_its_tokens_only() -> None:
@@ -188,7 +183,6 @@ class ByNumber:
     """A constraint for each generation."""
 
     of: Mapping[int, OnlyLetters]
-    ends_texts = True
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
         return self.of[number].allowed(number, drawn)
@@ -199,9 +193,6 @@ class ByNumber:
 
     def before_choice(self, drawn: Sequence[int]) -> int:
         return len(drawn)
-
-    def is_used_up(self, number: int, drawn: Sequence[int]) -> bool:
-        return False
 
 
 TEXTS = ["ab.", "c.", "defg", ".", "hi.", "jklm"]
@@ -285,16 +276,10 @@ def test_a_text_that_had_ended_at_its_separator_is_not_gone_on_with() -> None:
     assert script.of(1) == [(1,)]
 
 
-@pytest.mark.parametrize(("ends", "text"), [(True, "a\n#\nb"), (False, "a")])
-def test_what_is_held_to_a_grammar_that_ends_its_texts_does_not_end_at_a_separator(ends: bool, text: str) -> None:
+def test_what_is_held_to_a_grammar_does_not_end_at_a_separator() -> None:
     class Anything:
-        ends_texts = ends
-
         def before_choice(self, drawn: Sequence[int]) -> int:
             return len(drawn)
-
-        def is_used_up(self, number: int, drawn: Sequence[int]) -> bool:
-            return False
 
         def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
             return torch.ones(tiny_model().vocabulary, dtype=torch.bool)
@@ -303,18 +288,11 @@ def test_what_is_held_to_a_grammar_that_ends_its_texts_does_not_end_at_a_separat
             return len(drawn)
 
     made = run(Script(["a\n#\nb"]), steps=5, separator="#", constraint=Anything())
-    assert [each.text for each in made] == [text]
-
-
-def test_a_text_without_a_choice_that_is_left_is_cut() -> None:
-    made = run(Script(["zzzz"]), steps=4, constraint=OnlyLetters(most=2))
-    assert [(text.text, text.tokens, text.complete) for text in made] == [("zz", 2, False)]
+    assert [text.text for text in made] == ["a\n#\nb"]
 
 
 class ForcedAtFirst:
     """Five tokens are forced; then every letter is allowed."""
-
-    ends_texts = True
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
         mask = torch.zeros(tiny_model().vocabulary, dtype=torch.bool)
@@ -326,9 +304,6 @@ class ForcedAtFirst:
 
     def before_choice(self, drawn: Sequence[int]) -> int:
         return max(5, len(drawn))
-
-    def is_used_up(self, number: int, drawn: Sequence[int]) -> bool:
-        return False
 
 
 def test_the_device_was_asked_about_rows_that_are_read_amid_forced_tokens() -> None:

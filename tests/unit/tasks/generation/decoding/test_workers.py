@@ -29,7 +29,7 @@ from tasks.values.generated import Generated
 from tasks.workers.pool import WorkerDied
 from tasks.workers.threads import ThreadRunner
 from tests.support import PATIENCE
-from tests.tiny_model import load_tiny, load_tiny_that_ends
+from tests.tiny_model import load_tiny
 from tests.unit.tasks.generation.asking import ask, ink
 from tests.unit.tasks.generation.private_decoding.test_baselines import baseline
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
@@ -73,7 +73,6 @@ class Desk:
     armed: list[int] = field(default_factory=list)
     steps: list[dict[int, list[float]]] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
-    consecutive: bool = False
 
     def bench(self, **changes: Any) -> RunContext:
         """Everything that happens is written down."""
@@ -97,7 +96,7 @@ class Desk:
         self.armed.append(instalment)
 
     def _drawn(self, armed: int, drawn: Any) -> None:
-        assert armed == len(self.armed if self.consecutive else set(self.armed))
+        assert armed == len(set(self.armed))
         self.steps.append({number: list(values) for number, values in drawn.items()})
 
 
@@ -191,25 +190,6 @@ def test_workers_complete_sentences_and_go_on_with_the_count(corpus: Corpus) -> 
     assert all(rest[number].facts["draws"] == 6 for number in range(4))
     assert all(rest[number].tokens - rest[number].facts["completion_tokens"] == 6 for number in range(4))
     assert desk.armed == [0, 1]
-
-
-@pytest.mark.slow
-def test_workers_draw_outlines_and_go_on_with_them(corpus: Corpus) -> None:
-    outline = {"sections": 2, "tokens": 6, "share": "0.5"}
-    wanted = ink(samples=4, batches=4, max_new_tokens=24, instalment=4, outline=outline)
-    ends = replace(TWO, load=partial(load_tiny_that_ends, "tiny"))
-    whole = Desk(corpus, ends, consecutive=True)
-    engine = Workshop(corpus).bench(stops=True).engine
-    texts = made(InvisibleInk(), wanted, whole.bench(engine=engine)).texts
-    assert all(6 < text.facts["draws"] <= 24 < text.tokens for text in texts)
-    first = {number: [step[number] for step in whole.steps if number in step][:30] for number in range(4)}
-    half = {number: [int(token) for token, *_ in steps] for number, steps in first.items()}
-    kept = {number: steps[-1][1:] for number, steps in first.items()}
-    desk = Desk(corpus, ends, armed=[0, 1, 0], consecutive=True)
-    earlier = ResumeState({"batches_per_block": "4"}, half, kept, armed=3, lost=1)
-    rest = made(InvisibleInk(), wanted, desk.bench(earlier=earlier, engine=engine)).texts
-    assert all(text.facts["draws"] <= 23 for text in rest)
-    assert whole.armed == [0, 1, 0, 1, 2, 3, 4]  # the outline in two instalments, the sections in five
 
 
 @pytest.mark.slow

@@ -102,16 +102,6 @@ def test_a_baseline_completes_cut_sentences_too(system: Any, corpus: Corpus, mon
     assert "cost nothing" in plan.facts["cut sentences"]
 
 
-@pytest.mark.parametrize("system", [PublicOnly(), NonPrivate()], ids=lambda s: s.name)
-def test_a_baseline_has_an_outline_too(system: Any, corpus: Corpus) -> None:
-    wanted = baseline(max_new_tokens=30, outline={"sections": 2, "tokens": 6, "share": "0.5"})
-    plan = system.plan(ask(wanted, None, governed=False))
-    for text in system.generate(plan, wanted, Workshop(corpus).bench(stops=True)).texts:
-        assert "Outline:" not in text.text
-        assert text.facts["draws"] <= 30 < text.tokens < plan.steps
-    assert plan.facts["outline"].startswith("2 titles of at most 3 tokens are drawn first")
-
-
 def test_a_baseline_is_penalised_for_repetition_too(corpus: Corpus) -> None:
     wanted = baseline(presence_penalty="10", max_new_tokens=30, top_k=0)
     plan = PublicOnly().plan(ask(wanted, None))

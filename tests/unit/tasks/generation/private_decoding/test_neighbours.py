@@ -43,7 +43,7 @@ UNITS = sorted({note["patient_id"] for note in NOTES})
 SECTIONS = sorted({note["section"] for note in NOTES})
 SICK = "\u20ac"
 """A letter that no note has; its embedding can be made NaN."""
-STEPS, PRIVATE_TOKENS, LONG = 10, 4, 24
+STEPS, PRIVATE_TOKENS = 10, 4
 GIVEN: dict[str, Any] = {
     "samples": 8,
     "references": 2,
@@ -59,11 +59,6 @@ SYSTEMS: dict[str, tuple[PrivateDecodingSystem[Any], Any, dict[str, Any]]] = {
     "ink, free tokens": (InvisibleInk(), InvisibleInkParameters, {"free_above": "0.6", "temperature": "0.25"}),
     "ink, completed": (InvisibleInk(), InvisibleInkParameters, {"complete_sentence": 6, "sampler": "table"}),
     "ink, penalised": (InvisibleInk(), InvisibleInkParameters, {"presence_penalty": "2", "sampler": "table"}),
-    "ink, outline": (
-        InvisibleInk(),
-        InvisibleInkParameters,
-        {"outline": {"sections": 2, "tokens": 5, "share": "0.5"}, "max_new_tokens": LONG, "sampler": "table"},
-    ),
     "amin": (PrivatePrediction(), PrivatePredictionParameters, {"private_tokens": PRIVATE_TOKENS}),
     "icl": (PrivateIcl(), PrivateIclParameters, {"top_k": 30}),
     "tang": (FewShotGeneration(), FewShotGenerationParameters, {"top_k": 30}),
@@ -202,7 +197,7 @@ def test_one_unit_moves_one_generation_by_the_sensitivity_that_is_charged(
 ) -> None:
     if expect_refusal(precision):
         return
-    most = {"amin": PRIVATE_TOKENS, "ink, outline": LONG}.get(system, STEPS)
+    most = PRIVATE_TOKENS if system == "amin" else STEPS
     moves = []
     for number, unit in enumerate(UNITS[:2]):
         for kind, (with_it, without_it) in enumerate(kinds_of_neighbours(unit)):

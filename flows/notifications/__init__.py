@@ -1,1 +1,0 @@
-"""Notifications of people by e-mail and webhooks."""

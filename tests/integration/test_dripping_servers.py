@@ -1,0 +1,121 @@
+"""No server holds a command for ever, however slowly it answers: each call that goes out has one deadline."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import pytest
+from sqlalchemy import text
+
+from flows.observability import prefect_report, tracing
+from flows.observability.prefect_report import FlowReport, PrefectApi
+from models_db.sessions import database, read_only
+from models_db.sessions.database import Database, LedgerUnreachable
+from models_db.sessions.read_only import ReadOnlyDatabase
+from tasks.object_storage import backend
+from tasks.object_storage.address import Address
+from tasks.object_storage.backend import Entry
+from tasks.object_storage.bucket import open_store
+from tasks.object_storage.bucket_settings import AnySettings, AzureSettings, Buckets, GoogleSettings, S3Settings
+from tasks.object_storage.errors import ObjectChanged, StoreFailed, StoreUnreachable
+from tests.dripping import STARTS, Dripping, ended
+from tests.integration.story import Almoner
+from tests.support import require
+
+CONCERNS = ("flows/observability", "flows/schedules", "models_db/sessions", "tasks/object_storage")
+each_start = pytest.mark.parametrize("start", STARTS)
+SETTINGS: dict[str, Callable[[str], AnySettings]] = {
+    "s3": lambda url: S3Settings(endpoint_url=url, region="us-east-1", key_env="KEY", secret_env="KEY"),
+    "gs": lambda url: GoogleSettings(endpoint_url=url, credentials_env="CREDENTIALS"),
+    "az": lambda url: AzureSettings(account="heron", endpoint_url=url, key_env="KEY"),
+}
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines are short."""
+    monkeypatch.setattr(backend, "SECONDS", 0.3)
+    monkeypatch.setattr(backend, "BYTES_A_SECOND", 1 << 40)
+    monkeypatch.setattr(tracing, "SECONDS_TO_SEND", 0.5)
+    monkeypatch.setattr(prefect_report, "SECONDS_TO_ANSWER", 1)
+    for module in (database, read_only):
+        monkeypatch.setattr(module, "CONNECT_SECONDS", 2)
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize("act", ["list", "read"])
+@pytest.mark.parametrize("scheme", SETTINGS)
+@each_start
+def test_a_store(start: str, scheme: str, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(find_spec("google.auth") and find_spec("s3fs"), "google-auth or s3fs is not installed")
+    server = Dripping(*STARTS[start])
+    address = Address("clinic", "a.jsonl", scheme)
+    buckets = Buckets({Address("clinic", "", scheme): SETTINGS[scheme](f"http://127.0.0.1:{server.port}")})
+    monkeypatch.setenv("KEY", "dmVsdmV0")
+    if scheme == "gs":
+        monkeypatch.setattr("tasks.object_storage.google_bucket._credentials", lambda *_: Valid())
+
+    def ask() -> None:
+        with open_store(address, buckets) as store:
+            if act == "list":
+                list(store.list_below(Address("clinic", "", scheme)))
+            else:
+                store.open(Entry(address, 1_000_000, '"tag"')).read()
+
+    assert isinstance(ended(server, ask), (StoreUnreachable, StoreFailed, ObjectChanged))
+
+
+class Valid:
+    """Credentials of Google that need no renewal."""
+
+    valid, token = True, "ya29"
+
+
+@pytest.mark.usefixtures("hurried")
+@each_start
+def test_a_collector(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(tracing, "tell", said.append)
+    server = Dripping(*STARTS[start])
+    spans = [tracing.Span("execute", 1, {}, failed=False)]
+    assert ended(server, lambda: tracing.send_trace(spans, 0.0, f"http://127.0.0.1:{server.port}/v1/traces")) is None
+    assert "could not be sent" in said[0]
+
+
+@pytest.mark.usefixtures("hurried")
+@each_start
+def test_a_prefect_server_that_is_told_of_a_flow(start: str) -> None:
+    """Not even its thread stays behind."""
+    server = Dripping(*STARTS[start])
+
+    def report() -> None:
+        made = FlowReport(PrefectApi(f"http://127.0.0.1:{server.port}/api"), "execute")
+        made.end("done")
+        made._thread.join()
+
+    assert ended(server, report) is None
+
+
+@pytest.mark.parametrize("opened", [Database, ReadOnlyDatabase])
+@pytest.mark.parametrize("first", [b"S", b"N", b"R\x00\x00\x40\x00", b""])
+@pytest.mark.usefixtures("hurried")
+def test_a_ledger_s_server(first: bytes, opened: type[Database]) -> None:
+    """It agrees to speak TLS, refuses it, or begins a long message."""
+    server = Dripping(first, b"\x00")
+
+    def look() -> None:
+        with opened(f"postgresql://almoner@127.0.0.1:{server.port}/almoner").read() as session:
+            session.execute(text("SELECT 1"))
+
+    assert type(ended(server, look)) is LedgerUnreachable
+
+
+@pytest.mark.usefixtures("hurried")
+def test_serve_looks_once_and_ends(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    almoner.ingested()
+    server = Dripping(*STARTS["body"])
+    monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{server.port}/api")
+    monkeypatch.setenv(tracing.COLLECTOR_VARIABLE, f"http://127.0.0.1:{server.port}/v1/traces")
+    assert ended(server, lambda: almoner.type(f"release request {almoner.request_file()}")) is None
+    again = Dripping(*STARTS["body"])
+    monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{again.port}/api")
+    assert ended(again, lambda: almoner.type("serve --once --approved")) is None
