@@ -298,9 +298,7 @@ RECORDING = (
             IF kind IN ('account', 'evaluation', 'delivery', 'checkpoint', 'principal') THEN
                 made := made || jsonb_build_object('created_by', me);
             END IF;
-            IF kind = 'proposal' THEN
-                made := made || jsonb_build_object('digest', almoner_proposal_digest(given));
-            END IF;
+            IF kind = 'proposal' THEN made := made || jsonb_build_object('digest', almoner_digest_of(given)); END IF;
             IF kind IN ('approval', 'withdrawal') THEN
                 made := made || jsonb_build_object('brought_by', me);
             END IF;

@@ -208,9 +208,9 @@ ACTIONS = (
 )
 
 FUNCTIONS = (
-    # As `models_db.services.lifecycle.proposals.content_of`, whose canonical JSON has its keys in this order.
+    # Of a proposal, as `models_db.services.lifecycle.proposals.content_of`, whose canonical JSON has its keys in this order.
     Function(
-        "almoner_proposal_digest",
+        "almoner_digest_of",
         "given jsonb",
         "text",
         "LANGUAGE sql STABLE",

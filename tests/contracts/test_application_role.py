@@ -248,7 +248,7 @@ def test_the_database_computes_the_digest_of_a_proposal(siege: Siege, more: dict
     with siege.town.world.database.read() as session:
         number = int(said["dataset_id"])
         name = str(session.scalar(text("SELECT name FROM dataset WHERE id = :number"), {"number": number}))
-        query = text("SELECT almoner_proposal_digest(CAST(:said AS jsonb))")
+        query = text("SELECT almoner_digest_of(CAST(:said AS jsonb))")
         assert session.scalar(query, {"said": json.dumps(said)}) == digest(content_of(Proposal(**said), name))
 
 
