@@ -208,7 +208,7 @@ ACTIONS = (
 )
 
 FUNCTIONS = (
-    # Of a proposal, as `models_db.services.lifecycle.proposals.content_of`, whose canonical JSON has its keys in this order.
+    # Of a proposal: of its canonical JSON, as `models_db.services.lifecycle.proposals.content_of`.
     Function(
         "almoner_digest_of",
         "given jsonb",
