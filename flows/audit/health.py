@@ -1,7 +1,7 @@
 """Checks of `almoner doctor`: ledger, home, packages, models."""
 
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib.metadata import packages_distributions
 from typing import TypeVar
 
@@ -242,12 +242,19 @@ def _check_extensions(_: Workspace) -> Iterator[Finding]:
 
 
 def _check_models(workspace: Workspace) -> Iterator[Finding]:
+    with workspace.database.read() as session:
+        named = requests.models_named(session)
+    yield from model_findings(named)
+
+
+def model_findings(named: Collection[str]) -> Iterator[Finding]:
     """Check every model, each with a finding of its own; a fault of one that no request here names is a warning.
 
     The folder of models is the machine's, and other homes add to it.
+
+    Args:
+        named: models that the requests of this home name.
     """
-    with workspace.database.read() as session:
-        named = requests.models_named(session)
     for model in list_models():
         found = usability_of(model)
         if model.installed:

@@ -45,8 +45,8 @@ from tasks.pricing.model_facts import model_facts
 from tests.unit.tasks.inference.families import UNKNOWN, config_of
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME, tiny_network
 
-NO_WORKSPACE: Any = None
-"""The check of models asks for none."""
+NAMED = (NAME, "first", "second", "third")
+"""Models that the requests of a home name."""
 MIXTRAL = ("mixtral", {"num_local_experts": 3})
 
 
@@ -351,12 +351,14 @@ def test_an_unknown_architecture_is_named_with_what_works(typed: Any, snapshot: 
 
 
 def test_doctor_names_a_model_that_cannot_be_used(snapshot: Path) -> None:
-    findings = {each.check: each for each in health._check_models(NO_WORKSPACE)}
+    findings = {each.check: each for each in health.model_findings(NAMED)}
     assert findings[f"model {NAME}"].ok
     assert "not installed" in findings["model all-minilm-l6-v2"].detail
     config_of(*MIXTRAL).save_pretrained(snapshot)
-    (unusable,) = (each for each in health._check_models(NO_WORKSPACE) if not each.ok)
+    (unusable,) = (each for each in health.model_findings(NAMED) if not each.ok)
     assert "experts" in unusable.detail
+    (of_others,) = (each for each in health.model_findings(()) if each.check == unusable.check)
+    assert (of_others.ok, of_others.warning, of_others.detail) == (True, True, unusable.detail)
 
 
 @pytest.fixture
@@ -382,7 +384,7 @@ def test_a_bad_model_is_named_and_hides_no_other(typed: Any, folders: dict[str, 
     listed = {row["name"]: row["usable"] for row in json.loads(typed("list", "--json").stdout)}
     assert said in listed["second"]
     assert all(listed[name].startswith("usable") for name in ("first", "third"))
-    findings = {each.check: each for each in health._check_models(NO_WORKSPACE)}
+    findings = {each.check: each for each in health.model_findings(NAMED)}
     assert [name for name in folders if not findings[f"model {name}"].ok] == ["second"]
     assert said in findings["model second"].detail
 
@@ -391,7 +393,7 @@ def test_a_folder_that_is_gone_is_not_usable(typed: Any, folders: dict[str, Path
     shutil.rmtree(folders["first"])
     listed = {row["name"]: row["usable"] for row in json.loads(typed("list", "--json").stdout)}
     assert listed["first"] == f"not usable: its folder {folders['first']} is not there"
-    assert [each.ok for each in health._check_models(NO_WORKSPACE) if each.check == "model first"] == [False]
+    assert [each.ok for each in health.model_findings(NAMED) if each.check == "model first"] == [False]
     assert listed["all-minilm-l6-v2"] == "for metrics"
     assert listed["smollm2-135m-instruct"] == "not checked"
 
@@ -408,7 +410,7 @@ def test_a_folder_of_models_that_cannot_be_written_still_answers(
 
 def test_an_embedder_from_the_hub_is_no_fault_of_the_home(snapshot: Path) -> None:
     (snapshot / "modules.json").write_text("[]")
-    assert all(finding.ok for finding in health._check_models(NO_WORKSPACE))
+    assert all(finding.ok for finding in health.model_findings(NAMED))
     with pytest.raises(ModelKindMismatch):
         check_model.check_model(NAME)
 
