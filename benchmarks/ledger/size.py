@@ -12,13 +12,13 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from statistics import median
 
 import yaml
 from sqlalchemy.orm import Session
 
-from benchmarks.ledger.writes import EVER, PLAN, PROVENANCE, backends, planned
+from benchmarks.ledger.writes import PLAN, PROVENANCE, backends, planned
 from flows.dashboard.dataset_page import dataset_page
 from flows.dashboard.overview_page import overview_page
 from flows.dashboard.viewer import View
@@ -26,6 +26,7 @@ from flows.datasets import budget_view
 from flows.datasets.inventory import list_datasets
 from flows.workspace.policy_file import DEFAULT_POLICY
 from migrations.upgrade import upgrade
+from models_db.database.base import utc_now
 from models_db.policies.policy import Policy
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
@@ -44,6 +45,7 @@ FIRST = parse_model(Policy, yaml.safe_load(DEFAULT_POLICY), "policy", "docs/poli
 POLICY_TERMS = terms_of(FIRST)
 CLAIM = lifetime_claim("1000", "0.9")
 TOGETHER = 50  # datasets registered in one transaction while filling
+TOMORROW = utc_now(datetime.now(UTC) + timedelta(days=1))
 BUSY = "d000000"  # the dataset that releases are made of
 
 
@@ -61,7 +63,7 @@ class Ledger:
 
     def look(self, act: Callable[[View], object]) -> None:
         with self.database.read() as session:
-            act(View(session, self.actor, frozenset({"steward"}), True, ""))
+            act(View(session, self.actor, frozenset({"steward"}), FIRST, ""))
 
     def register(self, name: str | None = None) -> None:
         with self.database.write() as session:
@@ -135,7 +137,7 @@ def filled(database: Database, count: int, blocks: int, rounds: int) -> Ledger:
         for number in range(2 * rounds + 2):
             body = {"kind": "k", "mechanism": "m", "epsilon": "1", "number": number, "plan": planned(blocks)}
             request = requests.submit(session, actor, dataset, version, made.policy, body, timedelta(days=1))
-            decision = gates.GateDecision(request.id, "spend", request.digest, "approve", "benchmark", EVER)
+            decision = gates.GateDecision(request.id, "spend", request.digest, "approve", "benchmark", TOMORROW)
             gates.record_decision(session, actor, decision, "signature")
             attempts.start_attempt(session, actor, request.id, "token", "here")
             read = tuple(range(blocks)) if number % 2 else (blocks // 2,)

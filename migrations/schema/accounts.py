@@ -482,7 +482,7 @@ GUARDS = (
         "renyi_charge",
         "a charge in orders is of the whole plan",
         """
-        NEW.rho < (SELECT coalesce(sum(q.rho * (q.last_instalment - q.first_instalment + 1)), 0)
+        NEW.rho <> (SELECT coalesce(sum(q.rho * (q.last_instalment - q.first_instalment + 1)), 0)
          FROM planned_instalment q WHERE q.request_id = NEW.request_id)
         """,
     ),

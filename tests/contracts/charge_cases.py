@@ -106,8 +106,8 @@ CHARGES: dict[str, Case] = {
         allowed=[charged],
     ),
     "renyi_charge_whole": Case(
-        denied=[short_by_one],
-        allowed=[charged, lambda t: charged(t, rho=planned_rho(t, t.approved) + 1)],
+        denied=[short_by_one, lambda t: charged(t, rho=planned_rho(t, t.approved) + 1)],
+        allowed=[charged],
     ),
     "entry_charged": Case(
         denied=[armed_uncharged, armed_again],

@@ -253,7 +253,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "a negative hold": (
         "runner",
         [door("hold", '{"invocation_id": $invocation, "account_id": $block, "instalment": 9, "rho": -1, "delta": 0}')],
-        "never negative",
+        "approved for another charge",
     ),
     "a hold by an analyst": (
         "analyst",
@@ -393,7 +393,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         "runner",
         [door("artifact", '{"request_id": $running, "attempt": 1, "digest": "$d", "files": "{}", "size": 1,'
                           ' "created_at": "$now", "created_by": $bad_runner}')],
-        "every armed hold committed",
+        "every part of its plan armed",
     ),
     "figures from the private data before the decision": (
         "steward",

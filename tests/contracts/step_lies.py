@@ -11,17 +11,24 @@ def enter(hold: str, kind: str, actor: str) -> list[str]:
 
 
 def reserve(
-    request: str = "$running", actor: str = "$bad_runner", *, account: str = "$block", rho: int = 1, more: str = ""
+    request: str = "$running",
+    actor: str = "$bad_runner",
+    *,
+    account: str = "$block",
+    rho: int = 1,
+    more: str = "",
+    sequence: int = 1,
+    instalment: int = 0,
 ) -> list[str]:
     """A mechanism and one hold for it."""
     plan = (
-        f'[{{"request_id": {request}, "attempt": 1, "sequence": 9, "mechanism": "token_draw",'
+        f'[{{"request_id": {request}, "attempt": 1, "sequence": {sequence}, "mechanism": "token_draw",'
         f' "event": {json.dumps(EVENT)}, "relation":'
         ' "add_or_remove_one", "rng_kind": "os", "device": "cpu", "code_digest": "$d", "libraries": "{}",'
         ' "idem_key": "$d"'
         f"{more}}}]"
     )
-    hold = f"'{{1}}', '{{{account}}}', '{{0}}', '{{{rho}}}', '{{0}}'"
+    hold = f"'{{1}}', '{{{account}}}', '{{{instalment}}}', '{{{rho}}}', '{{0}}'"
     return [f"SELECT almoner_reserve('{plan}'::jsonb, {hold}, '$now', {actor})"]
 
 
@@ -54,8 +61,8 @@ STEP_LIES: dict[str, tuple[str, list[str], str]] = {
         "runner", reserve("$submitted", more=', "created_by": $runner'), "only the running attempt"),
     "a plan for what does not run": ("runner", reserve("$submitted"), "only the running attempt"),
     "a plan that two people decide": ("runner", reserve("$approved"), "only the running attempt"),
-    "a plan beyond the cap": ("runner", reserve(rho=10**9), "the cap would be passed|allows a release less"),
-    "a negative plan": ("runner", reserve(rho=-1), "never negative"),
+    "a plan beyond the cap": ("runner", reserve(rho=1000, sequence=0, instalment=3), "the cap would be passed"),
+    "a negative plan": ("runner", reserve(rho=-1), "approved for another charge"),
     "a plan on another dataset": ("runner", reserve(account="$harbour"), "a block of its own dataset"),
     "a plan on the root": ("runner", reserve(account="$root"), "a block of its own dataset"),
     "a hold without a mechanism": (
