@@ -386,7 +386,7 @@ def test_a_policy_has_a_limit_at_each_order_or_at_none(charged: World, given: di
     columns = "".join(f", renyi_limit_{order}" for order in given)
     values = "".join(f", {value}" for value in given.values())
     version = (
-        "INSERT INTO policy_version ({}) SELECT 'd', '{{}}', FALSE, 1, 1, 2, created_at, 1, 1, 1, 1{}"
+        "INSERT INTO policy_version ({}) SELECT '" + "d" * 64 + "', '{{}}', FALSE, 1, 1, 2, created_at, 1, 1, 1, 1{}"
         " FROM policy_version"
     )
     with pytest.raises(IntegrityError, match="ck_policy_version_renyi_limits"):
