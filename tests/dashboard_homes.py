@@ -111,7 +111,7 @@ class Home:
     def _written(self, number: int, texts: Sequence[str]) -> Json:
         """Texts in the quarantine, where a run leaves them, and their digest."""
         data = b"".join(line("synthetic_corpus", at, text, f"{EVIL} {number}") for at, text in enumerate(texts, 1))
-        folder = self.home.quarantine / f"q-{number}"
+        folder = self.home.draft(number, 1)
         folder.mkdir(parents=True)
         (folder / "texts.jsonl").write_bytes(data)
         return {**file_facts(data)}

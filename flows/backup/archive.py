@@ -8,14 +8,14 @@ import hashlib
 import os
 import tarfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, Literal
 
-from flows.workspace.leftovers import partial_path
+from flows.workspace.leftovers import noted, partial_path
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
 from models_db.errors import EnvironmentProblem, Refused
-from models_db.home import HomeUnwritable
+from models_db.home import HomeUnwritable, ProjectHome
 from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, open_user_file, sync_folder
 from tasks.common.strict_model import Digest, Name, Strict, read_as
 
@@ -126,8 +126,8 @@ def _member_info(name: str, size: int) -> tarfile.TarInfo:
 
 
 @contextmanager
-def new_archive(to: Path) -> Iterator[ArchiveWriter]:
-    """Open a new archive, 0600, which gets its name when it is complete and on disk.
+def new_archive(home: ProjectHome, to: Path) -> Iterator[ArchiveWriter]:
+    """Open a new archive of a home, 0600, which gets its name when it is complete and on disk.
 
     Raises:
         FileUnwritable: the file exists, or cannot be written.
@@ -138,19 +138,19 @@ def new_archive(to: Path) -> Iterator[ArchiveWriter]:
     try:
         if os.path.lexists(to):
             raise FileExistsError(17, "File exists")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o600)
-            with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-                yield ArchiveWriter(archive)
-            file.flush()
-            os.fsync(descriptor)
-        os.link(beside, to)  # unlike a rename it replaces nothing
-        sync_folder(to.parent)
+        with noted(home, to), ExitStack() as afterwards:
+            afterwards.callback(beside.unlink, missing_ok=True)
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with open(descriptor, "wb") as file:
+                os.fchmod(descriptor, 0o600)
+                with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+                    yield ArchiveWriter(archive)
+                file.flush()
+                os.fsync(descriptor)
+            os.link(beside, to)  # unlike a rename it replaces nothing
+            sync_folder(to.parent)
     except OSError as problem:
         raise FileUnwritable(to, problem.strerror or type(problem).__name__) from None
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def unpack_archive(archive: Path, into: Path, only: Sequence[str] = ()) -> Manifest:

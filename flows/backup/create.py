@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from flows.backup.archive import LEDGER_FILE, LedgerHead, Manifest, new_archive
 from flows.workspace import rollback_guard
 from flows.workspace.home_keys import require_own_keys
-from flows.workspace.leftovers import noted, remove_leftovers
+from flows.workspace.leftovers import remove_leftovers
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem
@@ -72,8 +72,7 @@ def create_backup(workspace: Workspace, to: Path) -> Backup:
     remove_leftovers(workspace.home)
     with (
         TemporaryDirectory(prefix="backup-", dir=workspace.home.scratch) as scratch,
-        noted(workspace.home, to),
-        new_archive(to) as out,
+        new_archive(workspace.home, to) as out,
     ):
         copied = _copy_ledger(workspace.database, Path(scratch) / LEDGER_FILE)
         with (copied or workspace.database).read() as session:

@@ -7,7 +7,7 @@ sweep, the next backup and each erasure remove it. A restoration writes beside t
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flows.workspace.workspace import process_lives, process_owner
@@ -28,11 +28,13 @@ def noted(home: ProjectHome, to: Path) -> Iterator[None]:
     """Note in the home, until it is done, that this process writes an archive."""
     home.unfinished.mkdir(mode=0o700, exist_ok=True)
     note = home.unfinished / f"{secrets.token_hex(8)}.json"
-    write_new(note, encode_json({"path": str(partial_path(to.absolute())), "owner": process_owner()}), 0o600)
     try:
+        write_new(note, encode_json({"path": str(partial_path(to.absolute())), "owner": process_owner()}), 0o600)
         yield
     finally:
         note.unlink(missing_ok=True)
+        with suppress(OSError):  # another backup writes
+            home.unfinished.rmdir()
 
 
 def find_leftovers(home: ProjectHome) -> Iterator[Path]:

@@ -62,7 +62,7 @@ def reserved(
     plan = [{
         "request_id": request, "attempt": 1, "sequence": 0, "mechanism": mechanism, "event": event,
         "relation": "add_or_remove_one", "rng_kind": "os", "device": "cpu", "code_digest": "c" * 64,
-        "libraries": "{}", "idem_key": f"{rho}",
+        "libraries": "{}", "idem_key": f"{rho:064x}",
     }]  # fmt: skip
     with session_of(world) as connection, connection.begin():
         connection.execute(

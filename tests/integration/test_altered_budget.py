@@ -180,7 +180,7 @@ TYPES = {
     "UPDATE audit SET actor = x'ff' WHERE seq = 4": "link",
     "UPDATE entry SET kind = CAST(x'ff' AS TEXT) WHERE id = 1": "entry 1",
     "UPDATE entry SET at = CAST(x'ff' AS TEXT) WHERE id = 1": "entry 1",
-    "UPDATE artifact SET folder = CAST(x'ff' AS TEXT)": "artifact 1",
+    "UPDATE artifact SET files = CAST(x'ff' AS TEXT)": "artifact 1",
     "UPDATE audit SET actor = CAST(x'ff' AS TEXT) WHERE seq = 4": "link",
 }
 
