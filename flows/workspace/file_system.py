@@ -45,9 +45,11 @@ def require_local_ledger(home: ProjectHome) -> None:
 
 
 def ledger_folder(home: ProjectHome) -> Path | None:
-    """Return the folder of a SQLite ledger; None on PostgreSQL."""
-    url = make_url(home.database_url)
-    return Path(url.database).parent if url.get_backend_name() == "sqlite" and url.database else None
+    """Return the folder of a SQLite ledger; None of any other address."""
+    if not home.database_url.startswith("sqlite:"):
+        return None
+    database = make_url(home.database_url).database
+    return Path(database).parent if database else None
 
 
 def file_system_of(folder: Path) -> str:
