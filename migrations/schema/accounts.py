@@ -134,30 +134,15 @@ def granted(counter: str) -> str:
     return f"(SELECT m.{column} FROM proposal m WHERE m.id = r.standing_id)"
 
 
-PLANNED_PART = """
-    EXISTS (
-        SELECT 1 FROM planned_instalment q
-         WHERE q.request_id = i.request_id
-          AND q.sequence = i.sequence
-          AND NEW.instalment >= q.first_instalment
-          AND NEW.instalment <= q.last_instalment
-          AND (
-              (NEW.rho = q.rho AND NEW.delta = q.delta)
-               OR (
-                   NEW.rho = 0 AND NEW.delta = 0 AND EXISTS (
-                       SELECT 1 FROM invocation j JOIN hold z ON z.invocation_id = j.id
-                        JOIN entry e ON e.hold_id = z.id AND e.kind = 'ARM'
-                        WHERE j.request_id = i.request_id
-                         AND j.sequence = i.sequence
-                         AND j.attempt < i.attempt
-                         AND z.instalment = NEW.instalment
-                         AND z.rho = q.rho
-                         AND z.delta = q.delta
-                         AND (z.account_id = a.id OR a.kind <> 'block')
-                   )
-               )
-          )
-    )"""
+PLANNED_PART = (
+    "EXISTS (SELECT 1 FROM planned_instalment q WHERE q.request_id = i.request_id AND q.sequence = i.sequence"
+    " AND NEW.instalment >= q.first_instalment AND NEW.instalment <= q.last_instalment"
+    " AND ((NEW.rho = q.rho AND NEW.delta = q.delta) OR (NEW.rho = 0 AND NEW.delta = 0 AND EXISTS ("
+    "SELECT 1 FROM invocation j JOIN hold z ON z.invocation_id = j.id JOIN entry e ON e.hold_id = z.id"
+    " AND e.kind = 'ARM' WHERE j.request_id = i.request_id AND j.sequence = i.sequence AND j.attempt < i.attempt"
+    " AND z.instalment = NEW.instalment AND z.rho = q.rho AND z.delta = q.delta"
+    " AND (z.account_id = a.id OR a.kind <> 'block')))))"
+)
 """A hold is exactly its planned part, or nothing if an earlier attempt of the request has armed that part in full.
 
 Both bounds matter: a hold above the plan spends what nobody approved, one below it publishes for less than it costs.

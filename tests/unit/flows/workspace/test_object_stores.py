@@ -185,6 +185,7 @@ def test_without_the_extra_somebody_says_which_it_is(home, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.delitem(sys.modules, "tasks.object_storage.timed_s3", raising=False)
     with pytest.raises(StoreExtraMissing, match="not installed") as refused, open_source(home, HERE):
         pass
     assert refused.value.facts == {"extra": "s3"}
