@@ -39,7 +39,6 @@ from tests.unit.tasks.publishing.builders import (
     POLICY,
     a_record,
     a_request,
-    charge_of,
     charging,
     invocation,
     metrics_of,
@@ -421,17 +420,6 @@ def test_a_checkpoint_by_another_key_is_found(folder, key, new_key):
     (folder / CHECKPOINT).write_bytes(other.to_bytes())
     seal_as_it_is(folder, key)
     assert failed(verify_release(folder, key.public_key)) == {"checkpoint"}
-
-
-@pytest.mark.parametrize("changes", [
-    {"rho": "0"}, {"rho": "0.000000000001"}, {"blocks": ()}, {"blocks": (0, 1, 2)}, {"blocks": (1,)},
-])  # fmt: skip
-def test_a_charge_below_what_the_events_cost_is_found(release, folder, key, changes):
-    """The publisher's own key signs it: whoever ran at less than the plan could have it signed so."""
-    charged = charge_of(release.record).model_copy(update=changes)
-    (folder / CHECKPOINT).write_bytes(Checkpoint.signed(digest(release.files), HEAD, charged, key).to_bytes())
-    seal_as_it_is(folder, key)
-    assert failed(verify_release(folder, key.public_key)) == {"charge"}
 
 
 # --- the publisher's own forgeries: stewards approve them, and the publisher's key signs them ------------------------
