@@ -490,10 +490,11 @@ class World:
         asked: dict[str, Any] = ROUTINE | {"nonce": str(next(self._numbers))} | body
         return self.request(dataset, standing=standing, **asked)
 
-    def start(self, request_id: int) -> Attempt:
+    def start(self, request_id: int, goes_on_from: int | None = None) -> Attempt:
         """An attempt at an approved request, eligible for every block."""
+        token = f"token-{next(self._numbers)}"
         with self.database.write() as session:
-            number = attempts.start_attempt(session, self.runner, request_id, f"token-{next(self._numbers)}", "here")
+            number = attempts.start_attempt(session, self.runner, request_id, token, "here", goes_on_from)
             dataset_id = requests.find_request(session, request_id).dataset_id
             scheme = datasets.find_partition(session, session.get_one(Dataset, dataset_id))
             return ledger.load_attempt(session, request_id, number, tuple(range(scheme.blocks)))

@@ -94,13 +94,13 @@ def attack_on_twin(home: Path, attack: TwinAttackRequest, device: str = "auto") 
         The errors of pricing and generation also pass through.
     """
     workspace = open_workspace(ProjectHome.locate(home))
-    with workspace.database.read() as session:
-        require_role(session, workspace.actor, "runner")  # the ledger records the attack when it is done
     request = _twin_request(workspace, attack)
     if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES:
         raise SummariesNotAttacked
     if is_external(request.model):
         raise ExternalModelNotAttacked(request.model)
+    with workspace.database.read() as session:
+        require_role(session, workspace.actor, "runner")  # the ledger records the attack when it is done
     facts = _public_facts(workspace, request.dataset)
     priced = _quote_request(workspace, request, facts)
     folder = AttackFolder.for_configuration(workspace.home, configuration_of(priced.body), facts.version_uid)

@@ -27,10 +27,16 @@ def charge_of_release(session: Session, request_id: int) -> Charged:
     What attempts that failed have lost beside it is left out.
 
     Raises:
-        NotCharged: some part was not, or at another amount.
+        NotCharged: some part was not, or at another amount; or the parts of a mechanism do not cover its loss.
+        ChargeDiffers: it was charged in Rényi orders what its plan does not cost.
         LedgerAltered: the text of the request is not the one that its digest names.
     """
     plan = request_body(requests.find_request(session, request_id))["plan"]
+    if any(sum(int(part[unit]) for part in each["instalments"]) < int(each["event"][unit])
+           for each in plan["invocations"] for unit in ("rho", "delta")):  # fmt: skip
+        raise NotCharged(request_id, plan["blocks"])
+    if differing_charges(session, renyi_account.list_charges(session, request_id=request_id)):
+        raise ChargeDiffers(request_id)
     parts = [
         (sequence, instalment, int(part["rho"]), int(part["delta"]))
         for sequence, each in enumerate(plan["invocations"])

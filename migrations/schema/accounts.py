@@ -15,6 +15,7 @@ from migrations.schema.conditions import (
     STANDING,
     WENT_BACK,
     attempts,
+    begun,
     has_drawn,
     has_entry,
     later_cohorts,
@@ -140,10 +141,11 @@ PLANNED_PART = (
     " AND ((NEW.rho = q.rho AND NEW.delta = q.delta) OR (NEW.rho = 0 AND NEW.delta = 0 AND EXISTS ("
     "SELECT 1 FROM invocation j JOIN hold z ON z.invocation_id = j.id JOIN entry e ON e.hold_id = z.id"
     " AND e.kind = 'ARM' WHERE j.request_id = i.request_id AND j.sequence = i.sequence AND j.attempt < i.attempt"
-    " AND z.instalment = NEW.instalment AND z.rho = q.rho AND z.delta = q.delta"
+    f" AND j.attempt >= {begun('i.request_id')} AND z.instalment = NEW.instalment"
+    " AND z.rho = q.rho AND z.delta = q.delta"
     " AND (z.account_id = a.id OR a.kind <> 'block')))))"
 )
-"""A hold is exactly its planned part, or nothing if an earlier attempt of the request has armed that part in full.
+"""A hold is exactly its planned part, or nothing if an attempt that this one goes on from has armed that part in full.
 
 Both bounds matter: a hold above the plan spends what nobody approved, one below it publishes for less than it costs.
 A window of time or an envelope may be another one than in the earlier attempt, so there the block's charge counts.

@@ -58,6 +58,14 @@ def attempts(request: str) -> str:
     return f"(SELECT count(*) FROM transition t WHERE t.request_id = {request} AND t.to_state = 'running')"
 
 
+def begun(request: str) -> str:
+    """Return the newest attempt at a request that began from nothing: what earlier ones have armed is lost to it."""
+    return (
+        "(SELECT max(y.n) FROM (SELECT t.detail, row_number() OVER (ORDER BY t.number) AS n FROM transition t"
+        f" WHERE t.request_id = {request} AND t.to_state = 'running') y WHERE y.detail = '')"
+    )
+
+
 def latest_artifact(request: str) -> str:
     """Return the digest of the artifact of the last attempt."""
     return f"(SELECT f.digest FROM artifact f WHERE f.request_id = {request} ORDER BY f.attempt DESC LIMIT 1)"
@@ -206,7 +214,8 @@ def later_cohorts(account: str) -> str:
 def uncharged(request: str) -> str:
     """Some part of a request's plan was never armed, at what it was planned for, on one of the blocks of the plan.
 
-    What earlier attempts have armed counts. SQLite takes a CROSS JOIN in the order in which it is written.
+    What the attempts have armed counts from which this one goes on. SQLite takes a CROSS JOIN in the order in which it
+    is written.
     """
     return (
         f"EXISTS (SELECT 1 FROM planned_instalment q WHERE q.request_id = {request}"
@@ -214,7 +223,7 @@ def uncharged(request: str) -> str:
         " FROM planned_block k WHERE k.request_id = q.request_id) IS DISTINCT FROM"
         " (SELECT count(*) FROM (SELECT DISTINCT h.account_id, h.instalment"
         " FROM invocation i CROSS JOIN hold h CROSS JOIN entry e CROSS JOIN account b CROSS JOIN planned_block k"
-        " WHERE i.request_id = q.request_id AND i.sequence = q.sequence"
+        f" WHERE i.request_id = q.request_id AND i.sequence = q.sequence AND i.attempt >= {begun(request)}"
         " AND h.invocation_id = i.id AND h.instalment >= q.first_instalment AND h.instalment <= q.last_instalment"
         " AND h.rho = q.rho AND h.delta = q.delta AND e.hold_id = h.id AND e.kind = 'ARM'"
         " AND b.id = h.account_id AND k.request_id = q.request_id"

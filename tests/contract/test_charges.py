@@ -201,6 +201,25 @@ def test_what_no_attempt_has_armed_is_charged_when_it_goes_on(driver: Driver, de
     assert refusal_of(lambda: go_on(REPEATED[deed](parts_of(PLAN, BLOCKS)))) == "RuleViolated"
 
 
+def test_an_attempt_that_begins_anew_pays_everything_again(driver: Driver) -> None:
+    """What a lost attempt has armed paid for draws that are gone."""
+    request = approved(driver)
+    first = driver.start(request)
+    driver.hold(first, PLAN, parts_of(PLAN, BLOCKS))
+    driver.arm(first, [(0, 0), (0, 1), (0, 2), (1, 0)])
+    driver.fail(first)
+    second = driver.start(request)
+    for held in (dict.fromkeys(parts_of(PLAN, BLOCKS), Amount()), parts_of(PLAN, BLOCKS) | PAID_FIRST):
+        assert refusal_of(lambda held=held: driver.hold(second, PLAN, held)) == "RuleViolated"
+    with driver.without(driver.guard_of_holds):
+        driver.hold(second, PLAN, dict.fromkeys(parts_of(PLAN, BLOCKS), Amount()))
+        driver.arm(second, [(0, 0), (0, 1), (0, 2), (1, 0)])
+        assert refusal_of(lambda: driver.produce_cheaply(second)) == "RuleViolated"
+        with driver.without(driver.guard_of_artifacts):
+            driver.produce_cheaply(second)
+    assert (driver.charge(request), driver.uncharged()) == ("NotCharged", [request])
+
+
 @pytest.mark.parametrize("deed", REPEATED)
 def test_each_lower_charge_is_refused_without_the_guard_of_holds_when_it_goes_on(driver: Driver, deed: str) -> None:
     _, go_on = interrupted(driver)

@@ -40,7 +40,8 @@ def armed(town: Town, of: int, attempt: int, sequence: int = 0, **given: object)
 def armed_again(town: Town, *between: Executable, sequence: int = 0, **given: object) -> list[Executable]:
     """A second attempt at a request of which the first has armed its first instalment on every block."""
     of = town.lost.request_id
-    return [transition(town, of, "approved", "running"), *between, *armed(town, of, 2, sequence, **given)]
+    going_on = transition(town, of, "approved", "running", detail="1")
+    return [going_on, *between, *armed(town, of, 2, sequence, **given)]
 
 
 def charged_again(town: Town) -> list[Executable]:

@@ -59,11 +59,11 @@ def with_part(part: Json) -> Make:
     return unplanned({"blocks": [0], "invocations": [{"event": event, "instalments": [part]}]})
 
 
-def paid_again(town: Town, **given: object) -> list[Executable]:
+def paid_again(town: Town, goes_on_from: str = "1", **given: object) -> list[Executable]:
     """A second attempt at a request of which the first has armed its first part, and a hold of it."""
     of, invoked = town.lost.request_id, int(town.one("SELECT max(id) + 1 FROM invocation"))
     return [
-        transition(town, of, "approved", "running"),
+        transition(town, of, "approved", "running", detail=goes_on_from),
         invocation(town, town.lost, id=invoked, attempt=2, sequence=0),
         hold(town, town.lost, **{"invocation_id": invoked, "instalment": 0} | given),
     ]
@@ -216,6 +216,7 @@ LIMITS: dict[str, Case] = {
             lambda t: hold(t, t.lent, rho=90, instalment=9),
             lambda t: hold(t, t.scoped, account_id=study(t), rho=2),
             lambda t: paid_again(t, rho=0, instalment=1),
+            lambda t: paid_again(t, "", rho=0),
             lambda t: paid_again(t, rho=0, delta=1),
             lambda t: paid_again(t, rho=1),
         ],

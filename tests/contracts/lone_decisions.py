@@ -113,6 +113,15 @@ DECISIONS: dict[str, list[Lone]] = {
             (of_settled("DELETE FROM entry WHERE kind = 'ARM' AND hold_id IN ({holds})", "i.sequence = 1"),),
             denied=[artifact_of_settled],
         ),
+        Lone((sql("UPDATE invocation SET attempt = 0 WHERE id = {settled_invocation}"),), denied=[artifact_of_settled]),
+        Lone(
+            (
+                sql("UPDATE invocation SET attempt = 2 WHERE request_id = {settled} AND sequence = 1"),
+                lambda t: transition(t, t.settled.request_id, "running", "approved"),
+                lambda t: transition(t, t.settled.request_id, "approved", "running", number=5),
+            ),
+            denied=[lambda t: artifact(t, t.settled, attempt=2)],
+        ),
         *(Lone((with_blocks(block, block),), allowed=[artifact_of_settled]) for block in (0, 1)),
         Lone((with_blocks(0, 2),), denied=[artifact_of_settled]),
     ],

@@ -71,7 +71,7 @@ def sql(statement: str) -> Make:
             clinic=town.account("clinic", None), estate=town.account("estate", None),
             scope_hold=town.hold(town.scoped, on="scope"), window_hold=town.hold(town.paced, on="pacing"),
             held_invocation=town.invocation(town.held), scoped_invocation=town.invocation(town.scoped),
-            lost=town.lost.request_id,
+            lost=town.lost.request_id, settled_invocation=town.invocation(town.settled),
             lost_invocation=town.invocation(town.lost),
         )
     )  # fmt: skip

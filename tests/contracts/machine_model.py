@@ -82,18 +82,13 @@ class Request:
         earlier = [each for each in self.attempts if each.number < attempt.number]
         return {key: part for key, part in self.parts.items() if any(each.armed.get(key) == part for each in earlier)}
 
-    def allows(self, plan: Plan, attempt: Attempt) -> bool:
-        """Whether each part is what was approved, or nothing where an earlier attempt has armed it."""
-        paid = self.armed_before(attempt)
-        return all(
-            key in self.parts and (part == self.parts[key] or (part == Amount() and key in paid))
-            for key, part in parts_of(plan).items()
-        )
+    def allows(self, plan: Plan) -> bool:
+        """Whether each part is what was approved: the attempts of the machine begin from nothing."""
+        return parts_of(plan).items() <= self.parts.items()
 
     def charged_by(self, attempt: Attempt) -> bool:
         """Whether an attempt has every mechanism, and every part is armed once all that it holds is."""
-        found = self.armed_before(attempt).items() | attempt.parts.items()
-        return attempt.mechanisms == len(self.plan) and self.parts.items() <= found
+        return attempt.mechanisms == len(self.plan) and self.parts.items() <= attempt.parts.items()
 
 
 @dataclass

@@ -218,7 +218,7 @@ class Steps:
             self.begun[request.number, 1] = begun
 
     def hold(self, number: int, plan: Plan) -> None:
-        """Any plan, the whole one that was approved, or what earlier attempts have left of it."""
+        """Any plan, the whole one that was approved, or what earlier attempts have left of it, as if it went on."""
         if not self.begun:
             return
         request, attempt = self.current(number)
@@ -233,7 +233,7 @@ class Steps:
         parts = parts_of(plan)
         asked = total_amount(list(parts.values()))
         day = pacing_window("week", datetime.now(UTC)).opens_at.toordinal()
-        lawful = self.runs(request, attempt) and not attempt.mechanisms and request.allows(plan, attempt)
+        lawful = self.runs(request, attempt) and not attempt.mechanisms and request.allows(plan)
         lawful = lawful and self.paper.may_hold(request, asked, day)
         real = self.real(request, attempt)
         self.step(lawful, lambda: self.world.hold(real, *invocations(plan)))

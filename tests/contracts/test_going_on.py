@@ -32,7 +32,7 @@ def interrupted(world: World, *armed: tuple[int, int]) -> Attempt:
 
 
 def going_on(world: World, request_id: int, *paid: int) -> Attempt:
-    attempt = world.start(request_id)
+    attempt = world.start(request_id, goes_on_from=1)
     with world.database.write() as session:
         ledger.hold(session, world.runner, attempt, PLAN, PROVENANCE, paid)
     return attempt

@@ -46,6 +46,8 @@ def record_artifact(
     Raises:
         AttemptClosed: the attempt was swept away meanwhile.
     """
+    lock_accounts(session, attempt.account_id, attempt.blocks)
+    lock_request(session, attempt.request_id)  # before the commit arms: whoever withdraws an approval locks it first
     attempts._settle_attempt(session, actor, attempt, "COMMIT")
     artifact = Artifact(
         request_id=attempt.request_id,

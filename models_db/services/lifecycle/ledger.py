@@ -15,11 +15,13 @@ from sqlalchemy.orm import Session
 from models_db.database.prepared_statements import PreparedStatement
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import requests
 from models_db.services.lifecycle import envelopes
 from models_db.tables import Account, Dataset, Entry, Hold, Invocation, Request
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.events import PrivacyEvent
+from models_db.values.request_state import RequestState
 from models_db.writes.budget_steps import PlannedHold, record_entries, reserve
 from models_db.writes.budget_steps_postgresql import arm_in_one_statement, reserve_in_one_statement
 from models_db.writes.database_errors import CapExceeded, RuleViolated
@@ -374,10 +376,12 @@ def spent_by(session: Session, request_id: int) -> Amount:
 
 
 def armed_parts(session: Session, request_id: int) -> set[tuple[int, int, int, int, int]]:
-    """Return what all attempts of a request have armed on blocks of its own dataset.
+    """Return what the last attempt at a request, and those that it goes on from, have armed on its dataset's blocks.
 
     Returns: block, number of the mechanism, instalment, rho in 1e-12 and failure delta in 1e-18.
     """
+    runs = [step.detail for step in requests.history(session, request_id) if step.to_state == RequestState.RUNNING]
+    begun = max((number for number, goes_on_from in enumerate(runs, 1) if not goes_on_from), default=0)
     rows = session.execute(
         select(Account.block, Invocation.sequence, Hold.instalment, Hold.rho, Hold.delta)
         .join(Hold, Hold.account_id == Account.id)
@@ -385,7 +389,7 @@ def armed_parts(session: Session, request_id: int) -> set[tuple[int, int, int, i
         .join(Invocation, Invocation.id == Hold.invocation_id)
         .join(Request, Request.id == Invocation.request_id)
         .join(Dataset, (Dataset.id == Request.dataset_id) & (Dataset.account_id == Account.parent_id))
-        .where(Invocation.request_id == request_id, Account.kind == "block")
+        .where(Invocation.request_id == request_id, Invocation.attempt >= begun, Account.kind == "block")
     )
     return {(int(block or 0), mechanism, part, rho, delta) for block, mechanism, part, rho, delta in rows}
 

@@ -69,9 +69,13 @@ def charged_requests(session: Session) -> set[int]:
     return set(session.scalars(select(RenyiCharge.request_id).distinct()))
 
 
-def list_charges(session: Session, account_id: int | None = None) -> Sequence[RenyiCharge]:
-    """Return all charges, or those of a root account, oldest first."""
+def list_charges(
+    session: Session, account_id: int | None = None, request_id: int | None = None
+) -> Sequence[RenyiCharge]:
+    """Return all charges, or those of a root account or of a request, oldest first."""
     query = select(RenyiCharge).order_by(RenyiCharge.id)
+    if request_id is not None:
+        query = query.where(RenyiCharge.request_id == request_id)
     if account_id is not None:
         asked = select(Request.id).join(Dataset, Dataset.id == Request.dataset_id)
         query = query.where(RenyiCharge.request_id.in_(asked.where(Dataset.account_id == account_id)))
