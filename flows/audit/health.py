@@ -71,10 +71,9 @@ def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: Healt
     ):
         try:
             findings += check(workspace)
-        except AlmonerError as problem:
-            findings.append(
-                Finding(check.__name__.removeprefix("_check_").strip("_"), ok=False, detail=problem.message)
-            )
+        except (AlmonerError, OSError) as problem:
+            detail = problem.message if isinstance(problem, AlmonerError) else str(problem)
+            findings.append(Finding(check.__name__.removeprefix("_check_").strip("_"), ok=False, detail=detail))
     return findings
 
 
@@ -180,7 +179,7 @@ def _check_access(workspace: Workspace) -> Iterator[Finding]:
 def _check_permissions(workspace: Workspace) -> Iterator[Finding]:
     home = workspace.home
     private = [home.root, home.keys, home.corpora, home.quarantine, *home.keys.iterdir()]
-    open_to_others = [p.name for p in private if stat.S_IMODE(p.stat().st_mode) & 0o077]
+    open_to_others = [p.name for p in private if stat.S_IMODE(p.lstat().st_mode) & 0o077 and not p.is_symlink()]
     yield Finding(
         "private files are closed to others",
         ok=not open_to_others,

@@ -17,6 +17,7 @@ NETWORK: Final = frozenset(
         "nfs4", "ocfs2", "orangefs", "pvfs2", "smb2", "smb3", "smbfs", "fuse.ceph", "fuse.cephfs",
         "fuse.davfs2", "fuse.gcsfuse", "fuse.glusterfs", "fuse.juicefs", "fuse.mfs", "fuse.rclone", "fuse.s3fs",
         "fuse.seaweedfs", "fuse.smbnetfs", "fuse.sshfs",
+        "fuse.blobfuse2", "fuse.mountpoint-s3", "fuse.goofys", "panfs", "wekafs", "vboxsf",
     }
 )  # fmt: skip
 """Types of file systems that several machines may write, as the kernel names them."""
@@ -49,7 +50,7 @@ def ledger_folder(home: ProjectHome) -> Path | None:
     if not home.database_url.startswith("sqlite:"):
         return None
     database = make_url(home.database_url).database
-    return Path(database).parent if database else None
+    return Path(os.path.realpath(database)).parent if database else None
 
 
 def file_system_of(folder: Path) -> str:

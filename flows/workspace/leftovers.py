@@ -4,8 +4,10 @@ A backup notes in the home where it writes before it begins, so that `doctor` ca
 sweep, the next backup and each erasure remove it. A restoration writes beside the home, under the home's name.
 """
 
+import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,19 +45,34 @@ def find_leftovers(home: ProjectHome) -> Iterator[Path]:
         if (path := _path_in(note)) is not None:
             yield path
     staged = re.compile(re.escape(f".{home.root.name}.") + "[0-9a-f]{16}")
-    for beside in home.root.absolute().parent.iterdir():
-        if staged.fullmatch(beside.name) and beside.is_dir() and not beside.is_symlink():
-            yield beside
+    try:
+        names = os.listdir(home.root.absolute().parent)
+    except OSError:  # whoever may not list it has left nothing there
+        return
+    for beside in (home.root.absolute().parent / name for name in sorted(names) if staged.fullmatch(name)):
+        with suppress(OSError):
+            state = beside.lstat()
+            if stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid():
+                yield beside
 
 
 def remove_leftovers(home: ProjectHome) -> int:
-    """Remove what `find_leftovers` finds, and its notes; return how many files and folders were removed."""
-    notes, found = list(_notes_of_dead(home)), list(find_leftovers(home))
-    for path in found:
-        remove_path(path)
-    for note in notes:
-        note.unlink(missing_ok=True)
-    return len(found)
+    """Remove what `find_leftovers` finds, and its notes; return how many files and folders were removed.
+
+    What cannot be removed stays, with its note, for `doctor` to name: no erasure waits for it.
+    """
+    removed = 0
+    for note in list(_notes_of_dead(home)):
+        with suppress(OSError):
+            if (path := _path_in(note)) is not None:
+                remove_path(path)
+                removed += 1
+            note.unlink(missing_ok=True)
+    for path in list(find_leftovers(home)):
+        with suppress(OSError):
+            remove_path(path)
+            removed += 1
+    return removed
 
 
 def check_leftovers(home: ProjectHome) -> Finding:

@@ -86,6 +86,8 @@ class ReadOnlyDatabase(Database):
 
 
 def _open_read_only(file: Path | None, query: str) -> sqlite3.Connection:
+    if file is not None and file.exists() and not file.is_file():  # a pipe would let its reader wait
+        raise LedgerUnreadable(str(file))
     connection = sqlite3.connect(
         f"file:{quote(str(file))}?{query}",
         uri=True,

@@ -100,7 +100,7 @@ DELEGATED: Cases = {
 
 _SIBLINGS = (
     "INSERT INTO dataset (name, account_id, unit_field, text_field, relation, governed, created_at, created_by)"
-    " SELECT 'sibling of ' || name, account_id, unit_field, text_field, relation, governed, created_at, created_by"
+    " SELECT 'sibling-of-' || name, account_id, unit_field, text_field, relation, governed, created_at, created_by"
     " FROM dataset"
 )
 _NO_RULES = "DELETE FROM policy_rule"
@@ -190,7 +190,7 @@ def _circumstances() -> Iterator[tuple[str, Circumstance]]:
     yield "two people have approved", Circumstance((_NO_RULES, two, another), WITH_APPROVALS, denied=False)
     rules = {
         "a rule asks for more": _rules(_IN_USE),
-        "a rule of a dataset of the same account asks for more": _rules(_IN_USE, "d.name LIKE 'sibling of %'"),
+        "a rule of a dataset of the same account asks for more": _rules(_IN_USE, "d.name LIKE 'sibling-of-%'"),
     }
     for name, change in rules.items():
         yield name, Circumstance((_NO_RULES, _SIBLINGS, change), GATED)

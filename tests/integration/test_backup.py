@@ -425,7 +425,7 @@ def test_what_a_killed_backup_has_left_is_named_and_removed(almoner: Almoner, po
     almoner.type(command.format('--reason "over" --confirm clinic' if "erase" in command else out))
     assert hidden_beside(out) == []
     assert check(almoner, 0) == ""
-    assert not list(almoner.home.unfinished.iterdir())
+    assert not list(almoner.home.unfinished.glob("*"))
     almoner.type(f"backup --to {out}/first.tar")
 
 
@@ -437,6 +437,25 @@ def test_a_sweep_leaves_a_backup_that_is_being_written(almoner: Almoner) -> None
         assert check(almoner, 0) == ""
         almoner.type("run sweep")
         assert partial_path(out).read_bytes() == b"half"
+
+
+def test_a_leftover_that_cannot_be_removed_stops_nothing(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever can write beside the home must not keep anybody from being erased."""
+    almoner.ingested()
+    staged = almoner.home.root.parent / f".{almoner.home.root.name}.0123456789abcdef"
+    staged.mkdir()
+
+    def denied(path: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), "x")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.workspace.leftovers.remove_path", denied)
+        almoner.type("run sweep")
+        almoner.type(f"backup --to {almoner.folder / 'first.tar'}")
+        almoner.type('dataset erase clinic --all --reason "over" --confirm clinic')
+    assert staged.name in check(almoner, 3)
+    almoner.type("run sweep")
+    assert not staged.exists()
 
 
 def test_a_note_names_no_file_but_an_unfinished_backup(almoner: Almoner) -> None:

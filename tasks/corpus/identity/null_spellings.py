@@ -28,7 +28,9 @@ SIGNS: Final = "signs without a letter or digit"
 """Ids such as `-`, `?` and `...`, in words."""
 
 _ENCLOSED: Final = re.compile(r"""^(?:\((.*)\)|\[(.*)\]|<(.*)>|\{(.*)\}|"(.*)"|'(.*)')$""")
-_SIGNS: Final = "+=~^`|<>$ "
+_SIGNS: Final = " \ufffc\ufffd□✗"
+_OF_SIGNS: Final = ("Sm", "Sc", "Sk")
+"""Categories of signs that are no picture: a person may have an emoji for a name."""
 _OF_SPREADSHEET: Final = re.compile(r"=.*|'[0-9]+|[+-]?[0-9](?:[.,][0-9]+)?[Ee]\+[0-9]+")
 
 
@@ -39,7 +41,10 @@ def missing_unit_word(unit: str) -> str | None:
         return found
     if word[0].isalnum():
         return None
-    if all(unicodedata.category(sign).startswith("P") or sign in _SIGNS for sign in word):
+    if all(
+        unicodedata.category(sign) in _OF_SIGNS or unicodedata.category(sign)[0] in "PM" or sign in _SIGNS
+        for sign in word
+    ):
         return SIGNS
     enclosed = _ENCLOSED.match(word)
     inner = next((each for each in enclosed.groups() if each is not None), "") if enclosed else ""

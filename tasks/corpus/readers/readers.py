@@ -55,7 +55,17 @@ from tasks.corpus.readers.sources import (
     size_of,
     source_state,
 )
-from tasks.corpus.readers.text_form import AS_FOUND, DELIMITERS, UTF_8, WIDE, FormUnfit, TextForm, marked_encoding
+from tasks.corpus.readers.text_form import (
+    AS_FOUND,
+    DELIMITERS,
+    UTF_8,
+    WIDE,
+    FormUnfit,
+    TextForm,
+    contradicts,
+    is_utf8_under,
+    marked_encoding,
+)
 from tasks.corpus.readers.text_template import TextTemplate
 
 FOLDER_UNITS = ("folder", "file")
@@ -177,8 +187,11 @@ class _Lines:
 
     def __iter__(self) -> Iterator[str]:
         content: Any = gzip.GzipFile(fileobj=self._file, mode="rb") if self._compressed else self._file
+        begun = self._of_gzip(content.peek, _LONGEST_MARK)
         if self.encoding is None:
-            self.encoding = marked_encoding(self._of_gzip(content.peek, _LONGEST_MARK)) or UTF_8
+            self.encoding = marked_encoding(begun) or UTF_8
+        elif contradicts(self.encoding, begun):
+            raise NotEncoded(self.source, 1, self.encoding)
         return self._wide_lines(content) if self.encoding in WIDE else self._plain_lines(content)
 
     def _plain_lines(self, content: Any) -> Iterator[str]:
@@ -227,6 +240,8 @@ class _Lines:
         try:
             if self.encoding == UTF_8:
                 return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+            if is_utf8_under(self.encoding or UTF_8, line):
+                raise NotEncoded(self.source, self.number, self.encoding or "")
             return line.decode(self.encoding or UTF_8)
         except UnicodeDecodeError:
             if self.encoding == UTF_8:
@@ -264,7 +279,7 @@ def _read_csv(source: AnySource, fields: Fields) -> Documents:
         require_columns(header, fields, source)
         start = lines.number + 1
         while (row := _next_row(rows, lines)) is not None:
-            if len(row) not in (0, len(header)) or row == header:
+            if len(row) not in (0, len(header)) or _repeats(row, header):
                 raise MalformedRow(source, start)
             if row:
                 yield fields.document(dict(zip(header, row, strict=True)), source, start, lines.offset)
@@ -310,6 +325,11 @@ def first_lines(source: AnySource, form: TextForm, most: int) -> Iterator[str]:
             yield line
 
 
+def _repeats(row: Sequence[str], header: Sequence[str]) -> bool:
+    """Return whether a row is the header again, as in files that were joined: also behind a byte-order mark."""
+    return row[:1] != [] and [cell.strip("\ufeff ") for cell in row] == [cell.strip("\ufeff ") for cell in header]
+
+
 def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str] | None:
     lines.record_bytes, start = 0, lines.number + 1
     try:
@@ -339,6 +359,8 @@ def _read_folder(source: Source, fields: Fields) -> Documents:
         if len(data) > MAX_RECORD_BYTES:
             raise RecordTooLong(source, position)
         encoding = fields.form.encoding or marked_encoding(data) or UTF_8
+        if contradicts(encoding, data) or is_utf8_under(encoding, data):
+            raise NotEncoded(source, position, encoding)
         try:
             text = data.decode("utf-8-sig" if encoding == UTF_8 else encoding).removeprefix("\ufeff")
         except UnicodeError:

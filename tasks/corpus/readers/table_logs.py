@@ -53,7 +53,10 @@ def table_around(source: Path | StoredSource) -> str | None:
     if isinstance(source, StoredSource):
         return table_kind(source.key) or _first(_kinds_above_stored(source))
     places = dict.fromkeys((source.absolute(), Path(os.path.realpath(source))))
-    return _first(table_kind(place) or _first(map(_kind_of_folder, place.parents)) for place in places)
+    return _first(
+        table_kind(place) or _first(map(_kind_of_folder, (*([place] if place.is_dir() else []), *place.parents)))
+        for place in places
+    )
 
 
 def table_of_listing(path: PurePosixPath, names: Iterable[PurePosixPath]) -> str | None:

@@ -8,8 +8,11 @@ from typing import Final
 from models_db.errors import UsageError
 
 UTF_8: Final = "utf-8"
-_MARKS: Final = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-"""Byte-order marks of encodings other than UTF-8; those of UTF-32 begin with those of UTF-16."""
+_MARKS: Final = (
+    (codecs.BOM_UTF8, UTF_8), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+"""Byte-order marks; those of UTF-32 begin with those of UTF-16."""
 WIDE: Final = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
 """Encodings of which a line does not end with the byte of a line break."""
 _ENCODINGS: Final = frozenset((
@@ -67,8 +70,31 @@ def parse_form(encoding: str | None, delimiter: str | None) -> TextForm:
 
 
 def marked_encoding(begun: bytes) -> str | None:
-    """Return the encoding that a byte-order mark at the start of a file says; None if that is UTF-8, or nothing."""
+    """Return the encoding that a byte-order mark at the start of a file says; None if there is none."""
     return next((encoding for mark, encoding in _MARKS if begun.startswith(mark)), None)
+
+
+def contradicts(encoding: str, begun: bytes) -> bool:
+    """Return whether the first bytes of a file say that it is in another encoding than the one that is named.
+
+    Read so, a person's id would have other letters, and be another unit.
+    """
+    marked = marked_encoding(begun)
+    return marked is not None and not encoding.startswith(marked)
+
+
+def is_utf8_under(encoding: str, line: bytes) -> bool:
+    """Return whether a line has letters beyond ASCII that are whole in UTF-8, although single bytes are named.
+
+    In those encodings such bytes are pairs of signs that hardly any word has; in wide ones they can be words.
+    """
+    if line.isascii() or not encoding.startswith(("cp125", "iso8859", "koi8", "mac")):
+        return False
+    try:
+        line.decode(UTF_8)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def describe_forms(forms: Iterable[TextForm]) -> str | None:

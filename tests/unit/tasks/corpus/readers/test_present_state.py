@@ -95,6 +95,15 @@ def test_links_into_a_table_are_refused(tmp_path: Path) -> None:
             texts(source)
 
 
+def test_a_log_that_no_file_shows_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    for name, make in (("linked", lambda log: log.symlink_to(tmp_path / "elsewhere")), ("empty", Path.mkdir)):
+        parquet(tmp_path / name / "part.parquet", "x")
+        make(tmp_path / name / "_delta_log")
+        with pytest.raises(TableLogUnread):
+            texts(tmp_path / name)
+
+
 def test_an_export_beside_its_table_is_read(tmp_path: Path) -> None:
     put(tmp_path / "table" / "_delta_log" / "0.json")
     put(tmp_path / "base_1" / "_SUCCESS", b"")

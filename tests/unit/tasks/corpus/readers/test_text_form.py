@@ -1,5 +1,6 @@
 """Encodings and delimiters: what is found, what is named, and what is refused."""
 
+import codecs
 import gzip
 import json
 from pathlib import Path
@@ -113,6 +114,30 @@ def test_a_named_delimiter_is_not_given_up(tmp_path: Path) -> None:
     assert read(tmp_path / "a.csv")[0] == [("p", "y")]
     with pytest.raises(ColumnMissing):
         read(tmp_path / "a.csv", parse_form(None, "comma"))
+
+
+@pytest.mark.parametrize("mark", [codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF32_BE, b""])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.jsonl", "a.txt"])
+def test_no_encoding_is_read_against_what_the_bytes_say(tmp_path: Path, mark: bytes, name: str) -> None:
+    """Read as cp1252, Noël of a file in UTF-8 would be another person, whom no erasure finds."""
+    written = '{"who": "Noël", "text": "x"}\n' if name == "a.jsonl" else "who,text\nNoël,x\n"
+    data = mark + written.encode()
+    path = tmp_path / name
+    if name == "a.txt":
+        path = tmp_path / "texts"
+        path.mkdir()
+        (path / name).write_bytes(data)
+    else:
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    with pytest.raises(NotEncoded):
+        read(path, TextForm("cp1252"), None if name == "a.txt" else "who")
+
+
+@pytest.mark.parametrize("again", ["\ufeffwho,text", "who, text", "\ufeffwho , text "])
+def test_a_header_of_a_joined_file_is_no_person(tmp_path: Path, again: str) -> None:
+    (path := tmp_path / "a.csv").write_text(f"who,text\np,one\n{again}\nq,two\n", encoding="utf-8-sig")
+    with pytest.raises(MalformedRow):
+        read(path)
 
 
 @pytest.mark.parametrize("written", ["who,text\np,one\nwho,text\nq,two\n", "text\none\ntext\n"])
