@@ -30,7 +30,7 @@ SLOW = re.compile(r"mark\.slow")
 STORY_ON_BOTH = re.compile(r"\bany_almoner\b")
 BENEATH_STORIES = {"migrations", "models_db"}
 ROOMS = ("almoner", "cli", "flows", "migrations", "models_db", "tasks")
-FIRST = ("tests/contracts/", "tests/integration/", "tests/statistical/")
+FIRST = ("tests/contract/", "tests/contracts/", "tests/integration/", "tests/statistical/")
 MINUTES, GRACE, BATCH = 20.0, 10.0, 6
 EVERYWHERE = ("tests/support.py",)
 """Helpers that nearly all tests import. `make test` runs with them as they are; no slow test is chosen for them."""
