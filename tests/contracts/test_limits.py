@@ -82,7 +82,7 @@ def test_a_run_arms_what_was_approved_and_a_second_one_what_was_never_drawn(worl
     world.hold(attempt, planned(most, most, most))
     world.arm(attempt)
     world.fail(attempt)
-    again = world.start(request)
+    again = world.start(request, goes_on_from=1)
     world.hold(again, planned(Amount(), most, most))
     world.arm(again)
     assert world.balance().spent == most

@@ -101,7 +101,7 @@ def _run(world: World) -> None:
     world.hold(scoped, planned(TEN, TEN))
     world.arm(scoped)
     world.fail(scoped)
-    again = world.start(inside)
+    again = world.start(inside, goes_on_from=1)
     world.hold(again, planned(Amount(), TEN), last)
     world.arm(again, 1)
     with world.database.write() as session:
