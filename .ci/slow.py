@@ -31,7 +31,7 @@ STORY_ON_BOTH = re.compile(r"\bany_almoner\b")
 BENEATH_STORIES = {"migrations", "models_db"}
 ROOMS = ("almoner", "cli", "flows", "migrations", "models_db", "tasks")
 FIRST = ("tests/contract/", "tests/contracts/", "tests/integration/", "tests/statistical/")
-MINUTES, GRACE, BATCH = 12.0, 10.0, 6
+MINUTES, GRACE, BATCH = 5.0, 10.0, 6
 EVERYWHERE = ("tests/support.py",)
 """Helpers that nearly all tests import. `make test` runs with them as they are; no slow test is chosen for them."""
 

@@ -5,6 +5,7 @@ with SQLAlchemy's errors, so callers need not know which way a statement went.
 """
 
 import re
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -125,6 +126,10 @@ class PreparedStatement:
         text = self._texts[wire.dialect.name]
         try:
             return wire.connection.execute(text, parameters)
+        except UnicodeDecodeError:  # a message of SQLite that repeats bytes of a damaged schema
+            damage = sqlite3.DatabaseError("the schema is damaged")
+            damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise _database_error(session, wire, text, damage) from None
         except wire.dialect.loaded_dbapi.Error as problem:
             raise _database_error(session, wire, text, problem) from problem
 
