@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, DatabaseError, InternalError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
 from models_db.database.connection_reuse import SINGLE_CONNECTION_POOL, reuse_connection
@@ -173,6 +173,10 @@ class Database:
                     raise LedgerDiskFull(str(self.engine.url.database)) from problem
                 lost = committing and sqlstate not in _ROLLED_BACK_STATES
                 raise (OutcomeUnknown if lost else LedgerUnreachable)(self._url_without_password) from problem
+            raise
+        except DatabaseError as problem:  # of a prepared statement, which no listener of the engine hears
+            if problem.orig is not None and shows_damage(problem.orig):
+                raise LedgerUnreadable(str(self.engine.url.database)) from None
             raise
         finally:
             forget_connection(session)
