@@ -84,5 +84,7 @@ def test_no_flip_in_the_schema_is_a_traceback(damaged: Damaged) -> None:
         for _, code, error in damaged.answers(damaged.flipped(place, 1 << chosen.randrange(8))):
             counted[code, error] += 1
     assert sum(counted.values()) == 90 * len(COMMANDS)
-    assert {error for _, error in counted} <= {"", "LedgerUnreadable", "SchemaDiffers", "SchemaOutdated"}, counted
+    # A flip within a guard's condition can make it deny what it allowed.
+    named = {"", "LedgerUnreadable", "SchemaDiffers", "SchemaOutdated", "RuleViolated"}
+    assert {error for _, error in counted} <= named, counted
     assert counted[3, "LedgerUnreadable"] > 90
