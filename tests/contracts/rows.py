@@ -282,17 +282,6 @@ def unheld(town: "Town", attempt: Attempt, *kinds: str, **given: object) -> list
     return [hold(town, attempt, id=number, **given), *(entry(town, number, kind) for kind in kinds)]
 
 
-def released(town: "Town", attempt: Attempt) -> list[Executable]:
-    """One more mechanism of an attempt, held and given back without having run."""
-    invocation_id, hold_id = (int(town.one(f"SELECT max(id) + 1 FROM {table}")) for table in ("invocation", "hold"))
-    return [
-        invocation(town, attempt, id=invocation_id),
-        hold(town, attempt, id=hold_id, invocation_id=invocation_id),
-        entry(town, hold_id, "HOLD"),
-        entry(town, hold_id, "RELEASE"),
-    ]
-
-
 def transition(town: "Town", request_id: int, from_state: str, to_state: str, **given: object) -> Executable:
     count = town.one("SELECT count(*) FROM transition WHERE request_id = :r", r=request_id)
     row = {
