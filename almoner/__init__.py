@@ -8,7 +8,8 @@
     release = clinic.request(kind="synthetic_corpus", mechanism="invisible_ink", epsilon=4, delta=1e-7, ...)
     release.approve("spend", reason="agreed with the board", confirm="clinic")
     release.run()
-    release.approve("publish", reason="names nobody", confirm="clinic")
+    print(*release.texts(), sep="\\n")  # read every text before you decide
+    release.approve("publish", reason="read all 4 texts: two loop, none names a person", confirm="clinic")
     bundle = release.publish("out")
 
 Every call does what the command of that name does, in the name of the home's owner and with that home's key: roles,

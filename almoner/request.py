@@ -231,7 +231,8 @@ class Request:
     def texts(self) -> Rows:
         """Return all texts of the produced release: `id`, `label`, `text`, and `doubts` to look at first.
 
-        Until they are published they are as confidential as the quarantine folder.
+        `looked_for` says what a doubt can be; a text without one may name somebody. Until they are published, texts are
+        as confidential as the quarantine folder.
 
         Raises:
             WrongState: it has not been run.
@@ -239,10 +240,12 @@ class Request:
         """
         with session(self.project) as workspace:
             from flows.releases.release_texts import read_release_texts
+            from tasks.text.doubts import describe_doubts
 
             texts = read_release_texts(workspace, self.number)
         rows = tuple({"id": t.number, "label": t.label, "text": t.text, "doubts": list(t.doubts)} for t in texts)
-        return Rows(rows, f"texts of request {self.number}", TEXT_COLUMNS)
+        looked_for = describe_doubts(sum(bool(t.doubts) for t in texts), len(texts))
+        return Rows(rows, f"texts of request {self.number}", TEXT_COLUMNS, looked_for)
 
     def topics(self) -> Rows:
         """Return all topics of a produced release of insights, parents before their children.

@@ -38,14 +38,18 @@ class Rows(Sequence[Row]):
     Attributes:
         what: what the rows are, such as "texts of request 1".
         columns: the columns of tables that are made of them.
+        looked_for: the sentence about their doubts (`tasks.text.doubts.describe_doubts`), where they have such a
+            column.
     """
 
     rows: tuple[dict[str, Any], ...] = field(repr=False)
     what: str
     columns: tuple[tuple[str, Kind], ...]
+    looked_for: str = ""
 
     def __repr__(self) -> str:
-        return f"<{len(self.rows)} {self.what}: {', '.join(name for name, _ in self.columns)}>"
+        columns = ", ".join(name for name, _ in self.columns)
+        return f"<{len(self.rows)} {self.what}: {columns}{self.looked_for and f'. {self.looked_for}'}>"
 
     def __len__(self) -> int:
         return len(self.rows)

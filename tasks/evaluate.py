@@ -46,7 +46,9 @@ def require_tools(metrics: Sequence[Metric], embedder: str = EMBEDDER) -> None:
 
 
 @private_task
-def select_texts(generated: Generated, selection: Selection, prompt: str, model: LanguageModel | None) -> Generated:
+def select_texts(
+    generated: Generated, selection: Selection, prompt: tuple[str, ...], model: LanguageModel | None
+) -> Generated:
     """Return what was generated with the texts that are published, and the numbers of those that are not.
 
     Post-processing of the drawn texts, for which `tasks.evaluation.selection` has the reason; what the mechanisms have
@@ -54,7 +56,7 @@ def select_texts(generated: Generated, selection: Selection, prompt: str, model:
 
     Args:
         selection: that of the approved request.
-        prompt: the public words that the model was asked with.
+        prompt: the public passages that a text may have been copied from.
         model: the public model, which scores texts for the criterion `perplexity`.
     """
     selected = select(generated.texts, selection, prompt, scorer(model) if model else None)

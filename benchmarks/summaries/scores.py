@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tasks.evaluation.algorithms.longest_common_subsequence import CommonSubsequence
-from tasks.evaluation.lexical.placeholder_leak import has_placeholder
 from tasks.evaluation.lexical.rouge import rouge_words
 from tasks.evaluation.semantic.bert_score import score
+from tasks.text.doubts import has_placeholder
 from tasks.text.interfaces import Embedder, Pieces
 
 SCORES = ("rouge_1", "rouge_l", "bert_score", "leak")

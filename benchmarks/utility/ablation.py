@@ -315,7 +315,7 @@ def _figures_of(model: LanguageModel, row: Mapping[str, Any], end: str) -> dict[
     """Figures of each text of a release, with its sentences cut or completed; none of its words."""
     examples = EXAMPLES[row["data"]] if SETTINGS[row["setting"]].examples else ()
     found = [text["text"] for text in row[end]]
-    doubts = [find_doubts(text, " ".join([DESCRIBED[row["data"]], *examples])) for text in found]
+    doubts = [find_doubts(text, (DESCRIBED[row["data"]], *examples)) for text in found]
     return {
         **{name: row[name] for name in ("data", "setting", "epsilon", "model", "clip_norm")},
         "completed": end == "completed",

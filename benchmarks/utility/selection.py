@@ -165,7 +165,7 @@ def selected_from(releases: Sequence[Release], keep: int) -> tuple[list[Release]
     whole = {}
     for name, own in others.items():
         texts = [text.text for one in own for text in one.texts[:keep]]
-        prompt = DESCRIPTIONS[own[0].cell.data]
+    XX
         flags = [flag for one in own for flag in failing([text.text for text in one.texts], prompt, keep)[:keep]]
         share = len(texts) / sum(len(one.texts) for one in own)
         whole[name] = Published(tuple(texts), tuple(flags), round(share * total_seconds(own), 1))
@@ -182,7 +182,7 @@ def controls() -> list[str]:
     return [f"{RANDOM} {number}" for number in range(CONTROLS)]
 
 
-def published(releases: Sequence[Release], prompt: str, score: Scorer, keep: int) -> dict[str, Published]:
+def published(releases: Sequence[Release], prompt: tuple[str, ...], score: Scorer, keep: int) -> dict[str, Published]:
     """The texts that each way of choosing publishes of all releases, and which of them fail a criterion."""
     fails = [failing([text.text for text in one.texts], prompt, keep) for one in releases]
     found = {}
@@ -197,7 +197,7 @@ def published(releases: Sequence[Release], prompt: str, score: Scorer, keep: int
     return found
 
 
-def failing(texts: Sequence[str], prompt: str, keep: int) -> list[bool]:
+def failing(texts: Sequence[str], prompt: tuple[str, ...], keep: int) -> list[bool]:
     """Whether each text fails a criterion, duplicates among these texts included."""
     return [criterion is not None for criterion in failed_criteria(texts, every(keep), prompt)]
 
@@ -213,7 +213,7 @@ def choices(keep: int) -> Mapping[str, Choice]:
     def by(selection: Selection) -> Choice:
         return lambda drawn, prompt, score: list(select(drawn, selection, prompt, score).places)
 
-    def likeliest(drawn: Sequence[Drawn], prompt: str, score: Scorer) -> list[int]:
+    def likeliest(drawn: Sequence[Drawn], prompt: tuple[str, ...], score: Scorer) -> list[int]:
         """The usual shortcut, which the filter does not take: the lowest perplexity is the best."""
         failed = failed_criteria([text.text for text in drawn], every(keep), prompt)
         losses = [-total / max(1, count) for total, count in score([text.text for text in drawn])]

@@ -12,18 +12,21 @@ from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_
 from flows.approvals.request_review import RequestReviewInput
 from flows.approvals.review import Review, Samples, Table
 from flows.approvals.review_sections import missed_bounds, publish_sections, spend_sections
+from flows.releases.release_texts import find_doubtful
 from models_db.errors import Refused
 from models_db.values.canonical_json import digest
 from models_db.values.gates import Gate
 from tasks.common.files import FileTable, read_document
 from tasks.publishing.draft import read_metrics, rehash
-from tasks.release.file_names import EVALUATION, RECORD
+from tasks.release.file_names import EVALUATION, RECORD, TEXTS
 from tasks.release.insight_rows import read_insights
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.attestation import attestation_payload
 from tasks.release.text_rows import read_labelled
 from tasks.release.wording.insight_text import count_deviation_of, keywords_with_notes
+from tasks.release.wording.prompt_passages import prompt_passages
 from tasks.release.wording.question_text import counted_units
+from tasks.text.doubts import describe_doubts
 from tasks.values.insight import Insight
 from tasks.values.release_kinds import ReleaseKind
 
@@ -82,11 +85,11 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
     if (record.release, digest(record.request)) != (inputs.number, digest(inputs.request)):
         raise DraftOfAnotherRequest(inputs.number)
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
-    shown = (
-        shown_insights(list(read_insights(folder)), record)
-        if record.kind == ReleaseKind.INSIGHTS
-        else shown_samples(folder)
-    )
+    if record.kind == ReleaseKind.INSIGHTS:
+        shown, looked_for = shown_insights(list(read_insights(folder)), record), None
+    else:
+        count, doubtful = find_doubtful(folder, str(files[TEXTS]["sha256"]), prompt_passages(inputs.request))
+        shown, looked_for = shown_samples(folder), describe_doubts(len(doubtful), count)
     return Review(
         number=inputs.number,
         gate=Gate.PUBLISH,
@@ -94,7 +97,7 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
         state=inputs.state,
         subject_digest=digest(files),
         policy=inputs.policy,
-        sections=publish_sections(inputs, viewer, record, metrics, shown, files),
+        sections=publish_sections(inputs, viewer, record, metrics, shown, files, looked_for),
         stewards=inputs.stewards,
         payload=attestation_payload(folder, files),
         missed_bounds=missed_bounds(inputs, metrics),

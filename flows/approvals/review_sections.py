@@ -68,16 +68,18 @@ def publish_sections(
     metrics: tuple[MetricResult, ...],
     released: ReviewSection,
     files: dict[str, dict[str, str | int]],
+    looked_for: str | None,
 ) -> tuple[ReviewSection, ...]:
     """Return the sections at the publish gate: the texts come first, because their price is paid; digests come last.
 
     Args:
         released: the section with samples of the texts, or with the insights.
+        looked_for: the sentence about the doubts of all texts; None for insights.
     """
     doubts = [*_request_warnings(inputs, viewer), *_runner_warnings(record, viewer), *_bound_warnings(inputs, metrics)]
     return (
         *_warning_section(doubts),
-        Summary(tuple(_publish_summary(inputs, record))),
+        Summary((*_publish_summary(inputs, record), *([looked_for] if looked_for else []))),
         released,
         _metric_rows(metrics),
         _further_reading(inputs.number, record),

@@ -38,7 +38,10 @@ EXECUTE_TAG: Final = "almoner-execute"
 """Tag of the task that generates: a concurrency limit of Prefect's on it bounds the generations of all its pools."""
 NEXT_COMMAND: Final = {
     ReleaseStep.AWAIT_SPEND_GATE: "It waits at the spend gate: `almoner approve {number} --gate spend`.",
-    ReleaseStep.AWAIT_PUBLISH_GATE: "It waits at the publish gate: `almoner approve {number} --gate publish`.",
+    ReleaseStep.AWAIT_PUBLISH_GATE: (
+        "It waits at the publish gate: read it with `almoner release texts {number}`, then"
+        " `almoner approve {number} --gate publish`."
+    ),
     ReleaseStep.AWAIT_OTHER_RUN: "It waits for a run of the request that another process has begun.",
 }
 

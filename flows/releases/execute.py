@@ -52,6 +52,7 @@ from tasks.planning.labels_and_groups import labelled_corpus, labels_of, names_o
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.charged_metrics import Measuring
 from tasks.pricing.external_models import require_public_prompts
+from tasks.release.wording.prompt_passages import prompt_passages
 from tasks.workers.backend_settings import HERE, WorkerBackend, open_runner
 from tasks.workers.pool import Runner
 
@@ -158,8 +159,7 @@ def produce_artifact(
         generated = generate_texts(quote.system, quote.plan.with_local_block_numbers, quote.parameters, bench)
     if quote.request.selection is not None:
         with tracing.stage("select"):
-            public_words = "\n".join([quote.prompt.description, *quote.prompt.wording.values()])
-            generated = select_texts(generated, quote.request.selection, public_words, scoring)
+            generated = select_texts(generated, quote.request.selection, prompt_passages(run.body), scoring)
     corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
     schema = schema_of(quote.parameters)
     with tracing.stage("evaluate"):

@@ -27,6 +27,7 @@ from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.publishing.draft import read_metrics, rehash
 from tasks.release.file_names import EVALUATION
 from tasks.release.record import ReleaseRecord
+from tasks.release.wording.prompt_passages import prompt_passages
 from tasks.reporting.attack_sections import TwinAttacks
 from tasks.reporting.audience_filter import AudienceFact, Version, contents
 from tasks.reporting.embedding_map import LEAST, text_map
@@ -123,8 +124,8 @@ def _ledger_facts(
     end = inputs.secrecy_end
     yield from release_facts(record, stored, texts, None if end is None else end.sentence)
     if record.kind != ReleaseKind.INSIGHTS:  # the explorer shows all insights
-        prompt = str(inputs.request["prompt"]["description"])
-        yield from (AudienceFact("ledger", page) for page in text_pages(texts, prompt))
+        pages = text_pages(texts, prompt_passages(inputs.request))
+        yield from (AudienceFact("ledger", page) for page in pages)
     yield from earlier_points(session, artifact, required)
     yield from _attack_results(workspace, inputs.request)
     if text_plane:

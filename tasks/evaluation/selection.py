@@ -16,7 +16,7 @@ The rule. Each text fails at most one criterion, the most severe in the order of
 * `nonsense`: it is empty, repeats itself or has hardly any words (`tasks.text.doubts`);
 * `duplicates`: its shingles have a resemblance of `ALIKE` or more with those of an earlier text, neither nonsense
   nor itself a duplicate (Broder, "On the resemblance and containment of documents", SEQUENCES 1997, section 2);
-* `prompt`: it copies six words in a row of the prompt;
+* `prompt`: it copies six words in a row of the prompt, or answers it: a refusal, assistant talk, a placeholder;
 * `identifiers`: it has an e-mail or web address, a telephone number or a long number.
 
 Texts that fail none come first. With `perplexity`, those come first among them whose log-loss per token under the
@@ -55,6 +55,9 @@ CRITERION_OF_DOUBT: Final[Mapping[str, SelectionCriterion]] = {
     "repeats itself": "nonsense",
     "hardly any words": "nonsense",
     "copies the prompt": "prompt",
+    "refusal": "prompt",
+    "placeholder": "prompt",
+    "assistant talk": "prompt",
     "e-mail address": "identifiers",
     "web address": "identifiers",
     "long number": "identifiers",
@@ -89,12 +92,14 @@ class Selected:
         return {name: str(figure) for name, figure in figures.items()}
 
 
-def select(texts: Sequence[ReleasedText], selection: Selection, prompt: str, score: Scorer | None = None) -> Selected:
+def select(
+    texts: Sequence[ReleasedText], selection: Selection, prompt: tuple[str, ...], score: Scorer | None = None
+) -> Selected:
     """Select the texts that are published; a function of the arguments alone.
 
     Args:
         texts: all that were drawn, in their public order, with their public labels.
-        prompt: the public words that the model was asked with.
+        prompt: the public passages that a text may have been copied from.
         score: log-likelihoods under the public model; needed for `perplexity`.
 
     Raises:
@@ -120,7 +125,9 @@ def select(texts: Sequence[ReleasedText], selection: Selection, prompt: str, sco
     return Selected(tuple(sorted(kept)), {reason: left_out[reason] for reason in reasons}, in_doubt)
 
 
-def failed_criteria(texts: Sequence[str], selection: Selection, prompt: str) -> list[SelectionCriterion | None]:
+def failed_criteria(
+    texts: Sequence[str], selection: Selection, prompt: tuple[str, ...]
+) -> list[SelectionCriterion | None]:
     """Return the most severe criterion of the request that each text fails; None for a text that fails none."""
     doubts = [{CRITERION_OF_DOUBT[doubt] for doubt in find_doubts(text, prompt)} for text in texts]
     nonsense = [("nonsense" in selection.criteria and "nonsense" in found) for found in doubts]

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from tasks.common.number_format import format_number
 from tasks.reporting import charts
 from tasks.reporting.audience_filter import AudienceFact, Version, contents
+from tasks.text.doubts import NOT_CHECKED, describe_doubts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -58,6 +59,7 @@ def environment(*packages: str) -> "Environment":
         lstrip_blocks=True,
         finalize=escape_text,
     )
+    jinja_environment.globals |= {"describe_doubts": describe_doubts, "NOT_CHECKED": NOT_CHECKED}
     jinja_environment.filters |= {"spelt": format_number, "breakable": _breakable}
     return jinja_environment
 

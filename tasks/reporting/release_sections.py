@@ -124,7 +124,7 @@ def samples(texts: Sequence[Text], record: ReleaseRecord | None = None) -> Itera
         )
 
 
-def texts_with_doubts(texts: Sequence[Text], prompt: str) -> tuple[TextOnPage, ...]:
+def texts_with_doubts(texts: Sequence[Text], prompt: tuple[str, ...]) -> tuple[TextOnPage, ...]:
     """Return texts in full, each with its doubts; `prompt` as in `text_pages`. A topic's label is its name."""
     labels = (one.label if one.insight is None else one.insight.topic.name for one in texts)
     return tuple(
@@ -133,11 +133,11 @@ def texts_with_doubts(texts: Sequence[Text], prompt: str) -> tuple[TextOnPage, .
     )
 
 
-def text_pages(texts: Sequence[Text], prompt: str) -> Iterator[TextPage]:
+def text_pages(texts: Sequence[Text], prompt: tuple[str, ...]) -> Iterator[TextPage]:
     """Return all texts with their doubts, TEXTS_PER_PAGE at a time.
 
     Args:
-        prompt: the public description that the request gave the model.
+        prompt: the public passages that a text may have been copied from.
     """
     for start in range(0, len(texts), TEXTS_PER_PAGE):
         page = texts_with_doubts(texts[start : start + TEXTS_PER_PAGE], prompt)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tasks.text.doubts import describe_doubts
 from tests.integration.story import Almoner
 
 REGISTER = "dataset register other --epsilon {} --delta {} --population {}"
@@ -85,7 +86,14 @@ def test_every_text_can_be_read(almoner: Almoner) -> None:
     told = almoner.ask("release texts 1")
     assert (told["of"], [one["text"] for one in told["texts"]]) == (len(texts), texts)
     assert [one["id"] for one in told["texts"]] == list(range(1, len(texts) + 1))
-    assert f"{len(texts)} of {len(texts)} texts shown" in almoner.type("release texts 1").out
+    shown = almoner.type("release texts 1").out
+    assert f"{len(texts)} of {len(texts)} texts shown" in shown
+    looked_for = describe_doubts(sum(bool(one["doubts"]) for one in told["texts"]), len(texts))
+    assert looked_for in " ".join(shown.split())
+    assert looked_for in " ".join(almoner.type("report 1").out.split())
+    assert looked_for in " ".join(
+        almoner.type("approve 1 --gate publish --reason no", piped="no\n", expected=1).out.split()
+    )
     assert almoner.ask("release texts 1 --find 'no text has this'")["texts"] == []
     doubtful = almoner.ask("release texts 1 --doubtful")["texts"]
     assert doubtful == [one for one in told["texts"] if one["doubts"]]

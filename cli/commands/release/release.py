@@ -375,14 +375,15 @@ def show_texts(
     doubtful: Annotated[bool, typer.Option("--doubtful", help="Only texts with a doubt to look at.")] = False,
     find: Annotated[str | None, typer.Option(metavar="WORDS", help="Only texts that contain these words.")] = None,
 ) -> CommandResult[ReleaseTexts]:
-    """Show all texts of a release, with a doubt where one should be looked at: an address, a copied prompt, a loop.
+    """Show all texts of a release, with a doubt where one should be looked at: an address, a refusal, a copied prompt.
 
-    On a terminal they come in a pager. Doubts follow from the texts and the public prompt; a text without one may
-    still be unfit.
+    On a terminal they come in a pager. Doubts follow from the texts and the public prompt, and the first lines say what
+    was looked for. Read the texts without one, too: names and sense are not checked.
 
     Example: almoner release texts 1 --doubtful
     """
     from flows.releases.release_texts import read_release_texts
+    from tasks.text.doubts import describe_doubts
 
     texts = read_release_texts(open_workspace(context.home), request)
     chosen = [
@@ -391,9 +392,9 @@ def show_texts(
         if (one.doubts or not doubtful) and (find is None or find.casefold() in one.text.casefold())
     ]
     data = ReleaseTexts(request=request, texts=list(map(_text_to_json, chosen)), of=len(texts))
-    with_doubt = sum(bool(one.doubts) for one in texts)
-    heading = f"Release {request}: {len(chosen)} of {len(texts)} texts shown; {with_doubt} with a doubt."
-    return CommandResult(data, [heading, *map(_text_panel, chosen)], paged=True)
+    heading = f"Release {request}: {len(chosen)} of {len(texts)} texts shown."
+    looked_for = describe_doubts(sum(bool(one.doubts) for one in texts), len(texts))
+    return CommandResult(data, [heading, looked_for, *map(_text_panel, chosen)], paged=True)
 
 
 def _text_to_json(text: "TextOnPage") -> TextData:

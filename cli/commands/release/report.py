@@ -68,6 +68,7 @@ def report(
     from flows.reports.write import replace_page, write_report
     from flows.workspace.workspace import open_workspace
     from tasks.reporting.audience_filter import Version
+    from tasks.text.doubts import describe_doubts
 
     if public and internal:
         raise ConflictingVersions
@@ -84,9 +85,10 @@ def report(
         path = replace_page(workspace.home, content)
     else:
         return CommandResult(cast(ReportData, content))
-    return CommandResult(
-        cast(ReportData, content), [f"The report is in {path}; open it in a browser.", *_audience_sentence(version)]
-    )
+    pages = content["text_pages"]
+    doubtful, texts = sum(page["doubtful"] for page in pages), sum(len(page["texts"]) for page in pages)
+    lines = [f"The report is in {path}; open it in a browser.", *([describe_doubts(doubtful, texts)] if texts else [])]
+    return CommandResult(cast(ReportData, content), [*lines, *_audience_sentence(version)])
 
 
 def _audience_sentence(version: str) -> list[str]:

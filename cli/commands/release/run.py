@@ -85,7 +85,8 @@ def run_command(
         [
             f"Request {what} is produced: {outcome.texts} texts wait in quarantine.",
             fact_list({"rho spent": outcome.spent.rho_text, "artifact": outcome.digest}),
-            f'Next: `almoner approve {what} --gate publish --reason "..."`.',
+            f"Read them: `almoner release texts {what}`.",
+            f'Then decide: `almoner approve {what} --gate publish --reason "..."`.',
         ],
     )
 

@@ -45,7 +45,8 @@ _NEXT_STEP_ADVICE: dict[str, str] = {
     RequestState.APPROVED: "Next: `almoner run {0}`.",
     RequestState.RUNNING: "Wait for its run; if that process is gone, `almoner run sweep` closes it.",
     RequestState.PRODUCED: (
-        'Next: `almoner approve {0} --gate publish --reason "..."`, then `almoner publish {0} --to DIR`.'
+        "Next, at the publish gate: read it with `almoner release texts {0}`, then"
+        ' `almoner approve {0} --gate publish --reason "..."` and `almoner publish {0} --to DIR`.'
     ),
     RequestState.REJECTED: "It has ended. Submit it anew: `almoner release request FILE`.",
     RequestState.WITHDRAWN: "It has ended. Submit it anew: `almoner release request FILE`.",

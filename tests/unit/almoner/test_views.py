@@ -107,6 +107,7 @@ TEXTS = Rows(
 
 def test_rows_are_a_sequence_that_does_not_show_its_content() -> None:
     assert repr(TEXTS) == "<2 texts of request 1: id, label, text, doubts>"
+    assert repr(Rows(TEXTS.rows, "texts", TEXT_COLUMNS, "1 of 2 texts.")).endswith("doubts. 1 of 2 texts.>")
     assert not hasattr(TEXTS, "_repr_html_")
     assert (len(TEXTS), TEXTS[1]["text"], [row["id"] for row in TEXTS], len(TEXTS[:1])) == (2, "c", [1, 2], 1)
     with pytest.raises(TypeError):

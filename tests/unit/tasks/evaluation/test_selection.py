@@ -24,7 +24,7 @@ from tasks.release.record import LEFT_OUT, RELEASED_FIGURES
 from tasks.text import doubts
 from tests.unit.tasks.evaluation.subjects import Text, nats_per_word, texts
 
-PROMPT = "Short notes that a doctor writes after a visit."
+PROMPT = ("Short notes that a doctor writes after a visit.",)
 SOUND = (
     "The knee is better and the swelling has gone down.",
     "Cough for two weeks, worse at night, no fever so far.",
@@ -46,9 +46,12 @@ def chosen(keep: int, *drawn: str, criteria: tuple[str, ...] = SELECTION_CRITERI
 
 
 def test_every_doubt_belongs_to_a_criterion() -> None:
-    spoiled = ["", ADDRESS, "See www.example.org now.", "Call 12345678 now.", "Call 030 1234 5678.", COPY, NONSENSE]
-    found = {doubt for text in [*spoiled, "1; 2; 3; 4; 5; 6; 7; 8; 9"] for doubt in doubts.find_doubts(text, PROMPT)}
-    assert found == set(CRITERION_OF_DOUBT)
+    assert set(doubts.LOOKED_FOR) == set(CRITERION_OF_DOUBT)
+
+
+@pytest.mark.parametrize("text", ["I'm sorry, but I can't help with that.", "Dear [Name],", "Sure, here is a note."])
+def test_a_text_that_answers_the_prompt_fails_by_it(text: str) -> None:
+    assert failed_criteria([text], selection(1), ()) == ["prompt"]
 
 
 def test_each_criterion_leaves_out_what_fails_it() -> None:

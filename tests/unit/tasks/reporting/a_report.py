@@ -134,7 +134,7 @@ def the_facts() -> tuple[AudienceFact, ...]:
 
 def _facts() -> Iterator[AudienceFact]:
     yield from release_facts(the_record(), the_metrics(), TEXTS)
-    yield from (AudienceFact("ledger", page) for page in text_pages(TEXTS, the_record().prompt))
+    yield from (AudienceFact("ledger", page) for page in text_pages(TEXTS, (the_record().prompt,)))
     yield from TWIN.facts()
     yield from (AudienceFact("ledger", said) for said in of_the_ledger())
     yield from (AudienceFact("public", point) for point in the_points())

@@ -142,8 +142,8 @@ def test_a_release_without_protection_has_none():
 
 def test_every_text_is_on_a_page_with_its_doubts():
     texts = [*(Text(number, f"Note {number}.") for number in range(1, 102)), Text(102, "Mail ana@example.org.", "b7")]
-    first, second = text_pages(texts, "A note.")
+    first, second = text_pages(texts, ("A note.",))
     assert [one.number for page in (first, second) for one in page.texts] == list(range(1, 103))
     assert (first.doubtful, second.doubtful) == (0, 1)
     assert (second.texts[-1].label, second.texts[-1].doubts) == ("b7", ("e-mail address",))
-    assert list(text_pages([], "A note.")) == []
+    assert list(text_pages([], ("A note.",))) == []
