@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 import typer
 import yaml
@@ -305,3 +306,34 @@ def test_the_policies_in_the_documentation_are_policies() -> None:
         for name in ("", *policy.datasets):
             require_measurable(policy.rules_for(name).required)
             bounds_of(policy.rules_for(name))
+
+
+SIGNED = re.compile(
+    r"""almoner approve (\d+) --gate publish --reason|(?<!def )\bapprove\("publish", |"approve", "read"""
+)
+READ = re.compile(r"almoner release texts \d+|\.texts\(\)|\.topics\(\)|read_release_texts\(")
+EXAMPLES = {
+    **{path.relative_to(ROOT).as_posix(): path.read_text() for path in PAGES},
+    "almoner/__init__.py": (ROOT / "almoner" / "__init__.py").read_text(),
+    **{
+        path.name: "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+        for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+    },
+}
+
+
+def signed_unread(text: str) -> list[str]:
+    """The lines that approve texts of which the last twenty lines have shown none."""
+    lines = text.splitlines()
+    return [
+        line
+        for number, line in enumerate(lines)
+        if SIGNED.search(line) and not READ.search("\n".join(lines[max(0, number - 20) : number]))
+    ]
+
+
+def test_no_example_signs_what_nobody_has_read() -> None:
+    assert {page: unread for page, text in EXAMPLES.items() if (unread := signed_unread(text))} == {}
+    assert sum(bool(SIGNED.search(text)) for text in EXAMPLES.values()) >= 10
+    assert signed_unread('almoner run 1\nalmoner approve 1 --gate publish --reason "fine"')
+    assert signed_unread('release.run()\nrelease.approve("publish", reason="fine")')

@@ -43,7 +43,7 @@ CONTROLS = 5
 WITHOUT_MODEL = ("nonsense", "duplicates", "prompt", "identifiers")
 FILTER, WITHOUT_PERPLEXITY, LIKELIEST, RANDOM = "filter", "filter without perplexity", "likeliest", "random"
 OTHERS = "real, others"
-Choice = Callable[[Sequence["Drawn"], str, Scorer], list[int]]
+Choice = Callable[[Sequence["Drawn"], tuple[str, ...], Scorer], list[int]]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def main() -> None:
     lines = [line for line in read_lines_if_there(arguments.out) if line["model"] != arguments.model]
     for data, found in read_releases(arguments.sampled, arguments.model, keep).items():
         releases, whole = selected_from(found, keep)
-        chosen = published(releases, DESCRIPTIONS[data], choosing, keep)
+        chosen = published(releases, (DESCRIPTIONS[data],), choosing, keep)
         count = min(len(chosen[FILTER].texts), len(read_texts(data)) // UNREAD // 3)  # MAUVE needs the other two thirds
         others, real = real_texts(usual.tokenizer, data, count, max(one.cell.tokens for one in releases))
         sides = {name: each.texts for name, each in (chosen | whole).items()} | {OTHERS: others}
@@ -110,7 +110,7 @@ def main() -> None:
         for name, each in whole.items():
             about_it = about | {"drawn": len(each.texts), "seconds": each.seconds}
             lines.append(about_it | line(name, [each], score, estimates[name], less[name], len(real)))
-        unread = Published(tuple(others), tuple(failing(others, DESCRIPTIONS[data], keep)))
+        unread = Published(tuple(others), tuple(failing(others, (DESCRIPTIONS[data],), keep)))
         about_it = about | {"drawn": len(others), "seconds": None}
         lines.append(about_it | line(OTHERS, [unread], score, estimates[OTHERS], None, len(real)))
     write_lines(arguments.out, lines)
@@ -165,7 +165,7 @@ def selected_from(releases: Sequence[Release], keep: int) -> tuple[list[Release]
     whole = {}
     for name, own in others.items():
         texts = [text.text for one in own for text in one.texts[:keep]]
-    XX
+        prompt = (DESCRIPTIONS[own[0].cell.data],)
         flags = [flag for one in own for flag in failing([text.text for text in one.texts], prompt, keep)[:keep]]
         share = len(texts) / sum(len(one.texts) for one in own)
         whole[name] = Published(tuple(texts), tuple(flags), round(share * total_seconds(own), 1))

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
 from flows.approvals.request_review import RequestReviewInput
-from flows.approvals.review import Review, Samples, Table
+from flows.approvals.review import Review, ReviewSection, Samples, Table
 from flows.approvals.review_sections import missed_bounds, publish_sections, spend_sections
 from flows.releases.release_texts import find_doubtful
 from models_db.errors import Refused
@@ -85,8 +85,10 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
     if (record.release, digest(record.request)) != (inputs.number, digest(inputs.request)):
         raise DraftOfAnotherRequest(inputs.number)
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
+    shown: ReviewSection
+    looked_for = None
     if record.kind == ReleaseKind.INSIGHTS:
-        shown, looked_for = shown_insights(list(read_insights(folder)), record), None
+        shown = shown_insights(list(read_insights(folder)), record)
     else:
         count, doubtful = find_doubtful(folder, str(files[TEXTS]["sha256"]), prompt_passages(inputs.request))
         shown, looked_for = shown_samples(folder), describe_doubts(len(doubtful), count)

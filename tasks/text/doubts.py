@@ -56,8 +56,8 @@ _REFUSALS = (
     _CANNOT + r" (?:fulfill?|process) (?:that|this|your|such|the) requests?\b",
     _CANNOT + r" (?:create|fabricate|generate|produce|provide|share|write)(?: you with)? (?:\w+ ){1,5}?" + _WRITING,
     (
-        r"\bi (?:don't|do not) have (?:access to (?:\w+ ){0,3}(?:data|information|records)|personal (?:experience|opinion"
-        r"|feeling|belief)s?|the ability to (?:access|browse|create|generate|provide|write))\b"
+        r"\bi (?:don't|do not) have (?:access to (?:\w+ ){0,3}(?:data|information|records)|personal (?:experience"
+        r"|opinion|feeling|belief)s?|the ability to (?:access|browse|create|generate|provide|write))\b"
     ),
     r"\bmy (?:training data|knowledge cutoff|programming|ethical guidelines|content policy)\b",
 )
@@ -73,8 +73,8 @@ _ASSISTANT = (
         r"|i(?:'d| would| will|'ll) (?:be )?(?:happy|glad|help|write|provide)\b)"
     ),
     (
-        r"\A\W{0,9}i(?:'m| am|'d be| would be|'ll be| will be) (?:more than )?(?:happy|glad|ready|here) to (?:assist|create"
-        r"|edit|help|provide|review|rewrite|write)\b"
+        r"\A\W{0,9}i(?:'m| am|'d be| would be|'ll be| will be) (?:more than )?(?:happy|glad|ready|here) to (?:assist"
+        r"|create|edit|help|provide|review|rewrite|write)\b"
     ),
     r"\A\W{0,9}here(?:'s| is| are) (?:an?|another|the|your|some) (?:[\w'-]+ ){0,5}?" + _WRITING,
     (

@@ -73,7 +73,9 @@ def test_the_story_as_people_read_it(almoner: Almoner) -> None:
     shown = almoner.type('approve 1 --gate spend --reason "[red]a first look[/red]"')
     assert "Request 1, spend gate" in shown.err
     assert "Next: `almoner run 1`." in shown.out
-    assert "3 texts wait in quarantine" in almoner.type("run 1").out
+    ended = almoner.type("run 1").out
+    assert "3 texts wait in quarantine" in ended
+    assert ended.index("`almoner release texts 1`") < ended.index("`almoner approve 1 --gate publish")
     gate = almoner.type('approve 1 --gate publish --reason "names nobody"')
     assert "Texts: all 3" in gate.err
     assert "Next: `almoner publish 1 --to DIR`." in gate.out
