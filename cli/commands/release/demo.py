@@ -255,7 +255,7 @@ def _release(runner: "DemoRunner") -> list[str]:
     for text in listed[:NOTES_SHOWN]:
         runner.print_note(text["id"], len(listed), text["text"])
     doubts = Counter(doubt for text in listed for doubt in text["doubts"])
-    said = ", ".join(f"{doubt} {count}" for doubt, count in doubts.most_common()) or "none"
+    said = ", ".join(f"{doubt} {count}" for doubt, count in doubts.most_common()) or "none found"
     reason = (
         f"fictional patients; {len(listed)} notes listed, doubts: {said}; the form asks for numbers; "
         "medical sense not checked, unfit for care"
