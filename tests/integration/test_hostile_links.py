@@ -193,7 +193,7 @@ def test_the_log_shows_each_of_them_with_its_number(implanted: Implanted) -> Non
     assert "\u202e" not in out
     for number in implanted.unreadable:
         (line,) = [line for line in shown if line.split()[:1] == [str(number)]]
-        assert "UNREADABLE" in line
+        assert "unreadable" in line
     links = {link["seq"]: link for link in almoner.ask(everything)}
     assert {number for number, link in links.items() if "unreadable" in link} == set(implanted.unreadable)
     assert all(links[number]["body"] is None for number in implanted.unreadable)
