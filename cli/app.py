@@ -13,7 +13,6 @@ from cli.framework.options import HomeOption
 app = typer.Typer(
     name="almoner",
     cls=CommandTable,
-    no_args_is_help=True,
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,  # a pretty traceback shows local variables, and those may hold private text

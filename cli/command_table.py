@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 import typer
 from typer._click.core import Context
 from typer._click.exceptions import UsageError
+from typer._click.formatting import HelpFormatter
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_group
 
@@ -231,6 +232,19 @@ COMMANDS = (
 """All commands in the order of the help page. A module has a group `app`, or a `register` that adds commands."""
 
 
+START: Final = (
+    ("init", ""),
+    ("dataset register", "Register a dataset with its lifetime claim."),
+    ("dataset ingest", "Copy a corpus into the home as the dataset's next version: all of it, or nothing."),
+    ("plan", ""),
+    ("release request", "Price a release and submit it to the spend gate."),
+    ("approve", ""),
+    ("run", ""),
+    ("publish", ""),
+)
+"""The commands of a first release, in order, with what one does; "" where the table says it."""
+READ_ON: Final = "Read on: `almoner help all`, `almoner help plan`, guides by `almoner docs`."
+
 VALUE_NAMES: Final = {bool: "", int: "N", str: "TEXT", Path: "PATH", list[str]: "TEXT", list[Path]: "PATH"}
 """How help pages name the value of an option, by its type."""
 HELP_OPTIONS: Final = ("--help", "-h")
@@ -247,6 +261,37 @@ def name_values(command: TyperCommand | TyperGroup) -> None:
     for member in getattr(command, "commands", {}).values():
         if not isinstance(member, ListedCommand):
             name_values(member)
+
+
+def print_first_page(group: TyperGroup, ctx: Context) -> None:
+    """Print what a newcomer needs: the commands of a first release, the names of all others, the options."""
+    from rich.box import ROUNDED
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Padding(Text(group.get_usage(ctx), "bold"), 1))
+    console.print(Padding(Text(group.help or ""), (0, 1, 1, 1)))
+    says = {entry.name: entry.help.partition(". ")[0].rstrip(".") + "." for entry in COMMANDS}
+    panels: dict[str, list[str]] = {}
+    for entry in COMMANDS:
+        panels.setdefault(entry.panel, []).append(entry.name)
+    options = (param.get_help_record(ctx) for param in group.get_params(ctx))
+    for title, rows in (
+        ("Start", [(words, line or says[words]) for words, line in START]),
+        ("All commands", [(panel, ", ".join(names)) for panel, names in panels.items()]),
+        ("Options", [record for record in options if record]),
+    ):
+        grid = Table.grid(padding=(0, 2), expand=True)
+        grid.add_column(style="bold cyan", no_wrap=True)
+        grid.add_column(ratio=1)
+        for name, line in rows:
+            grid.add_row(name, line)
+        console.print(Panel(grid, title=title, title_align="left", border_style="dim", box=ROUNDED))
+    console.print(Padding(Text(READ_ON), (0, 1)))
 
 
 class ListedCommand(TyperCommand):
@@ -295,7 +340,26 @@ class CommandTable(TyperGroup):
             sys.exit(invalid.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
 
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Parse the options before the command; an empty command line asks for help."""
+        return super().parse_args(ctx, args or ([] if ctx.resilient_parsing else ["--help"]))
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Print the first page."""
+        print_first_page(self, ctx)
+
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Load the command that `args` begin with; a name that is missing from the table imports nothing."""
+        """Load the command that `args` begin with; a name that is missing from the table imports nothing.
+
+        `help` prints the first page, `help all` the help of every command, and `help NAME` that of one command.
+        """
+        if args == ["help", "all"]:
+            super().format_help(ctx, ctx.make_formatter())
+            ctx.exit()
+        if args[0] == "help":
+            args = [*args[1:], "--help"]
+        if args == ["--help"]:
+            self.format_help(ctx, ctx.make_formatter())
+            ctx.exit()
         name, listed, rest = super().resolve_command(ctx, args)
         return name, listed.load() if isinstance(listed, ListedCommand) else listed, rest

@@ -173,13 +173,20 @@ def execute(database: Database, *statements: str, **values: object) -> None:
             session.execute(text(statement), values)
 
 
-def append_link(session: Session, actor: Actor, kind: str, body: dict[str, Json], dataset: str | None = None) -> int:
+def append_link(
+    session: Session,
+    actor: Actor,
+    kind: str,
+    body: dict[str, Json],
+    dataset: str | None = None,
+    request_id: int | None = None,
+) -> int:
     """A link of no row, which only the owner of the tables can add. Returns its number."""
     said = encode_canonical(body).decode()
     if session.get_bind().dialect.name == "sqlite":
-        return links.append_link(session, actor.name, kind, said, dataset, None)
-    query = text("SELECT almoner_chain(:who, :kind, :dataset, NULL, :body)")
-    given = {"who": actor.name, "kind": kind, "dataset": dataset, "body": said}
+        return links.append_link(session, actor.name, kind, said, dataset, request_id)
+    query = text("SELECT almoner_chain(:who, :kind, :dataset, CAST(:request AS INTEGER), :body)")
+    given = {"who": actor.name, "kind": kind, "dataset": dataset, "request": request_id, "body": said}
     return int(session.execute(query, given).scalar_one())
 
 

@@ -138,7 +138,7 @@ def exists(first: str, second: str) -> bool:
     named = f"{first} {second}".strip()
     if first.startswith("-"):
         return any(first in option.opts for option in ROOT_COMMAND.params) or first == "--help"
-    return first in COMMANDS or any(name == named or name.startswith(f"{named} ") for name in COMMANDS)
+    return first in ("help", *COMMANDS) or any(name == named or name.startswith(f"{named} ") for name in COMMANDS)
 
 
 def test_commands_that_are_mentioned_exist() -> None:

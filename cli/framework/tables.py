@@ -1,8 +1,11 @@
 """Tables and fact lists in one style for all commands; text from outside is never interpreted as markup."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -10,11 +13,35 @@ from rich.text import Text
 from models_db.values.printable_text import escape_controls, value_text
 
 
+class _WordTable(Table):
+    """A table; where its columns would be narrower than their words, each row as a paragraph instead."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.__rich_measure__(console, options).minimum <= options.max_width:
+            yield from super().__rich_console__(console, options)
+            return
+        if self.title:
+            yield Text(str(self.title), "italic")
+        for cells in zip(*(column.cells for column in self.columns), strict=True):
+            first, *others = (
+                Text.assemble((f"{column.header} ", "dim"), cast(Text, cell))
+                for column, cell in zip(self.columns, cells, strict=True)
+                if str(cell)
+            )
+            yield first
+            yield Padding(Text(", ").join(others), (0, 0, 0, 2))
+        if self.caption:
+            yield Text(str(self.caption), "dim")
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
-    """Return rows under headings, numbers right-aligned; without rows, a line that says that there are none."""
+    """Return rows under headings, numbers right-aligned; without rows, a line that says that there are none.
+
+    A terminal that is too narrow for the words of all columns shows each row as a paragraph: no word is folded.
+    """
     kept = [list(row) for row in rows]
     none = None if kept else " none"
-    rich_table = Table(
+    rich_table = _WordTable(
         title=title, title_justify="left", caption=none, caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
     )
     for number, heading in enumerate(columns):

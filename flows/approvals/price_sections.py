@@ -7,6 +7,7 @@ from flows.approvals.review import FieldList, ReviewSection, Summary, Table, War
 from models_db.values.canonical_json import Json
 from models_db.values.printable_text import value_text
 from tasks.common.number_format import format_share, format_small
+from tasks.planning.gaussian_claim import GaussianClaim, by_gaussian_noise
 from tasks.release.promise_strength import describe_promise
 from tasks.release.wording.parameter_text import parameter_text
 
@@ -67,8 +68,9 @@ def _judgement(price: Mapping[str, Json], warnings: tuple[str, ...]) -> Iterator
     """Yield what the price means: its share of the budget, the promise, and how much the private texts say."""
     yield _cost_sentence(price)
     if (epsilon := price.get("epsilon")) is not None and Decimal(str(price["rho"])):
-        delta = str(price["delta"])
-        meaning = describe_promise(str(epsilon), delta, str(price["unit"]))
+        delta, gaussian = str(price["delta"]), price.get("gaussian")
+        exact = GaussianClaim.model_validate(gaussian) if gaussian else None
+        meaning = describe_promise(str(epsilon), delta, str(price["unit"]), exact)
         yield f"Epsilon {epsilon} at delta {format_small(delta)}: {meaning}."
     if (behind := price.get("units_behind")) is not None:
         yield str(behind)
@@ -100,8 +102,6 @@ def _price_rows(price: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
 def _claim_text(name: str, value: Json) -> str:
     """Return a figure of the price as text; the two further claims as sentences."""
     if name == "gaussian":
-        from tasks.planning.gaussian_claim import GaussianClaim, by_gaussian_noise
-
         return by_gaussian_noise(GaussianClaim.model_validate(value))
     if name == "secret_assignment":
         from tasks.planning.secret_assignment import SecretAssignment, while_secret

@@ -134,10 +134,11 @@ def _warning_section(doubts: Iterable[str]) -> Iterator[Warnings]:
 
 
 def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
-    if inputs.claim is not None:
-        yield from release_weaknesses(inputs.claim.epsilon, inputs.claim.delta, inputs.approved_request.population)
-        if inputs.approved_request.population is None and inputs.loss != Amount():
-            yield undeclared_population(inputs.claim.delta)
+    if (claim := inputs.claim) is not None:
+        population = inputs.approved_request.population
+        yield from release_weaknesses(claim.epsilon, claim.delta, population, claim.gaussian)
+        if population is None and inputs.loss != Amount():
+            yield undeclared_population(claim.delta)
     yield from setting_warnings(inputs.request)
     yield from _viewer_warnings(inputs, viewer)
     if any(one.decision == "reject" and one.counts for one in inputs.given):

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,12 +12,16 @@ from typing import BinaryIO
 
 from sqlalchemy.orm import Session
 
+from flows.audit.known_names import require_known_names
 from flows.workspace.workspace import ReadOnlyWorkspace
 from flows.workspace.yaml_files import new_file
 from models_db.services.audit import chain, log
 from models_db.services.audit.link_body import parse_body
 from models_db.services.audit.log import LogFilter, LoggedLink
-from models_db.values.printable_text import json_text
+from models_db.values.amounts import Amount
+from models_db.values.digits import parse_digits
+from models_db.values.printable_text import escape_controls, json_text
+from tasks.common.number_format import format_small
 from tasks.common.progress import report
 
 CSV_COLUMNS = ("seq", "at", "actor", "kind", "dataset", "request", "body", "prev_hash", "row_hash")
@@ -63,9 +68,12 @@ def export_links(workspace: ReadOnlyWorkspace, log_filter: LogFilter, form: Expo
         The number of written links or OpenLineage events, and the links that no reader can parse.
 
     Raises:
+        DatasetUnknown, RequestUnknown, PrincipalNotFound, SearchedNameUnknown: the filter has a name that is unknown.
         FileUnwritable: the file exists, or cannot be written.
     """
     count, damaged = 0, UnreadableLinks()
+    with workspace.database.read() as session:
+        require_known_names(session, log_filter)
     with _new_complete_file(to) as out, workspace.database.read() as session:
         if form is ExportFormat.CSV:
             out.write(_csv_row(CSV_COLUMNS))
@@ -92,6 +100,32 @@ def link_to_json(link: LoggedLink) -> dict[str, object]:
         "prev_hash": link.prev_hash,
         "row_hash": link.row_hash,
         **({} if body is not None else {"unreadable": unreadable_body_text(link)}),
+    }
+
+
+def link_details(link: LoggedLink) -> Iterator[tuple[str, str]]:
+    """Yield what the body of a link says, field by field, for people.
+
+    Amounts of the budget are decimals, as on other screens, where the body has integers. What is empty, and what
+    commits to rows, is left out; an export has it.
+    """
+    body = parse_body(link.body)
+    if body is None:
+        yield "unreadable", unreadable_body_text(link)
+        return
+    if str(link.kind).startswith(("ledger.", "scope.", "pacing.")):
+        body = body | _decimal_amounts(body)
+    for name, value in body.items():
+        if value is not None and name != "rows":
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield escape_controls(name), escape_controls(text)
+
+
+def _decimal_amounts(body: Mapping[str, object]) -> dict[str, str]:
+    rho, delta = (parse_digits(str(body.get(name))) for name in ("rho", "delta"))
+    return {
+        **({} if rho is None else {"rho": Amount(rho).rho_text}),
+        **({} if delta is None else {"delta": format_small(Amount(delta=delta).delta_text)}),
     }
 
 

@@ -68,17 +68,8 @@ def run_events(
 
     A link without an attempt or a time makes no event; `unreadable` is called with it.
     """
-    runs = LogFilter(
-        log_filter.dataset,
-        log_filter.request_id,
-        log_filter.actor,
-        log_filter.kind,
-        None,
-        log_filter.since,
-        log_filter.until,
-    )
     ledger = _ledger_namespace(session)
-    for link in observe(stream_links(session, runs)):
+    for link in observe(stream_links(session, log_filter)):
         if link.kind not in RUN_STATES or link.request_id is None:
             continue
         body = parse_body(link.body) or {}
@@ -87,8 +78,7 @@ def run_events(
             unreadable(link)
             continue
         facet = _budget_facet(session, link, attempt)
-        if log_filter.mechanism is None or log_filter.mechanism in facet.mechanisms:
-            yield Serde.to_json(_run_event(link, attempt, body.get("reason"), facet, ledger), ensure_ascii=False)
+        yield Serde.to_json(_run_event(link, attempt, body.get("reason"), facet, ledger), ensure_ascii=False)
 
 
 def _run_event(link: LoggedLink, attempt: int, reason: object, facet: DpBudgetRunFacet, ledger: str) -> RunEvent:

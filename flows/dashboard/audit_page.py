@@ -1,17 +1,16 @@
 """Page of the audit log: the links that match a search."""
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.audit.export import unreadable_body_text
+from flows.audit.export import link_details
+from flows.audit.known_names import require_known_names
 from flows.dashboard.viewer import View
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.audit import log
-from models_db.services.audit.link_body import parse_body
 from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.values.digits import parse_digits
 from models_db.values.printable_text import escape_controls
@@ -23,7 +22,7 @@ LONGEST_DETAIL = 60
 
 @dataclass(frozen=True)
 class LinkLine:
-    """One link of the chain; `details` are the non-empty fields of its body."""
+    """One link of the chain; `details` are the non-empty fields of its body, with amounts as decimals."""
 
     seq: int
     at: str
@@ -84,8 +83,11 @@ def audit_page(view: View, query: Mapping[str, str], before: int | None = None) 
 
     Raises:
         InvalidSearch: a number or a time is malformed.
+        DatasetUnknown, RequestUnknown, PrincipalNotFound, SearchedNameUnknown: a name exists nowhere.
     """
-    links = log.read_page(view.session, parse_search(query), LINKS_PER_PAGE, before)
+    search = parse_search(query)
+    require_known_names(view.session, search)
+    links = log.read_page(view.session, search, LINKS_PER_PAGE, before)
     lines = tuple(_link_line(link) for link in reversed(links.links))
     return AuditPage(dict(query), lines, links.next_before)
 
@@ -95,21 +97,8 @@ def _link_line(link: LoggedLink) -> LinkLine:
     return LinkLine(
         link.seq, escape_controls(link.at), escape_controls(link.actor), escape_controls(link.kind),
         dataset, link.request_id,
-        tuple(_link_details(link)), escape_controls(link.row_hash),
+        tuple(link_details(link)), escape_controls(link.row_hash),
     )  # fmt: skip
-
-
-def _link_details(link: LoggedLink) -> Iterator[tuple[str, str]]:
-    body = parse_body(link.body)
-    if body is None:
-        yield "unreadable", unreadable_body_text(link)
-        return
-    for name, value in body.items():
-        if value is not None and name != "rows":  # what commits to rows; an export has it
-            yield (
-                escape_controls(name),
-                escape_controls(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)),
-            )
 
 
 class InvalidSearch(UsageError):

@@ -8,6 +8,7 @@ is what was approved.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
@@ -294,7 +295,7 @@ class Quote:
         delta = self.request.delta
         return None if delta is None else state_secret_assignment(self.plan.events, self.plan.assignment, exact(delta))
 
-    @property
+    @cached_property
     def gaussian(self) -> GaussianClaim | None:
         """Smaller epsilon of Gaussian noise alone, to be shown beside the requested one; None where there is none."""
         return None if self.request.delta is None else state_gaussian_claim(self.plan.events, exact(self.request.delta))

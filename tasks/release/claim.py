@@ -63,8 +63,8 @@ class Claim(Strict):
 
     @property
     def guessing_bounds(self) -> tuple[Decimal, Decimal]:
-        """Return the bounds of the function `guessing_bounds` at the smallest unconditional epsilon."""
-        return guessing_bounds(Decimal(self.gaussian.epsilon if self.gaussian else self.epsilon), Decimal(self.delta))
+        """Return the bounds of the function `guessing_bounds` for this claim."""
+        return guessing_bounds(Decimal(self.epsilon), Decimal(self.delta), self.gaussian)
 
 
 def state_claim(
@@ -137,13 +137,16 @@ def _replace_one(events: Sequence[PrivacyEvent], spent: Amount, epsilon: Fractio
     )
 
 
-def guessing_bounds(epsilon: Decimal, delta: Decimal) -> tuple[Decimal, Decimal]:
+def guessing_bounds(epsilon: Decimal, delta: Decimal, gaussian: GaussianClaim | None = None) -> tuple[Decimal, Decimal]:
     """Return e^epsilon and the best rate (percent) of guessing membership at even odds, both rounded up to four digits.
+
+    Prices, reviews, plans, cards and reports all show this rate. It is that of the smallest unconditional epsilon:
+    of Gaussian noise alone, where a release states one, else of `epsilon`.
 
     Kairouz, Oh, Viswanath, ICML 2015: the two error rates of any test satisfy a + e^epsilon b >= 1 - delta and
     e^epsilon a + b >= 1 - delta, so (a + b)/2 >= (1 - delta)/(1 + e^epsilon).
     """
-    factor = _EXACT.exp(epsilon)
+    factor = _EXACT.exp(Decimal(gaussian.epsilon) if gaussian else epsilon)
     wrong = (1 - delta) / (1 + factor.next_plus(_EXACT))  # rounded by the default context: 28 digits
     return _SHOWN.plus(factor), min(_SHOWN.plus(100 * (1 - wrong)), Decimal(100))
 

@@ -55,7 +55,7 @@ def _weaknesses(record: ReleaseRecord) -> tuple[str, ...]:
     claim = record.claim
     if claim is None or claim.charges_nothing:
         return ()
-    return release_weaknesses(claim.epsilon, claim.delta, record.population)
+    return release_weaknesses(claim.epsilon, claim.delta, record.population, claim.gaussian)
 
 
 def _extends(record: ReleaseRecord) -> list[str]:

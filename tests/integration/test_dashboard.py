@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -174,6 +175,9 @@ def test_errors_are_pages_and_json_with_names(client: TestClient) -> None:
         ("/releases/1/texts?page=x", 400, "InvalidNumber"),
         (f"/releases/1/texts?find={'x' * 301}", 400, "InvalidParameter"),
         ("/audit?before=99999999999999999999", 400, "InvalidNumber"), ("/audit?until=9999-99-99", 400, "InvalidSearch"),
+        ("/audit?dataset=nobody", 404, "DatasetUnknown"), ("/audit?request=9999", 404, "RequestUnknown"),
+        ("/audit?actor=nobody", 400, "PrincipalNotFound"), ("/audit?kind=foo", 400, "SearchedNameUnknown"),
+        ("/audit?mechanism=gauss", 400, "SearchedNameUnknown"),
     ):  # fmt: skip
         found = client.get(path)
         assert (found.status_code, name in found.text) == (status, True), path
@@ -365,7 +369,9 @@ def test_the_record_is_searched_and_turned_page_by_page(client: TestClient, many
         assert found, search
         assert all(map(fits, found)), search
     assert client.get("/audit.json?until=2020-01-01").json()["audit"]["links"] == []
-    assert client.get("/audit.json?actor=nobody").json()["audit"]["links"] == []
+    held = client.get("/audit.json?mechanism=invisible_ink&kind=ledger.hold").json()["audit"]["links"]
+    assert held
+    assert {Decimal(dict(link["details"])["rho"]) < 1 for link in held} == {True}, "a decimal, no number of units"
 
 
 def test_all_texts_of_a_release_are_read_page_by_page(own: Home) -> None:

@@ -3,8 +3,6 @@
 Only `write_checkpoint` needs a key and writes; `audit_mechanism` needs no home at all.
 """
 
-import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, cast
@@ -16,17 +14,15 @@ from typing_extensions import TypedDict
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.tables import table
-from flows.audit.export import ExportFormat, link_to_json
+from flows.audit.export import ExportFormat, link_details, link_to_json
 from flows.audit.export import export_links as write_export
+from flows.audit.known_names import require_known_names
 from flows.workspace.workspace import ReadOnlyWorkspace, open_read_only, open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.audit import log as audit_log
-from models_db.services.audit.log import LogFilter
+from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.services.audit.verify_chain import AnchorPlacement
-from models_db.values.amounts import Amount
-from models_db.values.digits import parse_digits
-from tasks.common.number_format import format_small
 from tasks.object_storage.address import parse_place
 
 if TYPE_CHECKING:
@@ -148,10 +144,7 @@ Dataset = Annotated[str | None, typer.Option(help="Only links of this dataset.")
 Release = Annotated[int | None, typer.Option(help="Only links of this request.")]
 By = Annotated[str | None, typer.Option(help="Only links by this person.")]
 Mechanism = Annotated[
-    str | None,
-    typer.Option(
-        help="Only links that name this mechanism (requests and holds), among those that pass the other filters."
-    ),
+    str | None, typer.Option(help="Only links of releases by this mechanism: submission, decisions, charges.")
 ]
 Kind = Annotated[str | None, typer.Option(help="Only links whose kind begins with this, such as ledger.")]
 Since = Annotated[str | None, typer.Option(help="From this UTC time on, such as 2026-11-21.")]
@@ -184,13 +177,11 @@ def show_log(
     search = LogFilter(dataset, release, actor, kind, mechanism, _parse_time(since), _parse_time(until))
     opened_record = _open_with_warning(context)
     with opened_record.database.read() as session:
+        require_known_names(session, search)
         page = audit_log.read_page(session, search, limit, before)
     links = [cast(LinkData, link_to_json(link)) for link in page.links]
-    rows = [
-        (x["seq"], str(x["at"])[:19], x["actor"], x["kind"], x["dataset"], x["request"], _link_summary(x))
-        for x in links
-    ]
-    shown = table(("seq", "at (UTC)", "actor", "kind", "dataset", "request", "details"), rows)
+    rows = [(link.seq, str(link.at)[:19], _link_summary(link)) for link in page.links]
+    shown = table(("seq", "at (UTC)", "what, by whom, about what"), rows)
     more = [f"There are older ones: add --before {page.next_before}."] if page.next_before else []
     return CommandResult(links, [shown, *more])
 
@@ -390,25 +381,8 @@ class InvalidTime(UsageError):
         super().__init__(f"{written!r} is not a time.", "Write it as 2026-11-21 or 2026-11-21T08:30.")
 
 
-def _link_summary(link: LinkData) -> str:
-    body = link["body"]
-    if not isinstance(body, dict):
-        return f"UNREADABLE: {link.get('unreadable')}"
-    shown = body | _amounts(body) if str(link["kind"]).startswith("ledger.") else body
-    return ", ".join(
-        f"{name}={_short_value(value)}" for name, value in shown.items() if value is not None and name != "rows"
-    )
-
-
-def _amounts(body: Mapping[str, object]) -> dict[str, object]:
-    """Return rho and delta of a link of the ledger as decimals, as other screens show them; the link has integers."""
-    rho, delta = (parse_digits(str(body.get(name))) for name in ("rho", "delta"))
-    return {
-        **({} if rho is None else {"rho": Amount(rho).rho_text}),
-        **({} if delta is None else {"delta": format_small(Amount(delta=delta).delta_text)}),
-    }
-
-
-def _short_value(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 40 else text[:12] + "..."
+def _link_summary(link: LoggedLink) -> str:
+    """Return what a link says: its kind first, then who, about what, and its details."""
+    about = [link.actor, link.dataset, None if link.request_id is None else f"request {link.request_id}"]
+    details = [f"{name}={text if len(text) <= 40 else text[:12] + '...'}" for name, text in link_details(link)]
+    return f"{link.kind}: {', '.join(filter(None, about))}; {', '.join(details)}"

@@ -285,7 +285,8 @@ def describe_blocks(claim: Claim, population: int | None) -> str:
     if claim.charges_nothing:
         return "No private text was used for it: without the dataset it would have come out the same way."
     times, right = describe_bounds(claim)
-    weak = "".join(f"**{one}**\n\n" for one in release_weaknesses(claim.epsilon, claim.delta, population))
+    weaknesses = release_weaknesses(claim.epsilon, claim.delta, population, claim.gaussian)
+    weak = "".join(f"**{one}**\n\n" for one in weaknesses)
     return (
         f"{weak}**What an attacker cannot do.** Take somebody who knows every other record, this software and all its"
         " parameters, and reads all of this release. Any finding that they can make in it is at most"

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from cli.app import app
-from cli.command_table import COMMANDS, ListedCommand
+from cli.command_table import COMMANDS, START, ListedCommand
 
 pytestmark = pytest.mark.dear
 CONCERNS = ("cli", "flows")
@@ -110,7 +110,11 @@ def test_every_command_that_a_module_registers_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code"), [(["--help"], 0), (["-h"], 0), (["--version"], 0), (["aprove"], 2), ([], 2)]
+    ("words", "code"),
+    [
+        *[(words, 0) for words in ([], ["--help"], ["-h"], ["help"], ["help", "all"], ["--version"])],
+        *[(words, 2) for words in (["aprove"], ["help", "aprove"])],
+    ],
 )
 def test_what_needs_no_command_imports_none(tmp_path: Path, words: list[str], code: int) -> None:
     done, modules = started(tmp_path, *words)
@@ -125,8 +129,42 @@ def test_what_needs_no_command_imports_none(tmp_path: Path, words: list[str], co
     assert len(modules) < 480
 
 
-def test_the_help_page_lists_every_command(tmp_path: Path) -> None:
-    done, _ = started(tmp_path, "--help", COLUMNS="200")
+def test_the_first_page_begins_with_a_first_release_and_fits_a_screen(tmp_path: Path) -> None:
+    pages = {
+        " ".join(words): started(tmp_path, *words, COLUMNS="80")[0].stdout.rstrip() for words in ([], ["-h"], ["help"])
+    }
+    (page,) = set(pages.values())
+    lines = page.splitlines()
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 80
+    panels = [line.split()[1] for line in lines if line.startswith("╭")]
+    assert panels == ["Start", "All", "Options"]
+    top, bottom = (next(i for i, line in enumerate(lines) if line.startswith(edge)) for edge in ("╭─ Start", "╰"))
+    start = [line[2:20].strip() for line in lines[top + 1 : bottom] if line[2] != " "]
+    assert start == [
+        "init",
+        "dataset register",
+        "dataset ingest",
+        "plan",
+        "release request",
+        "approve",
+        "run",
+        "publish",
+    ]
+    others = " ".join(line.strip("│ ") for line in lines).partition("All commands")[2].partition("Options")[0]
+    assert {entry.name for entry in COMMANDS} <= set(others.replace(",", " ").split())
+    assert "almoner help all" in lines[-1]
+
+
+@pytest.mark.parametrize(("words", "line"), START)
+def test_the_first_page_says_what_the_module_says(tmp_path: Path, words: str, line: str) -> None:
+    done, _ = started(tmp_path, "help", *words.split(), COLUMNS="200")
+    assert line in done.stdout
+    assert f"Usage: almoner {words} " in done.stdout
+
+
+def test_help_all_describes_every_command(tmp_path: Path) -> None:
+    done, _ = started(tmp_path, "help", "all", COLUMNS="200")
     for entry in COMMANDS:
         assert entry.name in done.stdout
         assert entry.help[:40] in done.stdout

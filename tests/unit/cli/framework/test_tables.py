@@ -20,6 +20,23 @@ def test_a_table_shows_text_as_it_is_and_nothing_for_none() -> None:
     assert "None" not in "\n".join(lines)
 
 
+def test_a_terminal_too_narrow_for_the_words_folds_none_of_them() -> None:
+    columns = ("request", "kind", "mechanism", "state", "at (UTC)")
+    rows = [
+        (7, "synthetic_corpus", "invisible_ink", "published", "2026-11-28T16:39:08"),
+        (8, "insights", "urania", None, ""),
+    ]
+    assert shown(table(columns, rows, "Releases")) == [
+        "Releases",
+        "request 7",
+        "  kind synthetic_corpus, mechanism invisible_ink, state",
+        "  published, at (UTC) 2026-11-28T16:39:08",
+        "request 8",
+        "  kind insights, mechanism urania",
+    ]
+    assert shown(table((*columns, "a long heading", "withoutspaces"), []))[-1].strip() == "none"
+
+
 def test_numbers_stand_to_the_right() -> None:
     lines = shown(table(("name", "epsilon"), [("a", "0.5"), ("b", "10")]))
     assert lines[-1].endswith(" 10")

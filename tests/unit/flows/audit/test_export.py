@@ -16,12 +16,24 @@ from jsonschema import Draft202012Validator, FormatChecker
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 
 from flows.audit import export as exporting
-from flows.audit.export import FORMULA_STARTS, ExportFormat, export_links, link_to_cells, link_to_json
+from flows.audit.export import (
+    FORMULA_STARTS,
+    ExportFormat,
+    export_links,
+    link_details,
+    link_to_cells,
+    link_to_json,
+)
+from flows.audit.known_names import SearchedNameUnknown
 from flows.workspace.workspace import ReadOnlyWorkspace
 from flows.workspace.yaml_files import FileUnwritable
+from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.services.audit import chain, log
 from models_db.services.audit.log import LogFilter, LoggedLink
+from models_db.services.catalogue.datasets import DatasetUnknown
+from models_db.services.catalogue.principals import PrincipalNotFound
+from models_db.services.catalogue.requests import RequestUnknown
 from models_db.services.lifecycle import attempts
 from models_db.sessions.read_only import ReadOnlyDatabase
 from tasks.common.progress import listening
@@ -36,6 +48,7 @@ def world(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
         world = World.create(database)
         world.dataset()
         world.published()
+        world.person("dora", "auditor")
         for reason in ("Interrupted", "OutOfMemory", "Swept"):
             attempt = world.running("clinic", planned(TEN, TEN), planned(TEN, mechanism="noisy_count"))
             world.hold(attempt, planned(TEN, TEN))
@@ -66,7 +79,7 @@ def written(record: ReadOnlyWorkspace, form: ExportFormat, wanted: LogFilter | N
     return text
 
 
-@pytest.mark.parametrize("wanted", [LogFilter(), LogFilter(dataset="clinic", kind="ledger"), LogFilter(dataset="no")])
+@pytest.mark.parametrize("wanted", [LogFilter(), LogFilter(dataset="clinic", kind="ledger")])
 def test_json_lines_are_the_links(world: World, record: ReadOnlyWorkspace, wanted: LogFilter) -> None:
     found = [json.loads(line) for line in written(record, ExportFormat.JSONL, wanted).splitlines()]
     assert found == [link_to_json(link) for link in links(world, wanted)]
@@ -227,8 +240,53 @@ def test_lineage_is_filtered_like_everything_else(record: ReadOnlyWorkspace) -> 
     ends = [e["eventType"] for e in lineage(record, LogFilter(kind="run.failed", mechanism="token_draw"))]
     assert ends == ["ABORT", "FAIL", "ABORT"]
     assert [e["eventType"] for e in lineage(record, LogFilter(request_id=1))] == ["START", "COMPLETE"]
-    for nothing in (LogFilter(mechanism="other"), LogFilter(dataset="no"), LogFilter(kind="ledger")):
+    assert len(lineage(record, LogFilter(mechanism="invisible_ink"))) == 8
+    for nothing in (LogFilter(mechanism="urania"), LogFilter(kind="ledger")):
         assert lineage(record, nothing) == []
+
+
+UNKNOWN = [
+    (LogFilter(dataset="clinc"), DatasetUnknown, "Registered: clinic."),
+    (LogFilter(request_id=99), RequestUnknown, "almoner release list"),
+    (LogFilter(actor="stewart"), PrincipalNotFound, "steward"),
+    (LogFilter(kind="run.fail_"), SearchedNameUnknown, "run.failed"),
+    (LogFilter(kind="foo"), SearchedNameUnknown, "ledger"),
+    (LogFilter(mechanism="invisible_inc"), SearchedNameUnknown, "invisible_ink"),
+    (LogFilter(mechanism="gauss"), SearchedNameUnknown, "noisy_count"),
+    (LogFilter(dataset="clinic", mechanism="token"), SearchedNameUnknown, "token_draw"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "refusal", "advice"), UNKNOWN)
+def test_a_name_that_exists_nowhere_is_refused(
+    record: ReadOnlyWorkspace, wanted: LogFilter, refusal: type[AlmonerError], advice: str
+) -> None:
+    for form in ExportFormat:
+        with pytest.raises(refusal) as refused:
+            written(record, form, wanted)
+        assert advice in refused.value.advice
+        assert not (record.home.root / "record.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        LogFilter(kind="passkey.reg"),
+        LogFilter(mechanism="urania"),
+        LogFilter(actor="dora"),
+        LogFilter(dataset="clinic", actor="=cmd|' /C calc'!A0"),
+        LogFilter(request_id=2, kind="release."),
+    ],
+)
+def test_a_name_that_exists_may_have_no_link(record: ReadOnlyWorkspace, wanted: LogFilter) -> None:
+    """Names of this version, people who did nothing yet, and pairs that do not occur."""
+    assert written(record, ExportFormat.JSONL, wanted) == ""
+
+
+def test_names_that_only_links_have_are_found(record: ReadOnlyWorkspace) -> None:
+    """Whoever altered the ledger, or a later version, may have written them."""
+    for wanted in (LogFilter(dataset="+clinic"), LogFilter(kind="@kind"), LogFilter(actor="=cmd|' /C calc'!A0")):
+        assert len(written(record, ExportFormat.JSONL, wanted).splitlines()) == 1
 
 
 def test_only_what_was_completed_has_an_output(record: ReadOnlyWorkspace) -> None:
@@ -236,3 +294,24 @@ def test_only_what_was_completed_has_an_output(record: ReadOnlyWorkspace) -> Non
         named = [output["name"] for output in event["outputs"]]
         assert named == ([event["job"]["name"]] if event["eventType"] == "COMPLETE" else [])
         assert [source["name"] for source in event["inputs"]] == ["clinic"]
+
+
+def link(kind: str, body: object) -> LoggedLink:
+    return LoggedLink(3, "", "", "", "root", kind, None, None, json.dumps(body))
+
+
+@pytest.mark.parametrize("rho", [266312971361, "266312971361"])
+@pytest.mark.parametrize("kind", ["ledger.arm", "scope.opened", "pacing.opened"])
+def test_amounts_of_the_budget_are_decimals(kind: str, rho: object) -> None:
+    """On the terminal and in the dashboard, which show these details."""
+    assert list(link_details(link(kind, {"rho": rho, "delta": 0}))) == [("rho", "0.266312971361"), ("delta", "0")]
+
+
+@pytest.mark.parametrize("rho", ["1e9", "-1", "9" * 400, True, None, ["0"]])
+def test_altered_amounts_are_shown_and_break_nothing(rho: object) -> None:
+    assert ("attempt", "1") in list(link_details(link("ledger.arm", {"rho": rho, "attempt": 1})))
+
+
+def test_other_links_stay_as_they_are() -> None:
+    assert list(link_details(link("request.submitted", {"rho": "5", "rows": [], "scope": None}))) == [("rho", "5")]
+    assert next(link_details(link("ledger.arm", None)))[0] == "unreadable"
