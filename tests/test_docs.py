@@ -27,7 +27,7 @@ from tasks.pricing.registry import SYSTEMS
 from tests import json_page
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ROOMS = ("almoner", "cli", "flows", "tasks", "models_db", "migrations")
 SOURCES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 README = (ROOT / "README.md").read_text()

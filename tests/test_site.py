@@ -9,7 +9,7 @@ import pytest
 
 from tests.site import ROOT, Page, built, foreign
 
-CONCERNS = ("almoner", "docs", "mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md")
+CONCERNS = ("almoner", "docs", "mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 DOCS = ROOT / "docs"
 PICTURES = sorted((DOCS / "pictures").iterdir())
 MOST_BYTES = 150_000

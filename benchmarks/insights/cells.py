@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--corpus", choices=[CHATS, SYNTHETIC], default=CHATS)
     parser.add_argument("--units", type=int, help="so many of them, for trials and for facets of the model")
     parser.add_argument("--text", choices=["plain", "model"], default="plain")
-    parser.add_argument("--facets", choices=["rake", "yake", "model"], default="rake")
+    parser.add_argument("--facets", choices=["rake", "model"], default="rake")
     parser.add_argument("--counts", type=int, nargs="+", help="numbers of clusters")
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--levels", nargs="+", default=[*LEVELS, INFINITY])

@@ -29,7 +29,7 @@ from benchmarks.keywords.selection import (
 from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount
 from models_db.values.requests import parse_model
 from tasks.analysis.facets.parameters import FacetSettings
-from tasks.analysis.facets.rule_based import RuleBasedExtractor, rake
+from tasks.analysis.facets.rule_based import RuleBasedExtractor
 from tasks.analysis.keywords.keyword_set import keyword_set_for
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.mechanisms.core.rng import OS_RANDOM
@@ -62,7 +62,7 @@ def releases(texts: Sequence[str], corpus: str, known: Sequence[Mapping[str, Any
     missing = [place for place in product(RHOS, SETTINGS, range(TRIALS)) if (corpus, *place) not in there]
     if not missing:
         return
-    facets = RuleBasedExtractor(FacetSettings(), rake)(texts)
+    facets = RuleBasedExtractor(FacetSettings())(texts)
     common = {method: common_candidates(method, facets) for method in METHODS}
     frequency = Counter(word for unit in facets for word in tokens_of(unit.text))
     most_shared = max(frequency.values(), default=0)

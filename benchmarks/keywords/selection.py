@@ -27,7 +27,7 @@ from models_db.values.amounts import DELTA_UNIT, Amount
 from models_db.values.requests import parse_model
 from tasks.accounting.zcdp import rho_of
 from tasks.analysis.facets.parameters import FacetSettings
-from tasks.analysis.facets.rule_based import RuleBasedExtractor, rake
+from tasks.analysis.facets.rule_based import RuleBasedExtractor
 from tasks.analysis.keywords.keyword_set import KeywordSet, keyword_set_for
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.mechanisms.core.rng import OS_RANDOM
@@ -68,7 +68,7 @@ def amount_of(epsilon: str, delta: str) -> Amount:
 
 def releases(texts: Sequence[str], corpus: str, known: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Every release from one corpus that is not known."""
-    facets = RuleBasedExtractor(FacetSettings(), rake)(texts)
+    facets = RuleBasedExtractor(FacetSettings())(texts)
     common = {method: common_candidates(method, facets) for method in METHODS}
     frequency = Counter(word for unit in facets for word in tokens_of(unit.text))
     there = {_place(row) for row in known}

@@ -17,7 +17,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-OUTSIDE = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+OUTSIDE = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security-policy.md"}
 """Pages of the repository that are pages of the site, by their place there."""
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 ITEM = re.compile(r"(?:[*-]|\d\.) ")

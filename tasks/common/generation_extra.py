@@ -23,7 +23,6 @@ PACKAGES = {
     "spacy": "spacy",
     "torch": "torch",
     "transformers": "transformers",
-    "yake": "yake",
 }
 """Distributions of the extra, with the modules that they are imported by; without python-dp, which has wheels for few
 platforms (`tasks.mechanisms.counts.partition_selection`)."""

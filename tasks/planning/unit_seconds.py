@@ -6,7 +6,7 @@ The model's own answers are rows of the plan, and are not counted here.
 
 from typing import Final
 
-EXTRACTION_SECONDS: Final = {"rake": 0.0002, "yake": 0.005, "model": 0.0}
+EXTRACTION_SECONDS: Final = {"rake": 0.0002, "model": 0.0}
 EMBEDDING_SECONDS: Final = {"all-minilm-l6-v2": 0.0065, "all-mpnet-base-v2": 0.035}
 LARGEST_EMBEDDING_SECONDS: Final = max(EMBEDDING_SECONDS.values())
 

@@ -113,10 +113,10 @@ def test_a_home_is_made_and_kept_without_them(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_doctor_calls_half_of_them_a_fault(tmp_path: Path) -> None:
     typed(tmp_path / "home", "init")
-    some = {name: PACKAGES[name] for name in ("torch", "yake")}
+    some = {name: PACKAGES[name] for name in ("torch", "spacy")}
     found = {each["check"]: each for each in asked(tmp_path / "home", "doctor", 3, refused=some)["findings"]}
     assert not found["packages for generation"]["ok"]
-    assert found["packages for generation"]["detail"].startswith("torch, yake not installed")
+    assert found["packages for generation"]["detail"].startswith("spacy, torch not installed")
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_a_request_is_decided_without_them_and_run_where_they_are(almoner: Almon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", ["yake", "scikit-learn"])
+@pytest.mark.parametrize("package", ["spacy", "scikit-learn"])
 def test_one_that_a_run_would_meet_in_its_middle_is_asked_for_first(almoner: Almoner, package: str) -> None:
     almoner.approved()
     before = snapshot(almoner.database)

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tasks.analysis.facets.parameters import FacetSettings
-from tasks.analysis.facets.rule_based import RuleBasedExtractor, rake, yake
+from tasks.analysis.facets.rule_based import RuleBasedExtractor
 from tasks.common.progress import Progress
 from tasks.values.insight import Facets
 
 if TYPE_CHECKING:
     from tasks.inference.engine.engine import Engine
 
-MODEL, RAKE, YAKE = "model", "rake", "yake"
+MODEL = "model"
 
 
 class Extractor(Protocol):
@@ -46,9 +46,9 @@ def extractor_for(
     if settings.extractor == MODEL:
         from tasks.analysis.facets.model_based import (
             ModelExtractor,
-        )  # imports torch, which the other extractors do not need
+        )  # imports torch, which `rake` does not need
 
         if engine is None:
             raise ValueError("facets by the model need an engine")
         return ModelExtractor.of(settings, engine, progress)
-    return RuleBasedExtractor(settings, rake if settings.extractor == RAKE else yake, progress)
+    return RuleBasedExtractor(settings, progress)

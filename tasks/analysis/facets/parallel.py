@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tasks.analysis.facets.extractor import MODEL, RAKE, Extractor, extractor_for
+from tasks.analysis.facets.extractor import MODEL, Extractor, extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.common.progress import Progress
 from tasks.inference.embeddings.parallel_map import ParallelMap, Tool, WorkerSet, spread_of
@@ -53,7 +53,7 @@ def spread_extractor(
     Raises:
         As `extractor_for`.
     """
-    if workers is None or settings.extractor == RAKE:
+    if workers is None or settings.extractor != MODEL:
         return extractor_for(settings, engine, progress)
     local = extractor_for(settings, engine)
     spread = spread_of(workers, local.name, device, shards, partial(facets_tool, settings, workers.load))
@@ -67,6 +67,5 @@ def facets_tool(
     """Build the extractor of a worker; runs on the worker."""
     device = settle(place.device, place.threads, elsewhere)
     # The amount of memory does not change an answer (docs/decisions/0042).
-    engine = Engine(load(device), memory=place.memory) if settings.extractor == MODEL else None
-    extract = extractor_for(settings, engine)
+    extract = extractor_for(settings, Engine(load(device), memory=place.memory))
     return WorkerEnvironment.of_process((extract.name,), device, elsewhere), extract

@@ -12,8 +12,6 @@ from models_db.values.requests import ExactDecimal, RequestModel, TextLine, mode
 from tasks.inference.structured_output.json_schema import MOST_CHARACTERS, Schema
 from tasks.values.insight import KEYWORDS, SUMMARY
 
-ExtractorName = Literal["rake", "yake", "model"]
-
 MOST_FIELDS = 12
 MOST_TOLD = 5000
 """Characters of descriptions and examples: a prompt has 8,000 (`tasks.inference.prompts.templates`)."""
@@ -103,17 +101,17 @@ class FacetSettings(RequestModel):
     """Settings of the extraction of facets; all of them are public.
 
     Attributes:
-        extractor: `rake` and `yake` take phrases from the text without a model; `model` prompts the release's model.
+        extractor: `rake` takes phrases from the text without a model; `model` prompts the release's model.
         fields: of every unit's facets, in this order. `summary`, a text, and `keywords`, a list, are among them.
         examples: shown to the model before each text; may be empty.
-        phrase_words: the longest phrase of `rake` and `yake`, in words.
+        phrase_words: the longest phrase of `rake`, in words.
         contrast: weight of words that the text makes likelier than no text would. At 0 a small model repeats the
             examples; more than 0 doubles the work.
         max_text_tokens: tokens of a unit that the model reads.
         max_new_tokens: tokens of an answer, the end included.
     """
 
-    extractor: ExtractorName = "rake"
+    extractor: Literal["rake", "model"] = "rake"
     fields: Annotated[tuple[FacetField, ...], Field(max_length=MOST_FIELDS)] = PAPER_FIELDS
     examples: Annotated[tuple[FacetExample, ...], Field(max_length=5)] = EXAMPLES
     phrase_words: Annotated[int, Field(ge=1, le=4)] = 2

@@ -1,21 +1,16 @@
-"""Rule-based facet extraction without a model: key phrases of the text by RAKE or YAKE.
+"""Rule-based facet extraction without a model: key phrases of the text by RAKE.
 
 `summary` is the unchanged beginning of the text: it is embedded and never shown. `keywords` are the best key phrases,
 then words; `topics` (where the schema has it) the words with the largest weights. Other fields stay empty: intents and
 entities need the model.
 
-Both know only English function words. In another language they work less well: phrases contain function words, and in
+RAKE knows only English function words. In another language it works less well: phrases contain function words, and in
 scripts without spaces between words a phrase is a whole clause, which is left out if it is long.
 """
 
-import logging
-import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
-from typing import Any
 
 from tasks.analysis.facets.normal_form import no_facets, spaced, tidy_facets
 from tasks.analysis.facets.parameters import FacetSettings
@@ -40,29 +35,22 @@ examples thing things way ways lot hello hi thanks thank sure okay ok
 _ASKING = frozenset(_REQUESTS.split())
 """Words of questions and answers, which occur in any conversation. A phrase of these alone is left out."""
 
-Phrases = tuple[Sequence[str], Sequence[str]]
-"""Key phrases and single words, the best first."""
-
 
 @dataclass(frozen=True)
 class RuleBasedExtractor:
     """An `Extractor` without a model.
 
     Attributes:
-        phrases: `rake` or `yake`: text and longest phrase in words -> phrases and words, each a function of the text.
         progress: called every thousand units.
     """
 
     settings: FacetSettings
-    phrases: Callable[[str, int], Phrases]
     progress: Progress = lambda done, of: None
 
     @property
     def name(self) -> str:
         """The method with its version, and the digest of the settings."""
-        kind = self.phrases.__name__
-        library = f" {version('yake')}" if kind == "yake" else ""
-        return f"{kind}{library}, code {CODE}, settings {self.settings.digest}"
+        return f"rake, code {CODE}, settings {self.settings.digest}"
 
     def __call__(self, texts: Sequence[str]) -> list[Facets]:
         """Return the facets of each text."""
@@ -76,11 +64,11 @@ class RuleBasedExtractor:
     def _facets_or_none(self, text: str) -> Facets:
         try:
             return self._facets(spaced_lines(text))
-        except Exception:  # noqa: BLE001 - a library's error may quote the text; the facets are empty
+        except Exception:  # noqa: BLE001 - an error may quote the text; the facets are empty
             return no_facets(self.settings.fields)
 
     def _facets(self, text: str) -> Facets:
-        phrases, words = self.phrases(text, self.settings.phrase_words)
+        phrases, words = rake(text, self.settings.phrase_words)
         candidates: Mapping[str, Sequence[str]] = {
             KEYWORDS: [phrase for phrase in (*phrases, *words) if _says_something(phrase)],
             TOPICS: [word for word in words if _says_something(word)],
@@ -95,8 +83,8 @@ def spaced_lines(text: str) -> str:
     return "\n".join(spaced(line) for line in text[:READ_CHARACTERS].splitlines())
 
 
-def rake(text: str, words: int) -> Phrases:
-    """Return phrases by RAKE, and words by their degree: the number of words in all their phrases."""
+def rake(text: str, words: int) -> tuple[list[str], list[str]]:
+    """Return phrases by RAKE, and words by their degree: the number of words in all their phrases; the best first."""
     scores = phrase_scores(text)
     degree = Counter[str]()
     for phrase in scores:
@@ -105,27 +93,6 @@ def rake(text: str, words: int) -> Phrases:
         (phrase for phrase in scores if len(phrase) <= words), key=lambda candidate: (-scores[candidate], candidate)
     )
     return [" ".join(phrase) for phrase in best], sorted(degree, key=lambda word: (-degree[word], word))
-
-
-def yake(text: str, words: int) -> Phrases:
-    """Return phrases by YAKE (Campos et al., Information Sciences 509, 2020), and those of one word.
-
-    Each text is scored by itself, without a state between texts. YAKE logs the beginning of a text that it cannot
-    read, so its log is disabled.
-    """
-    logging.getLogger("yake").disabled = logging.getLogger("yake.core.yake").disabled = True
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # means of no numbers, where a text has no word
-        phrases = [phrase for phrase, _ in _yake(words).extract_keywords(text)]
-        single = phrases if words == 1 else [phrase for phrase, _ in _yake(1).extract_keywords(text)]
-    return phrases, single
-
-
-@cache
-def _yake(words: int) -> Any:
-    from yake import KeywordExtractor  # slow to import
-
-    return KeywordExtractor(lan="en", n=words, top=40, dedup_func="levs", dedup_lim=0.9)
 
 
 def _says_something(phrase: str) -> bool:

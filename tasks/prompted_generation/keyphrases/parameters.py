@@ -109,8 +109,7 @@ class KeyphraseParameters(LabelAllocationParameters):
         samples: how many texts.
         references: n, the public, expected number of units of a label, by which sketches are divided.
         labels: the public label set; a unit is read under one of those that its documents carry.
-        extractor: of a unit's phrases, RAKE or YAKE.
-        ranked_by: the order of a unit's phrases: that of the extractor, or by closeness to the unit's own point, as in
+        ranked_by: the order of a unit's phrases: that of RAKE, or by closeness to the unit's own point, as in
             KeyBERT.
         phrase_words: the longest phrase, in words.
         phrases_per_unit: L, most phrases of a unit that are used.
@@ -135,7 +134,6 @@ class KeyphraseParameters(LabelAllocationParameters):
 
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
     references: Annotated[int, Field(ge=1, le=10**9)]
-    extractor: Literal["rake", "yake"] = "rake"
     ranked_by: Literal["extractor", "embedding"] = "extractor"
     phrase_words: Annotated[int, Field(ge=1, le=4)] = 2
     phrases_per_unit: Annotated[int, Field(ge=1, le=MOST_PHRASES)] = 8

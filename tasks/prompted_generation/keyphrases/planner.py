@@ -79,7 +79,7 @@ class KeyphraseSeeding:
         stages = 2 if settings.vocabulary.charged else 1
         ranked = 1 + MOST_PHRASES if settings.ranked_by == "embedding" else 0
         sketched = settings.phrases_per_unit
-        return seconds_per_unit(settings.embedder, sketched + stages * ranked, settings.extractor)
+        return seconds_per_unit(settings.embedder, sketched + stages * ranked, "rake")
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Buy both stages; each is one instalment, charged to every block. Further texts of a release buy nothing.
@@ -140,7 +140,7 @@ def _facts(
         **part_facts(parameters),
         **allocation_facts(parameters, stages.histogram),
         **parent_facts(parameters.extends),
-        "phrases of a unit L": f"at most {parameters.phrases_per_unit}, by {parameters.extractor}{ranked}",
+        "phrases of a unit L": f"at most {parameters.phrases_per_unit}, by rake{ranked}",
         "phrases of a text": f"{parameters.phrases_per_text}, {parameters.sequences}",
         "embedder": parameters.embedder,
         **stages.vocabulary.facts,

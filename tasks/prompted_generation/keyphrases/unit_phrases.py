@@ -40,9 +40,7 @@ def facets_of(parameters: KeyphraseParameters) -> FacetSettings:
         FacetField(name=KEYWORDS, about="key phrases", most_items=MOST_PHRASES, most_characters=LONGEST),
         FacetField(name=SUMMARY, about="the beginning", kind="text"),
     )
-    return FacetSettings(
-        extractor=parameters.extractor, fields=fields, examples=(), phrase_words=parameters.phrase_words
-    )
+    return FacetSettings(fields=fields, examples=(), phrase_words=parameters.phrase_words)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tasks.analysis.facets.parameters import FacetSettings
-from tasks.analysis.facets.rule_based import RuleBasedExtractor, rake
+from tasks.analysis.facets.rule_based import RuleBasedExtractor
 
 SCRIPTS = ("keywords.selection", "keywords.rho_sweep")
 
@@ -30,7 +30,7 @@ def line(selection: str, trial: int, released: int, **more: Any) -> dict[str, An
 
 def test_the_control_counts_candidates_of_ten_units_and_more(module: ModuleType) -> None:
     texts = ["guitar practice"] * 12 + ["dragon castle"] * 9
-    facets = RuleBasedExtractor(FacetSettings(), rake)(texts)
+    facets = RuleBasedExtractor(FacetSettings())(texts)
     assert module.common_candidates("tfidf", facets) == 2
     assert module.common_candidates("model", facets) == 3  # the phrase and its words
     assert module.common_candidates("tfidf", facets[12:]) == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks.analysis.facets.extractor import Extractor, extractor_for
+from tasks.analysis.facets.extractor import Extractor
 from tasks.analysis.facets.parallel import SpreadExtractor, spread_extractor
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.corpus.store import Corpus
@@ -19,6 +19,7 @@ from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tasks.inference.embeddings.parallel_encoder import spread_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.embeddings.worker_environment import WorkerSpec
+from tasks.inference.engine.engine import Engine
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.run_tools import extractor_with_progress
 from tasks.insights.urania.parameters import UraniaParameters
@@ -31,6 +32,7 @@ from tests.unit.tasks.analysis.facets.test_model_based import ASKED
 from tests.unit.tasks.generation.workshop import Workshop
 from tests.unit.tasks.insights.test_private_units import SAYING, corpus_of, told
 
+BY_MODEL = FacetSettings(**ASKED)
 PLACES = (WorkerSpec("cpu", 2**26, 1),) * 2
 
 
@@ -43,8 +45,9 @@ def corpus(tmp_path: Path) -> Corpus:
 def bench(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunContext]:
     """Two threads work for it; their embedder counts letters."""
     monkeypatch.setattr(parallel_encoder, "load_embedder", lambda *_: Letters())
-    runner = ThreadRunner()
-    yield replace(Workshop(corpus).bench(), workers=Workers(partial(load_tiny_that_ends, "tiny"), PLACES, runner))
+    runner, load = ThreadRunner(), partial(load_tiny_that_ends, "tiny")
+    engine = Engine(load("cpu"), memory=2**26)
+    yield replace(Workshop(corpus).bench(), engine=engine, workers=Workers(load, PLACES, runner))
     runner.close()
 
 
@@ -56,9 +59,10 @@ def extractor(bench: RunContext, settings: FacetSettings) -> Extractor:
 
 
 def test_units_have_the_points_and_facets_that_they_have_alone(bench: RunContext, tmp_path: Path) -> None:
-    wanted = UraniaParameters.model_validate({"facets": {"extractor": "yake"}})
+    wanted = UraniaParameters(facets=BY_MODEL)
     alone = replace(bench, workers=None)
     first = PrivateUnits(alone, range(1), extractor_with_progress(wanted, alone, ignore), Letters())
+    assert any(each.keywords for each in first.facets)
     for cache in (None, tmp_path / "derived"):  # with a cache, an entry is a unit's
         far = replace(bench, cache=cache)
         extract = extractor_with_progress(wanted, far, ignore)
@@ -71,8 +75,8 @@ def test_units_have_the_points_and_facets_that_they_have_alone(bench: RunContext
 
 
 def test_what_costs_next_to_nothing_stays_here(bench: RunContext) -> None:
-    assert not isinstance(extractor(bench, FacetSettings(extractor="rake")), SpreadExtractor)
-    assert isinstance(extractor(bench, FacetSettings(extractor="yake")), SpreadExtractor)
+    assert not isinstance(extractor(bench, FacetSettings()), SpreadExtractor)
+    assert isinstance(extractor(bench, BY_MODEL), SpreadExtractor)
     letters = Letters()
     assert spread_embedder(None, letters, "letters", "cpu", bench.text_shards) is letters
     assert spread_embedder(bench.workers, letters, "letters", bench.device, bench.text_shards)(["public"]).shape == (
@@ -84,14 +88,6 @@ def test_what_costs_next_to_nothing_stays_here(bench: RunContext) -> None:
         0,
         27,
     )
-
-
-@pytest.mark.slow
-def test_the_model_finds_the_same_facets_in_a_worker(bench: RunContext) -> None:
-    settings = FacetSettings(**{**ASKED, "extractor": "model"})
-    here = replace(bench, engine=type(bench.engine)(load_tiny_that_ends("tiny", "cpu"), memory=2**26))
-    texts = SAYING[:6]
-    assert extractor(here, settings)(texts) == extractor_for(settings, here.engine)(texts)
 
 
 @pytest.mark.slow

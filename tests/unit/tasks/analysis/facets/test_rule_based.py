@@ -1,7 +1,6 @@
 """Facets without a model: what is found, in any language, and that a text is looked at by itself."""
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import warnings
 
 import pytest
 
+from tasks.analysis.facets import rule_based
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.normal_form import tidy_facets
 from tasks.analysis.facets.parameters import FacetField, FacetSettings
@@ -40,18 +40,16 @@ TEXTS = {
     "control characters": "a\x00b\x1f \x7f railway",
     "half a pair": "railway \ud800 tickets",
 }
-METHODS = ["rake", "yake"]
 
 
-def extractor(method: str, **settings: object) -> RuleBasedExtractor:
-    made = extractor_for(FacetSettings(extractor=method, **settings))
+def extractor(**settings: object) -> RuleBasedExtractor:
+    made = extractor_for(FacetSettings(**settings))
     assert isinstance(made, RuleBasedExtractor)
     return made
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_keywords_are_the_texts_own_phrases(method):
-    (found,) = extractor(method)([TRAVEL])
+def test_keywords_are_the_texts_own_phrases():
+    (found,) = extractor()([TRAVEL])
     assert any("railway" in phrase for phrase in found.keywords)
     assert 3 <= len(found.keywords) <= 5
     assert all(word in TRAVEL.casefold() for phrase in found.keywords for word in phrase.split())
@@ -60,28 +58,25 @@ def test_keywords_are_the_texts_own_phrases(method):
     assert list(found.values) == ["topics", "subtopics", "intent", "entities", "keywords", "summary"]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_words_of_asking_are_no_keywords(method):
-    (found,) = extractor(method)(["Please give me a list. Explain the following text."])
+def test_words_of_asking_are_no_keywords():
+    (found,) = extractor()(["Please give me a list. Explain the following text."])
     assert found.keywords == ()
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("words", [1, 2, 3])
-def test_phrases_have_at_most_so_many_words(method, words):
-    (found,) = extractor(method, phrase_words=words)([TRAVEL])
+def test_phrases_have_at_most_so_many_words(words):
+    (found,) = extractor(phrase_words=words)([TRAVEL])
     assert found.keywords
     assert all(len(phrase.split()) <= words for phrase in found.keywords)
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("language", TEXTS)
-def test_no_text_fails(method, language, caplog):
+def test_no_text_fails(language, caplog):
     """Each has all fields, in their limits; whatever a text is, nothing of it is logged and nothing is warned of."""
-    settings = FacetSettings(extractor=method)
+    settings = FacetSettings()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        (found,) = extractor(method)([TEXTS[language]])
+        (found,) = extractor()([TEXTS[language]])
     assert list(found.values) == [field.name for field in settings.fields]
     assert len(found.keywords) <= 5
     assert all(0 < len(phrase) <= 30 for phrase in found.keywords)
@@ -91,34 +86,31 @@ def test_no_text_fails(method, language, caplog):
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_other_languages_have_keywords_too(method):
+def test_other_languages_have_keywords_too():
     """Function words of other languages are not known, so some are among them: that is what is stated."""
-    german, chinese = extractor(method)([TEXTS["German"], TEXTS["Chinese"]])
+    german, chinese = extractor()([TEXTS["German"], TEXTS["Chinese"]])
     assert any("bahnreise" in phrase for phrase in german.keywords)
     assert chinese.summary == TEXTS["Chinese"]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_text_is_looked_at_by_itself(method):
+def test_a_text_is_looked_at_by_itself():
     """Whatever came before, comes after, or is missing."""
     texts = list(TEXTS.values())
-    alone = [extractor(method)([text])[0] for text in texts]
-    together = extractor(method)
-    assert together([*texts, CODING]) == [*alone, *extractor(method)([CODING])]
+    alone = [extractor()([text])[0] for text in texts]
+    together = extractor()
+    assert together([*texts, CODING]) == [*alone, *extractor()([CODING])]
     assert together(texts[::-1]) == alone[::-1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_other_processes_find_the_same(method):
+def test_other_processes_find_the_same():
     """Whatever seed their string hashes have."""
     program = (
         "import json, sys\n"
         "from tasks.analysis.facets.parameters import FacetSettings\n"
         "from tasks.analysis.facets.extractor import extractor_for\n"
         "texts = json.loads(sys.stdin.read())\n"
-        f"found = extractor_for(FacetSettings(extractor={method!r}))(texts)\n"
+        "found = extractor_for(FacetSettings())(texts)\n"
         "print(json.dumps([dict(facets.values) for facets in found]))\n"
     )
     texts = [TRAVEL, CODING, TRAVEL + " " + CODING]
@@ -133,57 +125,47 @@ def test_other_processes_find_the_same(method):
         ).stdout
         for seed in ("1", "2")
     ]
-    here = json.dumps([dict(facets.values) for facets in extractor(method)(texts)])
+    here = json.dumps([dict(facets.values) for facets in extractor()(texts)])
     assert said == [here + "\n"] * 2
 
 
-def test_a_failure_gives_empty_facets_and_disturbs_nobody():
+def test_a_failure_gives_empty_facets_and_disturbs_nobody(monkeypatch, caplog):
     def failing(text: str, words: int):
         if "Italy" in text:
             raise RuntimeError(text)
         return rake(text, words)
 
-    made = RuleBasedExtractor(FacetSettings(), failing)
-    found = made([CODING, TRAVEL, CODING])
-    assert found[1] == Facets({field.name: () for field in FacetSettings().fields})
-    assert found[0] == found[2] == extractor("rake")([CODING])[0]
-
-
-def test_what_yake_cannot_read_is_not_logged(monkeypatch, caplog):
-    """YAKE itself would write the beginning of the text into its log."""
-    monkeypatch.setattr("yake.core.yake.DataCore", lambda **_: 1 / 0)
-    with caplog.at_level(logging.DEBUG):
-        (found,) = extractor("yake")([TRAVEL])
-    assert found.keywords == ()
-    assert found.summary == TRAVEL
+    with monkeypatch.context() as patched:
+        patched.setattr(rule_based, "rake", failing)
+        found = extractor()([CODING, TRAVEL, CODING])
     assert caplog.records == []
+    assert found[1] == Facets({field.name: () for field in FacetSettings().fields})
+    assert found[0] == found[2] == extractor()([CODING])[0]
 
 
 def test_a_long_text_is_read_to_a_public_limit():
     """What stands behind it changes nothing."""
     long = "railway journey. " * (READ_CHARACTERS // 10)
-    for method in METHODS:
-        one, other = extractor(method)([long, long + "submarine cables. " * 1000])
-        assert one == other
+    one, other = extractor()([long, long + "submarine cables. " * 1000])
+    assert one == other
 
 
 def test_only_the_fields_that_there_are_are_filled():
     fields = (FacetField(name="summary", about="x", kind="text"), FacetField(name="keywords", about="x", most_items=2))
-    (found,) = extractor("rake", fields=fields)([TRAVEL])
+    (found,) = extractor(fields=fields)([TRAVEL])
     assert list(found.values) == ["summary", "keywords"]
     assert len(found.keywords) == 2
 
 
 def test_the_name_says_what_facets_depend_on():
     names = {
-        extractor("rake").name,
-        extractor("yake").name,
-        extractor("rake", phrase_words=3).name,
-        extractor("rake", fields=FacetSettings().fields[::-1]).name,
+        extractor().name,
+        extractor(phrase_words=3).name,
+        extractor(fields=FacetSettings().fields[::-1]).name,
     }
-    assert len(names) == 4
+    assert len(names) == 3
     assert all(f"code {CODE}" in name for name in names)
-    assert extractor("rake").name == extractor("rake").name
+    assert extractor().name == extractor().name
 
 
 def test_progress_is_told(monkeypatch):
@@ -214,7 +196,7 @@ def test_libraries_are_asked_for_when_they_are_needed():
     """Pricing reads settings, and must stay quick."""
     program = (
         "import sys; from tasks.analysis.facets import cache, extractor, parameters;"
-        " print({'torch', 'yake', 'sklearn', 'transformers'} & set(sys.modules))"
+        " print({'torch', 'sklearn', 'transformers'} & set(sys.modules))"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert said == "set()\n"

@@ -119,9 +119,7 @@ def test_shares_never_add_up_to_more_than_there_is(rho: int, weights: list[Any],
 
 
 def test_a_unit_costs_the_time_of_its_facets_and_its_point() -> None:
-    by_rake = SYSTEM.seconds_per_unit(parameters("public"))
-    assert 0.006 < by_rake < 0.01
-    assert SYSTEM.seconds_per_unit(parameters("public", facets={"extractor": "yake"})) > by_rake
+    assert 0.006 < SYSTEM.seconds_per_unit(parameters("public")) < 0.01
 
 
 def test_only_a_set_that_is_selected_needs_a_part_of_delta() -> None:

@@ -53,7 +53,6 @@ def added(found: PhraseReader) -> list[tuple[int, bytes]]:
 
 MODES = [
     {},
-    {"extractor": "yake"},
     {"ranked_by": "embedding"},
     {"sequences": "iterative", "phrases_per_text": 3},
     {"labels": ["a", "b"]},
