@@ -226,7 +226,7 @@ def _entries(planned: "ReleasePlan", place: int) -> dict[str, str]:
         "texts": str(one.samples) if texts else f"topics, {one.samples} at most",
         "people behind a text": f"{people} in all" if one.name == "one vector" else people,
         "tokens of a text": str(length),
-        "they move a word": "-" if influence is None else influence.level.name,
+        "private texts move a word": "-" if influence is None else influence.level.name,
         "epsilon": f"{quote.request.epsilon:f}",
         "epsilon while secret": "-" if secret is None else shown_epsilon(secret),
         "a guess is right": format_guesses(best_guess(one)),
