@@ -55,6 +55,8 @@ class Home:
     ) -> Dataset:
         """Register a dataset with its lifetime claim, as `almoner dataset register` does.
 
+        A notebook may repeat it: a dataset that is registered with exactly these terms is returned as it is.
+
         Args:
             unit: the field that names the person; without it each record is a unit.
             epsilon: of the lifetime claim, which is never exceeded and never reset: a number, or its decimal text.
@@ -91,7 +93,11 @@ class Home:
                 shares_account_with,
                 accept_weak_promise,
             )
-            registration.register(workspace, terms, claim)
+            try:
+                registration.register(workspace, terms, claim)
+            except datasets.DatasetExists:
+                if not registration.is_registered(workspace, terms, claim):
+                    raise
         return Dataset(self.project, name)
 
     def dataset(self, name: str) -> Dataset:

@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -213,6 +214,8 @@ class Request:
     def run(self, *, device: str = "auto", workers: int = 1, anew: bool = False) -> "RunOutcome":
         """Run it once it is approved: reserve, arm, generate, evaluate, quarantine; an interrupted run goes on.
 
+        A script on a terminal shows a progress bar.
+
         Args:
             device: `auto`, `cpu`, `cuda`, `cuda:N` or `cuda:A-B`.
             workers: how many processes draw.
@@ -226,7 +229,8 @@ class Request:
         with session(self.project, workers=workers):
             from flows.releases.execute import execute
 
-            return execute(self.project.root, self.number, device, anew=anew, workers=workers)
+            with _progress():
+                return execute(self.project.root, self.number, device, anew=anew, workers=workers)
 
     def texts(self) -> Rows:
         """Return all texts of the produced release: `id`, `label`, `text`, and `doubts` to look at first.
@@ -305,6 +309,18 @@ def gate_named(gate: str) -> Gate:
     if gate not in (Gate.SPEND, Gate.PUBLISH):
         raise GateUnknown(str(gate))
     return Gate(gate)
+
+
+def _progress() -> AbstractContextManager[None]:
+    """Return what shows progress on stderr, if that is a terminal; a notebook has its own sign of work."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    from flows.observability.progress_bar import progress_on_terminal
+
+    console = Console(stderr=True)
+    return progress_on_terminal(console, console.print)
 
 
 def _show(review: Review) -> None:

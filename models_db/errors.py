@@ -29,6 +29,8 @@ class AlmonerError(Exception):
 
     def __init__(self, message: str, advice: str = "", facts: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
+        if advice:
+            self.add_note(advice)  # tracebacks show it
         self.message = message
         self.advice = advice
         self.facts = dict(facts or {})

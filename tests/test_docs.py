@@ -267,6 +267,13 @@ def test_every_parameter_of_the_other_decoders_is_documented_with_its_default(na
             assert documented[field][1].strip("`") == str(fields[field].default)
 
 
+def test_what_the_readme_says_answers_a_question_is_there() -> None:
+    rows = re.findall(r"^\| .*? \| `(\w+)`, (`.+?`) \| .*? \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    named = [(kind, mechanism) for kind, cell in rows for mechanism in re.findall(r"`(\w+)`", cell)]
+    assert named[:2] == [("insights", "question_histogram"), ("insights", "urania")]
+    assert [(kind, mechanism) for kind, mechanism in named if kind not in SYSTEMS[mechanism].kinds] == []
+
+
 def test_every_mechanism_and_every_metric_for_requests_is_documented() -> None:
     fields = table_of(REQUESTS, "# The request file")
     assert set(re.findall(r"`(\w+)`", fields["mechanism"][1])) == set(SYSTEMS)

@@ -6,19 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rich.console import RenderableType
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
 
 from cli.framework.command import CommandContext
+from flows.observability.progress_bar import progress_on_terminal
 from tasks.common import progress
 
 SECONDS_BETWEEN_LINES = 60.0
@@ -27,27 +17,13 @@ SECONDS_BETWEEN_LINES = 60.0
 
 @contextmanager
 def progress_bar(context: CommandContext) -> Iterator[None]:
-    """Show the progress and the messages of the work inside the block.
-
-    On a terminal the clock starts at once, so it also counts the loading of libraries and models.
-    """
+    """Show the progress and the messages of the work inside the block."""
     if context.as_json or not context.console.is_terminal:
         with progress_lines(context):
             yield
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), _StepsColumn(), _TimeColumn())
-    with Progress(*columns, console=context.console, transient=True) as bar:
-        bars: dict[str, TaskID] = {}
-        preparing = bar.add_task("preparing", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in bars:
-                bar.update(preparing, visible=False)
-                bars[what] = bar.add_task(what, total=total)
-            bar.update(bars[what], completed=done, total=total)
-
-        with progress.listening(show, context.print_progress):
-            yield
+    with progress_on_terminal(context.console, context.print_progress):
+        yield
 
 
 @contextmanager
@@ -56,24 +32,6 @@ def progress_lines(context: CommandContext) -> Iterator[None]:
     reporter = progress.ignore if context.as_json else ProgressLines(context.print_progress)
     with progress.listening(reporter, context.print_progress):
         yield
-
-
-class _StepsColumn(ProgressColumn):
-    """Column with the finished and total steps; empty if the total is unknown."""
-
-    def render(self, task: Task) -> Text:
-        return Text("" if task.total is None else f"{int(task.completed)}/{int(task.total)}")
-
-
-class _TimeColumn(ProgressColumn):
-    """Column with the remaining time, or with the elapsed time if the total is unknown."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._left, self._passed = TimeRemainingColumn(), TimeElapsedColumn()
-
-    def render(self, task: Task) -> Text:
-        return (self._passed if task.total is None else self._left).render(task)
 
 
 @dataclass

@@ -4,6 +4,7 @@ Everything that a plan rests on is public or the budget: no text and no count of
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -33,6 +34,7 @@ from models_db.values.requests import (
     parse_model,
 )
 from tasks.common.strict_model import figure
+from tasks.inference.catalogue.registry import recommended_model
 from tasks.planning.keyword_rule import LabelRule
 from tasks.pricing.alternatives import (
     LEAST_EPSILON,
@@ -44,12 +46,12 @@ from tasks.pricing.alternatives import (
     topics_alternative,
     vector_alternative,
 )
-from tasks.pricing.plan_notes import notes_of
+from tasks.pricing.influence import setting_warnings
+from tasks.pricing.plan_notes import notes_of, verdict
 from tasks.pricing.quote import Quote
 from tasks.release.claim import guessing_bounds
 from tasks.values.release_kinds import TEXT_KINDS
 
-DEFAULT_MODEL = "smollm2-135m-instruct"
 DEFAULT_MINUTES = Decimal(480)
 NO_GPU_TIMES = "almoner estimates times for processors only, not for GPUs."
 
@@ -64,6 +66,7 @@ class PlanOptions(RequestModel):
             calibrated to it, and `epsilon` is the most that the unconditional claim may be.
         record_schema: JSON schema of records, for their kind; `schema` as an option.
         population: a public number of units, where the dataset declares none.
+        model: by default the recommended one that is installed and that the policy allows.
         examples: public examples of texts, as in `prompt.examples` of a request.
         minutes: the longest estimated time on two cores; by default eight hours.
         device: where the release is to be run; for a GPU no time is estimated, because none was measured.
@@ -81,7 +84,7 @@ class PlanOptions(RequestModel):
     label_allocation: Literal["equal", "proportional"] = "equal"
     record_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     population: Annotated[int, Field(ge=1, le=10**12)] | None = None
-    model: Annotated[str, Field(min_length=1, max_length=200)] = DEFAULT_MODEL
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     minutes: Annotated[ExactDecimal, Field(gt=0, le=1_000_000)] | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     description: Annotated[str, Field(min_length=1, max_length=4000)] | None = None
@@ -115,6 +118,11 @@ class ReleasePlan:
     with_balance: bool
     device: str
 
+    @property
+    def verdict(self) -> str:
+        """Return what to expect, in words of texts."""
+        return verdict(self.terms, self.alternatives)
+
     def choice(self, number: int) -> Alternative:
         """Return the alternative of that number, from 1.
 
@@ -124,6 +132,10 @@ class ReleasePlan:
         if not 1 <= number <= len(self.alternatives):
             raise NoSuchAlternative(number, len(self.alternatives))
         return self.alternatives[number - 1]
+
+    def needs_examples(self, number: int) -> bool:
+        """Return whether that alternative has texts, and nobody has given examples of them."""
+        return self.terms.needs_examples and self.choice(number).references is not None
 
     def to_json(self) -> dict[str, Json]:
         """Return the plan for programs."""
@@ -138,6 +150,7 @@ class ReleasePlan:
             "delta": format_decimal(terms.delta),
             "model": terms.model,
             "device": self.device,
+            "verdict": self.verdict,
             "reasons": dict(self.reasons),
             "alternatives": [self._alternative(number, one) for number, one in enumerate(self.alternatives, 1)],
             "notes": list(self.notes),
@@ -192,9 +205,10 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
     delta = options.delta
     if delta is None:
         delta, reasons["delta"] = default_delta(population, Decimal(lifetime.delta), rules)
+    model = options.model or recommended_model(rules.models, chat=options.kind not in TEXT_KINDS)
     terms = PlanTerms(
         dataset=name,
-        model=options.model,
+        model=model,
         kind=options.kind,
         epsilon=options.epsilon or Decimal(0),
         delta=delta,
@@ -211,7 +225,7 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         proportional=options.label_allocation == "proportional",
         record_schema=options.record_schema,
         examples=options.examples or (),
-        completion=_has_no_template(workspace, options.model),
+        completion=_has_no_template(workspace, model),
         seconds=_seconds(options),
         scope=options.scope,
         epsilon_while_secret=options.epsilon_while_secret or _limit_while_secret(rules),
@@ -225,12 +239,19 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         texts = plan_alternatives(terms)
     vector = vector_alternative(terms, texts) if terms.kind in TEXT_KINDS else None
     topics = topics_alternative(terms) if terms.kind == "synthetic_corpus" else None
-    alternatives = (*texts, *(offer for offer in (vector, topics) if offer is not None))
+    offers = (*texts, *(offer for offer in (vector, topics) if offer is not None))
+    alternatives = tuple(offer for offer in offers if not any(setting_warnings(offer.quote.body)))
+    if not alternatives:
+        raise InvalidPlan(f"No request of these terms says much about the corpus. {_first_warning(offers)}")
     if options.description is None:
         reasons["description"] = _description_reason(public)
     device = [NO_GPU_TIMES] if options.device == "cuda" else []
     notes = notes_of(terms, alternatives, declared=declared, groups=len(public.groups))
     return ReleasePlan(terms, alternatives, reasons, [*notes, *device], not hidden, options.device)
+
+
+def _first_warning(offers: Sequence[Alternative]) -> str:
+    return next(warning for offer in offers for warning in setting_warnings(offer.quote.body))
 
 
 def _has_no_template(workspace: Workspace, model: str) -> bool:

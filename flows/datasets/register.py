@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from flows.audit.lifetime_claims import lifetime_of
 from flows.observability import tracing
 from flows.workspace.home_keys import load_overlap_key, load_partition_key, require_own_keys
 from flows.workspace.workspace import Workspace, partition_key_path
@@ -84,6 +85,22 @@ def register(workspace: Workspace, registration: Registration, terms: ClaimTerms
     if registration.governed:
         require_strong_claim(terms.epsilon, terms.delta, registration.population, accepted=terms.accept_weak_promise)
     register_dataset(workspace, registration, terms.epsilon, terms.delta, terms.blocks or 1)
+
+
+def is_registered(workspace: Workspace, registration: Registration, terms: ClaimTerms) -> bool:
+    """Return whether the dataset of that name is registered with these fields and this lifetime claim."""
+    if terms.epsilon is None or terms.delta is None or terms.sharing is not None:
+        return False
+    with workspace.database.read() as session:
+        found = datasets.find_dataset(session, registration.name)
+        claim = lifetime_of(session, found)
+        blocks = datasets.find_partition(session, found).blocks
+    stored = Registration(
+        found.name, found.unit_field, found.text_field, found.governed, found.population, found.public_metadata
+    )
+    asked = lifetime_claim(terms.epsilon, terms.delta)
+    same_claim = (claim.epsilon, claim.delta) == (asked.epsilon, asked.delta)
+    return stored == registration and same_claim and blocks == (terms.blocks or 1)
 
 
 def metadata_text(written: object) -> str:

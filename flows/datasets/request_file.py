@@ -9,7 +9,11 @@ import yaml
 from flows.datasets.plan_release import ReleasePlan
 from flows.workspace.yaml_files import FileUnwritable, new_file
 from models_db.values.canonical_json import Json
+from models_db.values.requests import EXAMPLE_PLACEHOLDER
 from tasks.common.files import write_over
+
+EXAMPLES = [f"{EXAMPLE_PLACEHOLDER}: {text}." for text in ("a text that you invent", "another one")]
+"""Examples of a request whose author gave none; it is refused until they are replaced."""
 
 
 def write_request(path: Path, plan: ReleasePlan, number: int, *, force: bool = False) -> None:
@@ -24,8 +28,12 @@ def write_request(path: Path, plan: ReleasePlan, number: int, *, force: bool = F
     """
     one = plan.choice(number)
     comments = [f"Planned for {plan.terms.dataset} and a population of {plan.terms.population}: {one.name}."]
+    request = dict(one.request)
+    if plan.needs_examples(number):
+        request["prompt"] = {**plan.terms.prompt, "examples": EXAMPLES}
+        comments.append("Replace both examples by short texts of the kind you want. Invent them: they are public.")
     comments += [one.judgement, "Price it with `almoner release request FILE --dry-run`; it spends nothing."]
-    text = "".join(f"# {_one_line(comment)}\n" for comment in comments) + _yaml(one.request)
+    text = "".join(f"# {_one_line(comment)}\n" for comment in comments) + _yaml(request)
     if not force:
         with new_file(path) as out:
             out.write(text.encode())

@@ -141,7 +141,17 @@ def _omit_default_form(form: PromptForm | None) -> PromptForm | None:
     return None if form == "chat" else form
 
 
-PromptExample = Annotated[str, Field(min_length=1, max_length=8000)]
+EXAMPLE_PLACEHOLDER = "REPLACE THIS EXAMPLE"
+"""How an example begins that the author of a request has yet to write (`almoner plan --write`)."""
+
+
+def _require_written_example(text: str) -> str:
+    if text.startswith(EXAMPLE_PLACEHOLDER):
+        raise ExampleNotWritten
+    return text
+
+
+PromptExample = Annotated[str, Field(min_length=1, max_length=8000), AfterValidator(_require_written_example)]
 
 
 class Prompt(RequestModel):
@@ -343,6 +353,16 @@ class MetadataAltered(EnvironmentProblem):
         super().__init__(
             "The public metadata that the ledger keeps of a dataset is not in its format.",
             "The ledger was altered. Run `almoner doctor` and `almoner audit verify`.",
+        )
+
+
+class ExampleNotWritten(UsageError):
+    """An example of a planned request that its author has not written yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"An example in the prompt still begins with {EXAMPLE_PLACEHOLDER!r}.",
+            "Write a short text of the kind you want in its place. Invent it, because examples are public.",
         )
 
 

@@ -23,11 +23,11 @@ from tasks.analysis.keywords.expected_keywords import EXPECTED, SOME_KEYWORDS
 from tasks.planning.keyword_rule import LabelRule
 from tasks.pricing.choices import (
     PROBE_REFERENCES,
+    USUAL_TEMPERATURE,
     USUAL_TOKENS,
     clip_norm_per_reference,
     fit_samples,
     references_for,
-    units_per_text,
 )
 from tasks.pricing.influence import (
     LEAST_REFERENCES,
@@ -68,7 +68,6 @@ VECTOR_MEASURED = (
     " by -0.49 [-0.78, -0.18] and -0.46 [-0.75, -0.14] on mts_dialog, by 0.40 [-0.04, 0.77] and 0.36 [-0.04, 0.73] on"
     " Yelp. A vector can make texts worse: rehearse it first (docs/steering-vectors.md)."
 )
-AS_MANY_AS_WANTED = "as many as wanted"
 UNITS_PER_CLUSTER = 100
 """k = n/100 is a good start (docs/insights.md)."""
 FEWEST_CLUSTERS, MOST_CLUSTERS = 4, 64
@@ -161,6 +160,11 @@ class PlanTerms:
             return {"description": self.description}
         form = {"form": "completion"} if self.completion else {}
         return {"description": self.description, **form, **({"examples": self.examples} if self.examples else {})}
+
+    @property
+    def needs_examples(self) -> bool:
+        """Return whether its texts lack public examples; records have a schema in their place, and topics no texts."""
+        return self.kind in TEXT_KINDS and self.record_schema is None and not self.examples
 
     @property
     def with_half_the_epsilon(self) -> "PlanTerms | None":
@@ -284,7 +288,7 @@ def vector_alternative(terms: PlanTerms, texts: Sequence[Alternative]) -> Altern
         texts: the alternatives of texts that are drawn from batches.
     """
     wanted = terms.samples
-    most = max((one.samples for one in texts if one.name != AS_MANY_AS_WANTED), default=0)
+    most = max((one.samples for one in texts), default=0)
     if wanted is None or wanted <= most or not _is_allowed(terms, VECTOR) or not texts or terms.record_schema:
         return None
     parameters = {
@@ -292,6 +296,7 @@ def vector_alternative(terms: PlanTerms, texts: Sequence[Alternative]) -> Altern
         "samples": wanted,
         "references": max(1, terms.population // max(1, len(terms.labels))),
         "max_new_tokens": getattr(texts[0].quote.parameters, "max_new_tokens", USUAL_TOKENS),
+        "temperature": USUAL_TEMPERATURE,
         **terms.sampling_parameters,
     }
     try:
@@ -411,16 +416,11 @@ class _Texts:
         """Price the alternatives, without repetitions."""
         self._require_population()
         sizes = dict.fromkeys(self._sizes())
-        wanted = self._wanted_size
-        in_time = dict.fromkeys(
-            fitted for size in sizes if (fitted := self._in_time(size)) and (size != wanted or fitted == size)
-        )
+        in_time = dict.fromkeys(fitted for size in sizes if (fitted := self._in_time(size)))
         if not in_time:
-            shortest = min(
-                self._price(self.least_samples, references).seconds for _, references in sizes.keys() - {wanted}
-            )
+            shortest = min(self._price(self.least_samples, references).seconds for _, references in sizes)
             raise TimeTooShort(self.terms.seconds or 0, shortest)
-        alternatives = _named([self._price(*size) for size in in_time], wanted=wanted in in_time)
+        alternatives = _named([self._price(*size) for size in in_time])
         balanced = next((one for one in alternatives if one.name == "balanced"), None)
         return (*alternatives, *(self._cheaper(balanced) if balanced else ()))
 
@@ -481,22 +481,10 @@ class _Texts:
     def _sizes(self) -> Iterator[tuple[int, int]]:
         """Yield texts and references of each alternative, most texts first."""
         population = self.terms.population
-        if self._wanted_size is not None:
-            yield self._wanted_size
         for level in self.levels:
             references = self.references(level)
             if population // references >= self.least_samples:
                 yield self._most_texts(references), references
-
-    @property
-    def _wanted_size(self) -> tuple[int, int] | None:
-        """The wanted number of texts with the references that it leaves, where these reach no level."""
-        population, wanted = self.terms.population, self.terms.samples
-        if wanted is None or population // self.references(self.levels[0]) >= wanted:
-            return None
-        samples = max(self.cells, wanted)
-        units = units_per_text(population, samples, self.cells)
-        return (samples, units) if units else None
 
     def _in_time(self, size: tuple[int, int]) -> tuple[int, int] | None:
         """Return as many of the texts as can be drawn in time; None if the fewest that are proposed cannot."""
@@ -512,17 +500,11 @@ class _Texts:
         return self.terms.price(_text_request(self.terms, self.mechanism, samples, references))
 
 
-def _named(quotes: Sequence[Quote], *, wanted: bool) -> tuple[Alternative, ...]:
-    """Name the alternatives by their place: from most texts, or least time, to the best texts.
-
-    Args:
-        wanted: whether the first has the wanted number of texts, which is more than the others can have.
-    """
-    ordered = list(quotes[1:] if wanted else quotes)
-    more = "more texts" if ordered and ordered[0].plan.samples > ordered[-1].plan.samples else "quicker"
-    names = {0: (), 1: ("the one that fits",), 2: (more, "better texts"), 3: (more, "balanced", "better texts")}
-    named = zip((*((AS_MANY_AS_WANTED,) if wanted else ()), *names[len(ordered)]), quotes, strict=True)
-    return tuple(Alternative(name, quote) for name, quote in named)
+def _named(quotes: Sequence[Quote]) -> tuple[Alternative, ...]:
+    """Name the alternatives by their place: from most texts, or least time, to the best texts."""
+    more = "more texts" if quotes[0].plan.samples > quotes[-1].plan.samples else "quicker"
+    names = {1: ("the one that fits",), 2: (more, "better texts"), 3: (more, "balanced", "better texts")}
+    return tuple(Alternative(name, quote) for name, quote in zip(names[len(quotes)], quotes, strict=True))
 
 
 class InvalidPlan(UsageError):

@@ -5,7 +5,7 @@ typical length, the labels, epsilon and delta, and the model's context. No text 
 chosen values become part of the request that is stored and approved, so pricing it again chooses nothing.
 
     T     `typical_words` of the public metadata at four tokens for three words, else 64
-    tau   1, where real tokens were likeliest (docs/utility.md)
+    tau   0.7, where texts are plainer than at 1 (docs/utility.md)
     n     as many texts as the declared population gives enough units each, so that the private texts move the next word
           strongly (`tasks.pricing.influence`), 100 at most
     B     as many references as every text has units, up to those from which nothing is clipped any more: at the same
@@ -57,6 +57,7 @@ MOST_SAMPLES = 100
 """Most texts that are chosen; a request may name more."""
 BASELINE_SAMPLES = 20
 USUAL_TOKENS = 64
+USUAL_TEMPERATURE = Decimal("0.7")
 SHORTEST, LONGEST = 16, 512
 SUMMARY_TOKENS = 50
 SUMMARY_TEMPERATURES = {
@@ -145,7 +146,7 @@ def choose_parameters(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[s
     if "max_new_tokens" in missing:
         choices["max_new_tokens"] = _length(inputs.facts, probe)
     if "temperature" in missing:
-        choices["temperature"] = Choice(Decimal(1), "at which real words were likeliest (docs/utility.md)")
+        choices["temperature"] = Choice(USUAL_TEMPERATURE, "at which texts are plainer than at 1 (docs/utility.md)")
     if "samples" in missing or "references" in missing:
         filled = {**_placeholders(missing), **fields, **{name: choice.value for name, choice in choices.items()}}
         choices |= _sizes(inputs, filled, missing)

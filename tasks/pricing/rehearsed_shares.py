@@ -15,8 +15,7 @@ from pathlib import Path
 from models_db.values.canonical_json import Json
 
 FIGURES = Path(__file__).with_name("rehearsed_shares.jsonl")
-METRIC_NAMES = {"mauve": "MAUVE", "coverage": "coverage", "perplexity_gap": "perplexity gap"}
-"""Metrics of the curves, as people read them."""
+METRICS = ("mauve", "coverage", "perplexity_gap")
 WIDEST = 200
 """Percent of the way: an interval that is wider says nothing, and is not shown."""
 
@@ -58,24 +57,6 @@ class ExpectedShare:
     corpora: tuple[str, ...]
     texts: int
     without_share: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The metric as people read it."""
-        return METRIC_NAMES[self.metric]
-
-    @property
-    def words(self) -> str:
-        """The share with its interval."""
-        return f"about {self.share} % [{self.low}, {self.high}]"
-
-    @property
-    def origin(self) -> str:
-        """Return the origin of the figure, as text."""
-        many = "corpora" if len(self.corpora) > 1 else "corpus"
-        where = f"{len(self.corpora)} public {many} ({', '.join(self.corpora)})"
-        origin = f"{self.name}: rehearsed on {where} with {self.model}, {self.texts} texts each"
-        return f"{origin}; no share on {', '.join(self.without_share)}" if self.without_share else origin
 
     def to_json(self) -> dict[str, Json]:
         """Return the figure for programs."""
@@ -119,7 +100,7 @@ def expected_shares(
     known = [one for one in library if (one.model, one.mechanism) == (model, mechanism)]
     if clipping not in (None, "log_probability"):
         return ()
-    expected = (_expected([one for one in known if one.metric == metric], clip_norm) for metric in METRIC_NAMES)
+    expected = (_expected([one for one in known if one.metric == metric], clip_norm) for metric in METRICS)
     return tuple(one for one in expected if one is not None)
 
 

@@ -25,7 +25,7 @@ from tasks.release.wording.insight_text import count_deviation_of, deviation_of,
 from tasks.release.wording.question_text import PAGE, asks_questions, counted_units
 from tasks.reporting.html_report import environment, escape_text
 from tasks.reporting.plain_language import claim_part
-from tasks.values.insight import Insight, margin_of_error
+from tasks.values.insight import UNNAMED, Insight, margin_of_error
 
 _TOPICS: Final = ("topic", "group")
 _ANSWERS: Final = ("answer", "question")
@@ -66,6 +66,7 @@ def explorer_html(record: ReleaseRecord, insights: Sequence[Insight]) -> str:
         record=record,
         clusters=f"{sum(node.level == 0 for node in insights):,}",
         groups=f"{sum(node.level > 0 for node in insights):,}",
+        unnamed=unnamed_percent(insights),
         claim=claim_part(record),
         nouns=_ANSWERS if margins else _TOPICS,
         about=PAGE if margins else None,
@@ -76,6 +77,13 @@ def explorer_html(record: ReleaseRecord, insights: Sequence[Insight]) -> str:
         script=Markup(script),  # noqa: S704 - a file of ours
         data=Markup(data),  # noqa: S704 - no character in it can end the script, see `_script_safe_json`
     )  # fmt: skip
+
+
+def unnamed_percent(insights: Sequence[Insight]) -> str | None:
+    """Return what share of the people in all topics is in no named one, such as `about 39 %`; None where none is."""
+    sizes = [(max(0, node.size or 0), node.topic.name) for node in insights if node.level == 0]
+    people, nameless = sum(size for size, _ in sizes), sum(size for size, name in sizes if name == UNNAMED)
+    return f"about {100 * nameless / people:.0f} %" if nameless else None
 
 
 def size_words(size: int, *, noisy: bool) -> str:

@@ -2,7 +2,10 @@
 
 import importlib
 import io
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 import almoner as almoner_package
+from tasks.inference.catalogue.registry import RECOMMENDED
 from tests import tiny_model
 from tests.integration.story import Almoner
 
@@ -19,16 +23,18 @@ CONCERNS = ("almoner", "docs/python-api.md", "flows/releases")
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/python-api.md", "docs/python-flows.md")
 README, PAGE, FLOWS = ((ROOT / name).read_text() for name in PAGES)
-MODEL = "smollm2-135m-instruct"
-"""What the pages name. The tiny model stands in for it, and nothing else on a page is changed."""
-
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
+
+
+def with_tiny(lines: str) -> str:
+    """What stands on a page, with the tiny model in place of the recommended ones; nothing else is changed."""
+    return re.sub("|".join(map(re.escape, RECOMMENDED)), tiny_model.NAME, lines)
 
 
 def steps(page: str) -> Iterator[tuple[str, str, str | None]]:
     """Each block to run: its language, its lines, and what it prints if the page says so."""
     for language, lines, printed in BLOCK.findall(page):
-        yield language, lines.replace(MODEL, tiny_model.NAME), printed or None
+        yield language, with_tiny(lines), printed or None
 
 
 def run(almoner: Almoner, page: str) -> dict[str, Any]:
@@ -63,17 +69,60 @@ def test_a_release_takes_ten_lines(page: str) -> None:
     assert len(list(filter(None, lines.splitlines()))) == 10
 
 
-def test_the_ten_lines_of_the_readme_publish_a_release(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the request that stands above them."""
+class Terminal(io.StringIO):
+    """What a person sees."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+COMMANDS = re.compile(r"^almoner (?!models)(.+?)(?: {2,}#.*)?$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("commands", [1, 12], ids=["alone", "after the commands"])
+def test_the_ten_lines_of_the_readme_publish_a_release(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch, commands: int
+) -> None:
+    """With the request that stands above them, in a new home or in the one of the commands above them."""
     monkeypatch.chdir(almoner.folder)
-    almoner.type("init")
     almoner.notes_file()
     (request,) = re.findall(r"^```yaml\n(dataset: clinic\n.*?)^```", README, re.DOTALL | re.MULTILINE)
-    almoner.write("request.yaml", request.replace(MODEL, tiny_model.NAME))
+    almoner.write("request.yaml", with_tiny(request))
+    story = COMMANDS.findall(README.partition("## A first release")[2].partition("```yaml")[0])
+    assert story[0] == "init"
+    for line in story[:commands]:
+        almoner.type(line)
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
     names: dict[str, Any] = {}
     exec(compile(*TEN_LINES.findall(README), "README.md", "exec"), names)
     assert names["bundle"].verify().holds
+    assert "preparing" in terminal.getvalue(), "a run shows its progress"
     assert len(names["texts"]) == 4
+    assert len(almoner.ask("release list")) == (1 if commands == 1 else 2)
+
+
+def test_a_traceback_says_what_to_do(tmp_path: Path) -> None:
+    """The ten lines in a script, without a home."""
+    (tmp_path / "first.py").write_text(*TEN_LINES.findall(README))
+    environment = os.environ | {"ALMONER_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "first.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "HomeMissing: " in done.stderr
+    assert "`almoner init`" in done.stderr.partition("HomeMissing: ")[2]
+
+
+def test_a_dataset_may_be_registered_again_with_the_same_terms_alone(almoner: Almoner) -> None:
+    almoner.type("init")
+    home = almoner_package.open(almoner.home.root)
+    terms: dict[str, Any] = {"unit": "patient_id", "epsilon": 8, "delta": "1e-6", "population": 60}
+    first = home.register("clinic", **terms)
+    assert home.register("clinic", **terms | {"epsilon": "8.0"}) == first
+    changes = ({"unit": "id"}, {"epsilon": 4}, {"delta": 1e-7}, {"population": 61}, {"text": "note"}, {"blocks": 2})
+    for change in (*changes, {"public": True}, {"public_metadata": {"region": "nowhere"}}):
+        with pytest.raises(almoner_package.Refused, match="registered already"):
+            home.register("clinic", **terms | change)
+    assert [dataset.name for dataset in home.datasets()] == ["clinic"]
 
 
 def test_every_object_and_method_of_the_page_is_there_and_no_other() -> None:

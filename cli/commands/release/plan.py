@@ -62,6 +62,7 @@ class PlanData(TypedDict):
     delta: str
     model: str
     device: str
+    verdict: str
     reasons: dict[str, str]
     alternatives: list[AlternativeData]
     notes: list[str]
@@ -92,7 +93,7 @@ def plan(
     samples: Annotated[int | None, typer.Option(help="Number of texts that are wanted.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Most tokens of a text.")] = None,
     temperature: Annotated[
-        str | None, typer.Option(help="Temperature of the texts. Default: 1; a lower one makes plainer texts.")
+        str | None, typer.Option(help="Temperature of the texts. Default: 0.7; a lower one makes plainer texts.")
     ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="A public label of the texts; repeat it for each label.")
@@ -107,7 +108,7 @@ def plan(
     population: Annotated[
         int | None, typer.Option(help="A public number of people, where the dataset declares none.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Model. Default: smollm2-135m-instruct.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model. Default: the best recommended one here.")] = None,
     time: Annotated[
         str | None, typer.Option(metavar="45m|8h", help="Longest estimated time on two cores. Default: 8h.")
     ] = None,
@@ -148,9 +149,10 @@ def plan(
     written: list[RenderableType] = []
     if choice is not None and write is not None:
         write_request(write, planned, choice, force=force)
-        written = [f"Written: {write}.", f"Next: `almoner release request {write} --dry-run`."]
+        fill_in = " Replace its two examples by texts that you invent." if planned.needs_examples(choice) else ""
+        written = [f"Written: {write}.{fill_in}"]
     data = cast(PlanData, {**planned.to_json(), "written": None if write is None else str(write)})
-    return CommandResult(data, [*plan_tables(planned), *(written or [_next_step(dataset)])])
+    return CommandResult(data, [*plan_tables(planned), *written, _next_step(planned, write)])
 
 
 def _content(path: Path | None, what: str, page: str) -> object:
@@ -167,26 +169,45 @@ def _content(path: Path | None, what: str, page: str) -> object:
     return found
 
 
-def _next_step(dataset: str) -> str:
-    return f"Next: `almoner plan {dataset} ... --choice N --write request.yaml`."
+def _next_step(planned: "ReleasePlan", written: Path | None) -> str:
+    """Return the next command: write an alternative, rehearse it, request it."""
+    if written is None:
+        names = [one.name for one in planned.alternatives]
+        proposed = names.index("balanced") + 1 if "balanced" in names else 1
+        return f"Next: `almoner plan {planned.terms.dataset} ... --choice {proposed} --write request.yaml`."
+    request = f"`almoner release request {written}`"
+    if planned.terms.kind == "insights":
+        return f"Next: {request}."
+    return (
+        f"Next: rehearse it: `almoner rehearse {written} --on PUBLIC` (a public dataset of texts like yours; it spends"
+        f" no budget). Then {request}."
+    )
 
 
 def plan_tables(planned: "ReleasePlan") -> list[RenderableType]:
-    """Return the alternatives side by side, the expected quality of each, and the notes."""
+    """Return the question, the verdict, the alternatives side by side, and the notes."""
     terms, alternatives = planned.terms, planned.alternatives
     columns = ["", *(f"{number} {one.name}" for number, one in enumerate(alternatives, 1))]
     entries = [_entries(planned, number) for number in range(len(alternatives))]
     rows = [[name, *(entry[name] for entry in entries)] for name in entries[0]]
     title = f"Plans for {terms.dataset}: population {terms.population}, delta {terms.delta:f}, {terms.model}"
-    expected = [[f"{number} {one.name}", one.judgement] for number, one in enumerate(alternatives, 1)]
-    reasons = [f"{name}: {reason}." for name, reason in planned.reasons.items()]
     return [
-        table(columns, rows, title),
-        table(("", "expected quality"), expected),
-        *reasons,
+        _question(planned),
+        planned.verdict,
+        table(columns, [row for row in rows if set(row[1:]) != {"-"}], title),
+        *(f"{number} {one.name}: {one.judgement}" for number, one in enumerate(alternatives, 1)
+          if one.name == "one vector" or terms.kind == "insights"),
+        *(f"{name}: {reason}." for name, reason in planned.reasons.items() if name != "delta"),
         *planned.notes,
-        *_origins(planned),
-    ]
+    ]  # fmt: skip
+
+
+def _question(planned: "ReleasePlan") -> str:
+    """Return which questions other releases answer better than this one."""
+    count = "How many people ...? `question_histogram` counts answers (docs/insights.md)."
+    if planned.terms.kind == "insights":
+        return count
+    return f"{count} About what do they write? `--kind insights`. This plan is for texts."
 
 
 def _entries(planned: "ReleasePlan", place: int) -> dict[str, str]:
@@ -197,49 +218,25 @@ def _entries(planned: "ReleasePlan", place: int) -> dict[str, str]:
 
     one = planned.alternatives[place]
     quote, budget = one.quote, one.quote.dataset.budget
-    secret = quote.secret_assignment
+    secret = quote.secret_assignment if planned.terms.epsilon_while_secret is not None else None
     influence, texts = quote.influence, one.references is not None
-    vector = quote.request.mechanism == "steering_vector"
-    parameters = one.request["parameters"]
-    fields = parameters if isinstance(parameters, dict) else {}
+    people = "-" if one.references is None else str(one.references)
+    length = getattr(quote.parameters, "max_new_tokens", "-") if texts else "-"
     entries = {
-        "mechanism": quote.request.mechanism,
+        "texts": str(one.samples) if texts else f"topics, {one.samples} at most",
+        "people behind a text": f"{people} in all" if one.name == "one vector" else people,
+        "tokens of a text": str(length),
+        "private texts move a word": "-" if influence is None else influence.level.name,
         "epsilon": f"{quote.request.epsilon:f}",
         "epsilon while secret": "-" if secret is None else shown_epsilon(secret),
         "a guess is right": format_guesses(best_guess(one)),
-        "texts": str(one.samples) if texts else f"topics, {one.samples} at most",
-        "references B": ("-" if one.references is None else str(one.references)) + (" in all" if vector else ""),
-        "tokens T": str(fields.get("max_new_tokens", "-")),
-        "temperature": str(fields.get("temperature", "-")),
-        "candidates k": str(fields.get("top_k", "-")),
-        "clip norm C": "-" if influence is None else f"{influence.clip_norm:.3f}",
-        "private texts move a word": "-" if influence is None else influence.level.name,
-        "tokens in all": "-" if one.tokens is None else str(one.tokens),
     }
     if planned.device == "cpu":
         entries["time on two cores"] = ("about " if texts else "over ") + _time_text(quote.seconds)
-    entries |= _shares(planned, place)
     if planned.with_balance:
         after = budget.epsilon_of(budget.spent + quote.plan.loss)
         entries["lifetime epsilon then"] = f"{after} of {budget.claim.epsilon}"
     return entries
-
-
-def _shares(planned: "ReleasePlan", place: int) -> dict[str, str]:
-    """Return the rows of rehearsed shares: one for each metric that some alternative has a share by."""
-    names = dict.fromkeys(share.name for one in planned.alternatives for share in one.expected_shares)
-    expected = {share.name: share.words for share in planned.alternatives[place].expected_shares}
-    return {f"to no privacy, {name}": expected.get(name, "-") for name in names}
-
-
-def _origins(planned: "ReleasePlan") -> list[str]:
-    """Return where the rehearsed shares come from."""
-    origins = dict.fromkeys(share.origin for one in planned.alternatives for share in one.expected_shares)
-    if not origins:
-        return []
-    meaning = "'To no privacy' is the share of the way from the public model's texts to texts without privacy"
-    rehearse = "Rehearse a request on public data like yours: `almoner rehearse request.yaml --on PUBLIC`."
-    return [f"{meaning} [95 % interval]. {'; '.join(origins)}.", rehearse]
 
 
 def _time_text(seconds: int) -> str:

@@ -1,7 +1,7 @@
 """Registry of models, and which of them are on this machine. Imports no torch."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -203,6 +203,9 @@ REGISTRY = (
     ),
 )
 
+RECOMMENDED: Final = ("qwen2.5-coder-1.5b-instruct", "gemma3-270m", "smollm2-135m-instruct")
+"""Models for texts, best first, as readers judged their texts (docs/utility.md#read-blind); the last is a stand-in."""
+
 
 class UnknownModel(UsageError):
     """A name that is neither in the registry nor a hub id."""
@@ -299,6 +302,23 @@ def find(name: str, kind: Kind | None = "causal_lm") -> Model:
 def preset_of(name: str) -> Preset | None:
     """Return the preset that suits a model of the registry better than the default wording; None for the default."""
     return next((spec.preset for spec in REGISTRY if spec.name == name), None)
+
+
+def recommended_models(allowed: Container[str] | None = None, *, chat: bool = False) -> list[str]:
+    """Return the recommended models of the registry, best first.
+
+    Args:
+        allowed: the models that a policy allows; None for all.
+        chat: whether the model needs a chat template.
+    """
+    known = {spec.name for spec in REGISTRY if not (chat and spec.template_problem)}
+    return [name for name in RECOMMENDED if name in known and (allowed is None or name in allowed)]
+
+
+def recommended_model(allowed: Container[str] | None = None, *, chat: bool = False) -> str:
+    """Return the best recommended model that is installed; the small stand-in if none is."""
+    installed = {model.name for model in list_models() if model.installed}
+    return next((name for name in recommended_models(allowed, chat=chat) if name in installed), RECOMMENDED[-1])
 
 
 def list_models() -> list[ListedModel]:

@@ -47,7 +47,7 @@ def test_a_request_that_writes_everything_has_no_choices() -> None:
 def test_all_four_are_chosen_from_the_population() -> None:
     quoted = priced(facts(population=2000), parameters={})
     assert tuple(quoted.choices) == CHOSEN_PARAMETERS
-    assert chosen(quoted) == {"samples": 100, "references": 20, "max_new_tokens": 64, "temperature": "1"}
+    assert chosen(quoted) == {"samples": 100, "references": 20, "max_new_tokens": 64, "temperature": "0.7"}
     shown = quoted.to_json()["choices"]
     assert isinstance(shown, dict)
     assert shown["references"] == {"value": 20, "reason": "each text has about 20 of the declared 2000 units"}
@@ -105,7 +105,7 @@ def test_every_decoder_gets_values_that_can_be_priced(mechanism: str, population
 
 def test_references_without_protection_need_no_population() -> None:
     quoted = priced(parameters={}, mechanism="public_only", epsilon=None, delta=None)
-    assert chosen(quoted) == {"samples": 20, "max_new_tokens": 64, "temperature": "1"}
+    assert chosen(quoted) == {"samples": 20, "max_new_tokens": 64, "temperature": "0.7"}
 
 
 SUMMARIES: dict[str, Any] = {"groups": ["K7", "L2"], "references": 8}
@@ -163,7 +163,7 @@ def test_what_cannot_be_chosen_is_refused_by_name(
 
 def test_length_and_temperature_are_chosen_without_a_population() -> None:
     quoted = priced(parameters={"samples": 4, "references": 7})
-    assert chosen(quoted) == {"max_new_tokens": 64, "temperature": "1"}
+    assert chosen(quoted) == {"max_new_tokens": 64, "temperature": "0.7"}
 
 
 def test_nothing_is_chosen_again_from_the_stored_request() -> None:

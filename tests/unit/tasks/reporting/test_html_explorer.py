@@ -14,7 +14,7 @@ from tasks.mechanisms.core.uncharged import uncharged
 from tasks.release.record import ReleaseRecord
 from tasks.release.wording.insight_text import keyword_notes
 from tasks.reporting.html_explorer import explorer_html, size_words
-from tasks.values.insight import Insight, Topic
+from tasks.values.insight import UNNAMED, Insight, Topic
 from tests.insights_rows import (
     NASTY,
     hostile,
@@ -235,3 +235,11 @@ def test_the_noise_of_a_count_grows_with_the_clusters_that_it_is_a_sum_of() -> N
     below = replace(group, support=(-3, 0), size=-7)
     assert keyword_notes(below, None)[0] == "\N{MINUS SIGN}3 of \N{MINUS SIGN}7"
     assert keyword_notes(nameless, Decimal(2)) == ()
+
+
+def test_the_share_of_people_in_no_named_topic_stands_at_the_top() -> None:
+    named, nameless = many(2, 0)
+    nodes = (replace(named, size=61), replace(nameless, size=39, topic=Topic(UNNAMED, "No keyword.")))
+    header = between(explorer_html(insights_record(), nodes), "<header>", "</header>")
+    assert "About 39 % of the people in these topics are in no named one" in header
+    assert "no named one" not in explorer_html(insights_record(), (named,))
