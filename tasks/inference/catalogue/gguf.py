@@ -17,9 +17,7 @@ StoredType: TypeAlias = Literal["float32", "bfloat16"]
 """The type of unpacked numbers on disk; bfloat16 is float32 rounded to the nearest, ties to even."""
 
 
-def unpack_gguf(
-    gguf: Path, folder: Path, dtype: StoredType = "float32", end_tokens: tuple[int, ...] = ()
-) -> Path:
+def unpack_gguf(gguf: Path, folder: Path, dtype: StoredType = "float32", end_tokens: tuple[int, ...] = ()) -> Path:
     """Write the model and tokenizer inside `gguf` into `folder`, in transformers' layout; return the folder.
 
     Args:

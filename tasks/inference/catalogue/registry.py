@@ -112,7 +112,7 @@ REGISTRY = (
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         revision="0.1.2",
         licence="Apache-2.0",
-        note="135 M parameters, English; 4-bit weights, unpacked to float32 when pulled",
+        note="135 M parameters, English; the small stand-in; 4-bit weights, unpacked to float32 when pulled",
         download=92_871_040,
         unpacked=541_614_856,
         template_tokens=12,
@@ -169,7 +169,7 @@ REGISTRY = (
         sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
         revision="0.2.0",
         licence="Apache-2.0",
-        note="1.5 B parameters, the recommended one; 4-bit weights, unpacked to bfloat16 when pulled",
+        note="1.5 B parameters; recommended for texts to read; 4-bit weights, unpacked to bfloat16 when pulled",
         download=1_092_845_809,
         unpacked=3_565_649_829,
         stored="bfloat16",
@@ -320,6 +320,11 @@ def find(name: str, kind: Kind | None = "causal_lm") -> Model:
 def preset_of(name: str) -> Preset | None:
     """Return the preset that suits a model of the registry better than the default wording; None for the default."""
     return next((spec.preset for spec in REGISTRY if spec.name == name), None)
+
+
+def note_of(name: str) -> str:
+    """Return what the registry says of a model; empty for one that is not in it."""
+    return next((spec.note for spec in REGISTRY if spec.name == name), "")
 
 
 def list_models() -> list[ListedModel]:

@@ -1,4 +1,4 @@
-"""A GGUF file is unpacked to float32, or to the same numbers rounded to bfloat16, which are loaded as they are stored."""
+"""A GGUF file is unpacked to float32, or to those numbers rounded to bfloat16, which are loaded as they are stored."""
 
 from pathlib import Path
 
