@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo      a fictional clinic: a release, and what leaks without privacy"
-	@echo "               make demo MODEL=qwen2.5-coder-1.5b-instruct: by a better model, which takes longer"
+	@echo "               make demo MODEL=qwen2.5-coder-1.5b-instruct: by a better model, for half an hour on two cores"
 	@echo "make test-fast the quick unit tests, in about a minute: for the loop of editing and trying"
 	@echo "make test      the tests (make test-all: with slow statistics, kills and faults by the hundred)"
 	@echo "               make test T=tests/unit/flows/schedules/test_recurrence.py: one file, folder or test, in one process"

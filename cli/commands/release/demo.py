@@ -177,7 +177,7 @@ def _demo_steps(runner: "DemoRunner", request: Mapping[str, Any]) -> CommandResu
     )
     if request["model"] != BETTER_MODEL:
         runner.print_text(
-            f"The model is {request['model']}. {BETTER_MODEL} writes better ones and takes longer: "
+            f"The model is {request['model']}. {BETTER_MODEL} writes better notes and takes ten times as long: "
             f"`make demo MODEL={BETTER_MODEL}`, or `almoner demo --model {BETTER_MODEL}` once it is pulled."
         )
     notes = _release(runner, request)
