@@ -14,6 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo      a fictional clinic: a release, and what leaks without privacy"
+	@echo "               make demo MODEL=qwen2.5-coder-1.5b-instruct: by a better model, for half an hour on two cores"
 	@echo "make test-fast the quick unit tests, in about a minute: for the loop of editing and trying"
 	@echo "make test      the tests (make test-all: with slow statistics, kills and faults by the hundred)"
 	@echo "               make test T=tests/unit/flows/schedules/test_recurrence.py: one file, folder or test, in one process"
@@ -46,8 +47,10 @@ weights: setup
 	@$(BIN)/almoner models pull smollm2-135m-instruct
 	@$(BIN)/almoner models pull all-minilm-l6-v2
 
-demo: weights
-	@$(BIN)/almoner demo
+MODEL ?= smollm2-135m-instruct
+demo: setup
+	@$(BIN)/almoner models pull $(MODEL)
+	@$(BIN)/almoner demo --model $(MODEL)
 
 # All of them, file by file as they lie, so that small files come last; or those of T in one process. Three processes keep
 # two cores busy: each waits a third of its time, for PostgreSQL, for a browser, or for processes that it kills.

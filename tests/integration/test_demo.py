@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cli.commands.release.demo
-from cli.commands.release.demo import DEMO_REQUEST
+from cli.commands.release.demo import BETTER_MODEL, DEMO_REQUEST
 from tests import tiny_model
 from tests.integration.canary import text_of
 from tests.integration.story import SECRETS, Almoner
@@ -27,14 +27,18 @@ def tiny_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_the_demo_ends_well_and_keeps_what_it_made(almoner: Almoner) -> None:
-    told = almoner.type(f"demo --keep {almoner.folder / 'kept'}")
+def test_the_demo_ends_well_and_keeps_what_it_made(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = {**cli.commands.release.demo.DEMO_REQUEST, "model": "none"}
+    monkeypatch.setattr(cli.commands.release.demo, "DEMO_REQUEST", without)
+    told = almoner.type(f"demo --keep {almoner.folder / 'kept'} --model {tiny_model.NAME}")
     printed = told.out.splitlines()
     prompt = "$ almoner "
     silent = [line for line, after in pairwise(printed) if line.startswith(prompt) and not after.startswith("  ")]
     assert [line.removeprefix(prompt) for line in silent] == WITHOUT_LINES
     for said in ("$ almoner run 1", "GateClosed", "The bundle is whole", "Everything holds.", "BudgetExceeded"):
         assert said in told.out
+    assert f"The model is {tiny_model.NAME}." in told.out
+    assert f"make demo MODEL={BETTER_MODEL}" in told.out
     assert "NotForGovernedData" in told.out
     assert "Do not rely on this bundle." in told.out
     assert "the form asks for numbers; medical sense not checked" in told.out

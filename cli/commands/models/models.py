@@ -125,10 +125,10 @@ def check_model_command(
 
     A model need not be here: of a Hugging Face model only its settings are fetched, not its weights.
 
-    Example: almoner models check smollm2-135m-instruct
+    Example: almoner models check qwen2.5-coder-1.5b-instruct
     """
     from tasks.inference.catalogue.devices import choose_devices
-    from tasks.inference.catalogue.registry import SUPPORTED
+    from tasks.inference.catalogue.registry import SUPPORTED, note_of
     from tasks.inference.loading.download import check_named
     from tasks.inference.loading.resource_requirements import machine_of, requirements_of
 
@@ -144,7 +144,9 @@ def check_model_command(
     if check.shape is not None:
         needs = requirements_of(check.shape, where, sizes)
         data["requirements"] = _requirements_data(needs)
-        lines.append(fact_list(_shape_facts(check, check.shape, needs)))
+        lines.append(
+            fact_list(_shape_facts(check, check.shape, needs) | ({"note": note} if (note := note_of(name)) else {}))
+        )
     lines += [f"Not in {precision}: {reason}." for precision, reason in check.missing.items()]
     if not check.usable:
         lines.append(SUPPORTED)
@@ -220,7 +222,7 @@ def pull_model(
 
     Of a Hugging Face model with a branch, such as org/name@main, it says the commit: requests name that one.
 
-    Example: almoner models pull smollm2-135m-instruct
+    Example: almoner models pull qwen2.5-coder-1.5b-instruct
     """
     from tasks.inference.loading.download import pull as fetch
 

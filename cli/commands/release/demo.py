@@ -70,10 +70,12 @@ DEMO_REQUEST: dict[str, Any] = {
 """Form and examples are public and written for the demo; the form asks for identities, which is the hardest case."""
 
 CLAIM = f"--unit patient_id --epsilon 10 --delta 1e-5 --population {DEMO_PATIENTS}"
+BETTER_MODEL = "qwen2.5-coder-1.5b-instruct"
 NOTES_SHOWN = 2
 COMPARISONS = ("non_private", "public_only")
 
 Keep = Annotated[Path | None, typer.Option(help="Keep the demo's home and bundle in this new folder.")]
+Model = Annotated[str | None, typer.Option(help="Model of all texts. Default: smollm2-135m-instruct, a small one.")]
 Details = Annotated[bool, typer.Option("--details", help="Show all that each command prints, and the time it took.")]
 
 
@@ -119,7 +121,11 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    opened: CommandContext, context: typer.Context, keep: Keep = None, details: Details = False
+    opened: CommandContext,
+    context: typer.Context,
+    keep: Keep = None,
+    model: Model = None,
+    details: Details = False,
 ) -> CommandResult[DemoData]:
     """Run a demo on a fictional clinic: a release from request to bundle, and secrets that leak without privacy.
 
@@ -130,14 +136,14 @@ def demo(
     with redirect_stdout(sys.stderr if opened.as_json else sys.stdout):
         if keep is not None:
             _make_folder(keep)
-            return _run_demo(root, keep.absolute(), details)
+            return _run_demo(DemoRunner(root, keep.absolute(), details), model)
         with tempfile.TemporaryDirectory(prefix="almoner-demo-") as folder:
-            return _run_demo(root, Path(folder), details)
+            return _run_demo(DemoRunner(root, Path(folder), details), model)
 
 
-def _run_demo(root: Callable[..., object], folder: Path, details: bool) -> CommandResult[DemoData]:
-    with _isolated_home(folder):
-        return _demo_steps(DemoRunner(root, folder, details))
+def _run_demo(runner: "DemoRunner", model: str | None) -> CommandResult[DemoData]:
+    with _isolated_home(runner.folder):
+        return _demo_steps(runner, DEMO_REQUEST if model is None else DEMO_REQUEST | {"model": model})
 
 
 @contextmanager
@@ -162,20 +168,25 @@ def _make_folder(folder: Path) -> None:
         raise InvalidDemoFolder(folder, problem.strerror or type(problem).__name__) from None
 
 
-def _demo_steps(runner: "DemoRunner") -> CommandResult[DemoData]:
+def _demo_steps(runner: "DemoRunner", request: Mapping[str, Any]) -> CommandResult[DemoData]:
     started = time.monotonic()
     secrets = write_demo_corpus(runner.folder / "notes.jsonl")
     runner.print_text(
         f"A fictional clinic: {DEMO_PATIENTS} patients with several notes each, and {len(secrets)} planted secrets "
         "(names, telephone numbers, e-mail addresses, record numbers). The demo releases notes that nobody wrote."
     )
-    notes = _release(runner)
-    _refusals(runner)
+    if request["model"] != BETTER_MODEL:
+        runner.print_text(
+            f"The model is {request['model']}. {BETTER_MODEL} writes better notes and takes ten times as long: "
+            f"`make demo MODEL={BETTER_MODEL}`, or `almoner demo --model {BETTER_MODEL}` once it is pulled."
+        )
+    notes = _release(runner, request)
+    _refusals(runner, request)
     found = {"invisible_ink": find_secrets(notes, secrets)}
     texts = {"invisible_ink": notes}
     for mechanism in COMPARISONS:
-        request = {**DEMO_REQUEST, "mechanism": mechanism}
-        (runner.folder / f"{mechanism}.yaml").write_text(yaml.safe_dump(request, sort_keys=False))
+        compared = yaml.safe_dump({**request, "mechanism": mechanism}, sort_keys=False)
+        (runner.folder / f"{mechanism}.yaml").write_text(compared)
     runner.print_text("The same request without privacy, one word of the file changed: almoner refuses it.")
     runner.run_command("release request non_private.yaml", expected=1, shown=("NotForGovernedData",))
     runner.print_text(
@@ -192,7 +203,7 @@ def _demo_steps(runner: "DemoRunner") -> CommandResult[DemoData]:
         found[mechanism] = find_secrets(texts[mechanism], secrets)
     bundle = [path.read_text(errors="replace") for path in sorted((runner.folder / "out").rglob("*")) if path.is_file()]
     in_bundle = find_secrets(bundle, secrets)
-    epsilon = f"{DEMO_REQUEST['epsilon']:g}"
+    epsilon = f"{request['epsilon']:g}"
     headline = (
         f"Without privacy, {len(found['non_private'])} of the {len(secrets)} planted secrets appear in "
         f"{len(texts['non_private'])} notes; with almoner at epsilon {epsilon}, {len(found['invisible_ink'])} in "
@@ -225,10 +236,10 @@ def _demo_steps(runner: "DemoRunner") -> CommandResult[DemoData]:
     return CommandResult(data, shown)
 
 
-def _release(runner: "DemoRunner") -> list[str]:
+def _release(runner: "DemoRunner", request: Mapping[str, Any]) -> list[str]:
     """Run a release from the corpus to its bundle; the released notes."""
     folder = runner.folder
-    (folder / "request.yaml").write_text(yaml.safe_dump(DEMO_REQUEST, sort_keys=False))
+    (folder / "request.yaml").write_text(yaml.safe_dump(dict(request), sort_keys=False))
     runner.print_text("A home, and a dataset with a lifetime budget for each patient: epsilon 10 over all releases.")
     runner.run_command("init", shown=("Project home",))
     runner.run_command(f"dataset register clinic {CLAIM}", shown=("Registered",))
@@ -243,7 +254,7 @@ def _release(runner: "DemoRunner") -> list[str]:
     runner.print_text("No request runs before a steward has approved it.")
     runner.run_command("run 1", expected=1, shown=("GateClosed",))
     reason = (
-        f"fictional patients; epsilon {DEMO_REQUEST['epsilon']:g} of a lifetime 10 for a first release; "
+        f"fictional patients; epsilon {request['epsilon']:g} of a lifetime 10 for a first release; "
         "form and examples are public"
     )
     runner.run_command(
@@ -272,8 +283,8 @@ def _release(runner: "DemoRunner") -> list[str]:
     return _texts(listed)
 
 
-def _refusals(runner: "DemoRunner") -> None:
-    (runner.folder / "greedy.yaml").write_text(yaml.safe_dump({**DEMO_REQUEST, "epsilon": 9.0}, sort_keys=False))
+def _refusals(runner: "DemoRunner", request: Mapping[str, Any]) -> None:
+    (runner.folder / "greedy.yaml").write_text(yaml.safe_dump({**request, "epsilon": 9.0}, sort_keys=False))
     runner.print_text("The budget only goes down, and the ledger refuses a request that exceeds it. All is on record.")
     runner.run_command("budget show clinic", shown=("",), lines=1)
     runner.run_command("release request greedy.yaml", expected=1, shown=("BudgetExceeded",))

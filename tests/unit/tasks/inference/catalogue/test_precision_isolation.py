@@ -6,22 +6,25 @@ from functools import cache
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoConfig
 
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 from tasks.inference.engine.engine import Engine
 from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.loading import load
+from tasks.inference.loading.stored_precision import type_to_read
 from tasks.inference.network import int8_linear
 from tasks.inference.network.capabilities import CPU
 from tasks.inference.network.language_model import LanguageModel
-from tests.unit.tasks.inference.fixtures import REAL, tiny_network
+from tests.unit.tasks.inference.fixtures import REAL, require_on_request, tiny_network
 from tests.unit.tasks.inference.isolation.test_check import CANDIDATES, CHANGES, NOTES, batches
 from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import by_row, text
 
 pytestmark = pytest.mark.dear
 
+RECOMMENDED = "qwen2.5-coder-1.5b-instruct"
 LOWERED = [precision for precision in PRECISIONS if precision != "float32"]
 
 
@@ -124,6 +127,20 @@ def test_real_model_keeps_every_bit(real: LanguageModel, precision: Precision) -
         return
     model = load(REAL, "cpu", precision)
     assert (model.digest, model.precision) == (real.digest, precision)
+    require_kept_bits(model)
+
+
+@pytest.mark.slow
+def test_the_recommended_model_keeps_every_bit_in_the_type_of_its_files() -> None:
+    folder = require_on_request(RECOMMENDED)
+    model = load(RECOMMENDED, "cpu", "bfloat16")
+    assert type_to_read(AutoConfig.from_pretrained(folder), folder) == torch.bfloat16
+    assert model.tokenizer.convert_ids_to_tokens(model.stop_tokens) == ["<|endoftext|>", "<|im_end|>"]
+    require_kept_bits(model)
+
+
+def require_kept_bits(model: LanguageModel) -> None:
+    """Check that no row of some notes feels a change of the second one."""
     tokens = [model.tokenizer(note)["input_ids"][:60] for note in NOTES]
     rows = {str(number): row for number, row in enumerate(tokens)}
     engine = Engine(model)

