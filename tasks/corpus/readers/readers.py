@@ -23,6 +23,8 @@ from tasks.common import extensions
 from tasks.corpus.identity.labels import FIELD_SEPARATOR, LabelFields, fields_of
 from tasks.corpus.identity.units import normalise_unit
 from tasks.corpus.readers.documents import (
+    LINES_ANEW,
+    LONE_CR,
     MAX_RECORD_BYTES,
     Fields,
     MalformedRow,
@@ -64,7 +66,10 @@ from tasks.corpus.readers.text_form import (
     TextForm,
     contradicts,
     is_utf8_under,
+    is_wide_without_mark,
     marked_encoding,
+    names_delimiter,
+    what_bytes_say,
 )
 from tasks.corpus.readers.text_template import TextTemplate
 
@@ -237,6 +242,8 @@ class _Lines:
     def _decoded(self, line: bytes) -> str:
         if self.record_bytes > MAX_RECORD_BYTES:
             raise RecordTooLong(self.source, self.number)
+        if is_wide_without_mark(line):
+            raise NotUtf8(self.source, self.number, "", *what_bytes_say(line))
         try:
             if self.encoding == UTF_8:
                 return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
@@ -245,7 +252,7 @@ class _Lines:
             return line.decode(self.encoding or UTF_8)
         except UnicodeDecodeError:
             if self.encoding == UTF_8:
-                raise NotUtf8(self.source, self.number) from None
+                raise NotUtf8(self.source, self.number, "", *what_bytes_say(line)) from None
             raise NotEncoded(self.source, self.number, self.encoding or "") from None
 
 
@@ -259,7 +266,10 @@ def _read_jsonl(source: AnySource, fields: Fields) -> Documents:
             try:
                 record = parse_json(line, most_bytes=MAX_RECORD_BYTES, halves=True)
             except InvalidJson as problem:  # whose text quotes nothing
-                raise NotJson(source, lines.number, str(problem).removeprefix("line 1: ")) from None
+                reason = str(problem).removeprefix("line 1: ")
+                if "\r" in line.strip():
+                    raise NotJson(source, lines.number, reason + LONE_CR, LINES_ANEW) from None
+                raise NotJson(source, lines.number, reason) from None
             if not isinstance(record, dict):
                 raise NotAnObject(source, lines.number)
             yield fields.document(record, source, lines.number, lines.offset)
@@ -271,7 +281,7 @@ def _read_csv(source: AnySource, fields: Fields) -> Documents:
     delimiter = fields.form.delimiter or delimiter_of(source, fields.form, fields.columns_in_files)
     with open_bytes(source) as file:
         lines = _Lines(file, source, fields.form)
-        rows = csv.reader(lines, strict=True, delimiter=delimiter)
+        rows = csv.reader(_table_lines(lines), strict=True, delimiter=delimiter)
         header = _next_row(rows, lines)
         if header is None:
             return
@@ -310,9 +320,15 @@ def first_row(source: AnySource, form: TextForm) -> list[str] | None:
     with open_bytes(source) as file:
         lines = _Lines(file, source, form)
         try:
-            return next(csv.reader(lines, strict=True, delimiter=form.delimiter or DELIMITERS["comma"]), None)
+            sign = form.delimiter or DELIMITERS["comma"]
+            return next(csv.reader(_table_lines(lines), strict=True, delimiter=sign), None)
         except csv.Error:
             return None
+
+
+def _table_lines(lines: _Lines) -> Iterator[str]:
+    """Yield the lines of a CSV file without Excel's `sep=;` in front."""
+    return (line for line in lines if lines.number > 1 or not names_delimiter(line))
 
 
 def first_lines(source: AnySource, form: TextForm, most: int) -> Iterator[str]:
@@ -334,7 +350,9 @@ def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str] | None:
     lines.record_bytes, start = 0, lines.number + 1
     try:
         return next(rows, None)
-    except csv.Error:
+    except csv.Error as problem:
+        if "new-line character" in str(problem):  # CR in a cell without quotes
+            raise MalformedRow(lines.source, start, "", LONE_CR, LINES_ANEW) from None
         raise MalformedRow(lines.source, start) from None
 
 
@@ -361,11 +379,13 @@ def _read_folder(source: Source, fields: Fields) -> Documents:
         encoding = fields.form.encoding or marked_encoding(data) or UTF_8
         if contradicts(encoding, data) or is_utf8_under(encoding, data):
             raise NotEncoded(source, position, encoding)
+        if encoding not in WIDE and is_wide_without_mark(data):
+            raise NotUtf8(source, position, "", *what_bytes_say(data))
         try:
             text = data.decode("utf-8-sig" if encoding == UTF_8 else encoding).removeprefix("\ufeff")
         except UnicodeError:
             if encoding == UTF_8:
-                raise NotUtf8(source, position) from None
+                raise NotUtf8(source, position, "", *what_bytes_say(data)) from None
             raise NotEncoded(source, position, encoding) from None
         fields.forms.add(TextForm(encoding))
         offset += len(data)
