@@ -43,6 +43,7 @@ def test_a_chat_with_invisible_marks_is_one_person_and_erased_as_one(clinic: Alm
     assert len(list(open_corpus(clinic.home, version.uid).texts())) == 2
     refused = clinic.ask("dataset erase clinic --unit 'A\u200bna' --reason 'a wish' --confirm clinic", expected=2)
     assert refused["error"] == "UnitInvalid"
+    assert refused["advice"].startswith("Give the id as the records have it")  # and not "repair the records"
 
 
 def test_a_reason_does_not_name_the_person_in_another_spelling(clinic: Almoner) -> None:

@@ -105,21 +105,20 @@ def what_bytes_say(line: bytes) -> tuple[str, str]:
     """
     if is_wide_without_mark(line):
         order = "be" if line[::2].count(0) > line[1::2].count(0) else "le"
-        return (
-            "every other byte is zero, as in UTF-16 without a byte-order mark",
-            f"Repeat the command with `--encoding utf-16-{order}`",
-        )
+        reason = "every other byte is zero, as in UTF-16 without a byte-order mark"
+        return reason, f"Repeat the command with `--encoding utf-16-{order}`"
     if _HARDLY_1252.search(line):
-        return (
-            "its bytes are not UTF-8, and hardly Windows-1252",
+        remedy = (
             "If the file is in another encoding, repeat the command with its name: `--encoding cp850` (DOS),"
-            f" `mac-roman`, `cp1250` (Windows in Central Europe), `shift_jis`. {_NO_GUESS}",
+            " `mac-roman`, `cp1250` (Windows in Central Europe), `shift_jis`"
         )
-    return (
-        "its bytes are not UTF-8; those beyond ASCII are letters or punctuation in Windows-1252",
+        return "its bytes are not UTF-8, and hardly Windows-1252", f"{remedy}. {_NO_GUESS}"
+    remedy = (
         "If Windows in Western Europe wrote the file, repeat the command with `--encoding cp1252`; in Central Europe"
-        f" `cp1250`, in Cyrillic `cp1251`. {_NO_GUESS}",
+        " `cp1250`, in Cyrillic `cp1251`"
     )
+    reason = "its bytes are not UTF-8; those beyond ASCII are letters or punctuation in Windows-1252"
+    return reason, f"{remedy}. {_NO_GUESS}"
 
 
 def names_delimiter(line: str) -> bool:
