@@ -66,6 +66,7 @@ class Fields:
         constants: the fields that the path of the file fixes for all of its records.
         allowed_units: normalised ids of units that are taken although they spell a missing value.
         on_bad_unit: called with a refusal of a unit in place of raising it; the document then has no unit.
+        most_of_path: how many records are read of files with the same fields in their paths; None for all.
         form: the encoding and the delimiter that are named.
         forms: those with which files were read, which readers add.
     """
@@ -77,6 +78,7 @@ class Fields:
     constants: Mapping[str, str | None] = field(default_factory=dict)
     allowed_units: Collection[str] = field(default=(), repr=False)
     on_bad_unit: "Callable[[NoUnit], None] | None" = field(default=None, repr=False)
+    most_of_path: int | None = None
     form: TextForm = AS_FOUND
     forms: set[TextForm] = field(default_factory=set)
 

@@ -9,6 +9,7 @@ import codecs
 import csv
 import gzip
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -113,7 +114,8 @@ def read_documents(
             documents have none.
         label_field: the field with the document's label, several whose values together are the label, or None if no
             labels are kept. A record that lacks one of them is a document without a label.
-        most: how many records are read; all by default.
+        most: how many records are read, at most half of them of files with the same fields in their paths; all by
+            default.
         allowed_units: ids of units that are taken although they spell a missing value, such as `Null`.
         on_bad_unit: called with each refusal of a unit in place of raising it; the document then has no unit.
 
@@ -148,13 +150,15 @@ def read_documents(
             raise UnknownFolderUnit(path, unit_field or "")
         if labels:
             raise FolderWithoutLabels(path, FIELD_SEPARATOR.join(labels))
-        fields = Fields(unit_field, TextTemplate.parse("text"), "id", (), {}, allowed, on_bad_unit, form, forms)
+        fields = Fields(unit_field, TextTemplate.parse("text"), "id", (), {}, allowed, on_bad_unit, None, form, forms)
         return _guarded(_read_folder, path, fields, most)
     read = _read_shards if is_folder else _reader_of(path)
     if read is None:
         raise UnknownFileType(path)
     template = TextTemplate.parse(text_field)
-    fields = Fields(unit_field, template, id_field, labels, {}, allowed, on_bad_unit, form, forms)
+    fields = Fields(
+        unit_field, template, id_field, labels, {}, allowed, on_bad_unit, most // 2 if most else None, form, forms
+    )
     return _guarded(read, path, fields, most)
 
 
@@ -357,12 +361,15 @@ def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str] | None:
 
 
 def _read_shards(folder: Source, fields: Fields) -> Documents:
-    before = 0
+    before, counts = 0, Counter[tuple[tuple[str, str | None], ...]]()
     for shard in shards_of(folder):
+        path = tuple(shard.constants.items())
+        most = None if fields.most_of_path is None or not path else fields.most_of_path - counts[path]
         if (read := _reader_of(shard)) is None:  # texts have come in the place of tables
             raise SourceChanged(folder)
         with named_problems(shard), closing(read(shard, replace(fields, constants=shard.constants))) as documents:
-            for document in documents:
+            for document in islice(documents, most):
+                counts[path] += 1
                 yield replace(document, offset=before + document.offset)
         before += size_of(shard)
 
