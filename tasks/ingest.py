@@ -108,10 +108,11 @@ def ingest_version(
                 raise LedgerUnreachable(str(unconfirmed.facts["database"])) from None
 
     notes = None
-    if tell is not None and dataset.governed and dataset.unit_field is not None:
+    if tell is not None and dataset.governed:
         with database.read() as session:
             has_earlier = bool(datasets.list_versions(session, dataset))
-        notes = UnitNotes(UnitSurvey(dataset.unit_field), tell, known_units, has_earlier)
+        survey = None if dataset.unit_field is None else UnitSurvey(dataset.unit_field)
+        notes = UnitNotes(survey, tell, known_units, has_earlier)
     ingested = ingest(
         home, source, dataset.unit_field, overlap_key, text_field=dataset.text_field, label_field=label_field,
         form=form,

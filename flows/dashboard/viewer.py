@@ -17,6 +17,7 @@ from models_db.home import ProjectHome
 from models_db.policies.policy import Policy
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import policies, principals
+from models_db.sessions.database import SchemaOutdated
 from models_db.sessions.read_only import ReadOnlyDatabase
 from tasks.release.signatures.ed25519 import SigningKey
 
@@ -70,12 +71,17 @@ class Viewer:
             heads, unread = rollback_guard.load_head(self.home), ""
         except rollback_guard.SeenFileUnusable as problem:
             heads, unread = None, problem.message
-        with self.database.read() as session:
-            actor = principals.acting_principal(session, self.public_key)
-            how = rollback_guard.missing_links(session, heads) if heads is not None else ""
-            doubt = f"The ledger differs from the one that this home has seen: {how}." if how else unread
-            roles, policy = principals.roles_of(session, actor.id), read_policy_in_force(session)
-            yield View(session, actor, roles, policy, doubt)
+        try:
+            with self.database.read() as session:
+                actor = principals.acting_principal(session, self.public_key)
+                how = rollback_guard.missing_links(session, heads) if heads is not None else ""
+                doubt = f"The ledger differs from the one that this home has seen: {how}." if how else unread
+                roles, policy = principals.roles_of(session, actor.id), read_policy_in_force(session)
+                yield View(session, actor, roles, policy, doubt)
+        except SchemaOutdated:
+            if heads is not None:
+                rollback_guard.require_same_ledger(self.home, self.database)
+            raise
 
     def workspace(self) -> Workspace:
         """Open the home as other commands do, but through a read-only database.

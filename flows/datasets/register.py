@@ -34,7 +34,7 @@ from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Source
 from tasks.corpus.readers.text_form import AS_FOUND, TextForm, describe_forms
 from tasks.corpus.readers.text_template import TextTemplate
-from tasks.corpus.unit_notes import ALIKE, UnitSurvey
+from tasks.corpus.unit_notes import ALIKE, RepeatSurvey, UnitSurvey
 from tasks.ingest import RecordedVersion, ingest_version
 from tasks.release.promise_strength import (
     describe_promise,
@@ -241,7 +241,7 @@ def check_fields(
             template. NoUnit counts the records without a usable unit.
     """
     unit, text = registration.unit_field, registration.text_field
-    survey, refused, records = UnitSurvey(unit or ""), list[NoUnit](), 0
+    survey, repeats, refused, records = UnitSurvey(unit or ""), RepeatSurvey(), list[NoUnit](), 0
     forms: set[TextForm] = set()
     try:
         with closing(
@@ -259,6 +259,7 @@ def check_fields(
             for document in documents:
                 records += 1
                 survey.see(document)
+                repeats.see(document)
         if refused:
             refused[0].count(refused, records)
             raise refused[0]
@@ -267,7 +268,7 @@ def check_fields(
         first.advise_unregistered()
         raise first from None
     if tell is not None and registration.governed:
-        for note in (*survey.notes(), *([ALIKE] if survey.alike() else [])):
+        for note in (*repeats.notes(), *survey.notes(), *([ALIKE] if survey.alike() else [])):
             tell(note)
     return describe_forms(forms)
 

@@ -148,15 +148,23 @@ def require_seen(session: Session, heads: SeenHeads | None) -> SeenHeads | None:
 
 
 def check_rollback(home: ProjectHome, database: Database) -> str:
-    """Return how the ledger contradicts the remembered head, or why that is unknown; for readers."""
+    """Return how the ledger contradicts the remembered head, or why that is unknown; for readers.
+
+    Raises:
+        LedgerRolledBack: it has not even tables.
+    """
     try:
         heads = load_head(home)
     except SeenFileUnusable as problem:
         return problem.message
     if heads is None:
         return ""
-    with database.read() as session:
-        how = missing_links(session, heads)
+    try:
+        with database.read() as session:
+            how = missing_links(session, heads)
+    except SchemaOutdated:
+        require_none_seen(home)
+        raise
     return f"The ledger differs from the one that this home has seen: {how}." if how else ""
 
 
@@ -173,6 +181,16 @@ def require_same_ledger(home: ProjectHome, database: Database) -> None:
         with database.read() as session:
             require_seen(session, heads)
     except SchemaOutdated:
+        require_none_seen(home)
+
+
+def require_none_seen(home: ProjectHome) -> None:
+    """Check that this home has seen no ledger, where there is none now: an empty file, or none at all.
+
+    Raises:
+        LedgerRolledBack, SeenFileUnusable.
+    """
+    if (heads := load_head(home)) is not None:
         raise LedgerRolledBack("it has no links", heads) from None
 
 
@@ -206,8 +224,8 @@ class LedgerRolledBack(Refused):
     def __init__(self, how: str, heads: SeenHeads) -> None:
         super().__init__(
             f"The ledger differs from the one that this home has seen: {how}. Nothing was done.",
-            "An older copy lacks later spending. Restore the newest ledger; `almoner audit verify --against BUNDLE`"
-            " shows which one is genuine, and docs/backup.md says what to do if it is lost.",
+            "An older copy lacks later spending. Restore the newest ledger (`almoner restore`); `almoner audit verify"
+            " --against BUNDLE` shows which one is genuine, and docs/backup.md says what to do if it is lost.",
             {"seen_link": heads.head.seq, "seen_hash": heads.head.hash, "finding": how},
         )
 

@@ -12,7 +12,7 @@ from models_db.policies.policy import Policy
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import policies, principals
 from models_db.services.lifecycle.ledger import Provenance
-from models_db.sessions.database import Database
+from models_db.sessions.database import Database, SchemaOutdated
 from models_db.sessions.read_only import ReadOnlyDatabase
 from models_db.values.canonical_json import digest
 from models_db.values.requests import model_to_json
@@ -50,10 +50,14 @@ def open_workspace(home: ProjectHome) -> Workspace:
     database = rollback_guard.RollbackGuardedDatabase(home)
     key = SigningKey.load(signing_key_path(home))
     heads = rollback_guard.load_head(home)
-    with database.read() as session:
-        heads = rollback_guard.require_seen(session, heads)
-        actor = principals.acting_principal(session, key.public_key)
-        policy = policy_of_home(session, home.policy, policies.policy_in_force(session))
+    try:
+        with database.read() as session:
+            heads = rollback_guard.require_seen(session, heads)
+            actor = principals.acting_principal(session, key.public_key)
+            policy = policy_of_home(session, home.policy, policies.policy_in_force(session))
+    except SchemaOutdated:
+        rollback_guard.require_same_ledger(home, database)  # one that is lost is not to be made again
+        raise
     rollback_guard.save_head(home, heads, durable=True)
     return Workspace(home, database, actor, key, policy)
 
@@ -73,9 +77,11 @@ def open_read_only(home: ProjectHome) -> ReadOnlyWorkspace:
 
     Raises:
         HomeMissing: there is no ledger.
+        LedgerRolledBack: there is none any more, or it is empty.
     """
     database = ReadOnlyDatabase(home.database_url)
     if database.file is not None and not os.path.exists(database.file):
+        rollback_guard.require_none_seen(home)
         raise HomeMissing(home.root)
     return ReadOnlyWorkspace(home, database, rollback_guard.check_rollback(home, database))
 

@@ -128,7 +128,7 @@ def ingest(
                 manifest.add(document.unit, document.document_id, document.text)
                 _insert(connection, document, overlap_key)
                 if notes is not None:
-                    notes.survey.see(document)
+                    notes.see(document)
         with stage("partition"):
             if cohorts is not None:
                 cohorts.assign(connection)

@@ -7,26 +7,61 @@ or ledger (docs/decisions/0176).
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Final, TypeAlias
 
 from tasks.corpus.cohorts import AT_ONCE
 from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.readers.documents import SourceDocument
+from tasks.corpus.readers.sources import Shard
 
 RECORDS_LOOKED_AT: Final = 1000
 """The first records of a source; of a version's new units as many, in the order of their marks."""
 _UNITS_ASKED_FOR: Final = 4 * AT_ONCE
+_LONG_TEXT: Final = 40
 _FEWEST: Final = 5
 """Records or units of which anything is said."""
-_LONGEST_NUMBER: Final = 12
+_LONGEST_NUMBER: Final = 20
 """Digits up to which a number is tried with zeros in front."""
-_NUMBERED: Final = re.compile(r"([^0-9]*)([0-9]{1,12})(?:\.0)?")
+_ENCODINGS: Final = ("utf-8", "cp1252", "cp1250", "cp850", "mac-roman")
+_NUMBERED: Final = re.compile(r"([^0-9]*)([0-9]{1,20})(?:\.0)?")
 _SENTENCE_MARKS: Final = re.compile(r"\w{3}[.!?](?:\s|$)")
 
 FindKnown: TypeAlias = Callable[[Sequence[bytes]], Collection[bytes]]
 """The marks among these that the ledger knows."""
+
+
+@dataclass
+class RepeatSurvey:
+    """Looks whether the first records of a folder of tables come again in its other files, as in two snapshots."""
+
+    _path: Mapping[str, str | None] | None = None
+    _first: dict[int, int] = field(default_factory=dict, repr=False)
+    _again: set[int] = field(default_factory=set, repr=False)
+
+    def see(self, document: SourceDocument) -> None:
+        """Look at a document; short texts, which people have in common, are no sign."""
+        if not isinstance(document.source, Shard) or len(document.text) < _LONG_TEXT:
+            return
+        if self._path is None:
+            self._path = document.source.constants
+        record, file = hash((document.unit, document.text)), document.source.number
+        if self._first.get(record, file) != file:
+            self._again.add(record)
+        elif len(self._first) < RECORDS_LOOKED_AT and document.source.constants == self._path:
+            self._first[record] = file
+
+    def notes(self) -> Iterator[str]:
+        """Yield what is to be asked."""
+        if 2 * len(self._again) > len(self._first) >= _FEWEST:
+            yield (
+                "Most of the first records come again in other files of the folder, as in two snapshots of one table."
+                " Ingest one snapshot alone: without a unit field, each copy counts as another person, and the person"
+                " is protected less."
+            )
 
 
 @dataclass
@@ -84,18 +119,30 @@ class UnitNotes:
     """Signs that the units of a version are not the people that they are called.
 
     Attributes:
+        survey: None if no field names the unit.
         tell: prints a sentence on the terminal, and nowhere else.
         find_known: which marks the ledger knows.
         has_earlier: whether there is an earlier version.
     """
 
-    survey: UnitSurvey
+    survey: UnitSurvey | None
     tell: Callable[[str], None]
     find_known: FindKnown
     has_earlier: bool
+    repeats: RepeatSurvey = field(default_factory=RepeatSurvey)
+
+    def see(self, document: SourceDocument) -> None:
+        """Look at a document."""
+        self.repeats.see(document)
+        if self.survey is not None:
+            self.survey.see(document)
 
     def end(self, connection: sqlite3.Connection, overlap_key: bytes) -> None:
         """Tell the signs of a version whose store is complete."""
+        for note in self.repeats.notes():
+            self.tell(note)
+        if self.survey is None:
+            return
         repeat = connection.execute("SELECT (SELECT count(*) FROM documents) > (SELECT count(*) FROM units)").fetchone()
         for note in self.survey.notes(others_repeat=bool(repeat[0])):
             self.tell(note)
@@ -118,14 +165,15 @@ class UnitNotes:
 
 
 ALIKE: Final = (
-    "Some ids differ only in zeros in front, in `.0` behind or in capitals, as 007 and 7 do: they are different units."
+    "Some ids differ only in zeros in front, in `.0` behind, in capitals or in letters of another encoding, as 007 and"
+    " 7 do: they are different units."
     " If they are one person, spell the id alike everywhere."
 )
 _SPELT_OTHERWISE: Final = (
     "Ids of this version were in an earlier one, or in another dataset, with other zeros in front, with or without"
-    " `.0`, or in other capitals, as 007 and 7. If these are the same people, each has a second budget, and the promise"
-    " to them does not hold: erase this version (`almoner dataset erase NAME --version N`) before a request reads it,"
-    " and export the ids as they were."
+    " `.0`, in other capitals or in letters of another encoding, as 007 and 7. If these are the same people, each has a"
+    " second budget, and the promise to them does not hold: erase this version (`almoner dataset erase NAME --version"
+    " N`) before a request reads it, and export the ids as they were."
 )
 _NOBODY_KNOWN: Final = (
     "No unit of this version was in an earlier one. If the same people come again under other ids, each has a second"
@@ -134,14 +182,21 @@ _NOBODY_KNOWN: Final = (
 
 
 def other_spellings(unit: str) -> set[str]:
-    """Return other spellings in which a program may write an id: zeros, a decimal point, capitals, width."""
-    found = {unit.lower(), unit.upper(), unit.title(), unicodedata.normalize("NFKC", unit)}
+    """Return other spellings in which a program may write an id: zeros, a decimal point, capitals, width, encodings."""
+    found = {*_read_otherwise(unit), unit.lower(), unit.upper(), unit.title(), unicodedata.normalize("NFKC", unit)}
     if numbered := _NUMBERED.fullmatch(unit):
         prefix, digits = numbered.groups()
         number = digits.lstrip("0") or "0"
         padded = [number.zfill(width) for width in range(len(number), _LONGEST_NUMBER + 1)]
         found.update(prefix + each + point for each in padded for point in ("", ".0"))
     return found - {unit}
+
+
+def _read_otherwise(unit: str) -> Iterator[str]:
+    """Yield an id as it is if it was written in one encoding and read in another."""
+    for written, read in permutations(_ENCODINGS, 2) if not unit.isascii() else ():
+        with suppress(UnicodeError):
+            yield unit.encode(written).decode(read)
 
 
 def _is_sentence(unit: str) -> bool:

@@ -1,4 +1,4 @@
-"""Flipped bytes in the first pages and the schema of a ledger on SQLite: a named refusal at every command."""
+"""A ledger on SQLite with flipped bytes in its schema, or that was cut: a named refusal at every command."""
 
 import gc
 import random
@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.dashboard.viewer import open_viewer
+from flows.workspace.rollback_guard import LedgerRolledBack
+from models_db.sessions.database import LedgerUnreadable
 from tests.integration.story import Almoner
 
 COMMANDS = (
@@ -72,6 +75,21 @@ def test_a_damaged_schema_is_a_named_error_at_every_command(damaged: Damaged, be
         assert (code, error) == (3, "" if command == "doctor" else "LedgerUnreadable"), command
 
 
+@pytest.mark.parametrize("kept", ["nothing", "one byte", "first page", "half"])
+def test_a_file_that_was_cut_is_never_to_be_made_again(damaged: Damaged, kept: str) -> None:
+    """`almoner init` would be a new ledger, with everybody's whole budget."""
+    size = {"nothing": 0, "one byte": 1, "first page": 4096, "half": len(damaged.content) // 2}[kept]
+    for command, code, error in damaged.answers(damaged.content[:size]):
+        if size > 1:
+            assert (code, error) == (3, "" if command == "doctor" else "LedgerUnreadable"), command
+        else:  # SQLite makes a database of such a file
+            assert (code, error) == ((3, "") if command == "doctor" else (1, "LedgerRolledBack")), command
+    assert "almoner init" not in damaged.almoner.type("doctor", 3).out
+    refusal = LedgerUnreadable if size > 1 else LedgerRolledBack
+    with pytest.raises(refusal), open_viewer(damaged.almoner.home).open_view():
+        pass
+
+
 @pytest.mark.slow
 def test_no_flip_in_the_schema_is_a_traceback(damaged: Damaged) -> None:
     size = int.from_bytes(damaged.content[16:18], "big")
@@ -85,6 +103,6 @@ def test_no_flip_in_the_schema_is_a_traceback(damaged: Damaged) -> None:
             counted[code, error] += 1
     assert sum(counted.values()) == 90 * len(COMMANDS)
     # A flip within a guard's condition can make it deny what it allowed.
-    named = {"", "LedgerUnreadable", "SchemaDiffers", "SchemaOutdated", "RuleViolated"}
+    named = {"", "LedgerUnreadable", "SchemaDiffers", "SchemaOutdated", "RuleViolated", "LedgerRolledBack"}
     assert {error for _, error in counted} <= named, counted
     assert counted[3, "LedgerUnreadable"] > 90

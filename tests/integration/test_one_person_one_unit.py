@@ -5,6 +5,8 @@ import logging
 import re
 from collections.abc import Sequence
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -43,6 +45,7 @@ def test_a_chat_with_invisible_marks_is_one_person_and_erased_as_one(clinic: Alm
     assert len(list(open_corpus(clinic.home, version.uid).texts())) == 2
     refused = clinic.ask("dataset erase clinic --unit 'A\u200bna' --reason 'a wish' --confirm clinic", expected=2)
     assert refused["error"] == "UnitInvalid"
+    assert refused["advice"].startswith("Give the id as the records have it")  # and not "repair the records"
 
 
 def test_a_reason_does_not_name_the_person_in_another_spelling(clinic: Almoner) -> None:
@@ -157,3 +160,52 @@ def test_spellings_of_one_id_in_one_file_are_told_of(clinic: Almoner, monkeypatc
     path = source(clinic, ["007", 7, "x1", "x2", "x3"], each=2)
     assert "differ only in zeros" in signs(clinic, f"dataset ingest clinic {path}")
     assert "differ only in zeros" in signs(clinic, f"dataset register other {REGISTER} --check {path}")
+
+
+@pytest.mark.parametrize("field", ["snapshot", "date"])
+@pytest.mark.parametrize("unit", ["", "--unit pid"])
+def test_two_snapshots_of_one_table_are_told_of(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch, field: str, unit: str
+) -> None:
+    """Without a unit field each copy of a record is a unit, so the promise to a person is half as strong as it says."""
+    almoner.type("init")
+    rows = [{"pid": f"p{n % 300}", "text": f"Note {n}: the patient is as well as before."} for n in range(1200)]
+    for number, kept in enumerate((rows, [*rows, {"pid": "q", "text": "A later note."}])):
+        path = almoner.folder / "table" / f"{field}=2024-01-0{number + 1}" / "part-0.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    check = f"dataset register {{}} {unit} --epsilon 8 --delta 1e-6 --check {almoner.folder / 'table'}"
+    quiet = almoner.type(check.format("quiet"))
+    monkeypatch.setattr(Console, "is_terminal", True)
+    as_json = almoner.type(check.format("json") + " --json")
+    assert "come again" not in quiet.out + quiet.err + as_json.out + as_json.err
+    assert "come again in other files" in signs(almoner, check.format("notes"))
+    assert "come again in other files" in signs(almoner, f"dataset ingest notes {almoner.folder / 'table'}")
+    (earlier := almoner.folder / "table" / f"{field}=2024-01-01" / "part-0.jsonl").unlink()
+    earlier.parent.rmdir()
+    assert "come again" not in signs(almoner, check.format("once"))
+
+
+def test_people_read_in_another_encoding_are_told_of(clinic: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Console, "is_terminal", True)
+    rows = "".join(f"M\u00fcller {n};x\r\n" for n in range(9)) * 2
+    path = clinic.write("a.csv", f"pid;text\r\n{rows}".encode("cp1252"))
+    clinic.type(f"dataset ingest clinic {path} --encoding cp1252")
+    told = signs(clinic, f"dataset ingest clinic {path} --encoding mac-roman")
+    assert "letters of another encoding" in told
+    assert "ller" not in told
+
+
+@pytest.mark.parametrize("order", [("text", "int"), ("int", "text")])
+def test_an_integer_column_and_text_with_zeros_are_told_of(
+    clinic: Almoner, monkeypatch: pytest.MonkeyPatch, order: tuple[str, str]
+) -> None:
+    """A table with ids of 16 digits that was read as numbers, before or after."""
+    monkeypatch.setattr(Console, "is_terminal", True)
+    ids = {"int": list(range(1, 9)), "text": [f"{number:016}" for number in range(1, 9)]}
+    told = []
+    for kind in order:
+        path = clinic.folder / f"{kind}.parquet"
+        pq.write_table(pa.table({"pid": ids[kind] * 2, "text": [TEXT] * 16}), path)
+        told.append(signs(clinic, f"dataset ingest clinic {path}"))
+    assert ["were in an earlier one" in each for each in told] == [False, True]

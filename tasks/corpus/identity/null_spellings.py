@@ -18,27 +18,42 @@ _WRITTEN_BY_MACHINES: Final = (
 """What databases, spreadsheets and programming languages write for a missing value; all that pandas reads as one."""
 _WRITTEN_BY_PEOPLE: Final = (
     "none", "n.a.", "n.a", "missing", "unknown", "anonymous", "not available", "not applicable", "no value",
-    "deleted", "removed",
+    "deleted", "removed", "(blank)", "(empty)", "not set", "not specified", "unspecified",
 )  # fmt: skip
+_WRITTEN_AS_IDS: Final = (
+    r"\\N", "[object Object]", "[object Undefined]", "[object Null]", "NoneType",
+    "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff", "0" * 32, "0" * 24,
+)  # fmt: skip
+"""What programs write for a missing object and as the first and last UUID or ObjectId."""
 MISSING_TEXTS: Final = frozenset(_WRITTEN_BY_MACHINES)
 """Texts that are missing, in exactly these capitals: people do write "none" and "?"."""
-MISSING_UNITS: Final = {word.casefold(): word for word in reversed((*_WRITTEN_BY_MACHINES, *_WRITTEN_BY_PEOPLE))}
+MISSING_UNITS: Final = {
+    word.casefold(): word for word in reversed((*_WRITTEN_BY_MACHINES, *_WRITTEN_BY_PEOPLE, *_WRITTEN_AS_IDS))
+}
 """Ids that are missing, in any capitals, also within brackets or quotes; to the word as it is shown."""
 SIGNS: Final = "signs without a letter or digit"
 """Ids such as `-`, `?` and `...`, in words."""
 
-_ENCLOSED: Final = re.compile(r"""^(?:\((.*)\)|\[(.*)\]|<(.*)>|\{(.*)\}|"(.*)"|'(.*)')$""")
-_SIGNS: Final = " \ufffc\ufffd□✗"
+ERRORS: Final = "errors of a spreadsheet"
+"""Ids such as `#WERT!` and `#NV`, in the words of any language."""
+
+_ENCLOSING: Final = " \\\"'`\u0301\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f«»‹›「」『』()[]{}<>"
+_JOINED: Final = re.compile(r"[\s_|,;:]+")
+_ERROR: Final = re.compile(r"#(?:[^\s0-9]+[!?]|n/[a-z]|nv|getting_data)")
+_SIGNS: Final = " □✗"
 _OF_SIGNS: Final = ("Sm", "Sc", "Sk")
 """Categories of signs that are no picture: a person may have an emoji for a name."""
-_OF_SPREADSHEET: Final = re.compile(r"=.*|'[0-9]+|[+-]?[0-9](?:[.,][0-9]+)?[Ee]\+[0-9]+")
+_OF_SPREADSHEET: Final = re.compile(r"=.*|'[0-9]+|[+-]?[0-9](?:[.,][0-9]+[Ee]\+?|[Ee]\+)[0-9]+")
 
 
 def missing_unit_word(unit: str) -> str | None:
-    """Return the word of the list by which an id says that there is none, or SIGNS; None if it may be an id."""
-    word = unicodedata.normalize("NFKC", unit)
-    if found := MISSING_UNITS.get(word.casefold()):
+    """Return the word of the list by which an id says that there is none, SIGNS or ERRORS; None if it may be an id."""
+    word = unicodedata.normalize("NFKC", unit).casefold()
+    if found := MISSING_UNITS.get(word) or MISSING_UNITS.get(word.strip(_ENCLOSING)):
         return found
+    parts = _JOINED.split(word)  # a first and a last name, both missing; Na Na is a name
+    if len(parts) > 1 and "na" not in parts and all(part in MISSING_UNITS for part in parts):
+        return MISSING_UNITS[parts[0]]
     if word[0].isalnum():
         return None
     if all(
@@ -46,9 +61,7 @@ def missing_unit_word(unit: str) -> str | None:
         for sign in word
     ):
         return SIGNS
-    enclosed = _ENCLOSED.match(word)
-    inner = next((each for each in enclosed.groups() if each is not None), "") if enclosed else ""
-    return MISSING_UNITS.get(inner.strip().casefold())
+    return ERRORS if _ERROR.fullmatch(word) else None
 
 
 def spells_missing_text(text: str) -> bool:
@@ -57,7 +70,10 @@ def spells_missing_text(text: str) -> bool:
 
 
 def is_of_spreadsheet(unit: str) -> bool:
-    """Return whether a spreadsheet wrote an id: as a formula, `="007"`; marked as text, `'007`; rounded, `1.23E+11`."""
+    """Return whether a spreadsheet wrote an id: as a formula, `="007"`; marked as text, `'007`; rounded, `1.23E+11`.
+
+    Java and Spark write 1.23E11; without a fraction, 1E11 is taken, because wards and hashes are called so.
+    """
     return _OF_SPREADSHEET.fullmatch(unit) is not None
 
 

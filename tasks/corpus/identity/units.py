@@ -1,6 +1,7 @@
 """Ids of privacy units (PRIVACY §1): named ones are normalised once, unnamed records get a random one."""
 
 import secrets
+import unicodedata
 from collections.abc import Collection
 from enum import Enum
 
@@ -28,6 +29,11 @@ class UnitFault(Enum):
         "with a hidden character",
         "Remove the character from the id, in every version alike; where an id needs it (Persian, emoji) number people",
     )
+    BROKEN = (
+        "contains a sign for bytes that could not be read, or a character without a meaning (private use, unassigned)",
+        "with a broken character",
+        "Export the ids anew, in UTF-8 or with `--encoding`; where they need such characters, number people",
+    )
     NULL = (
         "spells that a value is missing, so that strangers would be one person",
         "spelt as missing",
@@ -46,21 +52,26 @@ class UnitFault(Enum):
 class UnitInvalid(UsageError):
     """A value that cannot name a privacy unit. The value itself is private and never part of the message.
 
+    The advice is for an id that a person types; a refused record has that of its fault (`documents.NoUnit`).
+
     Attributes:
         word: the word of the public list that spells a missing value.
     """
 
     def __init__(self, fault: UnitFault = UnitFault.MISSING, word: str | None = None) -> None:
         self.fault, self.word = fault, word
-        super().__init__(f"The id of a unit {fault.sentence}.", f"{fault.remedy}.")
+        super().__init__(
+            f"The id of a unit {fault.sentence}.",
+            "Give the id as the records have it. No version holds such an id, because every ingest refuses it.",
+        )
 
 
 def normalise_unit(value: object) -> str:
     """Return the one spelling of a named id (`plain_spelling`); 7 and "7" are one unit.
 
     Raises:
-        UnitInvalid: empty, no string or integer (a boolean is neither), half of a surrogate pair, or with a character
-            inside that nobody sees.
+        UnitInvalid: empty, no string or integer (a boolean is neither), half of a surrogate pair, with a character
+            inside that nobody sees, or with one that is broken.
     """
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise UnitInvalid(UnitFault.MISSING if value is None else UnitFault.KIND)
@@ -72,7 +83,20 @@ def normalise_unit(value: object) -> str:
         raise UnitInvalid
     if not is_unicode(unit):
         raise UnitInvalid(UnitFault.HALF)
+    if _is_broken(unit):
+        raise UnitInvalid(UnitFault.BROKEN)
     return unit
+
+
+def _is_broken(unit: str) -> bool:
+    """Return whether a program that could not read an id left a sign in it, or nobody knows what a character means.
+
+    Two names may have the same broken spelling, and one name another in the next version.
+    """
+    if unit.isascii():
+        return False
+    left = any(sign in unit for sign in ("\ufffd", "\ufffc", "ï¿½"))  # the last: U+FFFD in UTF-8, read as cp1252
+    return left or any(unicodedata.category(sign) in ("Co", "Cn") for sign in unit)
 
 
 def read_unit(value: object, allowed: Collection[str] = ()) -> str:

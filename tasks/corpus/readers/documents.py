@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from models_db.errors import UsageError
 from tasks.corpus.identity.labels import FIELD_SEPARATOR, combined_label, normalise_label, spell
@@ -65,6 +66,7 @@ class Fields:
         constants: the fields that the path of the file fixes for all of its records.
         allowed_units: normalised ids of units that are taken although they spell a missing value.
         on_bad_unit: called with a refusal of a unit in place of raising it; the document then has no unit.
+        most_of_path: how many records are read of files with the same fields in their paths; None for all.
         form: the encoding and the delimiter that are named.
         forms: those with which files were read, which readers add.
     """
@@ -76,6 +78,7 @@ class Fields:
     constants: Mapping[str, str | None] = field(default_factory=dict)
     allowed_units: Collection[str] = field(default=(), repr=False)
     on_bad_unit: "Callable[[NoUnit], None] | None" = field(default=None, repr=False)
+    most_of_path: int | None = None
     form: TextForm = AS_FOUND
     forms: set[TextForm] = field(default_factory=set)
 
@@ -104,7 +107,7 @@ class Fields:
         if len(text) > MAX_RECORD_BYTES:
             raise RecordTooLong(source, position)
         if not is_unicode(text):
-            raise NotUtf8(source, position, reason="it contains half of a surrogate pair")
+            raise NotUtf8(source, position, "", "it contains half of a surrogate pair")
         unit = self._unit(record, source, position)
         document_id, label = self._document_id(record, source, position), self._label(record, source, position)
         absent = self.text.optional_fields.difference(record)
@@ -201,24 +204,21 @@ class NotUtf8(BadRecord):
     """Broken bytes, another encoding, or half of a surrogate pair."""
 
     problem = "is not valid Unicode: {reason}"
-
-    def __init__(self, source: AnySource, position: int, reason: str = "its bytes are not UTF-8") -> None:
-        remedy = _OTHER_ENCODING if "bytes" in reason else "Repair or remove the text"
-        super().__init__(source, position, reason=reason, remedy=remedy)
-
-
-_OTHER_ENCODING = (
-    "If the file is in another encoding, name it (`--encoding cp1252`: Windows in Western Europe; cp1250: in Central"
-    " Europe). almoner does not guess: the same bytes are other letters in each, and a unit whose id is in the wrong"
-    " letters is another unit. Else repair the record"
-)
+    remedy = "Repair or remove the text"
 
 
 class NotEncoded(BadRecord):
     """Bytes that are nothing in the encoding of the file; in wide encodings this line or one soon after it."""
 
     problem = "is not valid {field}, the encoding that is named or that the file's first bytes say"
-    remedy = "Name the right encoding with `--encoding`, or repair the record"
+    remedy = (
+        "Name the right encoding with `--encoding` (utf-16-le or utf-16-be without a byte-order mark), or repair the"
+        " record"
+    )
+
+
+LONE_CR: Final = ", or lines end with CR alone, as on old Macs"
+LINES_ANEW: Final = "Write the file anew with LF at the ends of lines (`tr '\\r' '\\n' < FILE > NEW`)"
 
 
 class NotJson(BadRecord):
@@ -227,8 +227,8 @@ class NotJson(BadRecord):
     problem = "cannot be read as JSON: {reason}"
     remedy = "Write one JSON object a line, with each key once, at most 64 levels, and null for what is missing"
 
-    def __init__(self, source: AnySource, position: int, reason: str = "it is not JSON") -> None:
-        super().__init__(source, position, reason=reason)
+    def __init__(self, source: AnySource, position: int, reason: str = "it is not JSON", remedy: str = "") -> None:
+        super().__init__(source, position, reason=reason, remedy=remedy)
 
 
 class NotAnObject(BadRecord):
@@ -241,7 +241,7 @@ class NotAnObject(BadRecord):
 class MalformedRow(BadRecord):
     """A CSV row with broken quotes or another number of cells than the header, or the header once more."""
 
-    problem = "has broken quotes or not as many cells as the header, or is the header once more"
+    problem = "has broken quotes or not as many cells as the header, or is the header once more{reason}"
 
 
 class NoText(BadRecord):

@@ -9,6 +9,7 @@ import codecs
 import csv
 import gzip
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -23,6 +24,8 @@ from tasks.common import extensions
 from tasks.corpus.identity.labels import FIELD_SEPARATOR, LabelFields, fields_of
 from tasks.corpus.identity.units import normalise_unit
 from tasks.corpus.readers.documents import (
+    LINES_ANEW,
+    LONE_CR,
     MAX_RECORD_BYTES,
     Fields,
     MalformedRow,
@@ -64,7 +67,10 @@ from tasks.corpus.readers.text_form import (
     TextForm,
     contradicts,
     is_utf8_under,
+    is_wide_without_mark,
     marked_encoding,
+    names_delimiter,
+    what_bytes_say,
 )
 from tasks.corpus.readers.text_template import TextTemplate
 
@@ -108,7 +114,8 @@ def read_documents(
             documents have none.
         label_field: the field with the document's label, several whose values together are the label, or None if no
             labels are kept. A record that lacks one of them is a document without a label.
-        most: how many records are read; all by default.
+        most: how many records are read, at most half of them of files with the same fields in their paths; all by
+            default.
         allowed_units: ids of units that are taken although they spell a missing value, such as `Null`.
         on_bad_unit: called with each refusal of a unit in place of raising it; the document then has no unit.
 
@@ -143,13 +150,15 @@ def read_documents(
             raise UnknownFolderUnit(path, unit_field or "")
         if labels:
             raise FolderWithoutLabels(path, FIELD_SEPARATOR.join(labels))
-        fields = Fields(unit_field, TextTemplate.parse("text"), "id", (), {}, allowed, on_bad_unit, form, forms)
+        fields = Fields(unit_field, TextTemplate.parse("text"), "id", (), {}, allowed, on_bad_unit, None, form, forms)
         return _guarded(_read_folder, path, fields, most)
     read = _read_shards if is_folder else _reader_of(path)
     if read is None:
         raise UnknownFileType(path)
     template = TextTemplate.parse(text_field)
-    fields = Fields(unit_field, template, id_field, labels, {}, allowed, on_bad_unit, form, forms)
+    fields = Fields(
+        unit_field, template, id_field, labels, {}, allowed, on_bad_unit, most // 2 if most else None, form, forms
+    )
     return _guarded(read, path, fields, most)
 
 
@@ -237,6 +246,8 @@ class _Lines:
     def _decoded(self, line: bytes) -> str:
         if self.record_bytes > MAX_RECORD_BYTES:
             raise RecordTooLong(self.source, self.number)
+        if is_wide_without_mark(line):
+            raise NotUtf8(self.source, self.number, "", *what_bytes_say(line))
         try:
             if self.encoding == UTF_8:
                 return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
@@ -245,7 +256,7 @@ class _Lines:
             return line.decode(self.encoding or UTF_8)
         except UnicodeDecodeError:
             if self.encoding == UTF_8:
-                raise NotUtf8(self.source, self.number) from None
+                raise NotUtf8(self.source, self.number, "", *what_bytes_say(line)) from None
             raise NotEncoded(self.source, self.number, self.encoding or "") from None
 
 
@@ -259,7 +270,10 @@ def _read_jsonl(source: AnySource, fields: Fields) -> Documents:
             try:
                 record = parse_json(line, most_bytes=MAX_RECORD_BYTES, halves=True)
             except InvalidJson as problem:  # whose text quotes nothing
-                raise NotJson(source, lines.number, str(problem).removeprefix("line 1: ")) from None
+                reason = str(problem).removeprefix("line 1: ")
+                if "\r" in line.strip():
+                    raise NotJson(source, lines.number, reason + LONE_CR, LINES_ANEW) from None
+                raise NotJson(source, lines.number, reason) from None
             if not isinstance(record, dict):
                 raise NotAnObject(source, lines.number)
             yield fields.document(record, source, lines.number, lines.offset)
@@ -271,7 +285,7 @@ def _read_csv(source: AnySource, fields: Fields) -> Documents:
     delimiter = fields.form.delimiter or delimiter_of(source, fields.form, fields.columns_in_files)
     with open_bytes(source) as file:
         lines = _Lines(file, source, fields.form)
-        rows = csv.reader(lines, strict=True, delimiter=delimiter)
+        rows = csv.reader(_table_lines(lines), strict=True, delimiter=delimiter)
         header = _next_row(rows, lines)
         if header is None:
             return
@@ -310,9 +324,15 @@ def first_row(source: AnySource, form: TextForm) -> list[str] | None:
     with open_bytes(source) as file:
         lines = _Lines(file, source, form)
         try:
-            return next(csv.reader(lines, strict=True, delimiter=form.delimiter or DELIMITERS["comma"]), None)
+            sign = form.delimiter or DELIMITERS["comma"]
+            return next(csv.reader(_table_lines(lines), strict=True, delimiter=sign), None)
         except csv.Error:
             return None
+
+
+def _table_lines(lines: _Lines) -> Iterator[str]:
+    """Yield the lines of a CSV file without Excel's `sep=;` in front."""
+    return (line for line in lines if lines.number > 1 or not names_delimiter(line))
 
 
 def first_lines(source: AnySource, form: TextForm, most: int) -> Iterator[str]:
@@ -334,17 +354,22 @@ def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str] | None:
     lines.record_bytes, start = 0, lines.number + 1
     try:
         return next(rows, None)
-    except csv.Error:
+    except csv.Error as problem:
+        if "new-line character" in str(problem):  # CR in a cell without quotes
+            raise MalformedRow(lines.source, start, "", LONE_CR, LINES_ANEW) from None
         raise MalformedRow(lines.source, start) from None
 
 
 def _read_shards(folder: Source, fields: Fields) -> Documents:
-    before = 0
+    before, counts = 0, Counter[tuple[tuple[str, str | None], ...]]()
     for shard in shards_of(folder):
+        path = tuple(shard.constants.items())
+        most = None if fields.most_of_path is None or not path else fields.most_of_path - counts[path]
         if (read := _reader_of(shard)) is None:  # texts have come in the place of tables
             raise SourceChanged(folder)
         with named_problems(shard), closing(read(shard, replace(fields, constants=shard.constants))) as documents:
-            for document in documents:
+            for document in islice(documents, most):
+                counts[path] += 1
                 yield replace(document, offset=before + document.offset)
         before += size_of(shard)
 
@@ -361,11 +386,13 @@ def _read_folder(source: Source, fields: Fields) -> Documents:
         encoding = fields.form.encoding or marked_encoding(data) or UTF_8
         if contradicts(encoding, data) or is_utf8_under(encoding, data):
             raise NotEncoded(source, position, encoding)
+        if encoding not in WIDE and is_wide_without_mark(data):
+            raise NotUtf8(source, position, "", *what_bytes_say(data))
         try:
             text = data.decode("utf-8-sig" if encoding == UTF_8 else encoding).removeprefix("\ufeff")
         except UnicodeError:
             if encoding == UTF_8:
-                raise NotUtf8(source, position) from None
+                raise NotUtf8(source, position, "", *what_bytes_say(data)) from None
             raise NotEncoded(source, position, encoding) from None
         fields.forms.add(TextForm(encoding))
         offset += len(data)

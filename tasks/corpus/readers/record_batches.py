@@ -123,7 +123,7 @@ def _documents(
                 record = without_value | {name: column[row].as_py() for name, column in held.items()}
                 yield fields.document(record, source, position, offset)
     except UnicodeDecodeError:
-        raise NotUtf8(source, position) from None
+        raise NotUtf8(source, position, "", "its bytes are not UTF-8") from None
 
 
 def _require_valid(batch: Any, columns: Sequence[str]) -> None:

@@ -25,7 +25,14 @@ from tasks.common.files import open_user_file
 from tasks.corpus.identity.keys import length_prefixed
 from tasks.corpus.readers.object_source import StoredSource
 from tasks.corpus.readers.saved_datasets import SPLITS, STATE, NotPlain, is_cache, names_listed
-from tasks.corpus.readers.table_logs import table_around, table_kind, table_of_listing
+from tasks.corpus.readers.table_logs import (
+    COMMITS,
+    CommittedWrites,
+    commits_beside,
+    table_around,
+    table_kind,
+    table_of_listing,
+)
 from tasks.object_storage.errors import ObjectChanged
 
 Source: TypeAlias = Path | StoredSource
@@ -51,6 +58,7 @@ _DESCRIPTIONS: Final = (
     STATE, SPLITS, "dataset_info.json", "dataset_infos.json", "datapackage.json", "croissant.json", "schema.json",
     "metadata.json", "manifest.json", "config.json", "package.json",
 )  # fmt: skip
+_DESCRIPTION_ENDS: Final = (".metadata.json", "-metadata.json")
 """Files in JSON that describe data."""
 _COPY: Final = re.compile(r"(\.(?:jsonl|ndjson|csv|parquet|arrow|feather|txt))(?:\.[^.]+|~)$")
 """The name of a copy or a part of a file that would be read: `x.csv.bak`, `x.jsonl~`, `x.csv.1`."""
@@ -186,6 +194,8 @@ def require_present_state(source: Source) -> None:
             raise TableLogUnread(source, kind)
         if source.is_dir():
             return
+        if commits_beside(source).unclear:
+            raise TableLogUnread(source, COMMITS)
         beside = (next(source.parents()) if isinstance(source, StoredSource) else source.absolute().parent) / STATE
         found = beside.is_object() if isinstance(beside, StoredSource) else beside.exists() and not beside.is_dir()
         listed = _names_listed(source, beside) if found else None
@@ -253,6 +263,7 @@ class _Contents:
         self._format: str | None = None
         self._unread: Counter[str] = Counter()
         self._documents: Counter[str] = Counter()
+        self._writes = CommittedWrites()
 
     def has_data(self, inside: PurePath) -> bool:
         """Return whether a file is data that is read.
@@ -262,7 +273,9 @@ class _Contents:
         """
         if (table := table_kind(inside)) is not None:
             raise TableLogUnread(self._folder, table)
-        if any(map(_is_hidden, inside.parts)):
+        is_hidden = any(map(_is_hidden, inside.parts))
+        self._writes.see(inside, is_data=not is_hidden and format_of(inside) is not None)
+        if is_hidden:
             return False
         if (kind := format_of(inside)) is None:
             self._unread.update(_ends(inside.name.lower(), _DATA))
@@ -274,7 +287,9 @@ class _Contents:
         return True
 
     def require_read(self) -> None:
-        """Raise FilesUnread if some of them look like data, and are not read."""
+        """Raise FilesUnread if some of them look like data, and are not read; TableLogUnread of unclear commits."""
+        if self._writes.unclear:
+            raise TableLogUnread(self._folder, COMMITS)
         unread = self._unread + (self._documents if self._format in (None, TEXT) else Counter())
         if unread:
             raise FilesUnread(self._folder, unread)
@@ -288,7 +303,7 @@ def _alike(kind: str) -> str:
 
 def _ends(name: str, known: tuple[str, ...]) -> list[str]:
     """Return the end by which the name of a file looks like one of the known kinds; nothing else of the name."""
-    if name in _DESCRIPTIONS:
+    if name in _DESCRIPTIONS or name.endswith(_DESCRIPTION_ENDS):
         return []
     if found := next((end for end in known if name.endswith(end)), None):
         return [found]

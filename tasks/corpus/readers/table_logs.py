@@ -17,16 +17,25 @@ from tasks.object_storage.errors import StoreDenied
 _MARKS: Final = {
     "Delta Lake": r"_delta_log",
     "Hudi": r"\.hoodie|\.hoodie_partition_metadata",
-    "Iceberg": r"(?:metadata/)?[^/]+\.metadata\.json(?:\.gz)?|metadata/version-hint\.text",
-    "Paimon": r"snapshot/(?:snapshot-\d+|LATEST)",
+    "Iceberg": (
+        r"metadata/(?:(?:v\d+|\d{5,}-[0-9a-f-]{36})(?:\.gz)?\.metadata\.json(?:\.gz)?|version-hint\.text"
+        r"|snap-\d+-\d+-[0-9a-f-]{36}\.avro)"
+    ),
+    "Paimon": r"snapshot/snapshot-\d{1,7}",
     "Spark streaming": r"_spark_metadata",
     "lakeFS": r"_lakefs",
-    "Hive with transactions": r"(?:delete_)?delta_\d{7,}_\d{7,}(?:_\d+)?|base_\d{7,}(?:_v\d+)?|_orc_acid_version",
+    "Hive with transactions": r"(?:delete_)?delta_0\d{6}_\d{7}(?:_\d+)?|base_0\d{6}(?:_v\d+)?|_orc_acid_version",
     "DuckLake": r"ducklake-[^/]+\.parquet",
     "a write that has not ended": r"_temporary",
 }
-"""Kinds of tables, and their marks: parts of a path that follow one another."""
+"""Kinds of tables, and their marks: parts of a path that follow one another.
+
+Hive's numbers have seven digits and begin with zero, apart from dates; Paimon's are shorter than dates.
+"""
 _MARK: Final = re.compile(f"(?:^|/)(?:{'|'.join(f'({marks})' for marks in _MARKS.values())})(?:/|$)")
+COMMITS: Final = "commits of Databricks"
+_COMMIT: Final = re.compile(r"_(started|committed)_(\d+)")
+_WRITE: Final = re.compile(r"-tid-(\d+)-")
 _LOGS: Final = ("_delta_log", ".hoodie", "_spark_metadata", "_lakefs", "_temporary")
 """Folders at the top of a table."""
 _FILES: Final = (".hoodie_partition_metadata", "_orc_acid_version")
@@ -68,12 +77,63 @@ def table_of_listing(path: PurePosixPath, names: Iterable[PurePosixPath]) -> str
     return None
 
 
+class CommittedWrites:
+    """Databricks' commits in the folders of a source: `_started_N` and `_committed_N` beside the files of write N.
+
+    Files that a later write replaced, or that a broken one left, stay until somebody removes them. So a folder counts
+    whole only if all of its files are of one write that has ended, as after an export into a new folder.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[PurePath, set[str]] = {}
+        self._ended: dict[PurePath, set[str]] = {}
+        self._written: dict[PurePath, set[str]] = {}
+
+    def see(self, path: PurePath, *, is_data: bool) -> None:
+        """Look at the name of a file; of a file that is read, it says the write."""
+        if found := _COMMIT.fullmatch(path.name):
+            by_folder = self._begun if found[1] == "started" else self._ended
+            by_folder.setdefault(path.parent, set()).add(found[2])
+        elif is_data:
+            write = _WRITE.search(path.name)
+            self._written.setdefault(path.parent, set()).add(write[1] if write else "")
+
+    @property
+    def unclear(self) -> bool:
+        """Return whether they leave open which files of a folder count."""
+        return any(
+            len(self._ended.get(folder, ())) != 1
+            or not self._begun.get(folder, set()) | self._written.get(folder, set()) <= self._ended[folder]
+            for folder in self._begun.keys() | self._ended.keys()
+        )
+
+
+def commits_beside(file: Path | StoredSource) -> CommittedWrites:
+    """Return the commits of Databricks in the folder of one file, which is all that is read of it."""
+    writes = CommittedWrites()
+    writes.see(PurePath(file.name), is_data=True)
+    for name in _names_beside(file):
+        writes.see(PurePath(name), is_data=False)
+    return writes
+
+
+def _names_beside(file: Path | StoredSource) -> list[str]:
+    if isinstance(file, Path):
+        return os.listdir(file.absolute().parent)
+    folder = next(file.parents())
+    try:
+        paths = [one.relative_to(folder) for one in islice(folder.files(), _MOST_LISTED)]
+    except StoreDenied:
+        return []
+    return [path.name for path in paths if len(path.parts) == 1]
+
+
 def _kind_of_folder(folder: Path) -> str | None:
     """Return the kind of table with a log that a folder is, by a few names in it."""
     inside = [name for name in (*_LOGS, *_FILES) if (folder / name).exists() or (folder / name).is_symlink()]
     for name in _FOLDERS:
         if (folder / name).is_dir():
-            inside += [f"{name}/{entry.name}" for entry in (folder / name).iterdir()]
+            inside += [f"{name}/{entry.name}" for entry in (folder / name).iterdir() if not entry.is_dir()]
     return _first(map(table_kind, inside))
 
 

@@ -1,6 +1,7 @@
 """Encoding and delimiter of a source of text: as they are named, or as its first bytes and its header show them."""
 
 import codecs
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,13 @@ _ENCODINGS: Final = frozenset((
     *(f"iso8859-{part}" for part in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16)), "koi8-r", "koi8-u",
     "mac-roman", "shift_jis", "euc_jp", "euc_kr", "gbk", "gb18030", "big5",
 ))  # fmt: skip
+_HARDLY_1252: Final = re.compile(rb"[\x81\x83\x86-\x90\x98\x9a-\x9f]|[A-Za-z][\x80-\x91\x93-\x95\x99][A-Za-z]")
+"""Bytes that are nothing, rare, or a sign between letters in Windows-1252; in cp850 and mac-roman they are letters."""
+_NO_GUESS: Final = (
+    "almoner does not guess: the same bytes are other letters in each, and a unit whose id is in the wrong letters is"
+    " another unit. Else repair the record"
+)
+_DELIMITER_LINE: Final = re.compile(r'"?sep=[^\r\n]"?[,;\t|]*\s*', re.IGNORECASE)
 DELIMITERS: Final = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 """Delimiters by name, in the order in which a header is tried with them."""
 _PLURALS: Final = {sign: f"{name}s" for name, sign in DELIMITERS.items()}
@@ -80,7 +88,42 @@ def contradicts(encoding: str, begun: bytes) -> bool:
     Read so, a person's id would have other letters, and be another unit.
     """
     marked = marked_encoding(begun)
-    return marked is not None and not encoding.startswith(marked)
+    if marked is None:  # Python would take the order of bytes of this machine
+        return encoding in ("utf-16", "utf-32") and begun != b""
+    return not encoding.startswith(marked)
+
+
+def is_wide_without_mark(line: bytes) -> bool:
+    """Return whether most characters of a line have a zero byte, as ASCII in UTF-16 has."""
+    return 0 in line and 4 * max(line[::2].count(0), line[1::2].count(0)) >= len(line)
+
+
+def what_bytes_say(line: bytes) -> tuple[str, str]:
+    """Return what is known of a line that is not UTF-8, in words, and what to do: nothing is guessed.
+
+    Letters of Windows-1252 are other letters in cp1250 and cp1251; only the order of UTF-16's bytes is certain.
+    """
+    if is_wide_without_mark(line):
+        order = "be" if line[::2].count(0) > line[1::2].count(0) else "le"
+        reason = "every other byte is zero, as in UTF-16 without a byte-order mark"
+        return reason, f"Repeat the command with `--encoding utf-16-{order}`"
+    if _HARDLY_1252.search(line):
+        remedy = (
+            "If the file is in another encoding, repeat the command with its name: `--encoding cp850` (DOS),"
+            " `mac-roman`, `cp1250` (Windows in Central Europe), `shift_jis`"
+        )
+        return "its bytes are not UTF-8, and hardly Windows-1252", f"{remedy}. {_NO_GUESS}"
+    remedy = (
+        "If Windows in Western Europe wrote the file, repeat the command with `--encoding cp1252`; in Central Europe"
+        " `cp1250`, in Cyrillic `cp1251`"
+    )
+    reason = "its bytes are not UTF-8; those beyond ASCII are letters or punctuation in Windows-1252"
+    return reason, f"{remedy}. {_NO_GUESS}"
+
+
+def names_delimiter(line: str) -> bool:
+    """Return whether the first line of a CSV file is Excel's `sep=;`, which is no header; that one decides."""
+    return _DELIMITER_LINE.fullmatch(line) is not None
 
 
 def is_utf8_under(encoding: str, line: bytes) -> bool:

@@ -32,8 +32,9 @@ LOGS = [
     "metadata/v3.metadata.json",
     "metadata/v3.gz.metadata.json",
     "metadata/version-hint.text",
+    "metadata/00003-9c12d441-03fe-4693-9a96-a0705ddf69c1.metadata.json",
+    "metadata/snap-3051729675574597004-1-9c12d441-03fe-4693-9a96-a0705ddf69c1.avro",
     "snapshot/snapshot-12",
-    "snapshot/LATEST",
     "_spark_metadata/0",
     "_lakefs/dummy",
     "_orc_acid_version",
@@ -110,6 +111,73 @@ def test_an_export_beside_its_table_is_read(tmp_path: Path) -> None:
     put(tmp_path / "base_1" / "metadata" / "notes.md")
     parquet(tmp_path / "base_1" / "part-0.parquet", "present")
     assert texts(tmp_path / "base_1") == ["present"]
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "notes.metadata.json",
+        "notes.parquet-metadata.json",
+        "metadata/notes.metadata.json",
+        "snapshot/LATEST",
+        "LATEST",
+        "base_20240131/part-1.parquet",
+        "delta_20240101_20240131/part-1.parquet",
+        "snapshot/snapshot-20240131/part-1.parquet",
+        "base_notes/part-1.parquet",
+    ],
+)
+def test_names_of_ordinary_folders_are_no_marks(tmp_path: Path, beside: str) -> None:
+    parquet(tmp_path / "table" / "part-0.parquet", "one")
+    if beside.endswith(".parquet"):
+        file = parquet(tmp_path / "table" / beside, "two")
+        assert texts(file.parent) == texts(file) == ["two"]
+    else:
+        put(tmp_path / "table" / beside, b"{}")
+    assert "one" in texts(tmp_path / "table")
+
+
+def write(number: int, part: int = 0) -> str:
+    return f"part-{part:05}-tid-{number}-e0ab0b4f-{number}-1-c000.snappy.parquet"
+
+
+@pytest.mark.parametrize(
+    ("names", "clear"),
+    [
+        (["_started_7", "_committed_7", write(7), write(7, 1)], True),
+        (["_committed_7", "_committed_vacuum31", "_SUCCESS", write(7)], True),
+        (["_started_7", write(7)], False),  # not ended
+        (["_started_7", "_committed_7", "_started_8", write(7), write(8)], False),
+        (["_committed_7", "_committed_8", write(7), write(8)], False),  # write 8 may have replaced the files of 7
+        (["_committed_7", write(6), write(7)], False),  # files of a broken write
+        (["_committed_7", write(7), "x.parquet"], False),
+    ],
+)
+@pytest.mark.parametrize("folder", ["", "day=1"])
+def test_commits_of_databricks_say_whether_a_folder_counts_whole(
+    tmp_path: Path, names: list[str], clear: bool, folder: str
+) -> None:
+    for name in names:
+        path = tmp_path / "t" / folder / name
+        parquet(path, name) if name.endswith(".parquet") else put(path)
+    put(tmp_path / "t" / "day=0" / "_committed_3", b"{}")
+    parquet(tmp_path / "t" / "day=0" / write(3), "earlier")
+    if clear:
+        assert len(texts(tmp_path / "t")) == 1 + sum(name.endswith(".parquet") for name in names)
+        assert texts(tmp_path / "t" / folder / write(7)) == [write(7)]
+        return
+    with pytest.raises(TableLogUnread, match="Databricks"):
+        texts(tmp_path / "t")
+
+
+def test_one_file_of_a_write_that_has_not_ended_or_was_broken_is_refused(tmp_path: Path) -> None:
+    put(tmp_path / "_committed_7", b"{}")
+    assert texts(parquet(tmp_path / write(7), "one")) == ["one"]
+    with pytest.raises(TableLogUnread, match="Databricks"):
+        texts(parquet(tmp_path / write(6), "one"))
+    put(tmp_path / "_started_8", b"{}")
+    with pytest.raises(TableLogUnread, match="Databricks"):
+        texts(tmp_path / write(7))
 
 
 # --- folders of `datasets.save_to_disk` ---------------------------------------------------------------------

@@ -12,7 +12,7 @@ from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.services.catalogue.datasets import Registration
 from tasks.corpus.ingest import ingest
-from tasks.corpus.readers.documents import MalformedRow, NotEncoded, NotUtf8
+from tasks.corpus.readers.documents import MalformedRow, NotEncoded, NotJson, NotUtf8
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.record_batches import ColumnMissing
 from tasks.corpus.readers.text_form import (
@@ -198,3 +198,61 @@ def test_no_error_shows_a_line(tmp_path: Path) -> None:
         with pytest.raises(AlmonerError) as refused:
             read(tmp_path / "a.csv", form)
         assert "Quartermaine" not in str(refused.value) + refused.value.diagnostics()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said", "option"),
+    [
+        ("cp1252", "letters or punctuation in Windows-1252", "--encoding cp1252"),
+        ("cp850", "hardly Windows-1252", "--encoding cp850"),
+        ("mac-roman", "hardly Windows-1252", "`mac-roman`"),
+        ("utf-16-le", "every other byte is zero", "--encoding utf-16-le"),
+        ("utf-16-be", "every other byte is zero", "--encoding utf-16-be"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt"])
+def test_a_refusal_says_what_the_bytes_say_and_the_option(
+    tmp_path: Path, name: str, encoding: str, said: str, option: str
+) -> None:
+    written = '{"who": "Müller", "text": "x"}\n' if name == "a.jsonl" else "who;text\nMüller;x\n"
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / name).write_bytes(written.encode(encoding))
+    path, unit = (folder, None) if name == "a.txt" else (folder / name, "who")
+    with pytest.raises(NotUtf8, match=said) as refused:
+        read(path, unit=unit)
+    assert option in refused.value.advice
+    assert "ller" not in str(refused.value) + refused.value.advice
+    assert read(path, TextForm(encoding), unit)[0][0][0] in ("Müller", None)
+
+
+def test_utf_16_without_a_mark_is_not_read_in_this_machine_s_order(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("Grüße".encode("utf-16-be"))
+    with pytest.raises(NotEncoded, match="utf-16") as refused:
+        read(tmp_path, TextForm("utf-16"), None)
+    assert "utf-16-be" in refused.value.advice
+
+
+@pytest.mark.parametrize("line", ["sep=;", "SEP=;", '"sep=;"', "sep=;;", "sep=,"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_the_line_of_excel_before_the_header_is_no_header(tmp_path: Path, line: str, encoding: str) -> None:
+    """The header alone decides the delimiter, and lines are counted with that one."""
+    (path := tmp_path / "a.csv").write_bytes(f"{line}\r\nwho;text\r\np;x\r\n".encode(encoding))
+    assert read(path)[0] == [("p", "x")]
+    assert "who, text" in (fields_sentence(path, Registration("n", "who", "text", True, None, None)) or "")
+    path.write_bytes(f"{line}\r\nwho;text\r\np;x;y\r\n".encode(encoding))
+    with pytest.raises(MalformedRow, match="Line 3 "):
+        read(path)
+
+
+@pytest.mark.parametrize("written", ["who,text\rp,x\r", '"who","text"\r"p","x"\r', "who,text\r\np,x\rq,y\r\n"])
+def test_lines_that_end_with_cr_alone_are_named(tmp_path: Path, written: str) -> None:
+    (tmp_path / "a.csv").write_bytes(written.encode())
+    with pytest.raises(MalformedRow, match="CR alone") as refused:
+        read(tmp_path / "a.csv")
+    assert "tr '\\r' '\\n'" in refused.value.advice
+    (tmp_path / "a.jsonl").write_bytes(b'{"who": "p", "text": "x"}\r{"who": "q", "text": "y"}\r')
+    with pytest.raises(NotJson, match="CR alone"):
+        read(tmp_path / "a.jsonl")
+    (tmp_path / "a.csv").write_bytes(b'who,text\np,"x\ry"\n')
+    assert read(tmp_path / "a.csv")[0] == [("p", "x\ry")]
