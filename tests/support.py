@@ -94,9 +94,9 @@ def plan_of(blocks: Sequence[int], plan: Sequence[InvocationPlan] = PLAN) -> dic
 
 
 ROUTINE: dict[str, Json] = {
-    "kind": "synthetic_corpus", "mechanism": "invisible_ink", "epsilon": "1", "number": 0, "plan": plan_of(range(2)),
+    "kind": "synthetic_corpus", "mechanism": "invisible_ink", "epsilon": "1", "number": 0, "plan": plan_of(range(1)),
 }  # fmt: skip
-"""What the standing authorisations of tests are for."""
+"""What the standing authorisations of tests are for, on a single block."""
 
 
 def require(condition: object, reason: str) -> None:
@@ -473,9 +473,15 @@ class World:
         **body: Json,
     ) -> int:
         """A proposal for a standing authorisation of `ROUTINE`, carried unless it is to wait. Returns its number."""
-        wanted = AuthorisationTerms(requests.configuration(ROUTINE | body), most.rho, most.delta, runs, until)
+        configuration = requests.configuration(self._routine(dataset) | body)
+        wanted = AuthorisationTerms(configuration, most.rho, most.delta, runs, until)
         return self._moved(carry, lambda s, p: proposals.propose_standing(
             s, self.analyst, datasets.find_dataset(s, dataset), p, wanted, "because", valid))  # fmt: skip
+
+    def _routine(self, dataset: str) -> dict[str, Json]:
+        """`ROUTINE` on every block of a dataset."""
+        with self.database.read() as session:
+            return ROUTINE | {"plan": plan_of(range(_blocks(session, datasets.find_dataset(session, dataset))))}
 
     def retraction(self, request_id: int, *, carry: bool = True) -> int:
         """A proposal to call a publication back, carried unless it is to wait. Returns its number."""
@@ -494,7 +500,7 @@ class World:
 
     def routine(self, standing: int, dataset: str = "clinic", **body: Json) -> int:
         """A request for what a standing authorisation is for. Returns its number."""
-        asked: dict[str, Any] = ROUTINE | {"nonce": str(next(self._numbers))} | body
+        asked: dict[str, Any] = self._routine(dataset) | {"nonce": str(next(self._numbers))} | body
         return self.request(dataset, standing=standing, **asked)
 
     def start(self, request_id: int, goes_on_from: int | None = None) -> Attempt:

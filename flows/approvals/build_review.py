@@ -69,7 +69,7 @@ def build_spend_review(inputs: RequestReviewInput, viewer: str | None) -> Review
         policy=inputs.policy,
         sections=spend_sections(inputs, viewer),
         stewards=inputs.stewards,
-        refusal=inputs.budget.refusal(inputs.dataset),
+        refusal=inputs.refusal,
     )
 
 
@@ -103,7 +103,7 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
         stewards=inputs.stewards,
         payload=attestation_payload(folder, files),
         missed_bounds=missed_bounds(inputs, metrics),
-        refusal=inputs.budget.refusal(inputs.dataset),
+        refusal=inputs.refusal,
     )
 
 

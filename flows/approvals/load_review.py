@@ -15,6 +15,7 @@ from flows.approvals.request_review import (
     ViewsInput,
 )
 from flows.audit.charges import charge_of_release
+from flows.audit.lifetime_claims import require_authorised
 from flows.governance.exposure import orders_budget
 from flows.rehearsals.stored_results import recorded_rehearsals
 from flows.releases.pricing import repetitions
@@ -61,10 +62,12 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
     Raises:
         RequestUnknown: there is no such request.
         NotCharged: it was run, but the ledger has not charged its whole plan.
+        ProposalAltered, AuthorisationDiffers: its standing authorisation is not for its text.
     """
     subject = find_decidable(session, request_id, gate)
     request, dataset = requests.find_request(session, request_id), session.get_one(Dataset, subject.dataset_id)
     body = request_body(request)
+    require_authorised(session, request)
     charge = charge_of_release(session, request_id) if gate is Gate.PUBLISH else None
     return RequestReviewInput.model_validate(
         {

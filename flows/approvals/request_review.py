@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from flows.rehearsals.stored_results import RecordedRehearsal
 from models_db.database.base import utc_now
-from models_db.errors import Refused
+from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.policies.policy import Policy
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle.ledger import Balance
@@ -187,3 +187,15 @@ class RequestReviewInput(ReviewInput):
     def expired(self) -> bool:
         """Return whether the request has expired."""
         return self.expires_at <= utc_now()
+
+    @property
+    def refusal(self) -> AlmonerError | None:
+        """Return why no approval may rest on it; None if its amounts follow from its claim, and its plan from its text.
+
+        A plan that does not follow charges for less than is drawn, or is refused by its run and by verification.
+        """
+        try:
+            self.approved_request.require_planned()
+        except (Refused, UsageError) as other:
+            return other
+        return self.budget.refusal(self.dataset)

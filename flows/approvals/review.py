@@ -111,8 +111,8 @@ class Review:
         stewards: the people who may sign, by name and key.
         payload: at the publish gate, the additional statement to sign.
         missed_bounds: at the publish gate, the bounds of the policy that the release misses.
-        refusal: why it can only be rejected: amounts in it, or in the claim it rests on, do not follow from their text;
-            or it cannot be shown, because its draft is lost or its rows are not what was recorded.
+        refusal: why it can only be rejected: its plan, amounts in it, or in the claim it rests on, do not follow from
+            their text; or it cannot be shown, because its draft is lost or its rows are not what was recorded.
     """
 
     number: int
@@ -131,7 +131,8 @@ class Review:
         """Check that the request or proposal may be approved.
 
         Raises:
-            AmountsDiffer, AuthorisationDiffers, ArtifactChanged, ProposalAltered: by `refusal`, if there is one.
+            PlanMismatch, AmountsDiffer, AuthorisationDiffers, ArtifactChanged, ProposalAltered: by `refusal`, if there
+                is one.
         """
         if self.refusal is not None:
             raise self.refusal

@@ -7,7 +7,6 @@ from typing import Any
 from flows.approvals.request_diff import request_differences
 from flows.approvals.request_review import RequestReviewInput, ReviewInput
 from flows.approvals.review import FieldList, ReviewSection, Summary, Table, Warnings
-from models_db.errors import Refused, UsageError
 from models_db.policies.policy import EffectiveRules
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
@@ -145,7 +144,7 @@ def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterato
         yield "A steward has rejected it."
     if inputs.expired:
         yield "The request has expired; it can no longer be run."
-    if refusal := inputs.budget.refusal(inputs.dataset):
+    if refusal := inputs.refusal:
         yield f"It can only be rejected: {refusal.name}. {refusal.message}"
     yield from _budget_warnings(inputs)
     if _at_least_one_over_population(inputs):
@@ -153,7 +152,6 @@ def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterato
     if inputs.views is not None:
         yield inputs.views.sentence
     yield from inputs.notices
-    yield from _plan_warnings(inputs)
 
 
 def _viewer_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
@@ -171,13 +169,6 @@ def _budget_warnings(inputs: RequestReviewInput) -> Iterator[str]:
         yield "The dataset cannot pay for this now: the run would be refused."
     if share > NEARLY_SPENT:
         yield f"With it, {format_share(share)} of the lifetime budget is used up; it is never refilled."
-
-
-def _plan_warnings(inputs: RequestReviewInput) -> Iterator[str]:
-    try:
-        inputs.approved_request.require_planned()
-    except (Refused, UsageError) as other:
-        yield f"The plan has changed: {other.message} A run would be refused."
 
 
 def _runner_warnings(record: ReleaseRecord, viewer: str | None) -> Iterator[str]:

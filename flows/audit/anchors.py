@@ -19,7 +19,7 @@ from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.object_storage.address import Address, Place
 from tasks.release.file_names import CHECKPOINT
 from tasks.release.signatures import ed25519
-from tasks.release.signatures.chain_checkpoint import Checkpoint, checkpoint_statement
+from tasks.release.signatures.chain_checkpoint import Charged, Checkpoint, checkpoint_statement
 
 FORMAT: Final = "almoner-chain-head/1"
 
@@ -52,11 +52,12 @@ class ChainHead(Strict):
 
 @dataclass(frozen=True)
 class Anchor:
-    """An anchor with the file that holds it, and whether its signature fits."""
+    """An anchor with the file that holds it, whether its signature fits, and the charge that it states of a release."""
 
     path: Place
     anchor: ChainAnchor
     is_genuine: bool
+    charged: Charged | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -111,7 +112,26 @@ def read_anchor(path: Place, home: ProjectHome | None = None) -> Anchor:
         return _anchor_from_head(path, value)
     point = Checkpoint.from_bytes(data)
     anchor = ChainAnchor(point.ledger_head, point.public_key, artifact=point.artifact_sha256)
-    return Anchor(path, anchor, point.authentic)
+    return Anchor(path, anchor, point.authentic, point.charged)
+
+
+def differing_charge(session: Session, anchor: Anchor) -> str | None:
+    """Return how the charge that a bundle states differs from that of the ledger's entries; None where it does not."""
+    if anchor.charged is None:
+        return None
+    stated = f"{anchor.path} states a charge of {_in_words(anchor.charged)}"
+    artifact = session.scalar(select(Artifact).where(Artifact.digest == anchor.anchor.artifact).order_by(Artifact.id))
+    if artifact is None:
+        return f"{stated}; the ledger has no such release"
+    try:
+        charged = charge_of_release(session, artifact.request_id)
+    except (Refused, KeyError, TypeError, ValueError) as problem:
+        return f"{stated}; {getattr(problem, 'message', 'the request of the release cannot be read')}"
+    return None if charged == anchor.charged else f"{stated}; the ledger has charged {_in_words(charged)}"
+
+
+def _in_words(charged: Charged) -> str:
+    return f"rho {charged.rho} and failure delta {charged.delta} on block {', '.join(map(str, charged.blocks))}"
 
 
 def _anchor_from_head(path: Place, value: Json) -> Anchor:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from flows.audit.anchors import unsigned_checkpoints
 from flows.audit.charges import differing_charges, uncharged_releases
-from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
+from flows.audit.lifetime_claims import claims_of, require_proposal_amounts, unauthorised_requests
 from flows.workspace.file_system import file_system_of, require_local_ledger
 from flows.workspace.home_keys import unsound_keys
 from flows.workspace.leftovers import check_leftovers
@@ -87,8 +87,16 @@ def _check_amounts(workspace: Workspace) -> Iterator[Finding]:
     with workspace.database.read() as session:
         wrong = [*_refusals_of(datasets.list_all(session, forgotten=True), lambda one: claims_of(session, one)),
                  *_refusals_of(_effective_proposals(session), require_proposal_amounts)]  # fmt: skip
+        unauthorised = ", ".join(map(str, unauthorised_requests(session)))
     detail = "; ".join(wrong) or "the amounts of every claim and proposal follow from their text"
     yield Finding("amounts", ok=not wrong, detail=detail)
+    yield Finding(
+        "authorisations",
+        ok=not unauthorised,
+        detail=f"not for what is requested under them: request {unauthorised}; withdraw, reject or retract them"
+        if unauthorised
+        else "every request under a standing authorisation is for what was authorised",
+    )
 
 
 def _effective_proposals(session: Session) -> list[Proposal]:

@@ -13,10 +13,12 @@ from sqlalchemy.orm import Session
 
 from models_db.errors import AlmonerError, Refused
 from models_db.services.audit.stored_text import configuration_of
-from models_db.services.catalogue import datasets
+from models_db.services.catalogue import datasets, requests
 from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.tables import Dataset, Proposal
+from models_db.services.lifecycle import proposals
+from models_db.tables import Dataset, Proposal, Request
 from models_db.values.amounts import Amount
+from models_db.values.request_state import RequestState
 from models_db.values.standing_terms import cost_of
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_claim, require_derived
 
@@ -65,6 +67,38 @@ def require_proposal_amounts(proposal: Proposal) -> None:
     elif proposal.kind == "standing":
         most = Amount(proposal.rho or 0, proposal.delta_fail or 0)
         require_authorisation(proposal.id, most, configuration_of(proposal))
+
+
+def require_authorised(session: Session, request: Request) -> None:
+    """Check that the standing authorisation of a request, if it has one, is as approved and for exactly its text.
+
+    The database compares digests of configurations that the requester has stated, and cannot compute them.
+
+    Raises:
+        ProposalAltered: it was altered, or is for another configuration than that of the request's text.
+        AuthorisationDiffers: its amounts differ from the cost of its configuration.
+        LedgerAltered: the text of the request is not the one that its digest names.
+    """
+    if request.standing_id is not None:
+        proposals.require_authorisation_intact(session, request)
+        require_proposal_amounts(proposals.find_proposal(session, request.standing_id))
+
+
+def unauthorised_requests(session: Session) -> list[int]:
+    """Return the requests whose standing authorisation is not for their text, but for those that were given up."""
+    wrong = [one.id for one in requests.list_all(session) if not _is_authorised(session, one)]
+    return [number for number in wrong if requests.state_of(session, number) not in _OVER]
+
+
+_OVER = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.DISCARDED, RequestState.RETRACTED)
+
+
+def _is_authorised(session: Session, request: Request) -> bool:
+    try:
+        require_authorised(session, request)
+    except (Refused, AttributeError, LookupError, TypeError, ValueError):
+        return False
+    return True
 
 
 def require_authorisation(number: int, most: Amount, configuration: Mapping[str, Any]) -> None:

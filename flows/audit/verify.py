@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.audit.anchors import Anchor, ChainHead, read_anchor, unsigned_checkpoints
+from flows.audit.anchors import Anchor, ChainHead, differing_charge, read_anchor, unsigned_checkpoints
 from flows.workspace.workspace import ReadOnlyWorkspace, Workspace, open_read_only
 from flows.workspace.yaml_files import new_file
 from models_db.database.base import utc_now
@@ -26,7 +26,7 @@ class AuditVerification:
     anchors: tuple[tuple[Anchor, AnchorPlacement], ...]
     warning: str
     differences: tuple[str, ...] = ()
-    """Differences between the tables and the chain."""
+    """Differences between the tables and the chain, and between what bundles state of charges and the entries."""
     unsigned: tuple[str, ...] = ()
     """Recorded checkpoints that their keys have not signed. They prove nothing, and are no objection: whoever may
     record one could otherwise keep this verification from ever passing again."""
@@ -39,7 +39,7 @@ class AuditVerification:
 
 
 def verify_record(workspace: ReadOnlyWorkspace, against: Sequence[Place] = ()) -> AuditVerification:
-    """Walk the chain, find every anchor on it, and compare every row of the ledger with its link.
+    """Walk the chain, find every anchor on it, and compare every row with its link, and stated charges with entries.
 
     Raises:
         FileUnfit: an anchor is neither a bundle nor a checkpoint.
@@ -52,6 +52,7 @@ def verify_record(workspace: ReadOnlyWorkspace, against: Sequence[Place] = ()) -
         differences = verify_rows.compare_rows_with_chain(
             session, lambda done, total: report("rows of links", done, total)
         )
+        differences += [told for anchor in anchors if (told := differing_charge(session, anchor)) is not None]
         unsigned = unsigned_checkpoints(session)
     placed_anchors = tuple(zip(anchors, chain.placements, strict=True))
     return AuditVerification(chain, placed_anchors, workspace.warning, tuple(differences), tuple(unsigned))

@@ -197,13 +197,20 @@ def orders_budgets(session: Session, accounts: Collection[int], policy: Policy |
     own = [rules.lifetime_while_secret for rules in policy.datasets.values()]
     if not any((policy.lifetime_while_secret, *own)):
         return {}
+    from flows.audit.charges import differing_charges
     from tasks.accounting.renyi_account import OrdersBudget
 
     limits = {
         account_id: {limit for name in sharing if (limit := policy.rules_for(name).lifetime_while_secret) is not None}
         for account_id, sharing in lists.datasets_by_account(session, accounts).items()
     }
-    sums = renyi_account.sums_of_blocks(session, accounts)
+    limited = [account_id for account_id, own in limits.items() if own]
+    differing = {
+        number
+        for account_id in limited
+        for number in differing_charges(session, renyi_account.list_charges(session, account_id))
+    }
+    sums = renyi_account.sums_of_blocks(session, limited, differing)
     return {
         account_id: OrdersBudget(tuple(sorted((limit.epsilon, limit.delta) for limit in own)), sums[account_id])
         for account_id, own in limits.items()

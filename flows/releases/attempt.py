@@ -13,8 +13,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from flows.audit.charges import require_charges_derived
-from flows.audit.lifetime_claims import require_proposal_amounts
+from flows.audit.charges import require_charges_whole
+from flows.audit.lifetime_claims import require_authorised
 from flows.governance.policy import policy_of_request, redact_refusals, require_policy
 from flows.governance.principals import require_mandates
 from flows.observability import tracing
@@ -26,7 +26,7 @@ from models_db.errors import AlmonerError, Refused
 from models_db.services.audit import chain
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import cohorts, datasets, passkeys, request_plans, requests
-from models_db.services.lifecycle import attempts, envelopes, gates, ledger, proposals
+from models_db.services.lifecycle import attempts, envelopes, gates, ledger, renyi_account
 from models_db.services.lifecycle.ledger import Attempt
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.sessions.database import OutcomeUnknown
@@ -178,13 +178,15 @@ def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = 
 
     Raises:
         JournalInUse, JournalUnfit: what was left cannot be gone on from.
-        BudgetExceeded, BudgetRefused: the dataset cannot afford it any more.
+        BudgetExceeded, LimitInOrdersExceeded, BudgetRefused: the dataset cannot afford it any more.
         GateClosed, WrongState, StillRunning: it may not run any more.
     """
     workspace, request_id, priced, scheme = checked.workspace, checked.request_id, checked.quote, checked.scheme
     resume_point = _find_resume_point(workspace, request_id, priced, journal, restart)
     with redact_refusals(workspace):
         priced.require_within_cap(resume_point.remaining_of(priced.plan) if resume_point else None)
+        if resume_point is None and _needs_charge(workspace, request_id):
+            priced.require_within_limit()
     if len(priced.plan.blocks) < scheme.blocks:
         scheme = SomeBlocks.of(scheme, priced.plan.blocks)
     token = secrets.token_hex(16)
@@ -307,6 +309,11 @@ def _find_resume_point(
         return load_resume_point(session, requests.find_request(session, request_id), priced.plan, contents)
 
 
+def _needs_charge(workspace: Workspace, request_id: int) -> bool:
+    with workspace.database.read() as session:
+        return renyi_account.needs_charge(session, request_id)
+
+
 def _record_attempt(checked: CheckedRequest, token: str, goes_on_from: int | None) -> Attempt:
     workspace, request_id, blocks = checked.workspace, checked.request_id, checked.quote.plan.blocks
     curve = curve_of_plan(checked.body["plan"])
@@ -331,12 +338,12 @@ def require_genuine(session: Session, request: Request) -> None:
 
     Raises:
         LedgerAltered: a row differs from its link.
-        ChargeDiffers: a charge in Rényi orders is not what the plan of its request costs.
+        ChargeDiffers: a charge in Rényi orders has not the rho of its request's plan.
         ForgedApproval, DelegationForged: a signature does not fit.
         ProposalAltered: the standing authorisation is not the one that was approved, or not for this request.
     """
     require_rows_match_chain(session, request)
-    require_charges_derived(session, session.get_one(Dataset, request.dataset_id).account_id)
+    require_charges_whole(session, session.get_one(Dataset, request.dataset_id).account_id)
     decisions = gates.decisions_for_bundle(session, request.id)
     ledger_id = chain.ledger_id(session)
     used = passkeys.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions})
@@ -346,9 +353,7 @@ def require_genuine(session: Session, request: Request) -> None:
         if not SignedDecision.of(approval, approver, giver or None, passkey, ledger_id).authentic:
             raise ForgedApproval(request.id, approver.name)
     require_mandates(session, request.id)
-    if request.standing_id is not None:
-        proposals.require_authorisation_intact(session, request)
-        require_proposal_amounts(proposals.find_proposal(session, request.standing_id))
+    require_authorised(session, request)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from flows.audit.charges import charge_of_release
-from flows.audit.lifetime_claims import claims_of
+from flows.audit.lifetime_claims import claims_of, require_authorised
 from flows.governance.policy import require_bounds
 from flows.governance.principals import require_mandates
 from flows.observability import tracing
@@ -51,6 +51,7 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
         GateClosed, WrongState: the publish gate is not passed for exactly these bytes.
         LedgerAltered: a row on which the release rests differs from its link.
         NotCharged: the ledger has not charged the whole plan of the request.
+        ProposalAltered, AuthorisationDiffers: its standing authorisation is not for its text.
         OutsideBounds: a figure of the release is not what its policy demands, and not every approval overrides that.
         AmountsDiffer: the lifetime claim that the release states is not the one that the ledger enforced.
         ArtifactChanged: the quarantined files are not the approved ones.
@@ -65,6 +66,7 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
         require_rows_match_chain(session, request)
         require_bounds(session, request_id, _approval_reasons(session, artifact))
         require_mandates(session, request_id)
+        require_authorised(session, request)
         claims_of(session, session.get_one(Dataset, requests.find_request(session, request_id).dataset_id))
         before = _bundle_documents(session, artifact)
     require_publishable(draft, artifact, before, workspace.key)

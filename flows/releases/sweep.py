@@ -8,6 +8,7 @@ from flows.releases.resume import journal_name
 from flows.workspace.leftovers import remove_leftovers
 from flows.workspace.workspace import Workspace, process_lives
 from models_db.database.base import utc_now
+from models_db.errors import Refused
 from models_db.home import draft_name
 from models_db.services.catalogue import datasets
 from models_db.services.catalogue.requests import find_request, planned_blocks
@@ -26,11 +27,24 @@ class SweepResult:
 
 
 def sweep_attempts(workspace: Workspace) -> SweepResult:
-    """Close every attempt whose process is gone or whose lease has run out; remove orphaned files."""
+    """Close every attempt whose process is gone or whose lease has run out; remove orphaned files.
+
+    Raises:
+        Refused: an attempt cannot be closed; all others are, and the files are removed.
+    """
     with workspace.database.read() as session:
         dead = [lease for lease in attempts.running_leases(session) if is_dead(lease)]
-    closed = [lease.request_id for lease in dead if forfeit_attempt(workspace, lease)]
-    return SweepResult(tuple(closed), remove_orphans(workspace))
+    closed, refused = list[int](), list[Refused]()
+    for lease in dead:
+        try:
+            if forfeit_attempt(workspace, lease):
+                closed.append(lease.request_id)
+        except Refused as refusal:
+            refused.append(refusal)
+    result = SweepResult(tuple(closed), remove_orphans(workspace))
+    if refused:
+        raise refused[0]
+    return result
 
 
 def forfeit_own_dead_attempts(workspace: Workspace, request_id: int) -> None:

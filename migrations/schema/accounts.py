@@ -156,9 +156,9 @@ PLANNED_BLOCK = (
 )
 SIBLING = (
     "s.invocation_id = h.invocation_id AND s.instalment = h.instalment AND s.rho >= h.rho AND s.delta >= h.delta"
-    f" AND {has_entry('s.id', 'HOLD')} AND NOT {has_entry('s.id', 'RELEASE')}"
+    f" AND {has_entry('s.id', 'ARM')}"
 )
-"""Hold `s` narrows the same instalment as hold `h`, and is reserved."""
+"""Hold `s` narrows the same instalment as hold `h`, and is armed: a block is armed last, so no envelope misses it."""
 IN_SCOPE = f"(r.scope_id IS NULL OR EXISTS (SELECT 1 FROM hold s WHERE s.account_id = r.scope_id AND {SIBLING}))"
 IN_WINDOW = (
     "(p.pacing_period IS NULL OR EXISTS (SELECT 1 FROM hold s JOIN account x ON x.id = s.account_id"
@@ -533,19 +533,6 @@ GUARDS = (
         "nothing is held",
         f"NOT {has_entry('NEW.hold_id', 'HOLD')}",
         only="NEW.kind <> 'HOLD'",
-    ),
-    Guard(
-        "entry_released_together",
-        "entry",
-        "what an instalment has armed counts in its envelope and window too",
-        f"""
-        EXISTS (
-            SELECT 1 FROM hold s JOIN account x ON x.id = s.account_id
-             JOIN hold h ON h.invocation_id = s.invocation_id AND h.instalment = s.instalment
-             WHERE s.id = NEW.hold_id AND x.kind IN ('scope', 'pacing') AND {has_entry("h.id", "ARM")}
-        )
-        """,
-        only="NEW.kind = 'RELEASE'",
     ),
     Guard(
         "entry_within_cap",

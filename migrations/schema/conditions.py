@@ -231,6 +231,29 @@ def uncharged(request: str) -> str:
     )
 
 
+BLOCK_MISSING = """
+    NOT EXISTS (SELECT 1 FROM planned_block k WHERE k.request_id = NEW.request_id)
+     OR EXISTS (
+         SELECT 1 FROM planned_block k WHERE k.request_id = NEW.request_id AND k.last_block - k.first_block + 1 <> (
+             SELECT count(*) FROM request r JOIN dataset d ON d.id = r.dataset_id
+              JOIN account b ON b.parent_id = d.account_id
+              WHERE r.id = k.request_id AND b.block >= k.first_block AND b.block <= k.last_block
+         )
+     )
+"""
+"""The plan of a submitted request reads no block, or one that has no account, so that nothing could be charged."""
+_PARTS = "(q.last_instalment - q.first_instalment + 1)"
+TOO_MUCH = f"""
+    EXISTS (
+        SELECT 1 FROM (
+            SELECT sum(q.rho * 1.0 * {_PARTS}) AS rho, sum(q.delta * 1.0 * {_PARTS}) AS delta
+             FROM planned_instalment q WHERE q.request_id = NEW.request_id
+        ) x WHERE x.rho > 9E18 OR x.delta > 9E18
+    )
+"""
+"""The amounts of its plan add up to more than a counter of 64 bits holds; SQLite adds them up as floats."""
+
+
 # --- The account in Rényi orders ---------------------------------------------------------------------------------
 
 RENYI_ORDERS = (3, 4, 6, 8, 12, 16, 32, 64)

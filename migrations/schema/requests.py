@@ -6,12 +6,14 @@ mechanisms outside it are denied.
 
 from migrations.schema.conditions import (
     BARRED,
+    BLOCK_MISSING,
     ERASED,
     IN_FORCE,
     REQUEST_DAYS,
     SPEND_GATE,
     STALE,
     STANDING,
+    TOO_MUCH,
     WENT_BACK,
     attempts,
     bars,
@@ -25,6 +27,7 @@ from migrations.schema.conditions import (
 )
 from migrations.schema.definitions import Action, Both, Guard, Index, Table
 
+SUBMITS = "NEW.from_state = 'draft'"
 WRITTEN_ALREADY = (
     "NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id)"
     " OR EXISTS (SELECT 1 FROM planned_release w WHERE w.request_id = NEW.request_id)"
@@ -256,19 +259,9 @@ GUARDS = (
         ERASED,
         f"{erased('NEW.version_id')}",
     ),
-    Guard("planned_release_with_its_request", "planned_release", "a plan is written with its request", WRITTEN_ALREADY),
-    Guard("planned_block_with_its_request", "planned_block", "a plan is written with its request", WRITTEN_ALREADY),
-    Guard(
-        "planned_invocation_with_its_request",
-        "planned_invocation",
-        "a plan is written with its request",
-        WRITTEN_ALREADY,
-    ),
-    Guard(
-        "planned_instalment_with_its_request",
-        "planned_instalment",
-        "a plan is written with its request",
-        WRITTEN_ALREADY,
+    *(
+        Guard(f"{table}_with_its_request", table, "a plan is written with its request", WRITTEN_ALREADY)
+        for table in ("planned_release", "planned_block", "planned_invocation", "planned_instalment")
     ),
     Guard(
         "transition_follows",
@@ -341,8 +334,10 @@ GUARDS = (
         "transition",
         "a request is submitted by its requester",
         "NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND r.requester_id = NEW.actor_id)",
-        only="NEW.from_state = 'draft'",
+        only=SUBMITS,
     ),
+    Guard("transition_of_blocks", "transition", "a plan reads blocks that have accounts", BLOCK_MISSING, only=SUBMITS),
+    Guard("transition_of_amounts", "transition", "a plan costs what the ledger can count", TOO_MUCH, only=SUBMITS),
     Guard(
         "transition_reopens",
         "transition",

@@ -73,8 +73,10 @@ SELECT rho, delta, CASE
     WHEN almoner_lock_accounts(:root, CAST(:blocks AS integer[])) IS NOT NULL THEN almoner_enter(
         ids, array_fill(CAST('ARM' AS text), ARRAY[cardinality(ids)]),
         :at, :actor) END
-FROM (SELECT array_agg(h.id ORDER BY h.account_id, h.id) AS ids, min(h.rho) AS rho, min(h.delta) AS delta
-    FROM invocation i JOIN hold h ON h.invocation_id = i.id WHERE i.request_id = :request
+FROM (SELECT array_agg(h.id ORDER BY a.kind = 'block', h.account_id, h.id) AS ids, min(h.rho) AS rho,
+        min(h.delta) AS delta
+    FROM invocation i JOIN hold h ON h.invocation_id = i.id JOIN account a ON a.id = h.account_id
+    WHERE i.request_id = :request
     AND i.attempt = :attempt AND i.sequence = :sequence AND h.instalment = :instalment) held
 WHERE ids IS NOT NULL
 """)

@@ -295,6 +295,6 @@ class PlanMismatch(Refused):
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"The plan does not follow from the request: {reason}.",
-            "Do not rely on this bundle, unless the version of almoner that made it verifies it.",
+            "Approve nothing of it; do not rely on its bundle, unless the version of almoner that made it verifies it.",
             {"reason": reason},
         )

@@ -7,10 +7,16 @@ and know a refusal by its name; what is behind the ledger stands here alone.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
 
 from flows.audit.charges import charge_of_release, uncharged_releases
+from flows.releases.sweep import sweep_attempts
+from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
-from models_db.services.lifecycle import attempts, ledger
+from models_db.services.catalogue import datasets, requests
+from models_db.services.lifecycle import attempts, envelopes, ledger
 from models_db.services.lifecycle.ledger import Attempt, InvocationPlan
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
@@ -33,9 +39,9 @@ class Driver:
     world: World
 
     @classmethod
-    def on(cls, database: Database) -> "Driver":
-        """A new ledger."""
-        return cls(World.create(database))
+    def on(cls, database: Database, **policy: Any) -> "Driver":
+        """A new ledger, under a policy that demands no more than is said."""
+        return cls(World.create(database, **policy))
 
     # --- what people do ------------------------------------------------------------------------------------------
 
@@ -46,6 +52,17 @@ class Driver:
     def request(self, plan: Sequence[InvocationPlan], dataset: str = "clinic") -> int:
         """Request a release that costs a plan on every block; return its number."""
         return self.world.request(dataset, approved=plan)
+
+    def request_blocks(self, blocks: Sequence[int]) -> int:
+        """Request a release that reads some blocks."""
+        return self.world.request(plan=plan_of(blocks))
+
+    def request_in_envelope(self, plan: Sequence[InvocationPlan], envelope: str, most: Amount) -> int:
+        """Request a release that draws on a new envelope of `most`."""
+        with self.world.database.write() as session:
+            clinic = datasets.find_dataset(session, "clinic")
+            envelopes.open_envelope(session, self.world.steward, clinic, envelope, most, "a study")
+        return self.world.request(scope=envelope, approved=plan)
 
     def request_on_schedule(self, plan: Sequence[InvocationPlan], blocks: int, most: Amount) -> int:
         """Request a release under a standing authorisation of `most`; nobody has to approve it."""
@@ -101,6 +118,37 @@ class Driver:
                 for held in ledger._holds_by_account(session, ledger._HOLDS_OF_INSTALMENT, attempt, **which):
                     budget_steps.record_entries(session, self.world.runner.id, [(held.id, "ARM")])
 
+    def enter(self, attempt: Attempt, kind: str, account: str | int) -> None:
+        """Record one kind of entry on the holds of an attempt, one after the other.
+
+        Args:
+            account: of which these are: the number of a block, `scope` for the envelope, or `pacing` for the window.
+        """
+        query = (
+            "SELECT h.id FROM hold h JOIN invocation i ON i.id = h.invocation_id JOIN account a ON a.id = h.account_id"
+            " WHERE i.request_id = :request AND i.attempt = :attempt AND (a.block = :block OR a.kind = :kind)"
+            " ORDER BY h.id"
+        )
+        which = {"block": account if isinstance(account, int) else -1, "kind": str(account)}
+        rows = fetch(self.world.database, query, request=attempt.request_id, attempt=attempt.number, **which)
+        for (hold,) in rows:
+            with self.world.database.write() as session:
+                budget_steps.record_entries(session, self.world.runner.id, [(int(str(hold)), kind)])
+
+    def start_without_lease(self, request: int) -> None:
+        """Begin an attempt and take no lease."""
+        with self.world.database.write() as session:
+            requests.record_transition(session, self.world.runner, request, "approved", "running")
+
+    def sweep(self) -> list[int]:
+        """Close what processes have left that are all gone; return the requests."""
+        workspace = cast("Workspace", SimpleNamespace(database=self.world.database, actor=self.world.runner))
+        with (
+            patch("flows.releases.sweep.is_dead", lambda _: True),
+            patch("flows.releases.sweep.remove_orphans", lambda _: 0),
+        ):
+            return list(sweep_attempts(workspace).requests)
+
     def produce(self, attempt: Attempt) -> None:
         """End an attempt with an artifact, as almoner does."""
         self.world.produce(attempt)
@@ -135,6 +183,15 @@ class Driver:
         )
         rows = fetch(self.world.database, query, name=dataset)
         return {int(str(block)): Amount(int(str(rho)), int(str(delta))) for block, rho, delta in rows}
+
+    def used_beside(self, kind: str) -> list[int]:
+        """What is spent or held of each envelope (`scope`) or window (`pacing`), in units of rho."""
+        query = "SELECT rho_spent + rho_held FROM account WHERE kind = :kind ORDER BY id"
+        return [int(str(used)) for (used,) in fetch(self.world.database, query, kind=kind)]
+
+    def state(self, request: int) -> str:
+        """Where a request is."""
+        return self.world.state(request)
 
     def charge(self, request: int) -> str:
         """The charge of a release on each of its blocks, or the name of the refusal."""

@@ -1,6 +1,7 @@
 """For every guard of people, policies, accounts, runs and steps: what it denies, and the nearest
 things it lets pass."""
 
+from models_db.values.amounts import Amount
 from tests.contracts.initial_cases import Case, change
 from tests.contracts.rows import (
     adoption,
@@ -10,6 +11,7 @@ from tests.contracts.rows import (
     delegation,
     delegation_end,
     draft,
+    draft_of,
     entry,
     hold,
     invocation,
@@ -302,15 +304,6 @@ WORK: dict[str, Case] = {
             lambda t: [scope_end(t), *unheld(t, t.beside, "HOLD", account_id=t.account("estate"), rho=990)],
         ],
     ),
-    "entry_released_together": Case(
-        denied=[
-            lambda t: [entry(t, t.hold(t.scoped), "ARM"), entry(t, t.hold(t.scoped, on="scope"), "RELEASE")],
-            lambda t: [entry(t, t.hold(t.paced), "ARM"), entry(t, t.hold(t.paced, on="pacing"), "RELEASE")],
-        ],
-        allowed=[
-            lambda t: [entry(t, t.hold(t.scoped), "RELEASE"), entry(t, t.hold(t.scoped, on="scope"), "RELEASE")],
-        ],
-    ),
     "entry_arm_approved": Case(
         denied=[
             lambda t: entry(t, t.hold(t.held), "ARM", at=LATE),
@@ -318,8 +311,8 @@ WORK: dict[str, Case] = {
             lambda t: unheld(t, t.failed, "HOLD", "ARM"),
             lambda t: [role_revocation(t, "steward", "steward"), entry(t, t.hold(t.held), "ARM")],
             lambda t: [delegation_end(t, "steward"), entry(t, t.hold(t.lent), "ARM")],
-            lambda t: [entry(t, t.hold(t.scoped, on="scope"), "RELEASE"), entry(t, t.hold(t.scoped), "ARM")],
-            lambda t: [entry(t, t.hold(t.paced, on="pacing"), "RELEASE"), entry(t, t.hold(t.paced), "ARM")],
+            lambda t: entry(t, t.hold(t.scoped), "ARM"),
+            lambda t: entry(t, t.hold(t.paced), "ARM"),
             lambda t: unheld(t, t.scoped, "HOLD", "ARM", account_id=t.account("estate")),
             lambda t: unheld(t, t.paced, "HOLD", "ARM", account_id=t.account("paced")),
             lambda t: entry(t, t.hold(t.routine), "ARM", at=LATE),
@@ -329,8 +322,8 @@ WORK: dict[str, Case] = {
             lambda t: entry(t, t.hold(t.held), "ARM"),
             lambda t: unheld(t, t.held, "HOLD", "ARM"),
             lambda t: entry(t, t.hold(t.lent), "ARM"),
-            lambda t: entry(t, t.hold(t.scoped), "ARM"),
-            lambda t: entry(t, t.hold(t.paced), "ARM"),
+            lambda t: [entry(t, t.hold(t.scoped, on="scope"), "ARM"), entry(t, t.hold(t.scoped), "ARM")],
+            lambda t: [entry(t, t.hold(t.paced, on="pacing"), "ARM"), entry(t, t.hold(t.paced), "ARM")],
             lambda t: entry(t, t.hold(t.routine), "ARM"),
             lambda t: [role_revocation(t, "steward", "steward"), entry(t, t.hold(t.routine), "ARM")],
         ],
@@ -383,6 +376,17 @@ WORK: dict[str, Case] = {
     "transition_submits": Case(
         denied=[lambda t: draft(t, t.world.runner.id), lambda t: draft(t, t.world.admin.id)],
         allowed=[lambda t: draft(t, t.world.analyst.id)],
+    ),
+    "transition_of_blocks": Case(
+        denied=[lambda t: draft_of(t, []), lambda t: draft_of(t, [0, 2]), lambda t: draft_of(t, [1, 2])],
+        allowed=[lambda t: draft_of(t, [0]), lambda t: draft_of(t, [1]), lambda t: draft_of(t, [0, 1])],
+    ),
+    "transition_of_amounts": Case(
+        denied=[
+            lambda t: draft_of(t, [0], Amount(5 * 10**18), Amount(5 * 10**18)),
+            lambda t: draft_of(t, [0], Amount(1, 5 * 10**18), Amount(1, 5 * 10**18)),
+        ],
+        allowed=[lambda t: draft_of(t, [0], Amount(4 * 10**18, 10), Amount(4 * 10**18, 20))],
     ),
     "transition_reopens": Case(
         denied=[

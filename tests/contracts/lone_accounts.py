@@ -1,7 +1,6 @@
 """For each guard on data, accounts, people and steps of the budget: states in which one clause of it decides."""
 
 from tests.contracts.circumstances import FUTURE, OTHER, PAST
-from tests.contracts.governance_cases import study
 from tests.contracts.link_cases import overlap_key
 from tests.contracts.lone_states import (
     ANOTHER_POLICY,
@@ -16,6 +15,7 @@ from tests.contracts.lone_states import (
     UNMOVED,
     Lone,
     _limits,
+    arm_another,
     arm_held,
     arm_paced,
     arm_routine,
@@ -300,26 +300,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
             ]
         ),
     ],
-    "entry_released_together": [
-        Lone(
-            allowed=[
-                lambda t: [entry(t, t.hold(t.scoped), "ARM"), entry(t, t.hold(t.scoped, on="scope"), "ARM")],
-                lambda t: [entry(t, t.hold(t.scoped), "ARM"), entry(t, t.hold(t.paced, on="pacing"), "RELEASE")],
-            ]
-        ),
-        Lone(
-            (lambda t: [hold(t, t.scoped, id=STRAY, account_id=study(t), instalment=5), entry(t, STRAY, "HOLD")],),
-            allowed=[lambda t: [entry(t, t.hold(t.scoped), "ARM"), entry(t, STRAY, "RELEASE")]],
-        ),
-        Lone(
-            allowed=[
-                lambda t: [
-                    entry(t, t.hold(t.held), "ARM"),
-                    entry(t, t.id_of("hold", f"invocation_id = {t.invocation(t.held)} AND instalment = 0"), "RELEASE"),
-                ],
-            ]
-        ),
-    ],
     "entry_arm_approved": [
         Lone((sql("UPDATE invocation SET attempt = 7 WHERE id = {held_invocation}"),), denied=[arm_held]),
         Lone(
@@ -334,6 +314,12 @@ ACCOUNTS: dict[str, list[Lone]] = {
         Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.standing)), allowed=[arm_routine]),
         *narrowed("scope_hold", arm_scoped),
         *narrowed("window_hold", arm_paced),
+        Lone((lambda t: entry(t, t.hold(t.scoped, on="scope"), "ARM"),), denied=[arm_another("scoped", "estate")]),
+        Lone((lambda t: entry(t, t.hold(t.paced, on="pacing"), "ARM"),), denied=[arm_another("paced", "paced")]),
+        Lone(
+            tuple(stray_hold("scoped", "HOLD", "ARM", instalment=0, rho=10)),
+            denied=[lambda t: entry(t, t.hold(t.scoped), "ARM")],
+        ),
         Lone(
             (
                 NO_CHECKS,

@@ -149,6 +149,18 @@ DECISIONS: dict[str, list[Lone]] = {
             denied=[lambda t: draft(t, t.world.runner.id)],
         ),
     ],
+    "transition_of_blocks": [
+        Lone(
+            (sql("UPDATE planned_block SET last_block = 9 WHERE request_id = {approved}"),),
+            allowed=[draft, lambda t: transition(t, t.approved, "approved", "running")],
+        ),
+    ],
+    "transition_of_amounts": [
+        Lone(
+            (sql("UPDATE planned_instalment SET rho = 9223372036854775807 WHERE request_id = {approved}"),),
+            allowed=[draft, lambda t: transition(t, t.approved, "approved", "running")],
+        ),
+    ],
     "transition_reopens": [
         Lone(allowed=[lambda t: transition(t, t.approved, "draft", "submitted")]),
         Lone((lambda t: rejection(t, t.approved, "spend"),), allowed=[reopen]),

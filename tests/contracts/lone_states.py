@@ -20,6 +20,7 @@ from tests.contracts.rows import (
     proposal,
     publication,
     transition,
+    unheld,
 )
 from tests.contracts.town import Town
 from tests.support import LATE
@@ -186,7 +187,7 @@ def admins_do_not(make: Make) -> list[Lone]:
 
 
 def narrowed(hold_name: str, make: Make) -> list[Lone]:
-    """Arming asks for a hold beside it that narrows it, reserved and as large."""
+    """Arming asks for a hold beside it that narrows it, armed and as large."""
     number = f"{{{hold_name}}}"
     return [
         Lone((sql(f"UPDATE hold SET rho = rho - 1 WHERE id = {number}"),), denied=[make]),
@@ -199,8 +200,6 @@ def narrowed(hold_name: str, make: Make) -> list[Lone]:
             (sql(f"UPDATE hold SET invocation_id = {{held_invocation}}, instalment = 0 WHERE id = {number}"),),
             denied=[make],
         ),
-        Lone((sql(f"DELETE FROM entry WHERE hold_id = {number}"),), denied=[make]),
-        Lone((sql(f"UPDATE entry SET kind = 'COMMIT' WHERE hold_id = {number}"),), denied=[make]),
     ]
 
 
@@ -242,12 +241,17 @@ ITS_RULE = (
 OTHER_RULES = ("DELETE FROM policy_rule", ANOTHER_POLICY, ITS_RULE)
 
 
-def arm_paced(t: Town) -> Executable:
-    return entry(t, t.hold(t.paced), "ARM")
+def arm_paced(t: Town) -> list[Executable]:
+    return [entry(t, t.hold(t.paced, on="pacing"), "ARM"), entry(t, t.hold(t.paced), "ARM")]
 
 
-def arm_scoped(t: Town) -> Executable:
-    return entry(t, t.hold(t.scoped), "ARM")
+def arm_another(of: str, dataset: str) -> Make:
+    """Another instalment is armed on a block; what narrows the first one narrows nothing of it."""
+    return lambda t: unheld(t, getattr(t, of), "HOLD", "ARM", account_id=t.account(dataset))
+
+
+def arm_scoped(t: Town) -> list[Executable]:
+    return [entry(t, t.hold(t.scoped, on="scope"), "ARM"), entry(t, t.hold(t.scoped), "ARM")]
 
 
 def arm_routine(t: Town) -> Executable:

@@ -1,5 +1,6 @@
 """Rows of the ledger as statements, written by hand past the services; what is not given is legal in a `Town`."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -231,12 +232,17 @@ def request(town: "Town", dataset: str, version: str, **given: object) -> Execut
     return insert("request", **row | given)
 
 
-def draft(town: "Town", submitted_by: int) -> list[Executable]:
-    """A request, and its first step."""
+def draft(town: "Town", submitted_by: int = 0, **given: object) -> list[Executable]:
+    """A request, and its first step, by an analyst unless somebody is named."""
     number = town.id_of("request", "TRUE") + 1
     step = {"request_id": number, "number": 1, "from_state": "draft", "to_state": "submitted", "detail": "",
-            "at": utc_now(), "actor_id": submitted_by}  # fmt: skip
-    return [request(town, "clinic", "clinic", id=number), insert("transition", **step)]
+            "at": utc_now(), "actor_id": submitted_by or town.world.analyst.id}  # fmt: skip
+    return [request(town, "clinic", "clinic", id=number, **given), insert("transition", **step)]
+
+
+def draft_of(town: "Town", blocks: Sequence[int], *parts: Amount) -> list[Executable]:
+    """A request for a plan on some blocks, one mechanism with these parts, and its first step."""
+    return draft(town, canonical=encode_canonical({"plan": plan_of(blocks, [planned(*parts or [TEN])])}).decode())
 
 
 def invocation(town: "Town", of: Attempt, **given: object) -> Executable:

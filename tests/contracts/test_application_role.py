@@ -286,11 +286,12 @@ def test_a_lease_is_short(siege: Siege, runner: Connection) -> None:
     assert str(expires_at.scalar())[:4] == utc_now()[:4]
 
 
-def test_an_envelope_hold_stays_while_its_instalment_is_armed(siege: Siege, runner: Connection) -> None:
+def test_a_block_is_armed_after_its_envelope(siege: Siege, runner: Connection) -> None:
     block = siege.town.hold(siege.town.scoped)
-    runner.exec_driver_sql(siege.filled(door("entry", ENTRY % (block, "ARM", "runner"))))
-    with pytest.raises(DBAPIError, match="counts in its envelope"):
-        runner.exec_driver_sql(siege.filled(door("entry", ENTRY % ("$scoped", "RELEASE", "runner"))))
+    with pytest.raises(DBAPIError, match="the spend gate is not passed"), runner.begin_nested():
+        runner.exec_driver_sql(siege.filled(door("entry", ENTRY % (block, "ARM", "runner"))))
+    for hold in ("$scoped", block):
+        runner.exec_driver_sql(siege.filled(door("entry", ENTRY % (hold, "ARM", "runner"))))
 
 
 def test_two_sessions_of_one_steward_are_one_vote(siege: Siege) -> None:

@@ -256,7 +256,9 @@ class TestOrder:
         self.refused(world, AttemptClosed, "arm", attempt, 0, 0)
         self.refused(world, AttemptClosed, "arm", attempt, 0, 1)
         self.refused(world, AttemptClosed, "settle", attempt, "COMMIT")
-        self.refused(world, AttemptClosed, "settle", attempt, "FORFEIT")
+        before = snapshot(world.database)
+        world.settle(attempt, "FORFEIT")
+        assert snapshot(world.database) == before
 
     def test_a_swept_run_that_comes_back(self, world: World) -> None:
         """Swept after arming, before arming, and before holding: whatever it tries, it is fenced, at once and later."""

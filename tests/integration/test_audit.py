@@ -4,10 +4,13 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flows.workspace.workspace import open_workspace
 from models_db.services.audit import chain
+from tasks.release.signatures.chain_checkpoint import Checkpoint
 from tests.contracts.tampering import FORGET_CHECKPOINTS, rewrite, superuser, truncate
 from tests.integration.story import Almoner
 from tests.support import fetch
@@ -84,6 +87,26 @@ def test_a_bundle_and_a_checkpoint_prove_the_ledger(almoner: Almoner) -> None:
     superuser(almoner.database, FORGET_CHECKPOINTS)
     told = almoner.type(f"audit verify --against {almoner.bundle}", expected=1).out
     assert "DOES NOT LIE ON THE CHAIN (cut off" in told
+
+
+@pytest.mark.parametrize(
+    "change", [{"rho": "0.5"}, {"rho": "99"}, {"delta": "1"}, {"blocks": (0, 1)}, {"artifact": "e"}]
+)
+def test_a_bundle_with_another_charge_than_the_entries_is_named(any_almoner: Almoner, change: dict[str, Any]) -> None:
+    """The publisher's own key signs it."""
+    almoner = any_almoner
+    almoner.published(epsilon=1.0, evaluation=["length"])
+    file = almoner.bundle / "checkpoint.json"
+    said = Checkpoint.from_bytes(file.read_bytes())
+    artifact = change.get("artifact", "") * 64 or said.artifact_sha256
+    charged = said.charged.model_copy(update={name: value for name, value in change.items() if name != "artifact"})
+    assert (charged, artifact) != (said.charged, said.artifact_sha256)
+    key = open_workspace(almoner.home).key
+    file.write_bytes(Checkpoint.signed(artifact, said.ledger_head, charged, key).to_bytes())
+    for witness in (almoner.bundle, file):
+        found = almoner.ask(f"audit verify --against {witness}", 1)
+        assert (found["holds"], found["sound"], found["against"][0]["genuine"]) == (True, False, True)
+        assert [line.partition(" states a charge of ")[0] for line in found["differences"]] == [str(witness)]
 
 
 def test_a_rewritten_ledger_is_named(kept: Almoner) -> None:

@@ -12,7 +12,7 @@ from flows.releases import attempt
 from models_db.database.base import Base
 from models_db.services.catalogue import datasets
 from models_db.services.lifecycle import attempts, renyi_account
-from models_db.values.amounts import RENYI_ORDERS, RenyiCurve
+from models_db.values.amounts import RENYI_ORDERS
 from models_db.values.secrecy_end import FALLS_BACK
 from models_db.writes.database_errors import LimitInOrdersExceeded
 from tasks.planning.secret_assignment import curve_of_plan
@@ -429,25 +429,6 @@ def test_quiet_refusals_say_nothing_of_the_limit(any_almoner: Almoner) -> None:
         with pytest.raises(BudgetRefused) as told, redact_refusals(open_workspace(almoner.home)):
             raise refused
     assert told.value.facts == {"dataset": "clinic"}
-
-
-def test_doctor_finds_a_charge_that_does_not_follow_from_its_plan(
-    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that a runner of its own making has recorded: rows and chain agree. Nothing is run beside it."""
-    almoner = any_almoner
-    almoner.published(**SMALL)
-    number, waiting = request(almoner), request(almoner)
-    for each in (number, waiting):
-        almoner.type(f'approve {each} --gate spend --reason "again"')
-    with monkeypatch.context() as lying:
-        lying.setattr(attempt, "curve_of_plan", lambda plan: RenyiCurve.of_rho(1))
-        almoner.type(f"run {number}")
-    assert almoner.type("audit verify").code == 0
-    refused = almoner.ask(f"run {waiting}", 1)
-    assert (refused["error"], refused["facts"]) == ("ChargeDiffers", {"request": number})
-    told = almoner.type("doctor", 3)
-    assert "not what the plan costs: request 2" in plain(told.out)
 
 
 def test_it_is_recorded_once_with_its_link(any_almoner: Almoner) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
@@ -49,7 +49,8 @@ def require_startable(session: Session, request_id: int) -> Request:
     request = requests.find_request(session, request_id)
     state = requests.state_of(session, request_id)
     if state == RequestState.RUNNING:
-        raise StillRunning(request_id, session.get_one(Lease, request_id).owner)
+        lease = session.get(Lease, request_id)
+        raise StillRunning(request_id, lease.owner if lease else "nobody")
     if state not in UNRUN_STATES:
         raise requests.WrongState(request_id, state, RequestState.APPROVED)
     erasures.require_not_erased(session, request.version_id)
@@ -131,9 +132,27 @@ def lease_renewal(token: str) -> tuple[str, str]:
 
 
 def running_leases(session: Session) -> Sequence[Lease]:
-    """Return the leases of requests that are in the state 'running'."""
-    leases = session.scalars(select(Lease).order_by(Lease.request_id)).all()
-    return [lease for lease in leases if requests.state_of(session, lease.request_id) == RequestState.RUNNING]
+    """Return the leases of requests that are in the state 'running'.
+
+    A client of the runner's own can begin an attempt and take no lease; it gets one here that has run out.
+    """
+    running = session.execute(_RUNNING).all()
+    leases = {lease.request_id: lease for lease in session.scalars(select(Lease))} if running else {}
+    return [
+        lease
+        if (lease := leases.get(number)) is not None and lease.attempt == attempt
+        else Lease(request_id=number, attempt=attempt, token="", owner="nobody", expires_at="")
+        for number, attempt in running
+    ]
+
+
+_RUNNING = text("""
+SELECT t.request_id, (
+    SELECT count(*) FROM transition y WHERE y.request_id = t.request_id AND y.to_state = 'running'
+) FROM transition t WHERE t.to_state = 'running' AND NOT EXISTS (
+    SELECT 1 FROM transition n WHERE n.request_id = t.request_id AND n.number > t.number
+) ORDER BY t.request_id
+""")
 
 
 def renew_attempt_lease(session: Session, request_id: int, token: str) -> bool:

@@ -251,17 +251,19 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
     """Close an attempt whose output is kept (COMMIT) or lost (FORFEIT).
 
     A release is charged what was approved, also where its texts ended before their last draw: COMMIT arms what was not
-    armed on the way. Before FORFEIT what was never armed is given back, because nothing was read for it.
+    armed on the way. Before FORFEIT what was never armed is given back, because nothing was read for it; holds that a
+    client of the runner's own has closed stay as they are, so that it keeps nobody from closing the rest.
 
     Raises:
-        AttemptClosed: it has been settled already.
+        AttemptClosed: it is to be committed, and some hold is closed already.
     """
     holds = _holds_by_account(session, _HOLDS_OF_ATTEMPT, attempt)
-    untouched = [hold for hold in holds if hold.entries == {"HOLD"}]
-    if any(hold.entries not in ({"HOLD"}, {"HOLD", "ARM"}) for hold in holds):
-        raise AttemptClosed
-    closing = {hold.id: outcome for hold in holds}
+    open_holds = [hold for hold in holds if hold.entries <= {"HOLD", "ARM"}]
+    untouched = [hold for hold in open_holds if "ARM" not in hold.entries]
+    closing = {hold.id: outcome for hold in open_holds}
     if outcome == "COMMIT":
+        if len(open_holds) < len(holds):
+            raise AttemptClosed
         for part in sorted({hold.part for hold in untouched}):
             record_entries(session, actor.id, [(hold.id, "ARM") for hold in untouched if hold.part == part])
     else:
@@ -315,8 +317,9 @@ class _AttemptHold:
 
 _HOLDS_QUERY = """
 SELECT h.id, h.invocation_id, h.instalment, h.rho, h.delta, e.kind
-FROM invocation i JOIN hold h ON h.invocation_id = i.id JOIN entry e ON e.hold_id = h.id
-WHERE i.request_id = :request_id AND i.attempt = :attempt ORDER BY h.account_id, h.id
+FROM invocation i JOIN hold h ON h.invocation_id = i.id JOIN account a ON a.id = h.account_id
+JOIN entry e ON e.hold_id = h.id
+WHERE i.request_id = :request_id AND i.attempt = :attempt ORDER BY a.kind = 'block', h.account_id, h.id
 """
 _HOLDS_OF_ATTEMPT = PreparedStatement(_HOLDS_QUERY)
 _HOLDS_OF_INSTALMENT = PreparedStatement(
@@ -325,7 +328,10 @@ _HOLDS_OF_INSTALMENT = PreparedStatement(
 
 
 def _holds_by_account(session: Session, query: PreparedStatement, attempt: Attempt, **more: int) -> list[_AttemptHold]:
-    """Return the holds by account. The accounts are locked first, so that nobody else adds an entry meanwhile."""
+    """Return the holds by account, those of the envelope and window first: the database lets no block be armed before.
+
+    The accounts are locked first, so that nobody else adds an entry meanwhile.
+    """
     parameters = {"request_id": attempt.request_id, "attempt": attempt.number, **more}
     holds: dict[int, _AttemptHold] = {}
     rows = query_locked(session, attempt.account_id, attempt.blocks, query, parameters)

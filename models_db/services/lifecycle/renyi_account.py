@@ -30,12 +30,17 @@ def charge_attempt(
     Raises:
         RuleViolated: the attempt does not run, or another rule of the ledger forbids it.
     """
-    if not session.scalar(_NEEDS_CHARGE, {"request": request_id}):
+    if not needs_charge(session, request_id):
         return
     rho = int(session.scalar(_PLANNED_RHO, {"request": request_id}) or 0)
     columns = dict(zip(CURVE_COLUMNS, (curve or RenyiCurve.of_rho(rho)).values, strict=True))
     row = RenyiCharge(request_id=request_id, attempt=attempt, rho=rho, **columns, at=utc_now(), actor_id=actor.id)
     insert_row(session, row)
+
+
+def needs_charge(session: Session, request_id: int) -> bool:
+    """Return whether an attempt from nothing is charged: the request never was, or armed something since it was."""
+    return bool(session.scalar(_NEEDS_CHARGE, {"request": request_id}))
 
 
 def lock_blocks(session: Session, request_id: int) -> None:
@@ -82,13 +87,22 @@ def list_charges(
     return session.scalars(query).all()
 
 
-def sums_of_blocks(session: Session, accounts: Collection[int]) -> dict[int, dict[int, RenyiCurve]]:
-    """Return the sum of all charges on each block of root accounts that has any, by account and the block's number."""
-    sums = ", ".join(f"sum(CASE WHEN s.known THEN s.rho ELSE s.{column} END)" for column in CURVE_COLUMNS)
-    query = text(f"SELECT u.parent_id, u.block, {sums} {_CHARGES_OF_BLOCKS} GROUP BY u.parent_id, u.block")
+def sums_of_blocks(
+    session: Session, accounts: Collection[int], whole: Collection[int] = ()
+) -> dict[int, dict[int, RenyiCurve]]:
+    """Return the sum of all charges on each block of root accounts that has any, by account and the block's number.
+
+    Args:
+        whole: requests whose charges count with their rho at each order.
+    """
+    sums = ", ".join(
+        f"sum(CASE WHEN s.known OR s.request_id IN :whole THEN s.rho ELSE s.{column} END)" for column in CURVE_COLUMNS
+    )
+    query = text(f"SELECT u.parent_id, u.block, {sums} {_CHARGES_OF_BLOCKS} GROUP BY u.parent_id, u.block").bindparams(
+        bindparam("accounts", expanding=True), bindparam("whole", expanding=True)
+    )
     found: dict[int, dict[int, RenyiCurve]] = {account_id: {} for account_id in accounts}
-    rows = session.execute(query.bindparams(bindparam("accounts", expanding=True)), {"accounts": list(accounts)})
-    for account_id, block, *values in rows:
+    for account_id, block, *values in session.execute(query, {"accounts": list(accounts), "whole": list(whole)}):
         found[account_id][int(block)] = RenyiCurve.of_values([int(value) for value in values])
     return found
 

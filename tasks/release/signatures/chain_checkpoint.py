@@ -13,7 +13,7 @@ from tasks.common.strict_model import Digest, Figure, Strict, read_as
 from tasks.release.file_names import CHECKPOINT
 from tasks.release.signatures import ed25519
 
-FORMAT: Final = "almoner-checkpoint/1"
+FORMAT: Final = "almoner-checkpoint/2"
 
 
 class Charged(Strict):
@@ -27,7 +27,7 @@ class Charged(Strict):
 class Checkpoint(Strict):
     """The head of the audit chain when this artifact was published, and the charge of its release."""
 
-    format: Literal["almoner-checkpoint/1"] = FORMAT
+    format: Literal["almoner-checkpoint/2"] = FORMAT
     artifact_sha256: Digest
     ledger_head: Digest
     charged: Charged
@@ -61,7 +61,7 @@ class Checkpoint(Strict):
         """Read `checkpoint.json`.
 
         Raises:
-            FileUnfit: it is not in almoner's format.
+            FileUnfit: it is not in this format; before it, `/1`, no charge was stated.
         """
         return read_as(cls, decode_json(data, CHECKPOINT), CHECKPOINT)
 

@@ -119,7 +119,10 @@ def test_a_second_decision_is_pointed_out_to_whoever_took_the_first():
             "A steward has rejected it.",
         ),
         ({"request": a_request(population=10_000_000)}, "Delta is not below 1/(declared population)"),
-        ({"request": a_request(plan=charging(event(47)))}, "The plan has changed"),
+        (
+            {"request": a_request(plan=charging(event(47)))},
+            "It can only be rejected: PlanMismatch. The plan does not follow",
+        ),
     ],
 )
 def test_a_doubt_is_said_first(changes, warning):

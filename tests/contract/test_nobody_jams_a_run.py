@@ -1,0 +1,121 @@
+"""Whatever a runner's own client leaves behind, an attempt can be closed by others, and counts for no less than it is.
+
+Each deed is done as far as the ledger lets it; then a sweep closes the attempt, and the request can be run again.
+"""
+
+from contextlib import suppress
+
+import pytest
+
+from models_db.errors import Refused
+from models_db.services.lifecycle import attempts
+from models_db.services.lifecycle.ledger import Attempt
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
+from models_db.writes.database_errors import RuleViolated
+from tests.contract.driver import Driver, planned, refusal_of
+
+BLOCKS = 2
+PLAN = (planned(Amount(10), Amount(7)),)
+COST = 17
+MOST = Amount(100)
+
+
+def narrowed(driver: Driver, kind: str) -> Attempt:
+    """An attempt whose whole plan is reserved, in an envelope, in a window of time or in neither."""
+    driver.register(blocks=BLOCKS)
+    request = driver.request_in_envelope(PLAN, "study", MOST) if kind == "scope" else driver.request(PLAN)
+    driver.approve(request)
+    attempt = driver.start(request)
+    driver.world.hold(attempt, *PLAN)
+    return attempt
+
+
+def ledger_for(database: Database, kind: str) -> Driver:
+    pace = {"pacing_period": "week", "pacing_permille": 500} if kind == "pacing" else {}
+    return Driver.on(database, **pace)
+
+
+def each(kind: str, *accounts: str | int) -> tuple[tuple[str, str | int], ...]:
+    return tuple((kind, account) for account in accounts)
+
+
+ALL = ("scope", "pacing", 0, 1)
+CLIENTS: dict[str, tuple[tuple[str, str | int], ...]] = {
+    "arms one block alone": each("ARM", 0),
+    "arms the last block alone": each("ARM", 1),
+    "arms the envelope or window alone": each("ARM", "scope", "pacing"),
+    "arms the envelope or window and one block": each("ARM", "scope", "pacing", 0),
+    "arms a block before what narrows it": each("ARM", 0, "scope", "pacing"),
+    "gives back what narrows it and arms": (*each("RELEASE", "scope", "pacing"), *each("ARM", 0)),
+    "arms and gives back what narrows it": (*each("ARM", 0), *each("RELEASE", "scope", "pacing")),
+    "commits what it has armed, by itself": (*each("ARM", "scope", "pacing", 0), *each("COMMIT", 0)),
+    "forfeits what it has armed, by itself": (*each("ARM", "scope", "pacing", 0), *each("FORFEIT", 0, "scope")),
+    "gives one block back": each("RELEASE", 1),
+    "gives everything back": each("RELEASE", *ALL),
+    "arms and commits everything": (*each("ARM", *ALL), *each("COMMIT", *ALL)),
+}
+"""What a client records, and on which holds."""
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("kind", ["nothing", "scope", "pacing"])
+def test_what_a_client_leaves_is_closed_by_a_sweep(database: Database, kind: str, client: str) -> None:
+    driver = ledger_for(database, kind)
+    attempt = narrowed(driver, kind)
+    for entry, account in CLIENTS[client]:
+        with suppress(Refused):
+            driver.enter(attempt, entry, account)
+    assert driver.sweep() == [attempt.request_id]
+    assert driver.state(attempt.request_id) == "approved"
+    spent = max(amount.rho for amount in driver.spent().values())
+    assert spent in (0, COST)
+    assert all(used >= spent for used in driver.used_beside(kind)), "an envelope counts what its blocks do"
+    again = driver.start(attempt.request_id)
+    driver.world.hold(again, *PLAN)
+    driver.produce(again)
+    assert {amount.rho for amount in driver.spent().values()} <= {COST, 2 * COST}
+
+
+@pytest.mark.parametrize("kind", ["scope", "pacing"])
+def test_no_block_is_armed_before_what_narrows_it(database: Database, kind: str) -> None:
+    driver = ledger_for(database, kind)
+    attempt = narrowed(driver, kind)
+    assert refusal_of(lambda: driver.enter(attempt, "ARM", 0)) == "RuleViolated"
+    for account in (kind, 0, 1):
+        driver.enter(attempt, "ARM", account)
+    assert driver.used_beside(kind) == [COST]
+
+
+def test_an_attempt_without_a_lease_is_closed_by_a_sweep(database: Database) -> None:
+    driver = Driver.on(database)
+    driver.register()
+    request = driver.request(PLAN)
+    driver.approve(request)
+    for _ in ("it never had one", "the lease is that of the first attempt"):
+        driver.start_without_lease(request)
+        assert refusal_of(lambda: driver.start(request)) == "StillRunning"
+        assert driver.sweep() == [request]
+        driver.fail(driver.start(request))
+
+
+def test_one_attempt_that_cannot_be_closed_keeps_no_other_open(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver.on(database)
+    driver.register()
+    running = []
+    for _ in range(3):
+        request = driver.request(PLAN)
+        driver.approve(request)
+        running.append(driver.start(request).request_id)
+    close = attempts.fail_attempt
+
+    def closes(session: object, actor: object, attempt: Attempt, reason: str) -> None:
+        if attempt.request_id == running[1]:
+            raise RuleViolated("a rule")
+        close(session, actor, attempt, reason)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(attempts, "fail_attempt", closes)
+    assert refusal_of(driver.sweep) == "RuleViolated"
+    assert [driver.state(request) for request in running] == ["approved", "running", "approved"]

@@ -1,0 +1,141 @@
+"""A request that its author's own client wrote: what is approved, or authorised, is what is drawn, or nothing is."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from flows.approvals import load_review
+from flows.releases import attempt
+from flows.workspace.workspace import open_workspace
+from models_db.services.catalogue import datasets, policies, requests
+from models_db.services.lifecycle import proposals
+from models_db.values.amounts import RenyiCurve
+from tests.integration.story import Almoner
+from tests.integration.test_jammed import finding
+from tests.integration.test_two_claims import LIMITED, SMALL, approved_after_a_release
+from tests.integration.test_viewing import request
+from tests.support import fetch, snapshot
+
+CONCERNS = ("flows/approvals", "flows/audit", "flows/governance", "flows/releases", "models_db/services")
+
+
+def body_of(almoner: Almoner, number: int = 1) -> dict[str, Any]:
+    return json.loads(str(fetch(almoner.database, "SELECT canonical FROM request WHERE id = :n", n=number)[0][0]))
+
+
+def submitted(almoner: Almoner, body: dict[str, Any], standing: int | None = None) -> int:
+    """A request as its author's own client records it. Returns its number."""
+    workspace = open_workspace(almoner.home)
+    with workspace.database.write() as session:
+        clinic, policy = datasets.find_dataset(session, "clinic"), policies.policy_in_force(session)
+        assert policy is not None
+        return requests.submit(
+            session, workspace.actor, clinic, datasets.newest_version(session, clinic), policy,
+            body | {"nonce": "another"}, timedelta(days=7),
+            standing=None if standing is None else proposals.find_proposal(session, standing),
+        ).id  # fmt: skip
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+def more_texts(body: dict[str, Any]) -> None:
+    body["parameters"]["samples"] += 1
+
+
+def another_event(body: dict[str, Any]) -> None:
+    body["plan"]["invocations"] = body["plan"]["invocations"][:1]
+
+
+def another_block(body: dict[str, Any]) -> None:
+    body["blocks"] += 1
+
+
+@pytest.mark.parametrize("change", [more_texts, another_event, another_block])
+def test_a_plan_that_does_not_follow_from_its_request_is_rejected(
+    any_almoner: Almoner, change: Callable[[dict[str, Any]], None]
+) -> None:
+    almoner = any_almoner
+    almoner.submitted(**SMALL)
+    body = body_of(almoner)
+    change(body)
+    number = submitted(almoner, body)
+    before = snapshot(almoner.database)
+    for line in ('--reason "x"', f"--export {almoner.folder / 'ask.json'}"):
+        assert almoner.ask(f"approve {number} --gate spend {line}", 1)["error"] == "PlanMismatch"
+    assert snapshot(almoner.database) == before
+    told = almoner.type(f'reject {number} --gate spend --reason "it lies"')
+    assert "can only be rejected: PlanMismatch." in " ".join((told.out + told.err).split())
+    assert almoner.state(number) == "rejected"
+    almoner.type('approve 1 --gate spend --reason "the honest one"')
+
+
+# --- standing authorisations -----------------------------------------------------------------------------------------
+
+
+def test_what_no_authorisation_is_for_is_shown_published_and_approved_nowhere(
+    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its author states the digest of the authorised configuration, which the database cannot compute."""
+    almoner = any_almoner
+    almoner.submitted(**SMALL)
+    line = f'standing propose {almoner.request_file(**SMALL)} --runs 3 --until 2099-12-31 --reason "monthly"'
+    almoner.type(line)
+    almoner.type('approve 1 --gate proposal --reason "agreed"')
+    honest = requests.configuration(body_of(almoner))
+    almoner.type(f"release request {almoner.request_file(**SMALL | {'prompt': {'description': 'Names of patients.'}})}")
+    changed = body_of(almoner, 2)
+    with monkeypatch.context() as lying:
+        lying.setattr(requests, "configuration", lambda body: honest)
+        number = submitted(almoner, changed, standing=1)
+    assert almoner.ask(f"run {number}", 1)["error"] == "ProposalAltered"
+    ok, _, detail = finding(almoner, "authorisations", 3)
+    assert (ok, f"request {number};" in detail) == (False, True)
+    with monkeypatch.context() as own:
+        own.setattr(attempt, "require_authorised", lambda session, request: None)
+        almoner.type(f"run {number}")
+    assert almoner.ask(f'approve {number} --gate publish --reason "x"', 1)["error"] == "ProposalAltered"
+    with monkeypatch.context() as unseen:
+        unseen.setattr(load_review, "require_authorised", lambda session, request: None)
+        almoner.type(f'approve {number} --gate publish --reason "not seen"')
+    assert almoner.ask(f"publish {number} --to {almoner.folder / 'out'}", 1)["error"] == "ProposalAltered"
+    assert almoner.state(number) == "produced"
+    almoner.type(f'reject {number} --gate publish --reason "it lies"')
+    assert finding(almoner, "authorisations")[0]
+
+
+# --- charges in Rényi orders -----------------------------------------------------------------------------------------
+
+
+def test_a_charge_that_does_not_follow_from_its_plan_counts_whole_and_stops_nobody(
+    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that a runner of its own making has recorded: rows and chain agree, and `doctor` names it."""
+    almoner = any_almoner
+    number = approved_after_a_release(almoner)
+    waiting = [request(almoner) for _ in range(2)]
+    for each in waiting:
+        almoner.type(f'approve {each} --gate spend --reason "again"')
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % 6)}")
+    charged = [almoner.ask("budget show clinic")["limit_while_secret"]["charged"]]
+    with monkeypatch.context() as lying:
+        lying.setattr(attempt, "curve_of_plan", lambda plan: RenyiCurve.of_rho(1))
+        almoner.type(f"run {number}")
+    charged.append(almoner.ask("budget show clinic")["limit_while_secret"]["charged"])
+    assert almoner.type("audit verify").code == 0
+    assert f"not what the plan costs: request {number}" in finding(almoner, "charges in orders", 3)[2]
+    assert almoner.ask(f'approve {number} --gate publish --reason "x"', 1)["error"] == "ChargeDiffers"
+    almoner.type(f"run {waiting[0]}")
+    charged.append(almoner.ask("budget show clinic")["limit_while_secret"]["charged"])
+    one, false, honest = (float(each) for each in charged)
+    assert false - one > honest - false, "it counts for more than a charge that follows from the same plan"
+    price = almoner.ask(f"release request {almoner.request_file(**SMALL)} --dry-run")["price"]["budget"]
+    limit = float(price["epsilon_charged_after"]) - 0.01
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % limit)}")
+    before = snapshot(almoner.database)
+    refused = almoner.ask(f"run {waiting[1]}", 1)
+    assert (refused["error"], refused["facts"]["epsilon_charged"]) == ("LimitInOrdersExceeded", charged[2])
+    assert snapshot(almoner.database) == before
