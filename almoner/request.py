@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -320,7 +321,7 @@ def _progress() -> AbstractContextManager[None]:
     from flows.observability.progress_bar import progress_on_terminal
 
     console = Console(stderr=True)
-    return progress_on_terminal(console, console.print)
+    return progress_on_terminal(console, partial(console.print, markup=False))
 
 
 def _show(review: Review) -> None:

@@ -61,16 +61,18 @@ class RoleDenied(RuleViolated):
     """The principal lacks the role for this."""
 
     def __init__(self, rule: str) -> None:
-        super().__init__(rule)
-        self.advice = "See your roles with `almoner user list`; an admin grants them: `almoner user grant NAME ROLE`."
+        super().__init__(
+            rule, "See your roles with `almoner user list`; an admin grants them: `almoner user grant NAME ROLE`."
+        )
 
 
 class DelegationTooLong(RuleViolated):
     """A delegation would last longer than the policy lets one last."""
 
     def __init__(self, rule: str) -> None:
-        super().__init__(rule)
-        self.advice = "Give an earlier day with --until; `delegation_days` of `almoner policy show` says how many days."
+        super().__init__(
+            rule, "Give an earlier day with --until; `delegation_days` of `almoner policy show` says how many days."
+        )
 
 
 class LimitInOrdersExceeded(Refused):

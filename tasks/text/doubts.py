@@ -48,16 +48,19 @@ _WRITING = (
     r"|text|version)s?\b"
 )
 _REFUSALS = (
-    r"\b(?:as|i am|i'm)(?: just| only| merely)? an? (?:ai\b|(?:ai |large )?language model|artificial intelligence)",
+    (
+        r"\b(?:as|i am|i'm)(?: just| only| merely)? an? (?:ai(?:[,.;:!?]| (?:and|assistant|but|created|designed|developed"
+        r"|so|that|trained|without)\b)|(?:ai |large )?language model|artificial intelligence)"
+    ),
     r"\b(?:sorry|apologi[sz]e|apologies|unfortunately)\b[^.!?\n]{0,20}"
     + _CANNOT
     + r" (?:assist|comply|create|discuss|engage|fulfill?|generate|help with|produce|provide|respond|share|write)\b",
     _CANNOT + r" (?:assist|comply|help)(?: you)? with (?:that|this|your|such|any)\b",
     _CANNOT + r" (?:fulfill?|process) (?:that|this|your|such|the) requests?\b",
-    _CANNOT + r" (?:create|fabricate|generate|produce|provide|share|write)(?: you with)? (?:\w+ ){1,5}?" + _WRITING,
+    _CANNOT + r" (?:create|fabricate|generate|produce|provide|write)(?: you with)? (?:\w+ ){1,5}?" + _WRITING,
     (
-        r"\bi (?:don't|do not) have (?:access to (?:\w+ ){0,3}(?:data|information|records)|personal (?:experience"
-        r"|opinion|feeling|belief)s?|the ability to (?:access|browse|create|generate|provide|write))\b"
+        r"\bi (?:don't|do not) have (?:access to (?!my )(?:\w+ ){0,3}(?:data|information|records)|personal"
+        r" (?:experience|opinion|feeling|belief)s?|the ability to (?:access|browse|create|generate|provide|write))\b"
     ),
     r"\bmy (?:training data|knowledge cutoff|programming|ethical guidelines|content policy)\b",
 )
@@ -76,7 +79,9 @@ _ASSISTANT = (
         r"\A\W{0,9}i(?:'m| am|'d be| would be|'ll be| will be) (?:more than )?(?:happy|glad|ready|here) to (?:assist"
         r"|create|edit|help|provide|review|rewrite|write)\b"
     ),
-    r"\A\W{0,9}here(?:'s| is| are) (?:an?|another|the|your|some) (?:[\w'-]+ ){0,5}?" + _WRITING,
+    r"\A\W{0,9}here(?:'s| is| are) (?:an?|another|the|your|some) (?:[\w'-]+ ){0,5}?"
+    + _WRITING
+    + r"(?! (?:from|that i)\b)",
     (
         r"\bhere(?:'s| is) (?:an?|another|the|your) (?:[\w'-]+ ){0,4}?(?:continuation|re-?writ\w+|rewording|sample"
         r"|variation|version)\b"
@@ -84,7 +89,7 @@ _ASSISTANT = (
     r"\blet me know if (?:any|anything|that|there|this|you)\b[^.!?\n]{0,120}[.!?]{0,9}\s*\Z",
     r"\bi hope (?:this|that) helps\b|\bfeel free to (?:ask|reach out|let me know)\b",
     r"\b(?:is there anything else i can (?:help|assist)|how (?:can|may) i assist) you\b",
-    r"\bi(?:'m| am) sorry for (?:any|the) (?:confusion|mis\w+)|\byou(?:'ve| have) (?:provided|given) me\b",
+    r"\bi(?:'m| am) sorry for (?:any|the) (?:confusion|mis\w+)|\byou(?:'ve| have) provided me with\b",
     r"\bi(?:'m| am) an? (?:ai|digital|helpful|virtual|writing) assistant\b",
 )
 _PATTERNS: Final = (

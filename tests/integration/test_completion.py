@@ -95,9 +95,9 @@ def test_plans_for_a_base_model_are_completions(base: Almoner) -> None:
     plain = base.ask(line)
     assert {one["request"]["prompt"]["form"] for one in plain["alternatives"]} == {"completion"}
     assert any("has no usable chat template" in note for note in plain["notes"])
-    assert any("learns the kind of text from public examples" in note for note in plain["notes"])
+    assert any("needs two public examples" in note for note in plain["notes"])
     chosen = base.ask(f"{line} --examples {examples} --choice 1 --write {planned}")
-    assert not any("from public examples" in note for note in chosen["notes"])
+    assert not any("public examples" in note for note in chosen["notes"])
     assert yaml.safe_load(planned.read_text())["prompt"]["examples"] == PROMPT["examples"]
     price = base.ask(f"release request {planned} --dry-run")["price"]
     assert price["facts"] == chosen["alternatives"][0]["price"]["facts"]

@@ -166,7 +166,10 @@ def test_a_plan_takes_a_rule_from_its_file_and_writes_it_out(almoner: Almoner) -
     rule = almoner.write("rule.yaml", RULE)
     path = almoner.folder / "planned.yaml"
     line = f"plan clinic --epsilon 4 --tokens 8 --samples 8 --model {REQUEST['model']} --kind demonstrations"
-    asked = f"{line} --label-rule {rule} --label-allocation proportional --choice 1 --write {path}"
+    examples = almoner.write("examples.yaml", ["He phoned the ward about his knee.", "She wrote about a cough."])
+    asked = (
+        f"{line} --label-rule {rule} --label-allocation proportional --examples {examples} --choice 1 --write {path}"
+    )
     planned = almoner.ask(asked)["alternatives"][0]
     written = yaml.safe_load(path.read_text())["parameters"]
     assert written["label_rule"] == RULE | {"match": "most"}

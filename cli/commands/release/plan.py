@@ -1,5 +1,6 @@
 """`almoner plan`: complete requests side by side, one of them written as a request file."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -175,11 +176,12 @@ def _next_step(planned: "ReleasePlan", written: Path | None) -> str:
         names = [one.name for one in planned.alternatives]
         proposed = names.index("balanced") + 1 if "balanced" in names else 1
         return f"Next: `almoner plan {planned.terms.dataset} ... --choice {proposed} --write request.yaml`."
-    request = f"`almoner release request {written}`"
+    file = shlex.quote(str(written))
+    request = f"`almoner release request {file}`"
     if planned.terms.kind == "insights":
         return f"Next: {request}."
     return (
-        f"Next: rehearse it: `almoner rehearse {written} --on PUBLIC` (a public dataset of texts like yours; it spends"
+        f"Next: rehearse it: `almoner rehearse {file} --on PUBLIC` (a public dataset of texts like yours; it spends"
         f" no budget). Then {request}."
     )
 

@@ -195,6 +195,7 @@ class BadRecord(UsageError):
     def advise_unregistered(self) -> None:
         """Change the advice to that of a check before a dataset is registered."""
         self.advice = self._advice("check again; nothing was registered", self.other_field_unregistered)
+        self.__notes__ = [self.advice]  # tracebacks show them
 
     def _advice(self, then: str, other_field: str) -> str:
         return " ".join(filter(None, (f"{self._remedy}, then {then}.", other_field, self._finding)))

@@ -225,7 +225,7 @@ REGISTRY = (
 )
 
 RECOMMENDED: Final = ("qwen2.5-coder-1.5b-instruct", "gemma3-270m", "smollm2-135m-instruct")
-"""Models for texts, best first, as readers judged their texts (docs/utility.md#read-blind); the last is a stand-in."""
+"""Models for texts, best first, as readers judged their texts (docs/utility.md#read-blind, docs/models.md); the last is small."""
 
 
 class UnknownModel(UsageError):
