@@ -36,7 +36,7 @@ READ_TEXTS = {
         " coherent, and no dialogue or review"
     ),
 }
-"""What to expect of a model, as readers judged its texts: docs/utility.md#read-blind, and of the first one docs/models.md."""
+"""What to expect of a model, as readers judged its texts (docs/utility.md#read-blind, docs/models.md)."""
 CLAIM_NOTE = (
     "The clip norm follows from the claim while the assignment is secret. The more batches a release has, the larger is"
     " the unconditional epsilon at the same claim, and with it the cost; it is what holds if the assignment gets out."

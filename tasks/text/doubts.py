@@ -49,8 +49,8 @@ _WRITING = (
 )
 _REFUSALS = (
     (
-        r"\b(?:as|i am|i'm)(?: just| only| merely)? an? (?:ai(?:[,.;:!?]| (?:and|assistant|but|created|designed|developed"
-        r"|so|that|trained|without)\b)|(?:ai |large )?language model|artificial intelligence)"
+        r"\b(?:as|i am|i'm)(?: just| only| merely)? an? (?:ai(?:[,.;:!?]| (?:and|assistant|but|created|designed"
+        r"|developed|so|that|trained|without)\b)|(?:ai |large )?language model|artificial intelligence)"
     ),
     r"\b(?:sorry|apologi[sz]e|apologies|unfortunately)\b[^.!?\n]{0,20}"
     + _CANNOT

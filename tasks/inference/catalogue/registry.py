@@ -225,7 +225,9 @@ REGISTRY = (
 )
 
 RECOMMENDED: Final = ("qwen2.5-coder-1.5b-instruct", "gemma3-270m", "smollm2-135m-instruct")
-"""Models for texts, best first, as readers judged their texts (docs/utility.md#read-blind, docs/models.md); the last is small."""
+"""Models for texts, best first, as readers judged their texts (docs/utility.md#read-blind, docs/models.md).
+
+The last one is the small stand-in."""
 
 
 class UnknownModel(UsageError):
