@@ -36,12 +36,10 @@ _UNIQUE_CODES = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRI
 class RuleViolated(Refused):
     """The ledger's own rules forbid this change; nothing was changed."""
 
+    remedy = "Look at the request with `almoner release show ID`; `almoner doctor` checks the ledger itself."
+
     def __init__(self, rule: str) -> None:
-        super().__init__(
-            f"The ledger refused: {rule}.",
-            "Look at the request with `almoner release show ID`; `almoner doctor` checks the ledger itself.",
-            {"rule": rule},
-        )
+        super().__init__(f"The ledger refused: {rule}.", self.remedy, {"rule": rule})
 
 
 class AlreadyRecorded(Refused):
@@ -60,19 +58,13 @@ class CapExceeded(Refused):
 class RoleDenied(RuleViolated):
     """The principal lacks the role for this."""
 
-    def __init__(self, rule: str) -> None:
-        super().__init__(
-            rule, "See your roles with `almoner user list`; an admin grants them: `almoner user grant NAME ROLE`."
-        )
+    remedy = "See your roles with `almoner user list`; an admin grants them: `almoner user grant NAME ROLE`."
 
 
 class DelegationTooLong(RuleViolated):
     """A delegation would last longer than the policy lets one last."""
 
-    def __init__(self, rule: str) -> None:
-        super().__init__(
-            rule, "Give an earlier day with --until; `delegation_days` of `almoner policy show` says how many days."
-        )
+    remedy = "Give an earlier day with --until; `delegation_days` of `almoner policy show` says how many days."
 
 
 class LimitInOrdersExceeded(Refused):
