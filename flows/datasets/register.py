@@ -88,19 +88,25 @@ def register(workspace: Workspace, registration: Registration, terms: ClaimTerms
 
 
 def is_registered(workspace: Workspace, registration: Registration, terms: ClaimTerms) -> bool:
-    """Return whether the dataset of that name is registered with these fields and this lifetime claim."""
-    if terms.epsilon is None or terms.delta is None or terms.sharing is not None:
-        return False
+    """Return whether the dataset of that name is registered with these fields, and on this claim or shared account.
+
+    Raises:
+        DatasetUnknown, DatasetForgotten: it is not there, or not any more; the same of the dataset that it shares with.
+    """
     with workspace.database.read() as session:
         found = datasets.find_dataset(session, registration.name)
+        stored = Registration(
+            found.name, found.unit_field, found.text_field, found.governed, found.population, found.public_metadata
+        )
+        if stored != registration or datasets.joined_account(session, found) != (terms.sharing is not None):
+            return False
+        if terms.sharing is not None:
+            other = datasets.find_dataset(session, terms.sharing)
+            return other.id != found.id and other.account_id == found.account_id
         claim = lifetime_of(session, found)
         blocks = datasets.find_partition(session, found).blocks
-    stored = Registration(
-        found.name, found.unit_field, found.text_field, found.governed, found.population, found.public_metadata
-    )
-    asked = lifetime_claim(terms.epsilon, terms.delta)
-    same_claim = (claim.epsilon, claim.delta) == (asked.epsilon, asked.delta)
-    return stored == registration and same_claim and blocks == (terms.blocks or 1)
+    asked = lifetime_claim(terms.epsilon or "", terms.delta or "")
+    return (claim.epsilon, claim.delta, blocks) == (asked.epsilon, asked.delta, terms.blocks or 1)
 
 
 def metadata_text(written: object) -> str:

@@ -125,6 +125,30 @@ def test_a_dataset_may_be_registered_again_with_the_same_terms_alone(almoner: Al
     assert [dataset.name for dataset in home.datasets()] == ["clinic"]
 
 
+def test_a_shared_account_is_no_account_of_its_own(almoner: Almoner) -> None:
+    """Who asked for a budget of its own got the dataset that spends another one's."""
+    almoner.type("init")
+    home = almoner_package.open(almoner.home.root)
+    unit: dict[str, Any] = {"unit": "patient_id"}
+    own: dict[str, Any] = unit | {"epsilon": 8, "delta": 1e-6}
+    first = home.register("clinic", **own)
+    home.register("elsewhere", **own)
+    shared = home.register("b", **unit, shares_account_with="clinic")
+    assert home.register("b", **unit, shares_account_with="clinic") == shared
+    assert home.register("clinic", **own) == first
+    for name, terms in (
+        ("b", own),
+        ("b", unit | {"shares_account_with": "elsewhere"}),
+        ("b", unit | {"shares_account_with": "b"}),
+        ("b", {"unit": "id", "shares_account_with": "clinic"}),
+        ("clinic", unit | {"shares_account_with": "b"}),
+        ("clinic", unit | {"shares_account_with": "clinic"}),
+        ("elsewhere", unit | {"shares_account_with": "clinic"}),
+    ):
+        with pytest.raises(almoner_package.Refused, match="registered already"):
+            home.register(name, **terms)
+
+
 def test_every_object_and_method_of_the_page_is_there_and_no_other() -> None:
     """The table names each public method, by which a reader finds the rest."""
     rows = re.findall(r"^\| (`[A-Z].*?) \| .*? \| (.*?) \|$", PAGE, re.MULTILINE)

@@ -336,6 +336,11 @@ def newest_version(session: Session, dataset: Dataset) -> DatasetVersion:
     return remaining[-1]
 
 
+def joined_account(session: Session, dataset: Dataset) -> bool:
+    """Return whether a dataset was registered on the account of another one, and not with an account of its own."""
+    return dataset.id != session.scalar(select(func.min(Dataset.id)).where(Dataset.account_id == dataset.account_id))
+
+
 def require_version_allowed(session: Session, dataset: Dataset) -> None:
     """Check, before any data is read, that a further version can be taken in.
 

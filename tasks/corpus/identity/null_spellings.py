@@ -23,6 +23,7 @@ _WRITTEN_BY_PEOPLE: Final = (
 _WRITTEN_AS_IDS: Final = (
     r"\\N", "[object Object]", "[object Undefined]", "[object Null]", "NoneType",
     "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff", "0" * 32, "0" * 24,
+    "f" * 32, "f" * 24,
 )  # fmt: skip
 """What programs write for a missing object and as the first and last UUID or ObjectId."""
 MISSING_TEXTS: Final = frozenset(_WRITTEN_BY_MACHINES)
@@ -35,20 +36,22 @@ SIGNS: Final = "signs without a letter or digit"
 """Ids such as `-`, `?` and `...`, in words."""
 
 ERRORS: Final = "errors of a spreadsheet"
-"""Ids such as `#WERT!` and `#NV`, in the words of any language."""
+"""Ids such as `#WERT!` and `#NV`, in the words of any language, always in capitals; `#wow!` is a name."""
 
 _ENCLOSING: Final = " \\\"'`\u0301\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f«»‹›「」『』()[]{}<>"
 _JOINED: Final = re.compile(r"[\s_|,;:]+")
-_ERROR: Final = re.compile(r"#(?:[^\s0-9]+[!?]|n/[a-z]|nv|getting_data)")
+_ERROR: Final = re.compile(r"#(?:[¡¿]?[^\W\d]{2,}(?:/0)?[!?]|[^\W\d]/[^\W\d]|NV|GETTING_DATA)")
 _SIGNS: Final = " □✗"
 _OF_SIGNS: Final = ("Sm", "Sc", "Sk")
 """Categories of signs that are no picture: a person may have an emoji for a name."""
-_OF_SPREADSHEET: Final = re.compile(r"=.*|'[0-9]+|[+-]?[0-9](?:[.,][0-9]+[Ee]\+?|[Ee]\+)[0-9]+")
+_SCIENTIFIC: Final = r"[+-]?(?:[0-9]+[.,][0-9]*[Ee][+-]?[0-9]+|[0-9][Ee][+-][0-9]{2,})"
+_OF_SPREADSHEET: Final = re.compile(rf"=.*|'[0-9]+|{_SCIENTIFIC}")
 
 
 def missing_unit_word(unit: str) -> str | None:
     """Return the word of the list by which an id says that there is none, SIGNS or ERRORS; None if it may be an id."""
-    word = unicodedata.normalize("NFKC", unit).casefold()
+    written = unicodedata.normalize("NFKC", unit)
+    word = written.casefold()
     if found := MISSING_UNITS.get(word) or MISSING_UNITS.get(word.strip(_ENCLOSING)):
         return found
     parts = _JOINED.split(word)  # a first and a last name, both missing; Na Na is a name
@@ -61,7 +64,7 @@ def missing_unit_word(unit: str) -> str | None:
         for sign in word
     ):
         return SIGNS
-    return ERRORS if _ERROR.fullmatch(word) else None
+    return ERRORS if written.isupper() and _ERROR.fullmatch(written) else None
 
 
 def spells_missing_text(text: str) -> bool:
@@ -72,7 +75,8 @@ def spells_missing_text(text: str) -> bool:
 def is_of_spreadsheet(unit: str) -> bool:
     """Return whether a spreadsheet wrote an id: as a formula, `="007"`; marked as text, `'007`; rounded, `1.23E+11`.
 
-    Java and Spark write 1.23E11; without a fraction, 1E11 is taken, because wards and hashes are called so.
+    Rounded is a number with a point or comma and any exponent (Java and Spark write 1.23E11), or one digit and a sign
+    with two digits or more, as in 5E+15. 1E11 and 5E-3 are ids: wards, rooms and hashes are called so.
     """
     return _OF_SPREADSHEET.fullmatch(unit) is not None
 

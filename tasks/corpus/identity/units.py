@@ -30,7 +30,7 @@ class UnitFault(Enum):
         "Remove the character from the id, in every version alike; where an id needs it (Persian, emoji) number people",
     )
     BROKEN = (
-        "contains a sign for bytes that could not be read, or a character without a meaning (private use, unassigned)",
+        "contains a sign for bytes that could not be read, or a character without a meaning (for private use, or none)",
         "with a broken character",
         "Export the ids anew, in UTF-8 or with `--encoding`; where they need such characters, number people",
     )
@@ -62,7 +62,7 @@ class UnitInvalid(UsageError):
         self.fault, self.word = fault, word
         super().__init__(
             f"The id of a unit {fault.sentence}.",
-            "Give the id as the records have it. No version holds such an id, because every ingest refuses it.",
+            "Give the id as the records have it. Every ingest refuses this one.",
         )
 
 
@@ -89,14 +89,19 @@ def normalise_unit(value: object) -> str:
 
 
 def _is_broken(unit: str) -> bool:
-    """Return whether a program that could not read an id left a sign in it, or nobody knows what a character means.
+    """Return whether a program that could not read an id left a sign in it, or a character never has a public meaning.
 
-    Two names may have the same broken spelling, and one name another in the next version.
+    Two names may have the same broken spelling, and one name another in the next version. A character that this
+    Python does not know yet may be a letter of a name.
     """
     if unit.isascii():
         return False
     left = any(sign in unit for sign in ("\ufffd", "\ufffc", "ï¿½"))  # the last: U+FFFD in UTF-8, read as cp1252
-    return left or any(unicodedata.category(sign) in ("Co", "Cn") for sign in unit)
+    return left or any(unicodedata.category(sign) == "Co" or _is_noncharacter(ord(sign)) for sign in unit)
+
+
+def _is_noncharacter(code: int) -> bool:
+    return 0xFDD0 <= code <= 0xFDEF or code & 0xFFFE == 0xFFFE
 
 
 def read_unit(value: object, allowed: Collection[str] = ()) -> str:

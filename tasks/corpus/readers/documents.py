@@ -1,7 +1,7 @@
 """Parser from one raw record to one document; an error names the file and the place, never the content.
 
 BadRecord (UsageError)
-├── NotUtf8         broken bytes, or half of a surrogate pair
+├── NotUtf8         broken bytes, zero bytes of a crash, or half of a surrogate pair
 ├── NotEncoded      broken bytes in another encoding
 ├── NotJson         the line is not JSON within bounds
 ├── NotAnObject     the line is JSON, but not an object
@@ -202,9 +202,9 @@ class BadRecord(UsageError):
 
 
 class NotUtf8(BadRecord):
-    """Broken bytes, another encoding, or half of a surrogate pair."""
+    """Broken bytes, another encoding, zero bytes of a crash, or half of a surrogate pair."""
 
-    problem = "is not valid Unicode: {reason}"
+    problem = "cannot be read as text: {reason}"
     remedy = "Repair or remove the text"
 
 

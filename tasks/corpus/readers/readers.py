@@ -66,8 +66,8 @@ from tasks.corpus.readers.text_form import (
     FormUnfit,
     TextForm,
     contradicts,
+    has_odd_zeros,
     is_utf8_under,
-    is_wide_without_mark,
     marked_encoding,
     names_delimiter,
     what_bytes_say,
@@ -246,7 +246,7 @@ class _Lines:
     def _decoded(self, line: bytes) -> str:
         if self.record_bytes > MAX_RECORD_BYTES:
             raise RecordTooLong(self.source, self.number)
-        if is_wide_without_mark(line):
+        if has_odd_zeros(line):
             raise NotUtf8(self.source, self.number, "", *what_bytes_say(line))
         try:
             if self.encoding == UTF_8:
@@ -386,7 +386,7 @@ def _read_folder(source: Source, fields: Fields) -> Documents:
         encoding = fields.form.encoding or marked_encoding(data) or UTF_8
         if contradicts(encoding, data) or is_utf8_under(encoding, data):
             raise NotEncoded(source, position, encoding)
-        if encoding not in WIDE and is_wide_without_mark(data):
+        if encoding not in WIDE and has_odd_zeros(data):
             raise NotUtf8(source, position, "", *what_bytes_say(data))
         try:
             text = data.decode("utf-8-sig" if encoding == UTF_8 else encoding).removeprefix("\ufeff")

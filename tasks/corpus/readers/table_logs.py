@@ -14,24 +14,29 @@ from typing import Final
 from tasks.corpus.readers.object_source import StoredSource
 from tasks.object_storage.errors import StoreDenied
 
+_DAY: Final = r"(?:0[1-9]|[12]\d|3[01])"
+_MONTH: Final = r"(?:0[1-9]|1[0-2])"
+_YEAR: Final = r"(?:19|20)\d\d"
+_WRITE_ID: Final = rf"(?:\d{{7}}|(?!{_YEAR}{_MONTH}{_DAY}|{_MONTH}{_DAY}{_YEAR}|{_DAY}{_MONTH}{_YEAR})\d{{8}}|\d{{9}})"
+"""Hive's number of a write: seven digits with zeros before it, more after ten million writes; no date of eight."""
 _MARKS: Final = {
     "Delta Lake": r"_delta_log",
     "Hudi": r"\.hoodie|\.hoodie_partition_metadata",
     "Iceberg": (
-        r"metadata/(?:(?:v\d+|\d{5,}-[0-9a-f-]{36})(?:\.gz)?\.metadata\.json(?:\.gz)?|version-hint\.text"
-        r"|snap-\d+-\d+-[0-9a-f-]{36}\.avro)"
+        r"metadata/(?:(?:v\d+|\d{5,}-[0-9A-Fa-f-]{36})(?:\.gz)?\.metadata\.json(?:\.gz)?|version-hint\.text"
+        r"|snap-\d+-\d+-[0-9A-Fa-f-]{36}\.avro)"
     ),
     "Paimon": r"snapshot/snapshot-\d{1,7}",
     "Spark streaming": r"_spark_metadata",
     "lakeFS": r"_lakefs",
-    "Hive with transactions": r"(?:delete_)?delta_0\d{6}_\d{7}(?:_\d+)?|base_0\d{6}(?:_v\d+)?|_orc_acid_version",
+    "Hive with transactions": (
+        rf"delta_{_WRITE_ID}_{_WRITE_ID}(?:_\d+)?(?:_v\d+)?|delete_delta_\d{{7,}}_\d{{7,}}(?:_\d+)?(?:_v\d+)?"
+        rf"|base_(?:{_WRITE_ID}|\d{{7,}}_v\d{{7,}})|_orc_acid_version"
+    ),
     "DuckLake": r"ducklake-[^/]+\.parquet",
     "a write that has not ended": r"_temporary",
 }
-"""Kinds of tables, and their marks: parts of a path that follow one another.
-
-Hive's numbers have seven digits and begin with zero, apart from dates; Paimon's are shorter than dates.
-"""
+"""Kinds of tables, and their marks: parts of a path in sequence. Paimon's numbers are shorter than dates."""
 _MARK: Final = re.compile(f"(?:^|/)(?:{'|'.join(f'({marks})' for marks in _MARKS.values())})(?:/|$)")
 COMMITS: Final = "commits of Databricks"
 _COMMIT: Final = re.compile(r"_(started|committed)_(\d+)")

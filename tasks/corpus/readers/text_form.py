@@ -93,20 +93,30 @@ def contradicts(encoding: str, begun: bytes) -> bool:
     return not encoding.startswith(marked)
 
 
-def is_wide_without_mark(line: bytes) -> bool:
-    """Return whether most characters of a line have a zero byte, as ASCII in UTF-16 has."""
-    return 0 in line and 4 * max(line[::2].count(0), line[1::2].count(0)) >= len(line)
+def has_odd_zeros(line: bytes) -> bool:
+    """Return whether a line has the zero bytes of UTF-16, or several in a row; one alone is a character of a text."""
+    return 0 in line and (_zero_half(line) is not None or b"\0\0" in line or not line.strip(b"\0\r\n"))
+
+
+def _zero_half(line: bytes) -> int | None:
+    """Return which bytes of most pairs are zero, as of ASCII in UTF-16: 0 for the first, 1 for the second, or None."""
+    halves = line[::2].count(0), line[1::2].count(0)
+    if not line.strip(b"\0\r\n") or 4 * max(halves) < len(line) or 8 * min(halves) > max(halves):
+        return None
+    return halves.index(max(halves))
 
 
 def what_bytes_say(line: bytes) -> tuple[str, str]:
-    """Return what is known of a line that is not UTF-8, in words, and what to do: nothing is guessed.
+    """Return what is known of a line that is not UTF-8 or has odd zeros, in words, and what to do: nothing is guessed.
 
     Letters of Windows-1252 are other letters in cp1250 and cp1251; only the order of UTF-16's bytes is certain.
     """
-    if is_wide_without_mark(line):
-        order = "be" if line[::2].count(0) > line[1::2].count(0) else "le"
+    if (half := _zero_half(line)) is not None:
         reason = "every other byte is zero, as in UTF-16 without a byte-order mark"
-        return reason, f"Repeat the command with `--encoding utf-16-{order}`"
+        return reason, f"Repeat the command with `--encoding utf-16-{('be', 'le')[half]}`"
+    if has_odd_zeros(line):
+        reason = "it has zero bytes, as a file has after a crash, or where a program filled fields up with them"
+        return reason, "Export the file anew, or remove these bytes if they only fill up fields or the end of the file"
     if _HARDLY_1252.search(line):
         remedy = (
             "If the file is in another encoding, repeat the command with its name: `--encoding cp850` (DOS),"

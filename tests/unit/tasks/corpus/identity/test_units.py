@@ -74,7 +74,8 @@ def test_people_who_decide_are_compared_by_the_same_characters() -> None:
         "\\N", "NULL", "null", "NA", "N/A", "n/a", "nan", "NaN", "None", "-", "?", "--", "#N/A", "nil", "undefined",
         "NaT", "(null)", "<NA>", "[deleted]", "Unknown", "...", "'null'", "\u200bNULL ",
         "\uff2e\uff35\uff2c\uff2c", "\N{EM DASH}", "[object Object]", "00000000-0000-0000-0000-000000000000",
-        "{FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF}", "0" * 24, "0" * 32, "\u201cnull\u201d",
+        "{FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF}", "0" * 24, "0" * 32, "f" * 24, "F" * 32, "#ДЕЛ/0!",
+        "#¿NOMBRE?", "#I/T", "\u201cnull\u201d",
         "\u201enull\u201c", "\u2018NULL\u2019", "«none»", "`null`", "\u00b4null\u00b4", '""null""', '\\"null\\"',
         "(\u201cnull\u201d)", "'NULL", "#NV", "#WERT!", "#N/D", "#\u00a1REF!", "#SPILL!", "#GETTING_DATA", "None None",
         "NULL_NULL", "unknown, unknown", "(blank)", "\\\\N", ".",
@@ -92,7 +93,7 @@ def test_words_for_a_missing_value_are_nobody(value: str) -> None:
 @pytest.mark.parametrize(
     "value",
     ["M\ufffdller", "\ufffdller", "Mull\ufffd", "\ufffd", "M\u00ef\u00bf\u00bdller", "a\ufffcb",
-     "\ue000x", "x\U000f0000", "x\u0378", "x\ufdd0y"],
+     "\ue000x", "x\U000f0000", "x\U0010fffd", "x\ufdd0y", "\ufdef", "x\ufffe", "x\uffff", "x\U0003fffe"],
 )  # fmt: skip
 def test_ids_of_a_broken_decode_and_characters_without_a_meaning_are_refused(value: str) -> None:
     for read in (read_unit, normalise_unit):
@@ -113,7 +114,8 @@ def test_only_the_allowed_spelling_is_a_person() -> None:
     [
         "Nana", "Nullmann", "anna", "7", "0", "-7", "N", "\N{CAT FACE}", "'t Hooft", "none-7", "N/A-12", "Anna Null",
         "Null-M\u00fcller", "Na Na", "E. Null", "Blank", "(anna)", "#anna", "#N12", "#nb", "1E11", "4E12", "0000",
-        "\u2163", "\u738b\u5c0f\u660e", "00000000-0000-0000-0000-000000000001",
+        "#wow!", "#channel?", "#Wow!", "#\u738b!", "5E-3", "12E+04", "1e3", "e" * 32, "x\u0378",
+        "\u738b\U00032000", "\U000323af", "\u2163", "\u738b\u5c0f\u660e", "00000000-0000-0000-0000-000000000001",
     ],
 )  # fmt: skip
 def test_names_and_numbers_are_people(value: str) -> None:
@@ -121,8 +123,10 @@ def test_names_and_numbers_are_people(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ['="007"', "=007", "'007", "1.23E+11", "1,23E+11", "5E+15", "1.5e+7", "1.2E11", "1,0e10", "-1.5E7"]
-)
+    "value",
+    ['="007"', "=007", "'007", "1.23E+11", "1,23E+11", "5E+15", "1.5e+7", "1.2E11", "1,0e10", "-1.5E7", "1.5e3",
+     "2.5E-3", "2.E11", "12.5E07", "1e-05"],
+)  # fmt: skip
 def test_ids_that_a_spreadsheet_wrote_are_refused(value: str) -> None:
     with pytest.raises(UnitInvalid) as refused:
         read_unit(value)

@@ -226,6 +226,39 @@ def test_a_refusal_says_what_the_bytes_say_and_the_option(
     assert read(path, TextForm(encoding), unit)[0][0][0] in ("Müller", None)
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("a.csv", b"who,text\n1,a\0\0\0\0\0\0\0\0\0\n"),
+        ("a.csv", b"who,text\n1" + bytes(19) + b",a\n"),
+        ("a.csv", b"who,text\n1,a\n\0"),
+        *(("a.jsonl", b'{"who": "p", "text": "x"}\n' + bytes(number)) for number in (1, 2, 3, 4095, 4096)),
+        ("a.jsonl", b'{"who": "p", "text": "x"}\n\0\0\0\n'),
+        ("a.jsonl", b'{"who": "p", "te' + bytes(9)),
+        ("a.jsonl.gz", gzip.compress(b'{"who": "p", "text": "x"}\n' + bytes(4096))),
+        ("a.txt", b"one word" + bytes(100)),
+        ("a.txt", bytes(100)),
+    ],
+)
+@pytest.mark.parametrize("encoding", [None, "cp1252"])
+def test_zero_bytes_of_a_crash_are_no_utf_16(tmp_path: Path, name: str, written: bytes, encoding: str | None) -> None:
+    """The advice named an encoding in which such a file cannot be read."""
+    (tmp_path / name).write_bytes(written)
+    path, unit = (tmp_path, None) if name == "a.txt" else (tmp_path / name, "who")
+    with pytest.raises(NotUtf8, match="zero bytes") as refused:
+        read(path, TextForm(encoding), unit)
+    assert "utf-16" not in str(refused.value) + refused.value.advice
+    assert "Export the file anew" in refused.value.advice
+
+
+def test_utf_16_of_chinese_is_seen_by_its_signs(tmp_path: Path) -> None:
+    """The second byte of 一 is zero in the half that holds letters of ASCII, of which a record of JSON has many."""
+    (tmp_path / "a.jsonl").write_bytes('{"who": "王", "text": "一个人"}\n'.encode("utf-16-le"))
+    with pytest.raises(NotUtf8, match="every other byte is zero") as refused:
+        read(tmp_path / "a.jsonl")
+    assert "--encoding utf-16-le" in refused.value.advice
+
+
 def test_utf_16_without_a_mark_is_not_read_in_this_machine_s_order(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("Grüße".encode("utf-16-be"))
     with pytest.raises(NotEncoded, match="utf-16") as refused:
