@@ -5,7 +5,8 @@ of the requests say what each block has to be charged, and the holds and entries
 
 Whoever records a charge in Rényi orders could record less than an attempt costs, and the database cannot compute it.
 So an account's charges are computed again wherever its sums are asked for (`governance.exposure.orders_budgets`): one
-that differs counts with its whole rho, which no order passes, and keeps nobody from running. `almoner doctor` names it.
+that differs counts with its whole rho, which no order passes. The request that has it can neither be run nor published;
+it keeps no other from running. `almoner doctor` names it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,8 +38,7 @@ def charge_of_release(session: Session, request_id: int) -> Charged:
     if any(sum(int(part[unit]) for part in each["instalments"]) < int(each["event"][unit])
            for each in plan["invocations"] for unit in ("rho", "delta")):  # fmt: skip
         raise NotCharged(request_id, plan["blocks"])
-    if differing_charges(session, renyi_account.list_charges(session, request_id=request_id)):
-        raise ChargeDiffers(request_id)
+    require_charges_derived(session, request_id)
     parts = [
         (sequence, instalment, int(part["rho"]), int(part["delta"]))
         for sequence, each in enumerate(plan["invocations"])
@@ -69,16 +69,15 @@ def differing_charges(session: Session, charges: Iterable[RenyiCharge]) -> list[
     return [charge.request_id for charge in charges if not _is_derived(session, charge)]
 
 
-def require_charges_whole(session: Session, account_id: int) -> None:
-    """Check that the rho of each charge on a root account is that of its plan; the database admits no other.
+def require_charges_derived(session: Session, request_id: int) -> None:
+    """Check that what a request was charged in Rényi orders, if anything, is what its plan costs.
 
     Raises:
         ChargeDiffers: some charge is another.
-        LedgerAltered: the text of a request is not the one that its digest names.
+        LedgerAltered: the text of the request is not the one that its digest names.
     """
-    for charge in renyi_account.list_charges(session, account_id):
-        if charge.rho != _rho_of_plan(request_body(requests.find_request(session, charge.request_id))["plan"]):
-            raise ChargeDiffers(charge.request_id)
+    if differing_charges(session, renyi_account.list_charges(session, request_id=request_id)):
+        raise ChargeDiffers(request_id)
 
 
 def _is_derived(session: Session, charge: RenyiCharge) -> bool:
@@ -112,6 +111,7 @@ class ChargeDiffers(Refused):
     def __init__(self, request_id: int) -> None:
         super().__init__(
             f"What request {request_id} was charged in Rényi orders is not what its plan costs.",
-            "Do not publish it. `almoner audit log` shows who recorded it; `almoner doctor` lists all cases.",
+            "It can neither be run nor published: request it anew. `almoner audit log` shows who recorded the charge;"
+            " `almoner doctor` lists all cases.",
             {"request": request_id},
         )

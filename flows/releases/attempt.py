@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from flows.audit.charges import require_charges_whole
+from flows.audit.charges import require_charges_derived
 from flows.audit.lifetime_claims import require_authorised
 from flows.governance.policy import policy_of_request, redact_refusals, require_policy
 from flows.governance.principals import require_mandates
@@ -180,6 +180,7 @@ def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = 
         JournalInUse, JournalUnfit: what was left cannot be gone on from.
         BudgetExceeded, LimitInOrdersExceeded, BudgetRefused: the dataset cannot afford it any more.
         GateClosed, WrongState, StillRunning: it may not run any more.
+        ChargeDiffers: an attempt since `check` was charged in orders what the plan does not cost.
     """
     workspace, request_id, priced, scheme = checked.workspace, checked.request_id, checked.quote, checked.scheme
     resume_point = _find_resume_point(workspace, request_id, priced, journal, restart)
@@ -221,6 +222,7 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
     Raises:
         GateClosed, WrongState, StillRunning, EnvelopeClosed: it may not run now.
         ForgedApproval: an approval's signature does not fit.
+        ChargeDiffers: an earlier attempt was charged in Rényi orders what the plan does not cost.
         AmountsDiffer, AuthorisationDiffers: the claim, or the standing authorisation, has not the amounts of its text.
         PlanAltered: the ledger would hold it to another plan than the approved one.
         PlanChanged: the code, the model or the plan is not what was approved.
@@ -322,6 +324,7 @@ def _record_attempt(checked: CheckedRequest, token: str, goes_on_from: int | Non
             number = attempts.start_attempt(
                 session, workspace.actor, request_id, token, process_owner(), goes_on_from, curve
             )
+            require_charges_derived(session, request_id)  # of attempts since `check`
             return ledger.load_attempt(session, request_id, number, blocks)
     except OutcomeUnknown:
         with workspace.database.write_after_loss() as session:
@@ -338,12 +341,12 @@ def require_genuine(session: Session, request: Request) -> None:
 
     Raises:
         LedgerAltered: a row differs from its link.
-        ChargeDiffers: a charge in Rényi orders has not the rho of its request's plan.
+        ChargeDiffers: it was charged in Rényi orders what its plan does not cost, so it could never be published.
         ForgedApproval, DelegationForged: a signature does not fit.
         ProposalAltered: the standing authorisation is not the one that was approved, or not for this request.
     """
     require_rows_match_chain(session, request)
-    require_charges_whole(session, session.get_one(Dataset, request.dataset_id).account_id)
+    require_charges_derived(session, request.id)
     decisions = gates.decisions_for_bundle(session, request.id)
     ledger_id = chain.ledger_id(session)
     used = passkeys.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions})

@@ -473,6 +473,19 @@ GUARDS = (
          FROM planned_instalment q WHERE q.request_id = NEW.request_id)
         """,
     ),
+    Guard(
+        "renyi_charge_needed",
+        "renyi_charge",
+        "nothing was armed since the last charge in orders",
+        """
+        EXISTS (SELECT 1 FROM renyi_charge c WHERE c.request_id = NEW.request_id) AND NOT EXISTS (
+            SELECT 1 FROM invocation i CROSS JOIN hold h CROSS JOIN entry e
+             WHERE i.request_id = NEW.request_id
+              AND i.attempt >= (SELECT max(c.attempt) FROM renyi_charge c WHERE c.request_id = NEW.request_id)
+              AND h.invocation_id = i.id AND h.rho > 0 AND e.hold_id = h.id AND e.kind = 'ARM'
+        )
+        """,
+    ),
     Guard("renyi_charge_within_limit", "renyi_charge", "the limit in orders would be passed", LIMIT_IN_ORDERS_PASSED),
     Guard(
         "entry_by_runner",

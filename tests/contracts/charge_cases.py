@@ -48,6 +48,11 @@ def charged_again(town: Town) -> list[Executable]:
     return armed_again(town, renyi_charge(town, town.lost.request_id, attempt=2))
 
 
+def charged_after_nothing(town: Town) -> list[Executable]:
+    of = town.failed.request_id
+    return [transition(town, of, "approved", "running"), renyi_charge(town, of, attempt=2)]
+
+
 def armed_after_nothing(town: Town) -> list[Executable]:
     """A second attempt at a request of which the first has armed nothing: its charge covers both."""
     of = town.failed.request_id
@@ -100,7 +105,7 @@ CHARGES: dict[str, Case] = {
     "renyi_charge_of_attempt": Case(
         denied=[
             lambda t: renyi_charge(t, t.approved),
-            lambda t: renyi_charge(t, t.failed.request_id, attempt=2),
+            lambda t: renyi_charge(t, t.lost.request_id, attempt=2),
             lambda t: charged(t, attempt=2),
             lambda t: charged(t, attempt=0),
         ],
@@ -109,6 +114,10 @@ CHARGES: dict[str, Case] = {
     "renyi_charge_whole": Case(
         denied=[short_by_one, lambda t: charged(t, rho=planned_rho(t, t.approved) + 1)],
         allowed=[charged],
+    ),
+    "renyi_charge_needed": Case(
+        denied=[charged_after_nothing],
+        allowed=[charged, charged_again],
     ),
     "entry_charged": Case(
         denied=[armed_uncharged, armed_again],

@@ -15,6 +15,10 @@ def arm_held(town: Town) -> Executable:
     return entry(town, town.hold(town.held), "ARM")
 
 
+def again(town: Town) -> Executable:
+    return renyi_charge(town, town.lost.request_id, attempt=2)
+
+
 WAYS = ("remove", "add")
 CHARGED = ", ".join(f"{way}_{order} = {{value}}" for way in WAYS for order in RENYI_ORDERS)
 _LIMITED = ", ".join(f"renyi_limit_{order} = {{value}}" for order in RENYI_ORDERS)
@@ -148,6 +152,11 @@ WITHIN_LIMIT = [
 LONE_CHARGES: dict[str, list[Lone]] = {
     "renyi_charge_within_limit": WITHIN_LIMIT,
     "renyi_charge_of_attempt": [Lone(denied=[lambda t: renyi_charge(t, t.failed.request_id)])],
+    "renyi_charge_needed": [
+        Lone((lambda t: renyi_charge(t, t.lost.request_id, attempt=9),), denied=[again]),
+        Lone((lambda t: renyi_charge(t, t.failed.request_id, attempt=9),), allowed=[again]),
+        Lone((sql("UPDATE hold SET rho = 0 WHERE invocation_id = {lost_invocation}"),), denied=[again]),
+    ],
     "entry_charged": [
         Lone((sql("DELETE FROM renyi_charge WHERE request_id = {lost}"),), allowed=[arm_held]),
         Lone((sql("UPDATE renyi_charge SET attempt = 2 WHERE request_id = {held}"),), denied=[arm_held, armed_again]),

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from flows.approvals import load_review
-from flows.releases import attempt
+from flows.releases import attempt, execute
 from flows.workspace.workspace import open_workspace
+from models_db.errors import Refused
 from models_db.services.catalogue import datasets, policies, requests
-from models_db.services.lifecycle import proposals
+from models_db.services.lifecycle import proposals, renyi_account
 from models_db.values.amounts import RenyiCurve
+from tasks.pricing.quote import Quote
 from tests.integration.story import Almoner
 from tests.integration.test_jammed import finding
 from tests.integration.test_two_claims import LIMITED, SMALL, approved_after_a_release
@@ -110,7 +112,85 @@ def test_what_no_authorisation_is_for_is_shown_published_and_approved_nowhere(
 # --- charges in Rényi orders -----------------------------------------------------------------------------------------
 
 
-def test_a_charge_that_does_not_follow_from_its_plan_counts_whole_and_stops_nobody(
+class Stopped(Refused):
+    """A client of the runner's own stops here."""
+
+    def __init__(self) -> None:
+        super().__init__("It stops here.")
+
+
+def stop(*_: object, **__: object) -> None:
+    raise Stopped
+
+
+def lie_about_charges(client: pytest.MonkeyPatch, rho: int) -> None:
+    """A client of the runner's own, which charges each attempt that the ledger lets it charge `rho` at each order."""
+    client.setattr(attempt, "curve_of_plan", lambda plan: RenyiCurve.of_rho(rho))
+    client.setattr(attempt, "require_charges_derived", lambda session, request_id: None)
+    client.setattr(Quote, "require_within_limit", lambda quote: None)
+
+
+def start_and_stop(almoner: Almoner, number: int, rho: int = 0) -> str:
+    """Such a client starts an attempt, charges it, and arms nothing. Returns the name of what it ends with."""
+    with pytest.MonkeyPatch.context() as client:
+        lie_about_charges(client, rho)
+        client.setattr(execute, "produce_artifact", stop)
+        return str(almoner.ask(f"run {number}", 1)["error"])
+
+
+@pytest.mark.parametrize("rho", [0, 1])
+def test_nobody_pays_for_what_was_charged_otherwise_before(any_almoner: Almoner, rho: int) -> None:
+    """The database lets one charge cover the attempts after it, as long as nothing is armed."""
+    almoner = any_almoner
+    number = approved_after_a_release(almoner)
+    assert start_and_stop(almoner, number, rho) == "Stopped"
+    before = snapshot(almoner.database)
+    for line in (f"run {number}", f"run {number} --anew"):
+        assert almoner.ask(line, 1)["error"] == "ChargeDiffers"
+    assert snapshot(almoner.database) == before
+    assert f"not what the plan costs: request {number}" in finding(almoner, "charges in orders", 3)[2]
+    other = request(almoner)
+    almoner.type(f'approve {other} --gate spend --reason "anew"')
+    almoner.type(f"run {other}")
+    almoner.type(f'approve {other} --gate publish --reason "read"')
+
+
+def test_a_charge_of_nothing_opens_no_limit(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    number = approved_after_a_release(almoner)
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % 6)}")
+    charged = almoner.ask("budget show clinic")["limit_while_secret"]["charged"]
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % charged)}")
+    assert almoner.ask(f"run {number}", 1)["error"] == "LimitInOrdersExceeded"
+    assert start_and_stop(almoner, number) == "Stopped"
+    assert almoner.ask(f"run {number}", 1)["error"] == "ChargeDiffers"
+
+
+def test_an_attempt_that_is_charged_since_it_was_checked_does_not_start(
+    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner = any_almoner
+    number = approved_after_a_release(almoner)
+    checked = attempt.check(open_workspace(almoner.home), number)
+    start_and_stop(almoner, number)
+    monkeypatch.setattr(execute, "check", lambda workspace, request_id: checked)
+    before = snapshot(almoner.database)
+    assert almoner.ask(f"run {number}", 1)["error"] == "ChargeDiffers"
+    assert snapshot(almoner.database) == before
+
+
+def test_attempts_that_arm_nothing_are_charged_once(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    almoner = any_almoner
+    number = approved_after_a_release(almoner)
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % 6)}")
+    assert start_and_stop(almoner, number) == "Stopped"
+    charged = almoner.ask("budget show clinic")["limit_while_secret"]["charged"]
+    monkeypatch.setattr(renyi_account, "needs_charge", lambda session, request_id: True)
+    assert start_and_stop(almoner, number) == "RuleViolated"
+    assert almoner.ask("budget show clinic")["limit_while_secret"]["charged"] == charged
+
+
+def test_a_charge_that_does_not_follow_from_its_plan_counts_whole_and_stops_no_other_request(
     any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that a runner of its own making has recorded: rows and chain agree, and `doctor` names it."""
@@ -122,7 +202,7 @@ def test_a_charge_that_does_not_follow_from_its_plan_counts_whole_and_stops_nobo
     almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % 6)}")
     charged = [almoner.ask("budget show clinic")["limit_while_secret"]["charged"]]
     with monkeypatch.context() as lying:
-        lying.setattr(attempt, "curve_of_plan", lambda plan: RenyiCurve.of_rho(1))
+        lie_about_charges(lying, 1)
         almoner.type(f"run {number}")
     charged.append(almoner.ask("budget show clinic")["limit_while_secret"]["charged"])
     assert almoner.type("audit verify").code == 0
