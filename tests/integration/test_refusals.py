@@ -310,7 +310,6 @@ def test_a_dry_run_changes_nothing_and_prices_what_cannot_be_afforded(almoner: A
 
 
 WRONG_USAGE = (
-    "",
     "frobnicate",
     "run",
     "approve 1 --reason x",

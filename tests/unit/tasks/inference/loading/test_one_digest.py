@@ -433,5 +433,5 @@ def test_a_panic_of_a_library_is_one_too(models: Path, monkeypatch: pytest.Monke
         raise PanicException("index out of range\nand more")
 
     monkeypatch.setattr(loading, "read_tokenizer", panic)
-    with pytest.raises(UnreadableModel, match=r"index out of range$"):
+    with pytest.raises(UnreadableModel, match=r"index out of range\n(?!and more)"):
         load("ours", "cpu")
