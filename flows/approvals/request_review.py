@@ -22,10 +22,13 @@ from models_db.values.requests import model_to_json
 from models_db.values.secrecy_end import SecrecyEnd
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import AmountsDiffer, require_derived
+from tasks.common.code_version import code_digest
 from tasks.common.strict_model import Figure, Name, Strict
+from tasks.evaluation.registry import UnknownMetric
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
 from tasks.release.record import Person, claim_of_plan, planned_events
+from tasks.values.plan import UnknownSystem
 
 DigitText = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,29})$")]
 """An integer of the ledger as text: JSON carries integers below 2**53 only."""
@@ -192,10 +195,27 @@ class RequestReviewInput(ReviewInput):
     def refusal(self) -> AlmonerError | None:
         """Return why no approval may rest on it; None if its amounts follow from its claim, and its plan from its text.
 
-        A plan that does not follow charges for less than is drawn, or is refused by its run and by verification.
+        A plan that does not follow charges for less than is drawn, or is refused by its run and by verification. A
+        release that is paid may have been made by another version, which alone can tell; the request itself says so,
+        so nothing is approved on its word.
         """
         try:
             self.approved_request.require_planned()
+        except (UnknownSystem, UnknownMetric) as unknown:
+            return UndecidableHere(self.number, unknown.message)
         except (Refused, UsageError) as other:
+            if self.charged_rho is not None and self.approved_request.code != code_digest():
+                return UndecidableHere(self.number, "It was run with other code than is installed here.")
             return other
         return self.budget.refusal(self.dataset)
+
+
+class UndecidableHere(Refused):
+    """Whether the plan of a request follows from its text, this installation cannot tell."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(
+            f"Whether the plan of request {number} follows from its text, this installation cannot tell. {reason}",
+            "Decide where the version of almoner that made it and its extensions are installed, or reject it.",
+            {"request": number, "reason": reason},
+        )

@@ -112,7 +112,8 @@ class Review:
         payload: at the publish gate, the additional statement to sign.
         missed_bounds: at the publish gate, the bounds of the policy that the release misses.
         refusal: why it can only be rejected: its plan, amounts in it, or in the claim it rests on, do not follow from
-            their text; or it cannot be shown, because its draft is lost or its rows are not what was recorded.
+            their text; or it cannot be shown, because its draft is lost or its rows are not what was recorded; or
+            another installation alone can tell (`UndecidableHere`).
     """
 
     number: int
@@ -131,8 +132,8 @@ class Review:
         """Check that the request or proposal may be approved.
 
         Raises:
-            PlanMismatch, AmountsDiffer, AuthorisationDiffers, ArtifactChanged, ProposalAltered: by `refusal`, if there
-                is one.
+            PlanMismatch, UndecidableHere, AmountsDiffer, AuthorisationDiffers, ArtifactChanged, ProposalAltered: by
+                `refusal`, if there is one.
         """
         if self.refusal is not None:
             raise self.refusal

@@ -5,7 +5,7 @@ from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
 from flows.approvals.request_diff import request_differences
-from flows.approvals.request_review import RequestReviewInput, ReviewInput
+from flows.approvals.request_review import RequestReviewInput, ReviewInput, UndecidableHere
 from flows.approvals.review import FieldList, ReviewSection, Summary, Table, Warnings
 from models_db.policies.policy import EffectiveRules
 from models_db.values.amounts import Amount
@@ -145,7 +145,8 @@ def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterato
     if inputs.expired:
         yield "The request has expired; it can no longer be run."
     if refusal := inputs.refusal:
-        yield f"It can only be rejected: {refusal.name}. {refusal.message}"
+        here = "It cannot be approved here" if isinstance(refusal, UndecidableHere) else "It can only be rejected"
+        yield f"{here}: {refusal.name}. {refusal.message}"
     yield from _budget_warnings(inputs)
     if _at_least_one_over_population(inputs):
         yield "Delta is not below 1/(declared population): such a claim would allow a whole record to be released."

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from flows.approvals import load_review
+from flows.approvals import load_review, request_review
 from flows.releases import attempt, execute
 from flows.workspace.workspace import open_workspace
 from models_db.errors import Refused
 from models_db.services.catalogue import datasets, policies, requests
 from models_db.services.lifecycle import proposals, renyi_account
 from models_db.values.amounts import RenyiCurve
+from tasks.evaluation.registry import UnknownMetric
 from tasks.pricing.quote import Quote
+from tasks.release import approved_request
+from tasks.values.plan import UnknownSystem
 from tests.integration.story import Almoner
 from tests.integration.test_jammed import finding
 from tests.integration.test_two_claims import LIMITED, SMALL, approved_after_a_release
@@ -73,6 +76,41 @@ def test_a_plan_that_does_not_follow_from_its_request_is_rejected(
     assert "can only be rejected: PlanMismatch." in " ".join((told.out + told.err).split())
     assert almoner.state(number) == "rejected"
     almoner.type('approve 1 --gate spend --reason "the honest one"')
+
+
+@pytest.mark.parametrize("code", ["0" * 64, None])
+def test_a_release_of_another_version_is_approved_there_or_rejected(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch, code: str | None
+) -> None:
+    almoner.submitted(**SMALL)
+    almoner.type('approve 1 --gate spend --reason "read"')
+    almoner.type("run 1")
+    with monkeypatch.context() as upgraded:
+        upgraded.setattr(approved_request, "plan_json", lambda plan: {})
+        if code is not None:
+            upgraded.setattr(request_review, "code_digest", lambda: code)
+        error = "PlanMismatch" if code is None else "UndecidableHere"
+        before = snapshot(almoner.database)
+        assert almoner.ask('approve 1 --gate publish --reason "x"', 1)["error"] == error
+        assert snapshot(almoner.database) == before
+        told = almoner.type('reject 1 --gate publish --reason "x"', None) if code is None else None
+        assert told is None or "can only be rejected: PlanMismatch." in " ".join((told.out + told.err).split())
+    if code is not None:
+        almoner.type('approve 1 --gate publish --reason "with the old version"')
+
+
+@pytest.mark.parametrize("unknown", [UnknownSystem("laboratory.draw", "texts", []), UnknownMetric("laboratory.digits")])
+def test_what_needs_an_extension_is_approved_where_it_is_installed(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch, unknown: Exception
+) -> None:
+    def missing(*_: object) -> None:
+        raise unknown
+
+    almoner.submitted(**SMALL)
+    with monkeypatch.context() as bare:
+        bare.setattr(approved_request, "system_for", missing)
+        assert almoner.ask('approve 1 --gate spend --reason "x"', 1)["error"] == "UndecidableHere"
+    almoner.type('approve 1 --gate spend --reason "read"')
 
 
 # --- standing authorisations -----------------------------------------------------------------------------------------
