@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from almoner.rows import LibraryMissing, Rows
     from almoner.views import Budget, Price, Report, Review
     from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
+    from tasks.inference.catalogue.registry import recommended_model
 
 __all__ = [
     "AlmonerError",
@@ -53,6 +54,7 @@ __all__ = [
     "Rows",
     "UsageError",
     "open",
+    "recommended_model",
 ]
 
 _MODULES = {
@@ -64,6 +66,7 @@ _MODULES = {
     "almoner.rows": ("LibraryMissing", "Rows"),
     "almoner.views": ("Budget", "Price", "Report", "Review"),
     "models_db.errors": ("AlmonerError", "EnvironmentProblem", "Refused", "UsageError"),
+    "tasks.inference.catalogue.registry": ("recommended_model",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
