@@ -147,6 +147,21 @@ def test_what_no_authorisation_is_for_is_shown_published_and_approved_nowhere(
     assert finding(almoner, "authorisations")[0]
 
 
+def test_an_attempt_without_a_lease_is_swept_with_its_draft(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    almoner.submitted(**SMALL)
+    almoner.type('approve 1 --gate spend --reason "read"')
+    workspace = open_workspace(almoner.home)
+    with workspace.database.write() as session:
+        requests.record_transition(session, workspace.actor, 1, "approved", "running")
+    draft = workspace.home.draft(1, 1)
+    draft.mkdir()
+    almoner.type("run sweep")
+    assert almoner.state(1) == "approved"
+    assert not draft.exists()
+    almoner.type("run 1")
+
+
 # --- charges in Rényi orders -----------------------------------------------------------------------------------------
 
 
