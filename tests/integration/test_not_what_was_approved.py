@@ -1,5 +1,6 @@
 """A request that its author's own client wrote: what is approved, or authorised, is what is drawn, or nothing is."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,7 +13,7 @@ from flows.releases import attempt, execute
 from flows.workspace.workspace import open_workspace
 from models_db.errors import Refused
 from models_db.services.catalogue import datasets, policies, requests
-from models_db.services.lifecycle import proposals, renyi_account
+from models_db.services.lifecycle import attempts, proposals, renyi_account
 from models_db.values.amounts import RenyiCurve
 from tasks.evaluation.registry import UnknownMetric
 from tasks.pricing.quote import Quote
@@ -147,6 +148,21 @@ def test_what_no_authorisation_is_for_is_shown_published_and_approved_nowhere(
     assert finding(almoner, "authorisations")[0]
 
 
+def test_an_attempt_without_a_lease_is_swept_with_its_draft(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    almoner.submitted(**SMALL)
+    almoner.type('approve 1 --gate spend --reason "read"')
+    workspace = open_workspace(almoner.home)
+    with workspace.database.write() as session:
+        requests.record_transition(session, workspace.actor, 1, "approved", "running")
+    draft = workspace.home.draft(1, 1)
+    draft.mkdir()
+    almoner.type("run sweep")
+    assert almoner.state(1) == "approved"
+    assert not draft.exists()
+    almoner.type("run 1")
+
+
 # --- charges in Rényi orders -----------------------------------------------------------------------------------------
 
 
@@ -257,3 +273,29 @@ def test_a_charge_that_does_not_follow_from_its_plan_counts_whole_and_stops_no_o
     refused = almoner.ask(f"run {waiting[1]}", 1)
     assert (refused["error"], refused["facts"]["epsilon_charged"]) == ("LimitInOrdersExceeded", charged[2])
     assert snapshot(almoner.database) == before
+
+
+def test_a_text_with_two_plans_stops_no_other_request(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite charges by the first of two equal keys, and the standard library reads the last."""
+    almoner.submitted(**SMALL)
+    almoner.type('approve 1 --gate spend --reason "read"')
+    almoner.type(f'standing propose {almoner.request_file(**SMALL)} --runs 3 --until 2099-12-31 --reason "monthly"')
+    almoner.type('approve 1 --gate proposal --reason "agreed"')
+    almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % 6)}")
+    body = body_of(almoner)
+    halved = json.loads(json.dumps(body["plan"]))
+    for each in halved["invocations"]:
+        for part in each["instalments"]:
+            part["rho"] = str(int(part["rho"]) // 2)
+    text = f'{json.dumps(body | {"nonce": "another"})[:-1]},"plan":{json.dumps(halved)}}}'
+    configuration = requests.digest(requests.configuration(body))
+    stated = hashlib.sha256(text.encode()).hexdigest()
+    with monkeypatch.context() as own:
+        own.setattr(requests, "encode_canonical", lambda value: text.encode())
+        own.setattr(requests, "digest", lambda value: stated if "nonce" in value else configuration)
+        number = submitted(almoner, body, standing=1)
+    workspace = open_workspace(almoner.home)
+    with workspace.database.write() as session:
+        attempts.start_attempt(session, workspace.actor, number, "token", "nobody", None, RenyiCurve.of_rho(0))
+    assert f"not what the plan costs: request {number}" in finding(almoner, "charges in orders", 3)[2]
+    almoner.type("run 1")
