@@ -34,7 +34,7 @@ WIDTH = 1280
 PATIENCE = 60
 STORY = (
     "init",
-    "dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6",
+    "dataset register clinic --unit patient_id --text text --epsilon 8 --delta 1e-6 --population 150",
     "dataset ingest clinic notes.jsonl",
     "release request request.yaml",
     'approve 1 --gate spend --reason "agreed with the board" --confirm clinic',

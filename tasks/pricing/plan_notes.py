@@ -84,9 +84,10 @@ def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared:
 def _prompt_notes(terms: PlanTerms) -> Iterator[str]:
     """Yield notes about the model, the form, the schema and the examples of the requests."""
     if terms.model == RECOMMENDED[-1]:
+        better = recommended_models()[0]
         yield (
-            f"{terms.model} is the small stand-in. Pull the better model: `almoner models pull"
-            f" {recommended_models()[0]}`."
+            f"{terms.model} is the small stand-in. {better} writes better texts: take it with `--model`, after `almoner"
+            f" models pull {better}`."
         )
     if terms.completion:
         yield COMPLETION_FORM.format(model=terms.model)
