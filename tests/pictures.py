@@ -41,7 +41,7 @@ STORY = (
     "run 1",
     "release texts 1",
     "report 1",
-    'approve 1 --gate publish --reason "read all 4 texts: two loop, none names a person" --confirm clinic',
+    'approve 1 --gate publish --reason "read all 4 texts: none names a person" --confirm clinic',
     "publish 1 --to out/",
     "verify-release out/clinic-release-1",
     "budget show clinic",

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from flows.audit.anchors import unsigned_checkpoints
 from flows.audit.charges import differing_charges, uncharged_releases
-from flows.audit.lifetime_claims import claims_of, require_proposal_amounts, unauthorised_requests
+from flows.audit.lifetime_claims import GIVEN_UP, claims_of, require_proposal_amounts, unauthorised_requests
 from flows.workspace.file_system import file_system_of, require_local_ledger
 from flows.workspace.home_keys import unsound_keys
 from flows.workspace.leftovers import check_leftovers
@@ -128,10 +128,15 @@ def _check_drafts(workspace: Workspace) -> Iterator[Finding]:
 
 
 def _check_charges(workspace: Workspace) -> Iterator[Finding]:
-    """Check that accounts were charged what follows from the texts of the requests, also in Rényi orders."""
+    """Check that accounts were charged what follows from the texts of the requests, also in Rényi orders.
+
+    A charge in orders that does not warns once its request is given up: it counts whole, and whoever may record it must
+    not be able to keep this from ever passing.
+    """
     with workspace.database.read() as session:
         uncharged = uncharged_releases(session)
         wrong = differing_charges(session, renyi_account.list_charges(session))
+        waiting = [number for number in wrong if requests.state_of(session, number) not in GIVEN_UP]
     yield Finding(
         "charges",
         ok=not uncharged,
@@ -139,11 +144,15 @@ def _check_charges(workspace: Workspace) -> Iterator[Finding]:
         if uncharged
         else "every release was charged its plan, on every block of it",
     )
-    numbers = ", ".join(map(str, wrong))
+    numbers = ", ".join(map(str, waiting or wrong))
+    advice = "withdraw, reject or retract it" if waiting else "given up, and counted whole"
     yield Finding(
         "charges in orders",
-        ok=not wrong,
-        detail=f"not what the plan costs: request {numbers}" if wrong else "every charge follows from its plan",
+        ok=not waiting,
+        detail=f"not what the plan costs: request {numbers}; {advice}"
+        if wrong
+        else "every charge follows from its plan",
+        warning=bool(wrong) and not waiting,
     )
 
 

@@ -87,10 +87,10 @@ def require_authorised(session: Session, request: Request) -> None:
 def unauthorised_requests(session: Session) -> list[int]:
     """Return the requests whose standing authorisation is not for their text, but for those that were given up."""
     wrong = [one.id for one in requests.list_all(session) if not _is_authorised(session, one)]
-    return [number for number in wrong if requests.state_of(session, number) not in _OVER]
+    return [number for number in wrong if requests.state_of(session, number) not in GIVEN_UP]
 
 
-_OVER = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.DISCARDED, RequestState.RETRACTED)
+GIVEN_UP = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.DISCARDED, RequestState.RETRACTED)
 
 
 def _is_authorised(session: Session, request: Request) -> bool:

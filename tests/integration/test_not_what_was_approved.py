@@ -203,6 +203,8 @@ def test_nobody_pays_for_what_was_charged_otherwise_before(any_almoner: Almoner,
         assert almoner.ask(line, 1)["error"] == "ChargeDiffers"
     assert snapshot(almoner.database) == before
     assert f"not what the plan costs: request {number}" in finding(almoner, "charges in orders", 3)[2]
+    almoner.type(f'release withdraw {number} --reason "charged falsely"')
+    assert f"request {number}; given up" in finding(almoner, "charges in orders")[2]
     other = request(almoner)
     almoner.type(f'approve {other} --gate spend --reason "anew"')
     almoner.type(f"run {other}")
