@@ -235,7 +235,7 @@ def test_a_refusal_says_what_the_bytes_say_and_the_option(
         *(("a.jsonl", b'{"who": "p", "text": "x"}\n' + bytes(number)) for number in (1, 2, 3, 4095, 4096)),
         ("a.jsonl", b'{"who": "p", "text": "x"}\n\0\0\0\n'),
         ("a.jsonl", b'{"who": "p", "te' + bytes(9)),
-        ("a.jsonl.gz", gzip.compress(b'{"who": "p", "text": "x"}\n' + bytes(4096))),
+        ("a.jsonl.gz", gzip.compress(b'{"who": "p", "text": "x"}\n' + bytes(4096), mtime=0)),
         ("a.txt", b"one word" + bytes(100)),
         ("a.txt", bytes(100)),
     ],
