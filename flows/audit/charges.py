@@ -9,8 +9,7 @@ that differs counts with its whole rho, which no order passes. The request that 
 it keeps no other from running. `almoner doctor` names it.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from sqlalchemy.orm import Session
 
@@ -20,6 +19,7 @@ from models_db.services.catalogue import requests
 from models_db.services.lifecycle import artifacts, ledger, renyi_account
 from models_db.tables import RenyiCharge
 from models_db.values.amounts import Amount
+from models_db.values.standing_terms import cost_of
 from tasks.planning.secret_assignment import curve_of_plan
 from tasks.release.signatures.chain_checkpoint import Charged
 
@@ -82,14 +82,10 @@ def require_charges_derived(session: Session, request_id: int) -> None:
 
 def _is_derived(session: Session, charge: RenyiCharge) -> bool:
     try:
-        plan = request_body(requests.find_request(session, charge.request_id))["plan"]
-        return (charge.rho, charge.curve) == (_rho_of_plan(plan), curve_of_plan(plan))
+        body = request_body(requests.find_request(session, charge.request_id))
+        return (charge.rho, charge.curve) == (cost_of(body).rho, curve_of_plan(body["plan"]))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # no text that almoner would write
         return False
-
-
-def _rho_of_plan(plan: Mapping[str, Any]) -> int:
-    return sum(int(part["rho"]) for each in plan["invocations"] for part in each["instalments"])
 
 
 class NotCharged(Refused):

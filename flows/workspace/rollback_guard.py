@@ -163,8 +163,7 @@ def check_rollback(home: ProjectHome, database: Database) -> str:
         with database.read() as session:
             how = missing_links(session, heads)
     except SchemaOutdated:
-        require_none_seen(home)
-        raise
+        raise LedgerRolledBack("it has no links", heads) from None
     return f"The ledger differs from the one that this home has seen: {how}." if how else ""
 
 
@@ -181,17 +180,17 @@ def require_same_ledger(home: ProjectHome, database: Database) -> None:
         with database.read() as session:
             require_seen(session, heads)
     except SchemaOutdated:
-        require_none_seen(home)
+        raise LedgerRolledBack("it has no links", heads) from None
 
 
 def require_none_seen(home: ProjectHome) -> None:
-    """Check that this home has seen no ledger, where there is none now: an empty file, or none at all.
+    """Check that this home has seen no ledger, where there is no file of one now.
 
     Raises:
         LedgerRolledBack, SeenFileUnusable.
     """
     if (heads := load_head(home)) is not None:
-        raise LedgerRolledBack("it has no links", heads) from None
+        raise LedgerRolledBack("it has no links", heads)
 
 
 def _encode_heads(heads: SeenHeads) -> bytes:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from models_db.values.requests import format_decimal
 from tasks.accounting.zcdp import release_amount
-from tasks.inference.catalogue.registry import RECOMMENDED, recommended_models
+from tasks.inference.catalogue.registry import RECOMMENDED
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.planning.label_allocation import LabelAllocation
 from tasks.pricing.alternatives import Alternative, PlanTerms
@@ -84,7 +84,7 @@ def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared:
 def _prompt_notes(terms: PlanTerms) -> Iterator[str]:
     """Yield notes about the model, the form, the schema and the examples of the requests."""
     if terms.model == RECOMMENDED[-1]:
-        better = recommended_models()[0]
+        better = RECOMMENDED[0]
         yield (
             f"{terms.model} is the small stand-in. {better} writes better texts: take it with `--model`, after `almoner"
             f" models pull {better}`."

@@ -7,7 +7,9 @@ request can be run again.
 from functools import partial
 
 import pytest
+from sqlalchemy.orm import Session
 
+from models_db.services.audit.chain import Actor
 from models_db.services.lifecycle import attempts
 from models_db.services.lifecycle.ledger import Attempt
 from models_db.sessions.database import Database
@@ -119,10 +121,10 @@ def test_one_attempt_that_cannot_be_closed_keeps_no_other_open(
         running.append(driver.start(request).request_id)
     close = attempts.fail_attempt
 
-    def closes(session: object, actor: object, attempt: Attempt, reason: str) -> None:
+    def closes(session: Session, actor: Actor, attempt: Attempt, reason: str) -> None:
         if attempt.request_id == running[1]:
             raise RuleViolated("a rule")
-        close(session, actor, attempt, reason)  # type: ignore[arg-type]
+        close(session, actor, attempt, reason)
 
     monkeypatch.setattr(attempts, "fail_attempt", closes)
     assert refusal_of(driver.sweep) == "RuleViolated"

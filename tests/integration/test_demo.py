@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import cli.commands.release.demo
-from cli.commands.release.demo import BETTER_MODEL, DEMO_REQUEST
+from cli.commands.release.demo import DEMO_REQUEST
+from tasks.inference.catalogue.registry import RECOMMENDED
 from tests import tiny_model
 from tests.integration.canary import text_of
 from tests.integration.story import SECRETS, Almoner
@@ -38,7 +39,7 @@ def test_the_demo_ends_well_and_keeps_what_it_made(almoner: Almoner, monkeypatch
     for said in ("$ almoner run 1", "GateClosed", "The bundle is whole", "Everything holds.", "BudgetExceeded"):
         assert said in told.out
     assert f"The model is {tiny_model.NAME}." in told.out
-    assert f"make demo MODEL={BETTER_MODEL}" in told.out
+    assert f"make demo MODEL={RECOMMENDED[0]}" in told.out
     assert "NotForGovernedData" in told.out
     assert "Do not rely on this bundle." in told.out
     assert "the form asks for numbers; medical sense not checked" in told.out

@@ -70,7 +70,6 @@ DEMO_REQUEST: dict[str, Any] = {
 """Form and examples are public and written for the demo; the form asks for identities, which is the hardest case."""
 
 CLAIM = f"--unit patient_id --epsilon 10 --delta 1e-5 --population {DEMO_PATIENTS}"
-BETTER_MODEL = "qwen2.5-coder-1.5b-instruct"
 NOTES_SHOWN = 2
 COMPARISONS = ("non_private", "public_only")
 
@@ -169,16 +168,18 @@ def _make_folder(folder: Path) -> None:
 
 
 def _demo_steps(runner: "DemoRunner", request: Mapping[str, Any]) -> CommandResult[DemoData]:
+    from tasks.inference.catalogue.registry import RECOMMENDED
+
     started = time.monotonic()
     secrets = write_demo_corpus(runner.folder / "notes.jsonl")
     runner.print_text(
         f"A fictional clinic: {DEMO_PATIENTS} patients with several notes each, and {len(secrets)} planted secrets "
         "(names, telephone numbers, e-mail addresses, record numbers). The demo releases notes that nobody wrote."
     )
-    if request["model"] != BETTER_MODEL:
+    if request["model"] != (better := RECOMMENDED[0]):
         runner.print_text(
-            f"The model is {request['model']}. {BETTER_MODEL} writes better notes and takes ten times as long: "
-            f"`make demo MODEL={BETTER_MODEL}`, or `almoner demo --model {BETTER_MODEL}` once it is pulled."
+            f"The model is {request['model']}. {better} writes better notes and takes ten times as long: "
+            f"`make demo MODEL={better}`, or `almoner demo --model {better}` once it is pulled."
         )
     notes = _release(runner, request)
     _refusals(runner, request)

@@ -327,21 +327,17 @@ def preset_of(name: str) -> Preset | None:
     return next((spec.preset for spec in REGISTRY if spec.name == name), None)
 
 
-def recommended_models(allowed: Container[str] | None = None, *, chat: bool = False) -> list[str]:
-    """Return the recommended models of the registry, best first.
+def recommended_model(allowed: Container[str] | None = None, *, chat: bool = False) -> str:
+    """Return the best recommended model that is installed; the small stand-in if none is.
 
     Args:
         allowed: the models that a policy allows; None for all.
         chat: whether the model needs a chat template.
     """
-    known = {spec.name for spec in REGISTRY if not (chat and spec.template_problem)}
-    return [name for name in RECOMMENDED if name in known and (allowed is None or name in allowed)]
-
-
-def recommended_model(allowed: Container[str] | None = None, *, chat: bool = False) -> str:
-    """Return the best recommended model that is installed; the small stand-in if none is."""
     installed = {model.name for model in list_models() if model.installed}
-    return next((name for name in recommended_models(allowed, chat=chat) if name in installed), RECOMMENDED[-1])
+    fit = {spec.name for spec in REGISTRY if spec.name in installed and not (chat and spec.template_problem)}
+    best = (name for name in RECOMMENDED if name in fit and (allowed is None or name in allowed))
+    return next(best, RECOMMENDED[-1])
 
 
 def note_of(name: str) -> str:
