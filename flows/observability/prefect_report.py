@@ -1,7 +1,7 @@
 """Report of a flow's run to a Prefect server, where one is configured, so that its page shows the run and its stages.
 
 The server is a window and no door: a run asks it for nothing, waits for it at its end alone, and goes on whether or not
-it answers. A report says what a trace says (`flows.observability.tracing`): the flow, its stages, the request's number
+it answers. It says (`flows.observability.tracing`): the flow, its stages, the request's number
 and how each ended, by the name of an error and never by its text. What a stage has read is private, and so is the time
 that it took: states are sent in few steps after the beginning, or when the flow ends. A flow whose time grows with the
 private corpus is reported when it has ended, as a whole (docs/observability.md).

@@ -4,6 +4,7 @@ A count that lives in a process begins at nothing with each command and counts w
 The ledger counts once, and cannot tell what the record does not tell (docs/observability.md).
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,6 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from flows.observability.tracing import ALLOWED_ATTRIBUTES, duration_step
 from flows.workspace.workspace import ReadOnlyWorkspace
 from models_db.errors import EnvironmentProblem
 from models_db.services.audit import chain
@@ -30,6 +30,9 @@ from models_db.values.amounts import DELTA_UNIT, RHO_UNIT
 from models_db.values.request_state import WAITS_AT
 
 LOOPBACK: Final = "127.0.0.1"
+DURATION_STEPS: Final = (60, 300, 900, 3600, 14400, 43200, 86400)
+"""Steps in seconds to which durations are rounded up; the last stands for anything longer."""
+ERROR_NAME: Final = re.compile(r"[A-Z][A-Za-z]{0,59}")
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -173,7 +176,7 @@ def _attempt_samples(session: Session) -> Iterator[MetricSample]:
         if kind == "run.failed":
             failed[_error_name(str(body.get("reason")))] += 1
         if key in begun and (lasted := _attempt_seconds(begun.pop(key), at)) is not None:
-            ended[kind.removeprefix("run."), duration_step(lasted)] += 1
+            ended[kind.removeprefix("run."), _duration_step(lasted)] += 1
     for (outcome, step), number in sorted(ended.items()):
         yield MetricSample("almoner_attempts", (("outcome", outcome), ("at_most_seconds", str(step))), number)
     for reason, number in sorted(failed.items()):
@@ -182,7 +185,11 @@ def _attempt_samples(session: Session) -> Iterator[MetricSample]:
 
 def _error_name(reason: str) -> str:
     """Return a reason that is the name of an error; any other text of the ledger is left out."""
-    return reason if ALLOWED_ATTRIBUTES["almoner.outcome"].fullmatch(reason) else "other"
+    return reason if ERROR_NAME.fullmatch(reason) else "other"
+
+
+def _duration_step(seconds: float) -> int:
+    return next((step for step in DURATION_STEPS if seconds <= step), DURATION_STEPS[-1])
 
 
 def _attempt_seconds(begun: str, ended: str) -> float | None:

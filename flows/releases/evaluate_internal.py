@@ -164,7 +164,7 @@ def evaluate_internally(
             hold_out=_hold_out(corpus, blocks, body) if blocks else None,
             workers=workers,
             runner=runner,
-            stage=lambda metric: tracing.part(f"evaluate {metric.name}"),
+            stage=lambda metric: tracing.stage(f"evaluate {metric.name}"),
         )
     with tracing.stage("record"), workspace.database.write() as session:
         # That each was looked at goes on record, with its link; the figures do not.

@@ -172,7 +172,7 @@ def produce_artifact(
             charged_metrics(run, bench),
             by_another=bench.outside is not None,
             embedder_name=quote.request.evaluation_embedder,
-            stage=lambda metric: tracing.part(f"evaluate {metric.name}"),
+            stage=lambda metric: tracing.stage(f"evaluate {metric.name}"),
         )
     with tracing.stage("commit"):
         return commit_artifact(run, generated, results), len(generated.texts)

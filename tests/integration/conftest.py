@@ -23,7 +23,6 @@ import models_db.sessions.database
 from migrations import schema_inventory
 from tasks.accounting import dp_accounting_check
 from tests import tiny_embedder, tiny_model
-from tests.collector import Collector
 from tests.conftest import SCHEMAS_ONCE, PostgreSQL
 from tests.integration.prefect_rows import Rows, prefect_rows
 from tests.integration.story import Almoner, Served
@@ -136,15 +135,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         on_both = isinstance(item, pytest.Function) and "any_almoner" in item.fixturenames
         if on_both and item.callspec.params.get("backend") == "postgresql":
             item.add_marker(pytest.mark.slow)
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """Traces are sent, to nobody but the test."""
-    made = Collector()
-    monkeypatch.setenv(flows.observability.tracing.COLLECTOR_VARIABLE, made.address)
-    yield made
-    made.close()
 
 
 CHANGES = """

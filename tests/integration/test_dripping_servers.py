@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 from sqlalchemy import text
 
-from flows.observability import prefect_report, tracing
+from flows.observability import prefect_report
 from flows.observability.prefect_report import FlowReport, PrefectApi
 from models_db.sessions import database, read_only
 from models_db.sessions.database import Database, LedgerUnreachable
@@ -35,7 +35,6 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadlines are short."""
     monkeypatch.setattr(backend, "SECONDS", 0.3)
     monkeypatch.setattr(backend, "BYTES_A_SECOND", 1 << 40)
-    monkeypatch.setattr(tracing, "SECONDS_TO_SEND", 0.5)
     monkeypatch.setattr(prefect_report, "SECONDS_TO_ANSWER", 1)
     for module in (database, read_only):
         monkeypatch.setattr(module, "CONNECT_SECONDS", 2)
@@ -72,17 +71,6 @@ class Valid:
 
 @pytest.mark.usefixtures("hurried")
 @each_start
-def test_a_collector(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(tracing, "tell", said.append)
-    server = Dripping(*STARTS[start])
-    spans = [tracing.Span("execute", 1, {}, failed=False)]
-    assert ended(server, lambda: tracing.send_trace(spans, 0.0, f"http://127.0.0.1:{server.port}/v1/traces")) is None
-    assert "could not be sent" in said[0]
-
-
-@pytest.mark.usefixtures("hurried")
-@each_start
 def test_a_prefect_server_that_is_told_of_a_flow(start: str) -> None:
     """Not even its thread stays behind."""
     server = Dripping(*STARTS[start])
@@ -114,7 +102,6 @@ def test_serve_looks_once_and_ends(almoner: Almoner, monkeypatch: pytest.MonkeyP
     almoner.ingested()
     server = Dripping(*STARTS["body"])
     monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{server.port}/api")
-    monkeypatch.setenv(tracing.COLLECTOR_VARIABLE, f"http://127.0.0.1:{server.port}/v1/traces")
     assert ended(server, lambda: almoner.type(f"release request {almoner.request_file()}")) is None
     again = Dripping(*STARTS["body"])
     monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{again.port}/api")

@@ -20,7 +20,6 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.observability import tracing
 from flows.releases.execute import execute
 from flows.releases.propose import propose_release
 from flows.releases.publish import publish_release
@@ -33,7 +32,6 @@ from models_db.services.lifecycle.gates import GateClosed
 from tasks.common.task_errors import TaskFailed
 from tasks.evaluation.registry import METRICS, names
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
-from tests.collector import Collector
 from tests.faults import Failing, waits
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.prefect_rows import Rows, prefect_rows, reported
@@ -68,9 +66,7 @@ def in_flow(call: Callable[[], Result]) -> Result:
     return flow(name="team", **PRIVATE_FLOW)(call)()
 
 
-def test_a_release_as_prefect_flows(
-    almoner: Almoner, prefect_home: Path, new_rows: Callable[[], Rows], collector: Collector
-) -> None:
+def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path, new_rows: Callable[[], Rows]) -> None:
     stored = set((prefect_home / "storage").glob("**/*"))
     almoner.ingested()
     root = almoner.home.root
@@ -83,10 +79,6 @@ def test_a_release_as_prefect_flows(
     published = in_flow(lambda: publish_release(root, 1, almoner.folder / "out"))
     almoner.type(f"verify-release {published.place}")
     almoner.type("doctor")
-    # With a global provider of OpenTelemetry, Prefect would send spans of its own, parameters among them.
-    assert {span.name for spans in collector.traces for span in spans} <= {*tracing.FLOWS, *tracing.STAGES}
-    flows = ["ingest", "propose", "approve", "execute", "approve", "publish"]
-    assert [spans[0].name for spans in collector.traces] == flows
 
     rows = known_to_prefect(new_rows, tasks=len(TASKS))
     tasks = [row for row in rows["task_run"] if not row["task_key"].startswith(("propose", "execute", "publish"))]

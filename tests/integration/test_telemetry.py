@@ -1,80 +1,24 @@
-"""A whole release is watched, by a collector and by Prometheus: what arrives is on the lists of the page."""
+"""Metrics are what the ledger says, and on the list of the page."""
 
 import re
-import subprocess
-import sys
 import urllib.request
 from datetime import datetime
 from pathlib import Path
 
 import pytest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
-from flows.observability import prometheus, tracing
+from flows.observability import prometheus
 from flows.workspace.workspace import ReadOnlyWorkspace, open_read_only
 from models_db.home import ProjectHome
 from models_db.sessions.read_only import ReadOnlyDatabase
 from models_db.values.amounts import RHO_UNIT, Amount
-from tests.collector import Collector, attributes
 from tests.integration.story import SECRETS, Almoner
 from tests.support import PATIENCE, World, fetch
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "observability.md").read_text()
-
-
-def test_a_whole_release_says_what_is_on_the_list_and_nothing_else(almoner: Almoner, collector: Collector) -> None:
-    almoner.approved()
-    collector.bodies.clear()
-    almoner.type(f"release request {almoner.request_file(epsilon=0.5)}")
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
-    assert almoner.ask("run 2", expected=1)["error"] == "GateClosed"
-    assert [[span.name for span in spans] for spans in collector.traces] == [
-        ["propose", "price", "submit"],
-        ["execute", "hold", "generate", "evaluate", "commit"],
-        ["approve", "record"], ["publish", "deliver"], ["execute"],
-    ]  # fmt: skip
-    for sent in collector.requests:
-        for resource in sent.resource_spans:
-            assert [each.key for each in resource.resource.attributes] == ["service.name"]
-    for spans in collector.traces:
-        for span in spans:
-            only_what_may_be_said(span)
-    [armed] = fetch(almoner.database, "SELECT count(*) FROM audit WHERE kind = 'ledger.arm'")[0]
-    said = [attributes(spans[0]) for spans in collector.traces]
-    assert [each.get("almoner.instalments") for each in said] == [None, armed, None, None, 0]
-    assert [each["almoner.request"] for each in said] == [2, 1, 1, 1, 2]
-    assert [each["almoner.outcome"] for each in said] == ["done", "done", "done", "done", "GateClosed"]
-    everything = b"".join(collector.bodies)
-    for secret in (*SECRETS, "clinic", "patient", "a first look", str(almoner.folder), almoner.home.root.name):
-        assert secret.encode() not in everything
-
-
-def only_what_may_be_said(span: SentSpan) -> None:
-    """Names, attributes, times and status of one span; events and links have room for anything, so there are none."""
-    said = attributes(span)
-    assert tracing.allowed_attributes(said) == said  # type: ignore[arg-type]
-    assert span.name in (*tracing.FLOWS, *tracing.STAGES)
-    assert (list(span.events), list(span.links), span.status.message, span.trace_state) == ([], [], "", "")
-    assert span.start_time_unix_nano % (tracing.SECONDS_PER_HOUR * 10**9) == 0
-    took = span.end_time_unix_nano - span.start_time_unix_nano
-    assert took == int(str(said["almoner.at_most_seconds"])) * 10**9
-
-
-def test_nothing_is_sent_and_nothing_loaded_while_it_is_off(
-    almoner: Almoner, collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(tracing.COLLECTOR_VARIABLE)
-    almoner.approved()
-    almoner.type("run 1")
-    assert collector.bodies == []
-    code = "import sys, flows.observability.tracing; print(*(m for m in sys.modules if m.startswith('opentelemetry')))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
 
 
 def scraped(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:

@@ -346,7 +346,7 @@ def test_the_innermost_part_waits_for_a_retry(server: Heard, monkeypatch: pytest
     @tracing.traced("execute")
     def work() -> None:
         with tracing.stage("evaluate"):
-            with tracing.part("evaluate length"):
+            with tracing.stage("evaluate length"):
                 retry(Failing(lambda: None, temporary()), "length")
             retry(Failing(lambda: None, temporary()), "loading the embedder")
         retry(Failing(lambda: None, temporary()), "outside of every stage")
