@@ -1,4 +1,4 @@
-"""Export of the audit log: JSON lines, a table for spreadsheets, or OpenLineage events."""
+"""Export of the audit log: JSON lines, or a table for spreadsheets."""
 
 import csv
 import io
@@ -38,7 +38,6 @@ class ExportFormat(StrEnum):
 
     JSONL = "jsonl"
     CSV = "csv"
-    OPENLINEAGE = "openlineage"
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def export_links(workspace: ReadOnlyWorkspace, log_filter: LogFilter, form: Expo
     """Write the matching links to a new file, oldest first, in constant memory; a failed export leaves no file.
 
     Returns:
-        The number of written links or OpenLineage events, and the links that no reader can parse.
+        The number of written links, and the links that no reader can parse.
 
     Raises:
         DatasetUnknown, RequestUnknown, PrincipalNotFound, SearchedNameUnknown: the filter has a name that is unknown.
@@ -148,15 +147,6 @@ def link_to_cells(link: LoggedLink) -> tuple[str, ...]:
 def _export_lines(
     session: Session, log_filter: LogFilter, form: ExportFormat, damaged: UnreadableLinks
 ) -> Iterator[bytes]:
-    if form is ExportFormat.OPENLINEAGE:
-        from flows.audit.openlineage import (
-            run_events,  # a third of a second to import, which no other command should wait for
-        )
-
-        return (
-            event.encode() + b"\n"
-            for event in run_events(session, log_filter, damaged.add, lambda links: _report_progress(session, links))
-        )
     links = _collect_unreadable(_report_progress(session, log.stream_links(session, log_filter)), damaged)
     if form is ExportFormat.CSV:
         return (_csv_row(link_to_cells(link)) for link in links)

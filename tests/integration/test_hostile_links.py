@@ -206,18 +206,15 @@ def test_the_log_shows_each_of_them_with_its_number(implanted: Implanted) -> Non
 
 def test_exports_go_on_and_name_them(implanted: Implanted) -> None:
     almoner = implanted.almoner
-    files = {form: almoner.folder / form for form in ("jsonl", "csv", "openlineage")}
+    files = {form: almoner.folder / form for form in ("jsonl", "csv")}
     done = {form: almoner.ask(f"audit export --format {form} --to {file}") for form, file in files.items()}
     assert done["jsonl"]["unreadable"] == done["csv"]["unreadable"] == list(implanted.unreadable)[:20]
-    assert done["openlineage"]["unreadable"]
     links = [json.loads(line) for line in files["jsonl"].read_text().splitlines()]
     assert [link["seq"] for link in links if link["body"] is None] == list(implanted.unreadable)
     with files["csv"].open(newline="") as table:
         rows = list(csv.DictReader(table))
     assert [row["seq"] for row in rows] == [str(link["seq"]) for link in links]
     assert [int(row["seq"]) for row in rows if row["body"].startswith("link ")] == list(implanted.unreadable)
-    events = [json.loads(line) for line in files["openlineage"].read_text().splitlines()]
-    assert [event["eventType"] for event in events][:2] == ["START", "COMPLETE"]
     assert "Unreadable: link" in almoner.type(f"audit export --to {almoner.folder / 'again'}").out
 
 
@@ -258,7 +255,7 @@ def test_values_of_another_type_are_named(almoner: Almoner, kind: str) -> None:
         with past_guards(almoner.database) as connection:
             connection.exec_driver_sql("PRAGMA ignore_check_constraints=ON")
             connection.exec_driver_sql(f"UPDATE audit SET {change} WHERE seq = {number}")
-    for form in ("jsonl", "csv", "openlineage"):
+    for form in ("jsonl", "csv"):
         almoner.type(f"audit export --format {form} --to {almoner.folder / form}")
     almoner.type("audit log --limit 200")
     assert not almoner.ask(f"audit verify --against {almoner.bundle}", expected=1)["sound"]

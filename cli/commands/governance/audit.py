@@ -92,12 +92,11 @@ class CheckpointData(TypedDict):
 
 
 class AuditExport(TypedDict):
-    """A file of links, or of events in the format of OpenLineage."""
+    """A file of links."""
 
     file: str
-    format: Literal["jsonl", "csv", "openlineage"]
-    links: NotRequired[int]
-    events: NotRequired[int]
+    format: Literal["jsonl", "csv"]
+    links: int
     unreadable: list[int]
 
 
@@ -245,7 +244,7 @@ def export_audit(
     since: Since = None,
     until: Until = None,
 ) -> CommandResult[AuditExport]:
-    """Export the audit log to a file: links as JSON lines or CSV, or attempts as OpenLineage run events.
+    """Export the audit log to a file, as JSON lines or CSV.
 
     In CSV, a text that a spreadsheet could take for a formula gets a quote before it.
 
@@ -255,10 +254,8 @@ def export_audit(
     opened_record = _open_with_warning(context)
     with progress_bar(context):
         done = write_export(opened_record, search, form, to)
-    what: Literal["events", "links"] = "events" if form is ExportFormat.OPENLINEAGE else "links"
-    data = AuditExport(file=str(to), format=form.value, unreadable=list(done.unreadable))
-    data[what] = done.count
-    sentences = [f"{done.count} {what} written to {to}."]
+    data = AuditExport(file=str(to), format=form.value, links=done.count, unreadable=list(done.unreadable))
+    sentences = [f"{done.count} links written to {to}."]
     if done.unreadable:
         sentences.append(f"Unreadable: link {', '.join(map(str, done.unreadable))}; `almoner audit verify` says more.")
     return CommandResult(data, sentences)

@@ -4,16 +4,11 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator, FormatChecker
-from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 
 from flows.audit import export as exporting
 from flows.audit.export import (
@@ -145,106 +140,6 @@ def test_it_tells_how_far_it_is(world: World, record: ReadOnlyWorkspace, form: E
     assert told[-1] == ("links", end, end)
 
 
-# --- OpenLineage ----------------------------------------------------------------------------------------------------
-
-TEXT = {"type": "string"}
-URI = {"type": "string", "format": "uri", "pattern": "^[a-z]+:"}
-SCHEMA = {
-    "type": "object",
-    "required": ["eventTime", "producer", "schemaURL", "eventType", "run", "job"],
-    "additionalProperties": False,
-    "properties": {
-        "eventTime": {"type": "string", "format": "date-time"},
-        "producer": URI,
-        "schemaURL": {"const": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"},
-        "eventType": {"enum": ["START", "COMPLETE", "FAIL", "ABORT"]},
-        "run": {
-            "type": "object",
-            "required": ["runId", "facets"],
-            "additionalProperties": False,
-            "properties": {
-                "runId": {"type": "string", "format": "uuid"},
-                "facets": {
-                    "type": "object",
-                    "required": ["dpBudget"],
-                    "properties": {
-                        "dpBudget": {
-                            "type": "object",
-                            "required": ["_producer", "_schemaURL", "dataset", "epsilon", "delta", "rho", "mechanisms"],
-                            "additionalProperties": False,
-                            "properties": {
-                                "_producer": URI, "_schemaURL": URI, "dataset": TEXT, "epsilon": TEXT, "delta": TEXT,
-                                "rho": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$"}, "failureDelta": TEXT,
-                                "mechanisms": {"type": "array", "items": TEXT},
-                            },
-                        }
-                    },
-                },
-            },
-        },
-        "job": {"type": "object", "required": ["namespace", "name"]},
-        "inputs": {"type": "array", "items": {"type": "object", "required": ["namespace", "name"]}},
-        "outputs": {"type": "array", "items": {"type": "object", "required": ["namespace", "name"]}},
-    },
-}  # fmt: skip
-
-
-def lineage(record: ReadOnlyWorkspace, wanted: LogFilter | None = None) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in written(record, ExportFormat.OPENLINEAGE, wanted).splitlines()]
-
-
-def test_every_event_has_the_form_of_the_standard(record: ReadOnlyWorkspace) -> None:
-    """What the standard demands of a run event, and what our facet promises."""
-    validator = Draft202012Validator(SCHEMA, format_checker=FormatChecker())
-    found = lineage(record)
-    assert found
-    for event in found:
-        validator.validate(event)
-        datetime.fromisoformat(event["eventTime"])
-
-
-def test_the_clients_own_classes_take_the_events_back(record: ReadOnlyWorkspace) -> None:
-    for event in lineage(record):
-        again = RunEvent(
-            eventTime=event["eventTime"],
-            producer=event["producer"],
-            eventType=RunState(event["eventType"]),
-            run=Run(event["run"]["runId"]),
-            job=Job(event["job"]["namespace"], event["job"]["name"]),
-        )
-        assert again.schemaURL == event["schemaURL"]
-
-
-def test_each_attempt_starts_and_ends_once(record: ReadOnlyWorkspace) -> None:
-    found = lineage(record)
-    by_run: dict[str, list[str]] = {}
-    for event in found:
-        by_run.setdefault(event["run"]["runId"], []).append(event["eventType"])
-    assert list(by_run.values()) == [["START", "COMPLETE"], ["START", "ABORT"], ["START", "FAIL"], ["START", "ABORT"]]
-    assert all(UUID(run).version == 5 for run in by_run)
-    assert lineage(record) == found
-
-
-def test_the_facet_tells_what_was_armed_so_far(record: ReadOnlyWorkspace) -> None:
-    facets = [event["run"]["facets"]["dpBudget"] for event in lineage(record)]
-    assert [(f["rho"], f["mechanisms"]) for f in facets[:4]] == [
-        ("0", ["token_draw"]),
-        ("0.00000000001", ["token_draw"]),
-        ("0", ["token_draw", "noisy_count"]),
-        ("0.00000000001", ["token_draw"]),  # one of three instalments
-    ]
-    assert {(f["dataset"], f["epsilon"]) for f in facets} == {("clinic", "1")}
-
-
-def test_lineage_is_filtered_like_everything_else(record: ReadOnlyWorkspace) -> None:
-    ends = [e["eventType"] for e in lineage(record, LogFilter(kind="run.failed", mechanism="token_draw"))]
-    assert ends == ["ABORT", "FAIL", "ABORT"]
-    assert [e["eventType"] for e in lineage(record, LogFilter(request_id=1))] == ["START", "COMPLETE"]
-    assert len(lineage(record, LogFilter(mechanism="invisible_ink"))) == 8
-    for nothing in (LogFilter(mechanism="urania"), LogFilter(kind="ledger")):
-        assert lineage(record, nothing) == []
-
-
 UNKNOWN = [
     (LogFilter(dataset="clinc"), DatasetUnknown, "Registered: clinic."),
     (LogFilter(request_id=99), RequestUnknown, "almoner release list"),
@@ -287,13 +182,6 @@ def test_names_that_only_links_have_are_found(record: ReadOnlyWorkspace) -> None
     """Whoever altered the ledger, or a later version, may have written them."""
     for wanted in (LogFilter(dataset="+clinic"), LogFilter(kind="@kind"), LogFilter(actor="=cmd|' /C calc'!A0")):
         assert len(written(record, ExportFormat.JSONL, wanted).splitlines()) == 1
-
-
-def test_only_what_was_completed_has_an_output(record: ReadOnlyWorkspace) -> None:
-    for event in lineage(record):
-        named = [output["name"] for output in event["outputs"]]
-        assert named == ([event["job"]["name"]] if event["eventType"] == "COMPLETE" else [])
-        assert [source["name"] for source in event["inputs"]] == ["clinic"]
 
 
 def link(kind: str, body: object) -> LoggedLink:
