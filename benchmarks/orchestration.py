@@ -289,7 +289,7 @@ def interval(values: Sequence[float], digits: int = 2) -> str:
 
 TITLES = {
     "none": "no server",
-    "reported": "a server that is [told](observability.md#runs-on-prefects-page) of each command",
+    "reported": "a server that is [told](observability.md) of each command",
     "carried": "a flow run, by a worker",
 }
 

@@ -212,12 +212,6 @@ COMMANDS = (
         "cli.commands.operations.backup",
         "Restore a backup into an empty home, if it is whole and no anchor shows a newer ledger.",
     ),
-    Entry(
-        "metrics",
-        "Operate",
-        "cli.commands.operations.metrics",
-        "Print Prometheus metrics of budgets, requests, attempts and refusals. Contains no private data.",
-    ),
     Entry("policy", "Operate", "cli.commands.governance.policy", "Manage the policy: show, check, adopt, schema."),
     Entry(
         "user",

@@ -49,7 +49,7 @@ CONTRACT = (
     "audit log", "audit verify", "audit checkpoint", "audit export", "audit mechanism",
     "attack run", "attack list", "plan", "rehearse", "models list", "models pull", "models endpoint add",
     "models endpoint list", "models endpoint remove", "dashboard", "demo",
-    "adapter train", "adapter list", "adapter show", "backup", "restore", "metrics",
+    "adapter train", "adapter list", "adapter show", "backup", "restore",
 )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Arguments that no value can have: each command refuses them by name, and a device stays what it is."""
 
 import json
-import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -45,7 +44,6 @@ LINES = {
     "a release of insights that is memory": ("insights compare /proc/self/mem 1", {1, 2, 3}),
     "a likeness that is no number": ("insights compare 1 2 --likeness nan", {2}),
     "a backup of 300 bytes": (f"backup --to {LONG}", {2, 3}),
-    "metrics without a name": ("metrics --to ''", {2, 3}),
     "a backup without a name": ("backup --to ''", {2, 3}),
     "an attack on a request of 5,000 digits": ("attack run " + "9" * 5000 + " --on public-notes", {2, 3}),
     "an attack on a request in superscript": ("attack run ² --on public-notes", {2, 3}),
@@ -87,35 +85,8 @@ def test_text_that_is_not_utf_8_is_refused_before_anything_is_read(almoner: Almo
             assert almoner.ask(line.format(text), 2)["error"] == "UnreadableArgument"
 
 
-@pytest.mark.parametrize("kind", ["pipe", "folder", "link to a pipe"])
-def test_metrics_replace_no_device(almoner: Almoner, kind: str) -> None:
-    almoner.ingested()
-    target = almoner.folder / "target"
-    if kind == "folder":
-        target.mkdir()
-    elif kind == "pipe":
-        os.mkfifo(target)
-    else:
-        os.mkfifo(almoner.folder / "pipe")
-        target.symlink_to("pipe")
-    before = target.lstat()
-    assert almoner.ask(f"metrics --to {target}", 3)["error"] == "MetricsUnwritable"
-    assert (target.lstat().st_ino, target.lstat().st_mode) == (before.st_ino, before.st_mode)
-
-
-def test_metrics_replace_a_link_to_a_file_or_to_nothing(almoner: Almoner) -> None:
-    almoner.ingested()
-    (almoner.folder / "earlier").write_text("earlier")
-    for aim in ("earlier", "nothing"):
-        target = almoner.folder / f"link-to-{aim}"
-        target.symlink_to(aim)
-        almoner.ask(f"metrics --to {target}")
-        assert target.is_file()
-    assert (almoner.folder / "earlier").read_text() == "earlier"
-
-
 @pytest.mark.parametrize("by", ["the option", "the environment"])
-@pytest.mark.parametrize("line", ["init", "doctor", "dataset list", "metrics --to out.prom"])
+@pytest.mark.parametrize("line", ["init", "doctor", "dataset list", "release list"])
 def test_a_home_that_is_not_utf_8_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, by: str
 ) -> None:

@@ -260,7 +260,6 @@ def test_values_of_another_type_are_named(almoner: Almoner, kind: str) -> None:
     almoner.type("audit log --limit 200")
     assert not almoner.ask(f"audit verify --against {almoner.bundle}", expected=1)["sound"]
     assert "broken at link" in almoner.type("doctor", 3).out
-    almoner.type("metrics")
     for line in ("budget show clinic", "release list", "release show 1"):
         assert almoner.ask(line, 1)["error"] == "LedgerRolledBack"  # the last change moves a link that was seen
     behind = access_policy(AccessOptions())
@@ -269,7 +268,7 @@ def test_values_of_another_type_are_named(almoner: Almoner, kind: str) -> None:
 
 
 OTHERS = (
-    "metrics", "budget show clinic", "budget forecast clinic --delta 1e-7", "release list", "release show 1",
+    "budget show clinic", "budget forecast clinic --delta 1e-7", "release list", "release show 1",
     "dataset show clinic", "dataset list", "proposal list", "report 1 --out {folder}/report.html", "user list",
     "audit checkpoint --to {folder}/head.json", "evaluate 1 --internal", "verify-release {folder}/out/clinic-release-1",
     "audit log --actor root", "audit log --kind run.", "audit log --since 2020-01-01 --until 2090-01-01",
@@ -280,19 +279,7 @@ OTHERS = (
 def test_every_other_reader_ends_as_usual(implanted: Implanted) -> None:
     for line in OTHERS:
         implanted.almoner.type(line.format(folder=implanted.almoner.folder))
-    assert len(OTHERS) == 16
-
-
-def test_metrics_count_what_almoner_wrote(any_almoner: Almoner) -> None:
-    any_almoner.published()
-    before = attempts(any_almoner)
-    assert before
-    hostile(any_almoner, ("run.started", "run.produced"), UNREADABLE)
-    assert attempts(any_almoner) == before
-
-
-def attempts(almoner: Almoner) -> list[str]:
-    return [line for line in almoner.type("metrics").out.splitlines() if line.startswith("almoner_attempts_total")]
+    assert len(OTHERS) == 15
 
 
 PAGES = ("/", "/index.json", "/audit", "/audit.json", "/audit?kind=run", "/releases/1", "/releases/1.json",

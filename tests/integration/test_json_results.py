@@ -104,7 +104,6 @@ LINES = (
     "audit mechanism token_draw --trials 1000",
     "attack list",
     "adapter list",
-    "metrics",
     "deploy --write prefect.yaml",
     "backup --to home.tar",
     "restore home.tar --record-only --home copy",

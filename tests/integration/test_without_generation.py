@@ -101,7 +101,6 @@ def test_a_home_is_made_and_kept_without_them(tmp_path: Path) -> None:
         "audit verify",
         "audit log",
         f"backup --to {tmp_path / 'backup.tar'}",
-        "metrics",
         "docs",
     ):
         typed(home, line)

@@ -1,6 +1,5 @@
 """The body of an audit link as a reader gets it: bounded, because a hostile writer may have put anything there."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from models_db.values.bounded_json import InvalidJson, parse_json
@@ -22,9 +21,3 @@ def parse_body(text: object) -> dict[str, Any] | None:
     except InvalidJson:
         return None
     return body if isinstance(body, dict) else None
-
-
-def whole_number(body: Mapping[str, Any], name: str) -> int | None:
-    """Return a field that a table's integer column could hold; None if the body has no such number."""
-    value = body.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
