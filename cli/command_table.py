@@ -13,10 +13,12 @@ from typing import Any, Final, cast
 
 import typer
 from typer._click.core import Context
-from typer._click.exceptions import UsageError
+from typer._click.exceptions import NoSuchOption, UsageError
 from typer._click.formatting import HelpFormatter
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_group
+
+from cli.removed import explain_removed
 
 
 @dataclass(frozen=True)
@@ -333,6 +335,17 @@ class CommandTable(TyperGroup):
             print_problem(invalid, as_json=True)
             sys.exit(invalid.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Context) -> Any:
+        """Run the command; of a removed command or option, the error says what takes its place."""
+        try:
+            return super().invoke(ctx)
+        except UsageError as problem:
+            unknown = problem.option_name if isinstance(problem, NoSuchOption) else problem.message.split("'")[-2:-1]
+            called = problem.ctx.command_path.removeprefix(ctx.command_path).strip() if problem.ctx else ""
+            if replaced := explain_removed(called, "".join(unknown)):
+                problem.message = f"{problem.message.rstrip('.')}, for it was removed. {replaced}"
+            raise
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse the options before the command; an empty command line asks for help."""

@@ -22,8 +22,10 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from models_db.errors import EnvironmentProblem, UsageError
+from models_db.removed import explain_removed
 from models_db.values.canonical_json import Json
 from models_db.values.printable_text import JOINERS, is_storable, plain_spelling
 
@@ -389,10 +391,16 @@ def parse_model(model: type[Model], value: object, what: str, page: str = "docs/
         return model.model_validate(value)
     except ValidationError as invalid:
         problems = [
-            f"{'.'.join(map(_field_name, e['loc'])) or 'the file'}: {describe_problem(e['msg'])}"
+            f"{'.'.join(map(_field_name, e['loc'])) or 'the file'}: {_explain(e)}"
             for e in invalid.errors(include_url=False, include_context=False)
         ]
         raise FileInvalid(what, problems, page) from None
+
+
+def _explain(error: ErrorDetails) -> str:
+    """Return what is wrong with a field; of a removed one, what takes its place."""
+    removed = explain_removed(error["loc"][-1]) if error["type"] == "extra_forbidden" else None
+    return removed or describe_problem(error["msg"])
 
 
 def _with_controls(value: object, place: str = "") -> Iterator[str]:

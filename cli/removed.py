@@ -1,0 +1,16 @@
+"""Commands and options that almoner once had, and what takes the place of each."""
+
+from collections.abc import Mapping
+
+REMOVED: Mapping[str, str] = {}
+"""A removed command ("audit mechanism") or a command with a removed option ("approve --scope"), and a sentence."""
+
+
+def explain_removed(command: str, name: str) -> str | None:
+    """Return what takes the place of a command or an option; None for a name that never was one.
+
+    Args:
+        command: the group or command that was called, such as `audit`; empty for the first page.
+        name: the name that it does not know.
+    """
+    return REMOVED.get(f"{command} {name}".strip())

@@ -1,0 +1,14 @@
+"""Settings that request files and policies once had, and what takes the place of each."""
+
+from collections.abc import Mapping
+
+REMOVED_SETTINGS: Mapping[str, str] = {
+    "outline": "longer texts are drawn without one",
+}
+"""The name of each removed setting, and the end of the sentence "it was removed: ..."."""
+
+
+def explain_removed(setting: object) -> str | None:
+    """Return what takes the place of a removed setting; None for a name that never was one."""
+    replacement = REMOVED_SETTINGS.get(str(setting))
+    return None if replacement is None else f"it was removed: {replacement}"

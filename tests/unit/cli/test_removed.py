@@ -1,0 +1,47 @@
+"""Whoever types a removed command or option, or writes a removed setting, learns what takes its place."""
+
+import pytest
+
+import cli.removed
+from cli.app import main
+from cli.removed import REMOVED
+from models_db.removed import REMOVED_SETTINGS
+from models_db.values.requests import FileInvalid, RequestModel, parse_model
+
+
+@pytest.mark.parametrize(
+    ("line", "name"), [("frobnicate", "frobnicate"), ("approve 3 --envelope x", "approve --envelope")]
+)
+def test_a_removed_name_is_explained(
+    line: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli.removed, "REMOVED", {name: "Use another."})
+    assert answer(line, monkeypatch, capsys).endswith("for it was removed. Use another.")
+    monkeypatch.setattr(cli.removed, "REMOVED", {})
+    assert "removed" not in answer(line, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_no_removed_name_is_left(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answer(name, monkeypatch, capsys).endswith(f"for it was removed. {REMOVED[name]}")
+
+
+@pytest.mark.parametrize("setting", REMOVED_SETTINGS)
+def test_a_removed_setting_is_explained(setting: str) -> None:
+    with pytest.raises(FileInvalid) as refused:
+        parse_model(RequestModel, {setting: 3, "other": 4}, "the file")
+    assert refused.value.facts["problems"] == [
+        f"{setting}: it was removed: {REMOVED_SETTINGS[setting]}",
+        "other: extra inputs are not permitted",
+    ]
+
+
+def answer(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """The message that a command line gets under --json, without the options that it could have meant."""
+    monkeypatch.setattr("sys.argv", ["almoner", *line.split(), "--json"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    return str(capsys.readouterr().out.split('"message": "')[1].split('",\n')[0].split(" (Possible")[0])
