@@ -5,13 +5,6 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 
-class GaussianFigure(TypedDict):
-    """The smaller epsilon of Gaussian noise alone, and the theorem behind it."""
-
-    epsilon: str
-    method: str
-
-
 class SecretFigure(TypedDict):
     """The epsilon while the assignment of units to batches is secret, and what it follows from."""
 
@@ -84,7 +77,6 @@ class PriceData(TypedDict):
     epsilon: str | None
     delta: str | None
     epsilon_while_secret: NotRequired[str]
-    gaussian: NotRequired[GaussianFigure]
     secret_assignment: NotRequired[SecretFigure]
     rho: str
     rho_replace_one: str | None

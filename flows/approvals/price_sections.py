@@ -7,7 +7,6 @@ from flows.approvals.review import FieldList, ReviewSection, Summary, Table, War
 from models_db.values.canonical_json import Json
 from models_db.values.printable_text import value_text
 from tasks.common.number_format import format_share, format_small
-from tasks.planning.gaussian_claim import GaussianClaim, by_gaussian_noise
 from tasks.release.promise_strength import describe_promise
 from tasks.release.wording.parameter_text import parameter_text
 
@@ -24,7 +23,6 @@ _PRICE_ROWS = {
     "mechanism": "mechanism",
     "epsilon": "epsilon",
     "delta": "delta",
-    "gaussian": "more exactly",
     "secret_assignment": "while secret",
     "rho": "rho",
     "expected_texts": "texts",
@@ -68,9 +66,8 @@ def _judgement(price: Mapping[str, Json], warnings: tuple[str, ...]) -> Iterator
     """Yield what the price means: its share of the budget, the promise, and how much the private texts say."""
     yield _cost_sentence(price)
     if (epsilon := price.get("epsilon")) is not None and Decimal(str(price["rho"])):
-        delta, gaussian = str(price["delta"]), price.get("gaussian")
-        exact = GaussianClaim.model_validate(gaussian) if gaussian else None
-        meaning = describe_promise(str(epsilon), delta, str(price["unit"]), exact)
+        delta = str(price["delta"])
+        meaning = describe_promise(str(epsilon), delta, str(price["unit"]))
         yield f"Epsilon {epsilon} at delta {format_small(delta)}: {meaning}."
     if (behind := price.get("units_behind")) is not None:
         yield str(behind)
@@ -100,9 +97,7 @@ def _price_rows(price: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
 
 
 def _claim_text(name: str, value: Json) -> str:
-    """Return a figure of the price as text; the two further claims as sentences."""
-    if name == "gaussian":
-        return by_gaussian_noise(GaussianClaim.model_validate(value))
+    """Return a figure of the price as text; the claim while the assignment is secret as a sentence."""
     if name == "secret_assignment":
         from tasks.planning.secret_assignment import SecretAssignment, while_secret
 

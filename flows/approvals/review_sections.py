@@ -16,7 +16,6 @@ from models_db.values.standing_terms import BLOCKS_READ
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.number_format import format_share, format_small
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
-from tasks.planning.gaussian_claim import by_gaussian_noise
 from tasks.planning.secret_assignment import CONDITION, asked_while_secret, while_secret
 from tasks.pricing.influence import influence_of_request, setting_warnings, units_behind
 from tasks.release.approved_request import ApprovedRequest
@@ -135,7 +134,7 @@ def _warning_section(doubts: Iterable[str]) -> Iterator[Warnings]:
 def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
     if (claim := inputs.claim) is not None:
         population = inputs.approved_request.population
-        yield from release_weaknesses(claim.epsilon, claim.delta, population, claim.gaussian)
+        yield from release_weaknesses(claim.epsilon, claim.delta, population)
         if population is None and inputs.loss != Amount():
             yield undeclared_population(claim.delta)
     yield from setting_warnings(inputs.request)
@@ -211,8 +210,6 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
         return
     other = claim.replace_one
     yield "this release", f"epsilon {claim.epsilon} at delta {format_small(claim.delta)} (rho {claim.rho})"
-    if claim.gaussian is not None:
-        yield "more exactly", by_gaussian_noise(claim.gaussian)
     if claim.secret_assignment is not None:
         end = inputs.secrecy_end
         yield "while secret", while_secret(claim.secret_assignment, None if end is None else end.sentence)

@@ -21,7 +21,6 @@ from models_db.tables import Dataset, Request
 from models_db.values.gates import REQUEST_GATES
 from models_db.values.secrecy_end import SecrecyEnd
 from tasks.common.number_format import format_small
-from tasks.planning.gaussian_claim import by_gaussian_noise
 from tasks.planning.secret_assignment import while_secret
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
@@ -35,14 +34,12 @@ class ClaimView:
     """Claim of one release: for adding or removing a unit, and for replacing one by another.
 
     Attributes:
-        gaussian: the smaller figure of Gaussian noise alone, in words; None where none is stated.
         while_secret: the figure while the assignment of units to texts is secret, or when and why it ended, in words;
             None where none is stated.
         guesses: upper bound on how often a guess about a unit's membership is right, in words.
     """
 
     epsilon: str
-    gaussian: str | None
     while_secret: str | None
     delta: str
     rho: str
@@ -178,8 +175,7 @@ def _claim_and_mechanisms(
 def _claim_view(claim: Claim, request: ApprovedRequest, end: SecrecyEnd | None) -> ClaimView:
     secret, (_, right) = claim.secret_assignment, claim.guessing_bounds
     second = None if secret is None else while_secret(secret, None if end is None else end.sentence)
-    exact = None if claim.gaussian is None else by_gaussian_noise(claim.gaussian)
     return ClaimView(
-        claim.epsilon, exact, second, format_small(claim.delta), claim.rho, request.unit, request.relation,
+        claim.epsilon, second, format_small(claim.delta), claim.rho, request.unit, request.relation,
         describe_replace_one(claim.replace_one), describe_guesses(right),
     )  # fmt: skip

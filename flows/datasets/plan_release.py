@@ -179,7 +179,7 @@ class ReleasePlan:
 def best_guess(one: Alternative) -> Decimal:
     """Return in percent how often a guess whether somebody is in the data is right at most, by the claim."""
     request = one.quote.request
-    _, right = guessing_bounds(request.epsilon or Decimal(0), request.delta or Decimal(0), one.quote.gaussian)
+    _, right = guessing_bounds(request.epsilon or Decimal(0), request.delta or Decimal(0))
     return right
 
 

@@ -79,7 +79,7 @@ def weaknesses_of(priced: Quote) -> tuple[str, ...]:
     request = priced.request
     if request.epsilon is None or request.delta is None or priced.plan.loss == Amount():
         return ()
-    return release_weaknesses(str(request.epsilon), str(request.delta), priced.dataset.population, priced.gaussian)
+    return release_weaknesses(str(request.epsilon), str(request.delta), priced.dataset.population)
 
 
 @private_flow("propose")

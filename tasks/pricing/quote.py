@@ -8,7 +8,6 @@ is what was approved.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
@@ -30,7 +29,6 @@ from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json
 from tasks.inference.structured_output.schema_parameters import require_schema_for
 from tasks.mechanisms.replace_one import replace_one_loss
 from tasks.planning.block_selection import Reading, require_governed
-from tasks.planning.gaussian_claim import GaussianClaim, state_gaussian_claim
 from tasks.planning.labels_and_groups import (
     GroupsNeeded,
     PartParameters,
@@ -242,7 +240,6 @@ class Quote:
             "epsilon": model_to_json(self.request.epsilon),
             "delta": model_to_json(self.request.delta),
             **_asked_while_secret(self.request),
-            **({"gaussian": self.gaussian.model_dump()} if self.gaussian else {}),
             **({"secret_assignment": self.secret_assignment.model_dump()} if self.secret_assignment else {}),
             "rho": loss.rho_text,
             "rho_replace_one": self._rho_replace_one(),
@@ -294,11 +291,6 @@ class Quote:
         """Figure while the assignment is secret, to be shown beside the unconditional epsilon; None without one."""
         delta = self.request.delta
         return None if delta is None else state_secret_assignment(self.plan.events, self.plan.assignment, exact(delta))
-
-    @cached_property
-    def gaussian(self) -> GaussianClaim | None:
-        """Smaller epsilon of Gaussian noise alone, to be shown beside the requested one; None where there is none."""
-        return None if self.request.delta is None else state_gaussian_claim(self.plan.events, exact(self.request.delta))
 
     def _rho_replace_one(self) -> str | None:
         """Return the loss under the replace-one relation; None for a loss with a delta of its own."""

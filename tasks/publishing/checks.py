@@ -26,7 +26,6 @@ from tasks.evaluation.registry import METRICS
 from tasks.insights.question_histogram.answer_rows import require_answer_rows
 from tasks.insights.question_histogram.parameters import QuestionHistogramParameters
 from tasks.mechanisms.registry import recompute
-from tasks.planning.gaussian_claim import BASIS
 from tasks.planning.secret_assignment import CONDITION, assignment_of_plan
 from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS, kept_per_label, reasons_of
 from tasks.prompted_generation.steering.parameters import CLEAR_VECTORS
@@ -198,8 +197,6 @@ def claim(bundle: OpenedBundle) -> str:
         raise CheckFailed("the release alone exceeds the lifetime claim of its dataset")
     paid = f", paid with release {record.parent}," if record.parent else ""
     claimed = f"claimed {record.claim.epsilon} at {record.claim.delta}"
-    if (gaussian := record.claim.gaussian) is not None:
-        claimed += f"; epsilon {gaussian.epsilon} {BASIS}, recomputed"
     if (secret := record.claim.secret_assignment) is not None:
         if int(record.released.get("batches_per_block", 0)) < secret.batches:
             raise CheckFailed("the release was split into fewer batches than its claim counts")

@@ -12,7 +12,6 @@ from models_db.values.canonical_json import Json
 from models_db.values.printable_text import escape_controls
 from tasks.accounting.rounding import exact
 from tasks.object_storage.address import Address, Place
-from tasks.planning.gaussian_claim import GaussianClaim
 from tasks.planning.secret_assignment import SecretAssignment
 from tasks.publishing import checks
 from tasks.publishing.checks import CHECKS
@@ -81,8 +80,6 @@ class VerificationReport:
         artifact: the approved digest, which revocation lists name.
         epsilon, delta: the claim.
         rho, recomputed_epsilon: from the mechanisms' parameters alone; None if they could not be recomputed.
-        gaussian: the smaller epsilon of Gaussian noise alone, beside `epsilon`; None if the record states none, or
-            it does not follow from the events of the approved request.
         secret_assignment: the claim while the assignment is secret, beside `epsilon`; None if the record states none,
             it does not follow from the events, or the assignment got out.
         exposed: whether a revocation list that was read says that the assignment got out.
@@ -99,7 +96,6 @@ class VerificationReport:
     delta: str | None
     rho: str | None
     recomputed_epsilon: str | None
-    gaussian: GaussianClaim | None
     secret_assignment: SecretAssignment | None
     exposed: bool
     passed_over: tuple[str, ...]
@@ -147,7 +143,6 @@ class VerificationReport:
             "delta": self.delta,
             "rho": self.rho,
             "recomputed_epsilon": self.recomputed_epsilon,
-            "gaussian": self.gaussian.model_dump() if self.gaussian else None,
             "secret_assignment": self.secret_assignment.model_dump() if self.secret_assignment else None,
             "assignment_exposed": self.exposed,
             "public_key": self.public_key,
@@ -237,7 +232,6 @@ def _report(
         delta=claim.delta if claim else None,
         rho=loss.rho_text if loss else None,
         recomputed_epsilon=str(implied) if implied is not None else None,
-        gaussian=claim.gaussian if claim and claim_holds else None,
         secret_assignment=claim.secret_assignment if claim and claim_holds and not exposed else None,
         exposed=exposed,
         passed_over=tuple(_if_readable(lambda: checks.passed_over(bundle)) or ()),

@@ -12,7 +12,6 @@ from tasks.accounting.zcdp import DELTA_PLACES, epsilon_of
 from tasks.common.strict_model import Figure, Strict, figure
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.replace_one import replace_one_losses
-from tasks.planning.gaussian_claim import GaussianClaim, state_gaussian_claim
 from tasks.planning.secret_assignment import SecretAssignment, state_secret_assignment
 from tasks.values.plan import BatchAssignment
 
@@ -41,10 +40,8 @@ class Claim(Strict):
         delta_fail: the events' failure probabilities, a part of delta.
         replace_one: the figure for replacing one unit.
         conversion: the formula from rho to epsilon.
-        gaussian: the smaller epsilon of a release whose only noise is Gaussian, as unconditional as the requested one;
-            None where nothing is claimed for it.
-        secret_assignment: the figure while the assignment of units to texts is secret, beside the others, which hold
-            against anybody; None where nothing is claimed for it.
+        secret_assignment: the figure while the assignment of units to texts is secret, beside the requested one, which
+            holds against anybody; None where nothing is claimed for it.
     """
 
     epsilon: Figure
@@ -53,7 +50,6 @@ class Claim(Strict):
     delta_fail: Figure
     replace_one: ReplaceOne
     conversion: str
-    gaussian: GaussianClaim | None
     secret_assignment: SecretAssignment | None
 
     @property
@@ -64,7 +60,7 @@ class Claim(Strict):
     @property
     def guessing_bounds(self) -> tuple[Decimal, Decimal]:
         """Return the bounds of the function `guessing_bounds` for this claim."""
-        return guessing_bounds(Decimal(self.epsilon), Decimal(self.delta), self.gaussian)
+        return guessing_bounds(Decimal(self.epsilon), Decimal(self.delta))
 
 
 def state_claim(
@@ -91,7 +87,6 @@ def state_claim(
         delta_fail=figure(Decimal(spent.delta_text)),
         replace_one=_replace_one(events, spent, claimed_epsilon, claimed_delta),
         conversion=CONVERSION,
-        gaussian=state_gaussian_claim(events, claimed_delta) if spent != Amount() else None,
         secret_assignment=state_secret_assignment(events, assignment, claimed_delta),
     )
 
@@ -137,16 +132,15 @@ def _replace_one(events: Sequence[PrivacyEvent], spent: Amount, epsilon: Fractio
     )
 
 
-def guessing_bounds(epsilon: Decimal, delta: Decimal, gaussian: GaussianClaim | None = None) -> tuple[Decimal, Decimal]:
+def guessing_bounds(epsilon: Decimal, delta: Decimal) -> tuple[Decimal, Decimal]:
     """Return e^epsilon and the best rate (percent) of guessing membership at even odds, both rounded up to four digits.
 
-    Prices, reviews, plans, cards and reports all show this rate. It is that of the smallest unconditional epsilon:
-    of Gaussian noise alone, where a release states one, else of `epsilon`.
+    Prices, reviews, plans, cards and reports all show this rate.
 
     Kairouz, Oh, Viswanath, ICML 2015: the two error rates of any test satisfy a + e^epsilon b >= 1 - delta and
     e^epsilon a + b >= 1 - delta, so (a + b)/2 >= (1 - delta)/(1 + e^epsilon).
     """
-    factor = _EXACT.exp(Decimal(gaussian.epsilon) if gaussian else epsilon)
+    factor = _EXACT.exp(epsilon)
     wrong = (1 - delta) / (1 + factor.next_plus(_EXACT))  # rounded by the default context: 28 digits
     return _SHOWN.plus(factor), min(_SHOWN.plus(100 * (1 - wrong)), Decimal(100))
 

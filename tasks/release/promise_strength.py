@@ -12,7 +12,6 @@ from typing import Final
 from models_db.errors import UsageError
 from tasks.common.number_format import format_small, round_up
 from tasks.common.strict_model import figure
-from tasks.planning.gaussian_claim import GaussianClaim
 from tasks.release.claim import ReplaceOne, guessing_bounds
 
 WEAK_RELEASE_EPSILON: Final = Decimal(8)
@@ -58,13 +57,13 @@ def describe_replace_one(other: ReplaceOne, *, exact: bool = False) -> str:
     return f"epsilon {round_up(other.epsilon)} at delta {format_small(figure(_TWO_DIGITS_UP.plus(delta)))}"
 
 
-def describe_promise(epsilon: str, delta: str, unit: str, gaussian: GaussianClaim | None = None) -> str:
+def describe_promise(epsilon: str, delta: str, unit: str) -> str:
     """Return what a claim means for whoever guesses whether a unit is in the data.
 
     >>> describe_promise("4", "1e-7", "patient_id")
     'a guess whether a unit (patient_id) is in the data is right in at most 98.21 % of cases; a coin toss in 50 %'
     """
-    _, right = guessing_bounds(min(Decimal(epsilon), CERTAIN_EPSILON), Decimal(delta), gaussian)
+    _, right = guessing_bounds(min(Decimal(epsilon), CERTAIN_EPSILON), Decimal(delta))
     return f"a guess whether a unit ({unit}) is in the data is right {describe_guesses(right)}; a coin toss in 50 %"
 
 
@@ -73,19 +72,15 @@ def lifetime_weaknesses(epsilon: str, delta: str, population: int | None) -> tup
     return _weaknesses(Decimal(epsilon), Decimal(delta), population, WEAK_LIFETIME_EPSILON)
 
 
-def release_weaknesses(
-    epsilon: str, delta: str, population: int | None, gaussian: GaussianClaim | None = None
-) -> tuple[str, ...]:
+def release_weaknesses(epsilon: str, delta: str, population: int | None) -> tuple[str, ...]:
     """Return a warning for each weakness of the claim of one release; empty where there is none."""
-    return _weaknesses(Decimal(epsilon), Decimal(delta), population, WEAK_RELEASE_EPSILON, gaussian)
+    return _weaknesses(Decimal(epsilon), Decimal(delta), population, WEAK_RELEASE_EPSILON)
 
 
-def _weaknesses(
-    epsilon: Decimal, delta: Decimal, population: int | None, limit: Decimal, gaussian: GaussianClaim | None = None
-) -> tuple[str, ...]:
+def _weaknesses(epsilon: Decimal, delta: Decimal, population: int | None, limit: Decimal) -> tuple[str, ...]:
     found = []
     if epsilon > limit:
-        _, right = guessing_bounds(min(epsilon, CERTAIN_EPSILON), delta, gaussian)
+        _, right = guessing_bounds(min(epsilon, CERTAIN_EPSILON), delta)
         found.append(
             f"WEAK PROMISE: at epsilon {figure(epsilon)}, somebody who knows all other records could tell whether one"
             f" unit is in the data {describe_guesses(right)} (a coin toss: 50 %; epsilon 1: 73.11 %)."

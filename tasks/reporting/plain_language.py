@@ -6,7 +6,6 @@ from typing import Final
 
 from tasks.common.number_format import format_small
 from tasks.common.strict_model import figure
-from tasks.planning.gaussian_claim import by_gaussian_noise
 from tasks.planning.secret_assignment import while_secret
 from tasks.release import claim as claims
 from tasks.release.promise_strength import describe_guesses, describe_replace_one, release_weaknesses
@@ -33,7 +32,6 @@ def claim_part(record: ReleaseRecord, ended: str | None = None) -> Claim | NoCla
         protects=protects(record),
         sentences=(*_sentences(claim, times, right), *_extends(record), *_selected(record)),
         epsilon=claim.epsilon,
-        gaussian=by_gaussian_noise(claim.gaussian) if claim.gaussian else None,
         while_secret=while_secret(claim.secret_assignment, ended) if claim.secret_assignment else None,
         delta=format_small(claim.delta),
         rho=claim.rho,
@@ -55,7 +53,7 @@ def _weaknesses(record: ReleaseRecord) -> tuple[str, ...]:
     claim = record.claim
     if claim is None or claim.charges_nothing:
         return ()
-    return release_weaknesses(claim.epsilon, claim.delta, record.population, claim.gaussian)
+    return release_weaknesses(claim.epsilon, claim.delta, record.population)
 
 
 def _extends(record: ReleaseRecord) -> list[str]:

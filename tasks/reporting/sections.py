@@ -33,7 +33,6 @@ class Claim(Section):
     Attributes:
         protects: whose presence is hidden.
         sentences: how well it is hidden.
-        gaussian: the smaller figure of Gaussian noise alone, in words; null where none is stated.
         while_secret: the figure while the assignment of units to texts is secret, in words; null where none is stated.
         times, right: upper bounds on how many times likelier a finding is, and on right guesses in percent. Null where
             no private text was used.
@@ -46,7 +45,6 @@ class Claim(Section):
     protects: str
     sentences: tuple[str, ...]
     epsilon: str
-    gaussian: str | None
     while_secret: str | None
     delta: str
     rho: str

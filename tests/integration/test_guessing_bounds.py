@@ -37,8 +37,6 @@ def test_price_and_gate_say_one_figure(almoner: Almoner, name: str) -> None:
     found = {place: set(FIGURE.findall(told)) for place, told in shown.items()}
     (figure,) = set().union(*found.values())
     assert all(found.values()), found
-    exact = "gaussian" in price
-    assert exact is (name != "invisible_ink")
-    epsilon = Decimal(price["gaussian"]["epsilon"] if exact else price["epsilon"])
+    epsilon = Decimal(price["epsilon"])
     assert Decimal(figure) == pytest.approx(100 - 100 / (1 + epsilon.exp()), abs=Decimal("0.011"))
     assert ("WEAK PROMISE" in shown["price"]) is ("WEAK PROMISE" in shown["gate"]) is ("weak" in name)

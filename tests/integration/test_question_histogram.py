@@ -2,16 +2,12 @@
 
 import json
 from copy import deepcopy
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from tasks.common.number_format import round_up
-from tasks.planning.gaussian_claim import BASIS
 from tests.integration.killing import goes_on, killed
 from tests.integration.story import Almoner
-from tests.integration.test_viewing import page, plain, words
 
 CONCERNS = ("tasks/insights/question_histogram",)
 
@@ -108,34 +104,6 @@ def test_counts_from_the_request_to_the_verified_bundle(almoner: Almoner) -> Non
     assert refused.json["error"] == "CountsNotMatched"
     for path in almoner.bundle.iterdir():
         assert SECRET.encode() not in path.read_bytes(), path.name
-
-
-@pytest.mark.slow
-def test_the_epsilon_of_its_own_noise_stands_beside_the_requested_one(almoner: Almoner) -> None:
-    """In the price, at both gates, on the request's page, in the report and the bundle, and where it is verified."""
-    approved(almoner)
-    price = almoner.ask(f"release request {almoner.request_file(**REQUEST)} --dry-run --accept-weak-promise")["price"]
-    stated = price["gaussian"]
-    assert Decimal("5") < Decimal(stated["epsilon"]) < Decimal("5.9")
-    assert almoner.ask("release show 1")["gaussian"] == stated
-    shown = f"epsilon {round_up(stated['epsilon'])} at the same delta, {BASIS}"
-    assert shown in plain(almoner.type("release show 1").out)
-    assert shown in plain(
-        almoner.type(f"release request {almoner.request_file(**REQUEST)} --dry-run --accept-weak-promise").out
-    )
-    almoner.type("run 1")
-    _, gate = published(almoner)
-    assert shown in plain(gate)
-    assert json.loads((almoner.bundle / "release.json").read_text())["claim"]["gaussian"] == stated
-    told = almoner.ask(f"verify-release {almoner.bundle}")
-    assert (told["epsilon"], told["gaussian"]) == ("6", stated)
-    assert shown in plain(almoner.type(f"verify-release {almoner.bundle}").out)
-    assert shown in page(almoner, "/releases/1")
-    assert almoner.ask("report 1")["claim"]["gaussian"] == shown
-    for name in ("README.md", "checklist.md", "report.html"):
-        assert BASIS in words((almoner.bundle / name).read_text()), name
-    spent = almoner.ask("budget show clinic")
-    assert stated["epsilon"] not in json.dumps(spent), "an account adds up rho, and nothing else"
 
 
 @pytest.mark.slow

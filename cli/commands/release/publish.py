@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from cli.commands.release.release import RequestId
 from cli.framework.command import CommandContext, CommandResult, command
-from cli.framework.price_data import GaussianFigure, SecretFigure
+from cli.framework.price_data import SecretFigure
 from cli.framework.tables import table
 from flows.workspace.workspace import open_workspace
 from models_db.services.lifecycle import artifacts
@@ -49,7 +49,6 @@ class VerificationData(TypedDict):
     delta: str | None
     rho: str | None
     recomputed_epsilon: str | None
-    gaussian: GaussianFigure | None
     secret_assignment: SecretFigure | None
     assignment_exposed: bool
     public_key: str | None
@@ -136,7 +135,6 @@ def verify_bundle(
 
 def _verified(report: "VerificationReport") -> list[RenderableType]:
     """Return the verdict on a bundle that holds: its claim, the number of checks of each kind, the conclusion."""
-    from tasks.planning.gaussian_claim import by_gaussian_noise
     from tasks.planning.secret_assignment import while_secret
 
     claim = "no privacy is claimed"
@@ -149,7 +147,6 @@ def _verified(report: "VerificationReport") -> list[RenderableType]:
     rows = [("ok", kind, count) for kind, count in report.count_by_kind().items()]
     return [
         f"All {len(report.checks)} checks hold: {claim}. `--details` lists them.",
-        *([] if report.gaussian is None else [f"Second figure: {by_gaussian_noise(report.gaussian)}."]),
         *([] if secret is None else [f"Second figure: {while_secret(secret)}."]),
         f"Charge: {charge}.",
         table(("", "about", "checks"), rows),

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import PriceDetails, ReviewDetails
-from cli.framework.price_data import GaussianFigure, PriceData, SecretFigure
+from cli.framework.price_data import PriceData, SecretFigure
 from cli.framework.proposal_view import ProposalData, as_data, waiting_sentence
 from cli.framework.shared_result_types import SecrecyEndData, secrecy_end_data
 from cli.framework.tables import plain_text, table
@@ -130,7 +130,6 @@ class RecordedRehearsalData(TypedDict):
 class RequestShown(RequestData):
     """A request with its content (`canonical`, docs/requests.md), decisions and spending."""
 
-    gaussian: GaussianFigure | None
     secret_assignment: SecretFigure | None
     secrecy_end: SecrecyEndData | None
     canonical: dict[str, object]
@@ -312,7 +311,7 @@ def show_release(
     from cli.framework.review_screen import render_review
     from flows.approvals.decide import load_review
     from flows.approvals.propose_change import list_proposals
-    from flows.governance.exposure import standing_figure, stated_claim
+    from flows.governance.exposure import standing_figure
     from flows.rehearsals.stored_results import recorded_rehearsals
     from flows.releases.release_texts import read_selection
 
@@ -330,16 +329,13 @@ def show_release(
             )
             for a, p in gates.decisions_on(session, request, *REQUEST_GATES)
         ]
-        claim = stated_claim(row)
         secret, end = standing_figure(session, row)
         publishable = data_state == RequestState.PRODUCED and artifacts.is_publishable(session, request)
         selects = "selection" in request_body(row)
         selection = read_selection(workspace, artifact) if artifact and selects else None
-        gaussian = None if claim is None or claim.gaussian is None else claim.gaussian.model_dump()
         rehearsals = [one.model_dump(mode="json") for one in recorded_rehearsals(session, request_body(row))]
         data = RequestShown(
             **_request_summary(session, row),
-            gaussian=cast(GaussianFigure | None, gaussian),
             secret_assignment=None if secret is None else cast(SecretFigure, secret.model_dump()),
             secrecy_end=None if end is None else secrecy_end_data(end),
             canonical=request_body(row),

@@ -15,7 +15,6 @@ from models_db.values.requests import model_to_json
 from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.inference.prompts.render import CHARACTERS_PER_TOKEN
 from tasks.planning.block_selection import describe_cohorts
-from tasks.planning.gaussian_claim import BASIS
 from tasks.planning.secret_assignment import CONDITION, asked_while_secret
 from tasks.publishing.documents.hugging_face_card import front_matter
 from tasks.publishing.documents.markdown import block, code, table
@@ -98,7 +97,6 @@ def _claim_sections(record: ReleaseRecord) -> list[str]:
         table(("figure", "value"), _figures(record, record.claim, unit)),
         *([card_text.EXTENDS.format(release=record.parent)] if record.parent else []),
         card_text.describe_blocks(record.claim, record.population),
-        *([card_text.gaussian_noise(record.claim)] if record.claim.gaussian else []),
         *([card_text.secret_assignment(record.claim)] if record.claim.secret_assignment else []),
         f"{card_text.BEFOREHAND} Conversion: {record.claim.conversion}.",
         *([_lifetime(record.lifetime)] if record.lifetime else []),
@@ -118,7 +116,6 @@ def _figures(record: ReleaseRecord, claim: Claim, unit: str) -> list[tuple[str, 
     other, asked = claim.replace_one, record.request.get("epsilon_while_secret")
     return [
         ("epsilon", code(claim.epsilon)),
-        *((f"epsilon {BASIS}", code(one.epsilon)) for one in (claim.gaussian,) if one is not None),
         *((f"epsilon {CONDITION}", code(one.epsilon)) for one in (claim.secret_assignment,) if one is not None),
         *((("asked for", asked_while_secret(code(str(asked)))),) if asked is not None else ()),
         ("delta", code(claim.delta)),

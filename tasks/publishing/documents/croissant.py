@@ -221,7 +221,6 @@ def _privacy(record: ReleaseRecord) -> dict[str, Json]:
     return {
         "dp:claimed": True,
         "dp:epsilon": claim.epsilon,
-        **({"dp:epsilonOfGaussianNoise": exact.epsilon} if (exact := claim.gaussian) else {}),
         **({"dp:epsilonWhileAssignmentIsSecret": secret.epsilon} if (secret := claim.secret_assignment) else {}),
         "dp:delta": claim.delta,
         "dp:rho": claim.rho,

@@ -96,7 +96,7 @@ def _privacy_loss(record: ReleaseRecord, claim: Claim) -> Mapping[str, Value]:
         "privacy_parameters_details": (
             "Fixed and approved before private text was read. rho is the zCDP loss of all mechanisms;"
             f" {claim.conversion}. Part of delta for mechanisms that can fail: {claim.delta_fail}."
-            f" {description.impact(record)}{description.further_figures(claim)}"
+            f" {description.impact(record)}{description.secret_figure(claim)}"
         ),
     }
 

@@ -78,7 +78,7 @@ def _figures(record: ReleaseRecord) -> tuple[Answer, ...]:
     return (
         Answer(
             "What is epsilon, and what does it mean?",
-            f"{claim.epsilon}. {description.impact(record)}{description.further_figures(claim)}",
+            f"{claim.epsilon}. {description.impact(record)}{description.secret_figure(claim)}",
             Basis.RECORD,
         ),
         Answer("What is delta, and is it far below one over the number of units?", _delta(record, claim), Basis.RECORD),

@@ -172,11 +172,6 @@ EXTENDS: Final = (
     " more."
 )
 
-EXACT_FIGURE: Final = (
-    "**More exactly.** All noise of this release is discrete Gaussian noise. Its privacy losses, composed as they are"
-    " and rounded up, give epsilon {epsilon} at delta {delta}, on the same terms as the requested epsilon"
-    " {requested}. The bounds above use it. Approvals, limits and the dataset's account refer to the requested one."
-)
 BEFOREHAND: Final = "These figures were fixed and approved before private text was read; none was computed afterwards."
 CHOICES: Final = (
     "It holds as long as each choice - what to ask, what to publish, when to stop - follows from protected outputs and"
@@ -258,14 +253,6 @@ def unprotected_figures(since: str, people: int) -> str:
     return UNPROTECTED_FIGURES.format(since=since, people=number_of_people, conditional=CONDITIONAL_CLAIM)
 
 
-def gaussian_noise(claim: Claim) -> str:
-    """Return the paragraph on the figure of Gaussian noise alone of a claim that has one; empty for every other."""
-    exact = claim.gaussian
-    if exact is None:
-        return ""
-    return EXACT_FIGURE.format(epsilon=exact.epsilon, delta=claim.delta, requested=claim.epsilon)
-
-
 def secret_assignment(claim: Claim) -> str:
     """Return the paragraph on the second figure of a claim that has one; empty for every other claim."""
     secret = claim.secret_assignment
@@ -285,7 +272,7 @@ def describe_blocks(claim: Claim, population: int | None) -> str:
     if claim.charges_nothing:
         return "No private text was used for it: without the dataset it would have come out the same way."
     times, right = describe_bounds(claim)
-    weaknesses = release_weaknesses(claim.epsilon, claim.delta, population, claim.gaussian)
+    weaknesses = release_weaknesses(claim.epsilon, claim.delta, population)
     weak = "".join(f"**{one}**\n\n" for one in weaknesses)
     return (
         f"{weak}**What an attacker cannot do.** Take somebody who knows every other record, this software and all its"

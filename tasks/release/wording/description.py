@@ -10,7 +10,6 @@ from typing import Final
 from models_db.values.amounts import Amount
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.core.uncharged import UNPROTECTED
-from tasks.planning.gaussian_claim import by_gaussian_noise
 from tasks.planning.secret_assignment import while_secret
 from tasks.release.claim import Claim
 from tasks.release.record import ReleaseRecord
@@ -50,7 +49,6 @@ POST_PROCESSING_SELECTED: Final = (
     "A selection of the drawn texts is published, by criteria that read these texts and public values alone."
     f" {POST_PROCESSING}"
 )
-_EXACT_FIGURE: Final = "It also has {}."
 _SECOND_FIGURE: Final = "That holds against anybody; against readers of bounded means it is {}."
 _WRITTEN: Final = "Texts written by the language model {model} through the mechanism {mechanism}"
 
@@ -68,15 +66,13 @@ def claimed(record: ReleaseRecord) -> str:
         return f"{NO_CLAIM} {PUBLIC_DATA}"
     return (
         f"The release is (epsilon {claim.epsilon}, delta {claim.delta})-differentially private; it protects"
-        f" {unit(record)}, added or removed.{further_figures(claim)}{_extends(record)}"
+        f" {unit(record)}, added or removed.{secret_figure(claim)}{_extends(record)}"
     )
 
 
-def further_figures(claim: Claim) -> str:
-    """Return a sentence on each figure beside the requested one, after a space; empty without any."""
-    exact = f" {_EXACT_FIGURE.format(by_gaussian_noise(claim.gaussian))}" if claim.gaussian else ""
-    secret = f" {_SECOND_FIGURE.format(while_secret(claim.secret_assignment))}" if claim.secret_assignment else ""
-    return exact + secret
+def secret_figure(claim: Claim) -> str:
+    """Return a sentence on the figure while the assignment is secret, after a space; empty without one."""
+    return f" {_SECOND_FIGURE.format(while_secret(claim.secret_assignment))}" if claim.secret_assignment else ""
 
 
 def _extends(record: ReleaseRecord) -> str:

@@ -48,7 +48,7 @@ FORBIDDEN = [
 KEYS = {
     "": "cap_changes claim code_sha256 dataset events facts format kind libraries lifetime mechanism model people"
     " policy prompt release released request request_sha256 rng second_opinion standing",
-    "claim": "conversion delta delta_fail epsilon gaussian replace_one rho secret_assignment",
+    "claim": "conversion delta delta_fail epsilon replace_one rho secret_assignment",
     "claim.secret_assignment": "add batches epsilon method read remove rho rho_other",
     "claim.replace_one": "delta epsilon rho",
     "dataset": "governed name relation unit",
