@@ -8,7 +8,6 @@ its data to docs/figures, and then this command the pages.
 """
 
 import argparse
-import json
 import re
 import sys
 import tempfile
@@ -20,15 +19,12 @@ from typing import Any
 from benchmarks import (
     allocated_texts,
     clustering,
-    contamination,
-    foreign_references,
     label_rule,
     orchestration,
     random_allocation,
     records,
     rehearsals,
 )
-from benchmarks.attacks import public_twin
 from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
@@ -37,28 +33,17 @@ from benchmarks.external_models.tables import rows_of_corpus
 from benchmarks.gpu.reports import roofline
 from benchmarks.gpu.reports import tables as gpu_tables
 from benchmarks.in_context import accuracy as in_context
-from benchmarks.in_context import membership_and_labels, released_membership
-from benchmarks.ingestion import sharded_corpus, time_by_stage
-from benchmarks.insights import compare as insights_compare
 from benchmarks.insights import figures as insights_figures
-from benchmarks.insights import model_facets, questions, time_quotes, truthfulness
+from benchmarks.insights import questions, truthfulness
 from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
-from benchmarks.keyphrases import background_subtraction
-from benchmarks.keyphrases import tables as keyphrase_tables
-from benchmarks.keywords import rho_sweep
-from benchmarks.keywords import selection as keyword_selection
-from benchmarks.ledger import capacity
-from benchmarks.reproductions import batch_size, court, email_extraction
+from benchmarks.reproductions import batch_size, email_extraction
 from benchmarks.secret_assignment import audits as secret_assignment_audits
-from benchmarks.secret_assignment import drawn_texts as secret_claim_texts
 from benchmarks.secret_assignment import labelled_texts as secret_claim_labels
-from benchmarks.secret_assignment import utility as secret_claim
 from benchmarks.steering_vectors import accuracy as steering_accuracy
 from benchmarks.steering_vectors import releases as steering
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
-from benchmarks.summaries import reading_prompts
 from benchmarks.utility import (
     ablation,
     free_tokens,
@@ -66,7 +51,6 @@ from benchmarks.utility import (
     next_tokens,
     sampled,
     selection,
-    units_per_row,
     wording,
 )
 from benchmarks.utility import figures as utility_figures
@@ -106,23 +90,11 @@ def _clusters(data: str, count: int) -> Rows:
 
 
 TABLES: Mapping[str, Mapping[str, Rows]] = {
-    "adapters": {
-        "reading-prompts": lambda: reading_prompts.found_table(lines("reading_prompts")),
-        "words": lambda: reading_prompts.words_table(lines("reading_prompts")),
-    },
     "api-results": {
         name: partial(rows_of_corpus, lines("api"), name) for name in ("agnews", "dbpedia14", "mts_dialog")
     },
     "attacks": {
-        "example": lambda: public_twin.table(lines("public_twin")),
         "emails": lambda: email_extraction.table(lines("email_extraction")),
-        "labels": lambda: membership_and_labels.table(lines("membership_and_labels")),
-        "released": lambda: released_membership.table(lines("released_membership")),
-    },
-    "capacity": {
-        "simulation": lambda: capacity.simulation_table(lines("capacity_simulation")),
-        "ledgers": lambda: capacity.ledgers_table(lines("capacity_simulation")),
-        "failures": lambda: capacity.failures_table(lines("capacity_simulation")),
     },
     "clustering": {
         "units-64": _clusters("units", 64),
@@ -136,7 +108,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "raw": lambda: in_context.table(lines("in_context"), "raw"),
         "controls": lambda: in_context.controls_table(lines("in_context_controls")),
     },
-    "facets": {"model-facets": lambda: model_facets.table(lines("model_facets"))},
     "gpu": {
         "passed": lambda: gpu_tables.isolation_table(lines("gpu")),
         "speed": lambda: gpu_tables.speed_table(lines("gpu")),
@@ -144,28 +115,11 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "calculated": roofline.calculated_table,
         "clusters": roofline.cluster_table,
     },
-    "insights-compare": {"same-corpus": lambda: insights_compare.table(lines("insights_compare"))},
     "insights-results": {
         "levels": lambda: insights_tables.levels_table(lines("insights")),
         "truthfulness": lambda: truthfulness.table(lines("insights_truth")),
         "questions": lambda: questions.table(lines("insights_questions")),
-        "time-quotes": lambda: time_quotes.table(lines("time_quotes")),
         "leakage": lambda: insights_tables.leakage_rows([each for each in lines("insights") if "leakage" in each]),
-    },
-    "keyphrases": {
-        "background": lambda: background_subtraction.table(lines("keyphrase_background")),
-        "rule": lambda: keyphrase_tables.rule_table([each for each in lines("phrase_correlations") if "cell" in each]),
-        "real-phrases": lambda: keyphrase_tables.corpora_table(lines("phrase_correlations")),
-    },
-    "keywords": {
-        "selection": lambda: keyword_selection.table(lines("keyword_selection")),
-        "gains": lambda: keyword_selection.gains_table(lines("keyword_selection")),
-        "by-rho": lambda: rho_sweep.table(lines("keyword_rho")),
-    },
-    "metrics": {"contamination": lambda: contamination.table(lines("contamination"))},
-    "distributed": {
-        "sharded": lambda: sharded_corpus.table(lines("sharded_corpus")),
-        "ingest": lambda: time_by_stage.table(lines("ingest_parts")),
     },
     "orchestration": {"costs": lambda: orchestration.table(lines("orchestration"))},
     "planning": {
@@ -199,11 +153,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "loss": _utility("loss", next_tokens.USUAL_CANDIDATES, SINGLE, MEAN),
         "compute": lambda: next_tokens.compute_table(measured("utility")),
         "rows-saved": lambda: next_tokens.savings_table(measured("utility")),
-        "another-corpus": lambda: foreign_references.table(measured("utility"), measured("foreign_references")),
-        "court": lambda: court.table(measured("utility_court")),
-        "court-control": lambda: foreign_references.table(
-            measured("utility_court"), measured("utility_court_control"), (court.DATA,)
-        ),
         "drawn-mts_dialog": lambda: sampled.table(lines("drawn_systems"), "mts_dialog"),
         "drawn-yelp": lambda: sampled.table(lines("drawn_systems"), "yelp"),
         "mauve-fewer-rows": lambda: sampled.rows_table(lines("drawn_rows")),
@@ -218,15 +167,12 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "drawn-wordings": lambda: ablation.wordings_table(lines("drawn_wordings")),
         "drawn-notes": lambda: ablation.wordings_table(lines("drawn_notes")),
         "coherence": lambda: ablation.coherence_table(lines("coherence")),
-        "secret-claim": lambda: secret_claim.table(lines("secret_claim")),
-        "secret-claim-texts": lambda: secret_claim_texts.table(lines("secret_claim_texts")),
         "secret-claim-labels": lambda: secret_claim_labels.table(lines("secret_claim_labels")),
         "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
         "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),
         "allocated-texts": lambda: allocated_texts.table(lines("allocated_texts")),
         "label-rule": lambda: label_rule.agreement_table(lines("label_rule")),
         "label-rule-shares": lambda: label_rule.shares_table(lines("label_rule")),
-        "units-a-row": lambda: units_per_row.table(lines("units_per_row")),
         "facts": lambda: facts.table(lines("facts")),
         "facts-texts": lambda: facts.table(lines("facts_texts")),
         "facts-records": lambda: facts.table(lines("facts_records")),
@@ -246,15 +192,10 @@ def drawings() -> Iterator[tuple[str, Any]]:
     settings = {(found.data, found.setting): found for found in measured("utility")}
     for sweep in utility_figures.sweeps():
         yield sweep.name, utility_figures.draw_sweep(sweep, settings)
-    histograms = json.loads((FIGURES / "histograms.json").read_text(encoding="utf-8"))
-    yield "histograms", utility_figures.draw_histograms(histograms)
     yield "summaries_epsilon", summaries_figures.draw(summaries_figures.gathered(lines("summaries")))
     yield from insights_figures.drawings(lines("insights"))
-    yield "capacity", capacity.draw(lines("capacity_simulation"))
     yield "api_accuracy", api_figures.draw_accuracy(lines("api"))
     yield "api_costs", api_figures.draw_costs(lines("api"))
-    planted = [line for line in lines("phrase_correlations") if "cell" in line]
-    yield "phrase_correlations", keyphrase_tables.draw_map(planted)
 
 
 def main() -> None:

@@ -12,18 +12,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CONCERNS = ("benchmarks", "docs/figures")
 NO_RESULTS = {
-    "adapters": 2,
-    "attacks": 2,
-    "capacity": 2,
+    "attacks": 5,
+    "capacity": 5,
     "clustering": 2,
-    "distributed": 3,
-    "facets": 3,
     "gpu": 2,
     "in-context": 1,
-    "insights-compare": 3,
-    "keyphrases": 4,
-    "keywords": 4,
-    "metrics": 4,
+    "insights-results": 1,
+    "utility": 6,
     "orchestration": 4,
     "planning": 4,
     "proofs/secret-assignment": 7,
@@ -31,7 +26,10 @@ NO_RESULTS = {
     "steering-vectors": 3,
     "summaries": 6,
 }
-"""How many tables of a page have no results: parameters, errors, steps."""
+"""How many tables of a page no script writes: parameters, errors, steps, and results of settled experiments."""
+
+SETTLED = {"capacity", "histograms", "phrase_correlations"}
+"""Figures whose scripts are gone."""
 
 
 @pytest.fixture(scope="module")
@@ -118,15 +116,15 @@ def test_every_table_of_results_stands_in_a_region(results: ModuleType, of_pages
     assert {name: count for name, count in counted.items() if count} == NO_RESULTS
 
 
-def test_every_figure_of_a_results_page_is_drawn_from_data(results: ModuleType) -> None:
+def test_every_figure_is_drawn_from_data_or_settled(results: ModuleType) -> None:
     shown = {
         name
-        for page in results.marked_pages()
-        for name in re.findall(r"\]\(figures/([a-z_]+)\.svg\)", (ROOT / "docs" / f"{page}.md").read_text())
+        for page in (ROOT / "docs").rglob("*.md")
+        for name in re.findall(r"\]\(figures/([a-z_]+)\.svg\)", page.read_text())
     }
     source = (ROOT / "benchmarks" / "results.py").read_text() + (ROOT / "benchmarks/insights/figures.py").read_text()
     source += " ".join(sweep.name for sweep in results.utility_figures.sweeps())
-    assert {name for name in shown if name not in source} == set()
+    assert {name for name in shown if name not in source} == SETTLED
     assert {path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")} - shown == set()
 
 

@@ -1,24 +1,17 @@
-"""All figures of docs/utility.md, drawn again from the results beside them.
-
-    python -m benchmarks.utility.next_tokens --kept traces --out docs/figures/utility.jsonl
-    python -m benchmarks.utility.histograms --kept traces --out docs/figures/histograms.json
-    python -m benchmarks.utility.figures                                      # docs/figures/*.svg
+"""Figures of docs/utility.md from docs/figures/utility.jsonl; `python -m benchmarks.results` draws them.
 
 Lines are means over texts, bands are 95 % bootstrap intervals over texts.
 """
 
-import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from benchmarks.common.plotting import STYLE, band, plt, save
+from benchmarks.common.plotting import band, plt
 from benchmarks.utility.next_tokens import (
     CANDIDATES,
     CLIPS,
@@ -30,7 +23,6 @@ from benchmarks.utility.next_tokens import (
     USUAL_ROWS,
     Measured,
     interval,
-    read_results,
 )
 from benchmarks.utility.systems import (
     AMIN,
@@ -74,7 +66,7 @@ class Sweep:
 
 
 def sweeps() -> list[Sweep]:
-    """Every figure but the histograms."""
+    """Every figure but the histograms, whose script is gone."""
     usual = Setting(INK, "3", USUAL_ROWS)
     both = {f"epsilon {epsilon}": replace(usual, epsilon=epsilon) for epsilon in ("3", "10")}
     systems = tuple(PRIVATE_SYSTEMS)
@@ -95,22 +87,6 @@ def sweeps() -> list[Sweep]:
         Sweep("clip_norm", "clip norm (logits)", CLIPS, {f"B = {USUAL_ROWS}": replace(usual, epsilon=None)},
               lambda setting, value: replace(setting, clip=value), (INK, PAPER, AMIN_PRIVATE, ICL)),
     ]  # fmt: skip
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=FOLDER / "utility.jsonl")
-    parser.add_argument("--histograms", type=Path, default=FOLDER / "histograms.json")
-    parser.add_argument("--to", type=Path, default=FOLDER)
-    parser.add_argument("--format", default="svg")
-    arguments = parser.parse_args()
-    results = {(found.data, found.setting): found for found in read_results(arguments.results)}
-    with plt.rc_context(STYLE):
-        for sweep in sweeps():
-            save(draw_sweep(sweep, results), arguments.to / f"{sweep.name}.{arguments.format}")
-        if arguments.histograms.exists():
-            counted = json.loads(arguments.histograms.read_text(encoding="utf-8"))
-            save(draw_histograms(counted), arguments.to / f"histograms.{arguments.format}")
 
 
 Results = Mapping[tuple[str, Setting], Measured]
@@ -185,31 +161,3 @@ def shown(setting: Setting, mine: Mapping[Setting, Measured], name: str) -> tupl
         return middle, low, high
     public = Setting(PUBLIC, None, setting.references, top_k=setting.top_k)
     return interval([own - other for own, other in zip(values, mine[public].figures[name], strict=True)])
-
-
-def draw_histograms(counted: Mapping[str, Any]) -> Any:
-    """A row for each data set; left the paper's differences, right those of log-probabilities."""
-    figure, axes = plt.subplots(len(NAMES), 2, figsize=(8.4, 5.2), sharex=True, sharey=True)
-    edges, norm = np.array(counted["edges"]), counted["C"]
-    for row, data in enumerate(NAMES):
-        for column, (system, title) in enumerate(((PAPER, "logits"), (INK, "log-probabilities"))):
-            panel, parts = axes[row][column], counted[data]
-            before, after = (np.array(parts[f"{system} {kind}"], dtype=float) for kind in ("before", "after"))
-            panel.stairs(before / before.sum(), edges, fill=True, color="#b9c6d3", label="no privacy: as it is")
-            panel.stairs(after / after.sum(), edges, color=COLOURS[system], linewidth=1.4, label="clipped")
-            panel.axvline(0, color="#444444", linestyle=UNPROTECTED[PUBLIC][1], linewidth=1, label="public only")
-            cut = parts["beyond"][system]
-            panel.set_title(f"{NAMES[data]}: {title}, {cut:.0%} beyond C = {norm:.2f}", fontsize=9)
-            panel.set_yscale("log")
-            panel.set_ylim(1e-4, 1)
-            panel.legend(loc="upper right", fontsize=8)
-    for panel in axes[-1]:
-        panel.set_xlabel("private row less public row (nats)")
-    for panel in axes[:, 0]:
-        panel.set_ylabel("share of candidates x rows")
-    figure.tight_layout()
-    return figure
-
-
-if __name__ == "__main__":
-    main()

@@ -37,8 +37,7 @@ CLOSE: Final = Decimal("0.4")
 """The cosine from which on a keyword of several words is true of a text without them.
 
 On newsgroups20, agnews, dbpedia14 and trec, embedded by all-minilm-l6-v2, at least three of four texts at that cosine
-or above have the keyword's subject, if one text in 200 has it (benchmarks/keywords/choice.py,
-docs/figures/keyword_choice.jsonl).
+or above have the keyword's subject, if one text in 200 has it (docs/figures/keyword_choice.jsonl).
 """
 
 _GRID: Final = 2**20

@@ -9,46 +9,7 @@ import pytest
 from tests.tiny_model import tiny_model
 from tests.tiny_tokenizer import tiny_tokenizer
 
-SCRIPTS = ("utility.units_per_row", "utility.wording", "utility.ablation")
-
-
-def test_rows_of_several_units_have_half_the_clip_norm_at_the_same_epsilon(bench: dict[str, ModuleType]) -> None:
-    """Half of C at twice the sensitivity is the same charge; to the grid step."""
-    units = bench["utility.units_per_row"]
-    (_, one), (_, two), (_, four) = (units.bound_of(units.Cell(number, 7, "4")) for number in (1, 2, 4))
-    assert two.draw.clip_steps == four.draw.clip_steps
-    assert abs(2 * two.draw.clip_steps - one.draw.clip_steps) <= 1
-    (_, more) = units.bound_of(units.Cell(1, 14, "4"))
-    assert more.draw.clip_norm == pytest.approx(2 * one.draw.clip_norm, rel=1e-4)
-
-
-def test_rows_of_several_units_read_what_the_rows_of_one_read(bench: dict[str, ModuleType]) -> None:
-    units = bench["utility.units_per_row"]
-    sources = units.row_sources([(number,) for number in range(units.MOST_UNITS)])
-    assert list(map(len, sources)) == units.row_units()
-    for number in units.UNITS:
-        own = [source for source in sources if len(source) == number]
-        read = {unit for source in own[: units.ROWS] for unit in source}
-        assert read == {(unit,) for unit in range(number * units.ROWS)}
-
-
-def test_time_is_that_of_the_rows_of_a_kind_and_stands_beside_every_setting_that_has_them(
-    bench: dict[str, ModuleType],
-) -> None:
-    units = bench["utility.units_per_row"]
-    groups = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]  # four of one unit a row, then of two and of four
-    assert len(groups) == len(units.row_units()) / units.ROWS
-    found = units.by_kind(groups)
-    assert found == {(1, 7): 1.0, (1, 14): 3.0, (1, 28): 15.0, (2, 7): 16.0, (4, 7): 32.0}
-    named = {"model": "m", "data": "yelp"}
-    settings = [
-        named | {"units": number, "rows": rows, "epsilon": epsilon, "C": None, "kl": [1.0, 2.0], "loss": [1.0, 2.0]}
-        for number, rows, epsilon in ((1, 7, None), (1, 7, "4"), (2, 7, "4"), (4, 7, "4"))
-    ]
-    times = [named | {"units": 1, "rows": 7, "seconds": [3.0, 3.0]}, named | {"units": 2, "rows": 7, "seconds": [4.0]}]
-    last = [row.split(" | ")[-1].removesuffix(" |") for row in units.table(iter([*settings, *times]))][2:]
-    assert last == ["3.0 [3.0, 3.0]", "3.0 [3.0, 3.0]", "4.0 [4.0, 4.0]", ""]
-    assert "CPU s" not in next(units.table(settings))
+SCRIPTS = ("utility.wording", "utility.ablation")
 
 
 def test_pairs_of_releases_show_what_finishing_sentences_takes(

@@ -14,7 +14,6 @@ from tasks.prompted_generation.evolution.voting import BlockVotes
 SCRIPTS = (
     "clustering",
     "external_models.systems",
-    "foreign_references",
     "in_context.accuracy",
     "records",
     "summaries.controls",
@@ -65,19 +64,6 @@ def test_the_table_of_summaries_has_a_line_for_each_epsilon_with_intervals_over_
         ["| one-shot, ours", "2"],
     ]
     assert rows[0].endswith("| 0.250 | 0.100 | 0.150 [0.150, 0.150] | 1.00 [1.00, 1.00] |")
-
-
-def test_rows_of_another_corpus_that_gain_as_much_leave_no_difference(bench: dict[str, ModuleType]) -> None:
-    module, measured = bench["foreign_references"], bench["utility.next_tokens"].Measured
-    results = [
-        measured(data, setting, None, {"loss": [3.0 - place * gain for gain in (0.1, 0.2, 0.3)]})
-        for data in module.OTHER
-        for place, setting in enumerate(module.SETTINGS)
-    ]
-    rows = list(module.table(results, results))[2:]
-    assert len(rows) == len(module.OTHER) * (len(module.SETTINGS) - 1)
-    assert all(row.endswith("| 0.000 [0.000, 0.000] |") for row in rows)
-    assert rows[0].startswith("| mts_dialog | mean of the rows, no privacy | - | -0.200 [")
 
 
 def test_points_of_the_control_read_no_unit(bench: dict[str, ModuleType]) -> None:

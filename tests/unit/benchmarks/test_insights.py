@@ -22,7 +22,7 @@ from tasks.values.insight import UNNAMED, Insight, Topic
 CONCERNS = ("benchmarks/insights", "tasks/insights")
 
 SCRIPTS = (
-    "insights.cells", "insights.compare", "insights.data", "insights.metrics", "insights.systems", "insights.tables",
+    "insights.cells", "insights.data", "insights.metrics", "insights.systems", "insights.tables",
     "insights.topics", "insights.truthfulness",
 )  # fmt: skip
 
@@ -227,33 +227,6 @@ def test_what_is_above_chance_is_paired_and_may_be_negative(bench):
     assert rows["the same of keywords at random"] == "0.400 (0.00 to 0.90)"
     assert rows["the difference of both"] == "-0.100 (-0.10 to -0.10)"
     assert bench["insights.tables"].value_of(cell(0, 0.5, None), "above_chance") is None
-
-
-def test_releases_of_one_corpus_are_compared_two_by_two(bench):
-    def cell(trial: int, sizes: Sequence[int], **other: str) -> dict[str, Any]:
-        rows = [
-            {"text": "", "plain": True, "keywords": [f"word{n}", f"other{n}"], "size": size}
-            for n, size in enumerate(sizes)
-        ]
-        told = {
-            "corpus": "chats",
-            "count": 9,
-            "keywords": "tfidf",
-            "trial": trial,
-            **bench["insights.compare"].COMPARED,
-        }
-        return {"version": "c0ffee", "cell": told | other, "units": 3470, "insights": rows, "noise": {"size": 4.0}}
-
-    even, odd = [200] * 9, [200] * 8 + [2000]
-    others = [cell(0, even, level="infinity"), cell(3, odd, evidence="counts"), cell(4, odd, keywords="model")]
-    lines = list(bench["insights.compare"].comparisons([cell(2, odd), *others, cell(0, even), cell(1, even)]))
-    assert [line["releases"] for line in lines] == [[0, 1], [0, 2], [1, 2]]
-    assert [line["beyond"] for line in lines] == [0, 1, 1]
-    assert [line["verdicts"] for line in lines] == [0, 1, 1]
-    (head, _, row) = bench["insights.compare"].table(lines)
-    assert row.count("|") == head.count("|")
-    assert row == "| chats, 3,470 units | 9 | `tfidf` | 3 | 100 % [100, 100] | 7 % [0, 11] | 2 of 3 | 2 of 3 | 1.00 |"
-    assert bench["insights.compare"].disjoint(lines) == lines[:1]
 
 
 def test_a_true_name_is_true_of_its_units_and_a_random_one_is_not(bench):

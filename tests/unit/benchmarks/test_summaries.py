@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,7 +25,6 @@ SCRIPTS = (
     "summaries.figures",
     "summaries.scores",
     "summaries.systems",
-    "summaries.time_per_summary",
 )
 PRODUCTS = tuple(f"P{number}" for number in range(12))
 
@@ -198,39 +197,3 @@ def test_figures_and_tables_come_from_the_lines_alone(
     first = (tmp_path / "summaries_epsilon.svg").read_bytes()
     bench["summaries.figures"].main()
     assert (tmp_path / "summaries_epsilon.svg").read_bytes() == first
-
-
-def test_the_table_of_times_is_of_the_best_rounds(
-    bench: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]
-) -> None:
-    clock = bench["summaries.time_per_summary"]
-    work = {("token_level", 1): 2.0, ("token_level", 50): 51.0, ("one_shot", 1): 1.0, ("one_shot", 50): 5.9}
-    found = [
-        clock.Measured(way, 10, tokens, number, value + number, value)
-        for (way, tokens), value in work.items()
-        for number in (0, 3)
-    ]
-    clock.print_tables(found, SimpleNamespace(only=["token_level", "one_shot"], documents=[10], tokens=50, rounds=2))
-    out = capsys.readouterr().out
-    assert "| token-level, ours | 51.00 | 2.00 | 1.0000 |" in out
-    assert f"| 10 | {51 / 5.9:.2f} | {49 / 4.9:.2f} | {100 / 5.9:.1f} (computed) |" in out
-
-
-def test_reading_anew_draws_every_token(bench: dict[str, ModuleType], data: Path) -> None:
-    clock, system = bench["summaries.time_per_summary"], bench["summaries.systems"].BY_NAME["token_level"]
-    product = clock.pooled(data, 3)
-    engine = Engine(tiny_model(stops=False))
-    reads = []
-
-    def counting(*given: Any) -> Iterator[Any]:
-        reads.append(given)
-        return hidden_states.last_hidden(*given)
-
-    clock.last_hidden, kept = counting, clock.last_hidden
-    try:
-        found = clock.timed_anew(engine, product, 3, 0)
-    finally:
-        clock.last_hidden = kept
-    assert (found.documents, found.tokens, len(reads)) == (3, 3, 3)
-    assert [len(pieces[0].suffix) - len(reads[0][1][0].suffix) for _, pieces, *_ in reads] == [0, 1, 2]
-    assert system.mechanism == "token_level_summary"
