@@ -27,7 +27,7 @@ help:
 
 setup: $(VENV)/.ready
 
-# What the tests need beside the program: Ray, Dask, a browser's driver, servers that are spoken with, linters.
+# What the tests need beside the program: Ray, a browser's driver, servers that are spoken with, linters.
 setup-dev: $(VENV)/.ready-dev
 
 $(VENV)/.ready: requirements.lock pyproject.toml

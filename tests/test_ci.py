@@ -168,7 +168,7 @@ def test_every_dependency_is_locked_once_and_where_it_belongs() -> None:
     for wanted, locked in ((ours, program), (theirs, program | development)):
         for one in map(Requirement, wanted):
             assert one.specifier.contains(locked[canonicalize_name(one.name)])
-    assert {"ray", "distributed", "moto", "mlcroissant", "pytest", "ruff"} <= development.keys()
+    assert {"ray", "moto", "mlcroissant", "pytest", "ruff"} <= development.keys()
     assert "-r requirements.lock" in (ROOT / "requirements-dev.lock").read_text().splitlines()
 
 

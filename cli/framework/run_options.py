@@ -17,13 +17,13 @@ Workers = Annotated[
     int,
     typer.Option(min=1, max=64, help="Number of workers. Each loads the model, so that one worker per GPU is usual."),
 ]
-Runner = Annotated[str, typer.Option(envvar="ALMONER_RUNNER", help="Kind of workers: processes, threads, dask or ray.")]
+Runner = Annotated[str, typer.Option(envvar="ALMONER_RUNNER", help="Kind of workers: processes, threads or ray.")]
 RunnerAddress = Annotated[
     str | None,
     typer.Option(
         envvar="ALMONER_RUNNER_ADDRESS",
         metavar="ADDRESS",
-        help="Address of the Dask or Ray cluster. Default: a cluster on this machine.",
+        help="Address of the Ray cluster. Default: a cluster on this machine.",
     ),
 ]
 

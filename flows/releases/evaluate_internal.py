@@ -153,7 +153,7 @@ def evaluate_internally(
     by_another = is_external(model)
     scoring = load_scorer("auto") if by_another else load(model, "auto")
     corpus = labelled_corpus(open_corpus(workspace.home, uid), label_parameters(body))
-    with tracing.stage("evaluate"), open_runner(backend, workers, workspace.home.scratch) as runner:
+    with tracing.stage("evaluate"), open_runner(backend, workers) as runner:
         results = evaluate_texts(
             internal,
             texts,

@@ -131,7 +131,7 @@ def run_checked(
     if backend.address is None:
         devices_for(device, workers)  # refuses a group that they cannot divide, before anything is loaded
     folder = journal_folder(workspace.home, request_id)
-    with open_runner(backend, workers, workspace.home.scratch, gpus) as runner, Journal(folder, request_id) as journal:
+    with open_runner(backend, workers, gpus) as runner, Journal(folder, request_id) as journal:
         run = start_attempt(checked, journal, restart=anew)
         with close_attempt_on_error(run), waiting_with(partial(renewing_wait, run)):
             artifact, texts = produce_artifact(run, device, kind, workers, runner)

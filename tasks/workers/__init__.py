@@ -1,1 +1,1 @@
-"""Pools of workers: processes, threads, Dask, Ray."""
+"""Pools of workers: processes, threads, Ray."""

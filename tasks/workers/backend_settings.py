@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -16,8 +15,7 @@ from tasks.workers.pool import Runner
 from tasks.workers.processes import ProcessRunner
 from tasks.workers.threads import ThreadRunner
 
-PROCESSES, THREADS, DASK, RAY = KINDS = ("processes", "threads", "dask", "ray")
-CLUSTERS: Final = (DASK, RAY)
+PROCESSES, THREADS, RAY = KINDS = ("processes", "threads", "ray")
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class WorkerBackend:
 
     Attributes:
         kind: one of `KINDS`.
-        address: of a cluster's scheduler or head; None for one of this machine that lives as long as the run.
+        address: of a Ray cluster's head; None for one of this machine that lives as long as the run.
     """
 
     kind: str = PROCESSES
@@ -38,15 +36,15 @@ class WorkerBackend:
 
         Raises:
             RunnerUnknown: there is no such kind.
-            RunnerAddressUnfit: the kind is no cluster, or the connection to its address is not protected.
+            RunnerAddressUnfit: the kind is not `ray`, or the connection to its address is not protected.
         """
         if kind not in KINDS:
             raise RunnerUnknown(kind)
         if not address:
             return cls(kind)
-        if kind not in CLUSTERS:
+        if kind != RAY:
             raise RunnerAddressUnfit(f"the runner {kind!r} has no address")
-        _require_protected(kind, address)
+        _require_protected(address)
         return cls(kind, address)
 
 
@@ -54,58 +52,52 @@ HERE: Final = WorkerBackend()
 """Worker processes of this machine; a run with one worker starts none and computes by itself."""
 
 
-def _require_protected(kind: str, address: str) -> None:
+def _require_protected(address: str) -> None:
     """Check that private text reaches the address over TLS only, or stays on this machine.
 
     Raises:
         RunnerAddressUnfit.
     """
     try:
-        parts = urlsplit(address if "://" in address else f"tcp://{address}")
+        parts = urlsplit(f"//{address}")
         host, port = parts.hostname or "", parts.port
     except ValueError:
         raise RunnerAddressUnfit("it is not of the form HOST:PORT") from None
-    if not host or port is None or parts.username or parts.path.strip("/") or parts.scheme not in ("tcp", "tls"):
-        raise RunnerAddressUnfit("it is not of the form HOST:PORT, with tls:// or tcp:// before it")
-    over_tls = parts.scheme == "tls" if kind == DASK else os.environ.get("RAY_USE_TLS") == "1"
-    if not (over_tls or is_loopback(host)):
+    if not host or port is None or parts.netloc != address or parts.username is not None:
+        raise RunnerAddressUnfit("it is not of the form HOST:PORT")
+    if not (os.environ.get("RAY_USE_TLS") == "1" or is_loopback(host)):
         raise RunnerAddressUnfit("it belongs to another machine, and the connection is not protected by TLS")
 
 
 @contextmanager
-def open_runner(backend: WorkerBackend, count: int, scratch: Path, gpus: int = 0) -> Iterator[Runner | None]:
+def open_runner(backend: WorkerBackend, count: int, gpus: int = 0) -> Iterator[Runner | None]:
     """Open the runner of a backend and close it with all its workers at the end of the block.
 
     Yields None if the run computes by itself.
 
     Args:
         count: how many workers there will be at the same time, for a cluster of this machine.
-        scratch: a private folder for what a cluster of this machine puts on disk.
         gpus: how many GPUs a worker computes on; a Ray cluster gives each worker so many of its own.
 
     Raises:
         RunnerNotInstalled: its library is not installed.
-        ClusterUnreachable, NoWorkers: no cluster answers at the address, or it has no workers.
+        ClusterUnreachable, NoWorkers: no cluster answers at the address, or it places no workers.
         NoGpus: when workers are started, and the cluster has too few.
     """
     if backend == HERE and count == 1:
         yield None
         return
-    runner = _create_runner(backend, count, scratch, gpus)
+    runner = _create_runner(backend, count, gpus)
     try:
         yield runner
     finally:
         runner.close()
 
 
-def _create_runner(backend: WorkerBackend, count: int, scratch: Path, gpus: int) -> Runner:
-    # Local imports: the libraries are optional and slow to import.
+def _create_runner(backend: WorkerBackend, count: int, gpus: int) -> Runner:
+    # A local import: the library is optional and slow to import.
     try:
         match backend.kind:
-            case "dask":
-                from tasks.workers.dask_backend import DaskRunner
-
-                return DaskRunner(backend.address, count, scratch)
             case "ray":
                 if backend.address is None:
                     _lock_local_ray()
@@ -151,8 +143,8 @@ class RunnerAddressUnfit(UsageError):
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"The address of the runner cannot be used: {reason}.",
-            "Use tls://HOST:PORT with --runner dask, HOST:PORT and RAY_USE_TLS=1 with --runner ray"
-            " (docs/distributed.md), or no address for a cluster of this machine.",
+            "Use HOST:PORT and RAY_USE_TLS=1 with --runner ray (docs/distributed.md), or no address for a cluster of"
+            " this machine.",
             {"reason": reason},
         )
 

@@ -1,9 +1,8 @@
-"""A process that has imported everything once, and forks processes that are killed: those of a cluster, and runs.
+"""A process that has imported everything once, and forks runs that are killed, whose workers write down each draw.
 
 It has no threads, so a fork of it is whole. Its children die with it.
 """
 
-import asyncio
 import faulthandler
 import os
 import shlex
@@ -12,11 +11,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from tasks.workers import processes
+from tasks.workers.pool import Body
 from tests.support import PATIENCE
 
 
@@ -65,7 +67,6 @@ class Nursery:
 
 def _serve(line: Connection) -> None:
     import flows.releases.execute  # noqa: F401
-    import tasks.workers.dask_backend  # noqa: F401
     from tasks.common.code_version import code_digest
 
     code_digest()  # each child would read all of the code again
@@ -103,34 +104,13 @@ def _forked(line: Connection, function: Callable[..., None], arguments: tuple[An
 # --- What children do ------------------------------------------------------------------------------------------
 
 
-def scheduler(port: int) -> None:
-    """Dask's, at a known port of the loopback address."""
-    from distributed import Scheduler
-
-    async def live() -> None:
-        async with Scheduler(host="127.0.0.1", port=port, dashboard=False) as made:
-            await made.finished()
-
-    asyncio.run(live())
-
-
-def worker(port: int, folder: Path, witness: Path) -> None:
-    """One of Dask's workers, which writes down every draw that it makes."""
+def witnessed(witness: Path, line: Connection, body: Body) -> None:
+    """A worker of this machine that writes down every draw that it makes."""
     import torch
-    from distributed import Worker
 
     torch.set_num_threads(1)
-    os.environ["ALMONER_THREADS"] = "1"
     _watch(witness)
-
-    async def live() -> None:
-        made = Worker(
-            f"tcp://127.0.0.1:{port}", nthreads=1, memory_limit=0, local_directory=str(folder), death_timeout=PATIENCE
-        )
-        async with made:
-            await made.finished()
-
-    asyncio.run(live())
+    processes._work(line, body)
 
 
 def _watch(witness: Path) -> None:
@@ -149,8 +129,8 @@ def _watch(witness: Path) -> None:
     InvisibleInkRule.next_tokens = watched  # type: ignore[method-assign]
 
 
-def command(environment: dict[str, str], line: str, said: Path) -> None:
-    """One command of almoner with the tiny model; what it says goes into a file."""
+def command(environment: dict[str, str], line: str, said: Path, witness: Path) -> None:
+    """One command of almoner with the tiny model; what it says and its workers' draws go into files."""
     import pytest
     import torch
 
@@ -160,7 +140,9 @@ def command(environment: dict[str, str], line: str, said: Path) -> None:
     os.environ.clear()
     os.environ.update(environment)
     torch.set_num_threads(1)
-    tiny_model.install(pytest.MonkeyPatch())
+    patch = pytest.MonkeyPatch()
+    tiny_model.install(patch)
+    patch.setattr(processes, "_work", partial(witnessed, witness))
     with said.open("a", buffering=1) as file:
         faulthandler.dump_traceback_later(150, file=file)
         sys.stdout = sys.stderr = file

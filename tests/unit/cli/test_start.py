@@ -17,7 +17,7 @@ pytestmark = pytest.mark.dear
 CONCERNS = ("cli", "flows")
 
 HEAVY = {
-    "alembic", "boto3", "botocore", "dask", "datasets", "dp_accounting", "fastapi", "jinja2", "opendp", "pandas",
+    "alembic", "boto3", "botocore", "datasets", "dp_accounting", "fastapi", "jinja2", "opendp", "pandas",
     "prefect", "pyarrow", "pydp", "ray", "scipy", "securesystemslib", "sentence_transformers", "sklearn", "spacy",
     "starlette", "torch", "transformers", "uvicorn",
 }  # fmt: skip

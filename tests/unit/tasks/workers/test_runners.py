@@ -3,26 +3,20 @@
 import ast
 import os
 import secrets
-import socket
-import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import cache, partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-import httpx
-import psutil
 import pytest
 
 from models_db.errors import AlmonerError
 from tasks.common.task_errors import TaskFailed
 from tasks.workers.backend_settings import (
-    DASK,
     HERE,
     KINDS,
     PROCESSES,
@@ -38,18 +32,18 @@ from tests.support import PATIENCE
 
 pytestmark = pytest.mark.dear
 
-EVERY = [THREADS, PROCESSES, DASK, pytest.param(RAY, marks=pytest.mark.slow)]
-KILLABLE = [PROCESSES, DASK, pytest.param(RAY, marks=pytest.mark.slow)]
+EVERY = [THREADS, PROCESSES, pytest.param(RAY, marks=pytest.mark.slow)]
+KILLABLE = [PROCESSES, pytest.param(RAY, marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module")
-def open_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Runner]]:
+def open_one() -> Iterator[Callable[[str], Runner]]:
     """Each kind of runner, opened once: starting a cluster takes seconds."""
     opening = []
 
     @cache
     def open_kind(kind: str) -> Runner:
-        opening.append(open_runner(WorkerBackend(kind), 2, tmp_path_factory.mktemp(kind)))
+        opening.append(open_runner(WorkerBackend(kind), 2))
         made = opening[-1].__enter__()
         assert made is not None
         return made
@@ -102,7 +96,7 @@ def test_a_worker_that_is_killed_is_missed(runner: Runner) -> None:
         crew.serve(lambda number, what: None)
 
 
-@pytest.mark.parametrize("kind", [THREADS, DASK])
+@pytest.mark.parametrize("kind", [THREADS, pytest.param(RAY, marks=pytest.mark.slow)])
 def test_a_worker_ends_when_the_run_does_not_answer_any_more(runner: Runner, tmp_path: Path) -> None:
     """An answer that is refused is no answer: the worker does nothing more."""
 
@@ -117,34 +111,9 @@ def test_a_worker_ends_when_the_run_does_not_answer_any_more(runner: Runner, tmp
         time.sleep(0.01)
 
 
-def test_a_cluster_of_this_machine_lets_nobody_else_in(
-    open_one: Callable[[str], Runner], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """It listens on the loopback address, for those who have its keys, and its folder is private."""
-    runner: Any = open_one(DASK)
-    cluster = runner._cluster
-    assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
-    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    listening = [c.laddr.ip for one in family for c in one.net_connections() if c.status == psutil.CONN_LISTEN]
-    assert set(listening) <= {"127.0.0.1", "::ffff:127.0.0.1"}  # the same, as a socket of both families says it
-    assert len(listening) >= 3  # the scheduler and two workers
-    asked = httpx.get(f"http://127.0.0.1:{cluster.scheduler.http_server.port}/info/main/workers.html")
-    assert asked.status_code == 404
-    assert stat.S_IMODE(runner._folder.stat().st_mode) == 0o700
-
-    host, port = cluster.scheduler_address.removeprefix("tls://").split(":")
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as plain:
-        plain.sendall(b"\0" * 64)
-        plain.settimeout(PATIENCE)
-        with suppress(ConnectionResetError):
-            assert plain.recv(1024)[:1] in (b"", b"\x15")  # hung up, or a TLS alert
-
-
-def test_the_folder_of_a_cluster_goes_with_it(tmp_path: Path) -> None:
-    """Seen at the end of the module, by the fixture of all of them: here of one that is not needed at all."""
-    with open_runner(HERE, 1, tmp_path) as runner:
+def test_a_run_with_one_worker_computes_by_itself() -> None:
+    with open_runner(HERE, 1) as runner:
         assert runner is None
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- the setting ------------------------------------------------------------------------------------------------
@@ -153,9 +122,8 @@ def test_the_folder_of_a_cluster_goes_with_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "address"),
     [
-        (DASK, "tls://cluster.clinic.example:8786"),
-        (DASK, "tcp://127.0.0.1:8786"),
-        (DASK, "localhost:8786"),
+        (RAY, "localhost:6379"),
+        (RAY, "[::1]:6379"),
         (RAY, "127.0.0.1:6379"),
         (PROCESSES, ""),
         (THREADS, None),
@@ -168,13 +136,13 @@ def test_private_text_may_travel_over_tls_or_within_this_machine(kind: str, addr
 @pytest.mark.parametrize(
     ("kind", "address", "reason"),
     [
-        (DASK, "tcp://cluster.clinic.example:8786", "not protected"),
-        (DASK, "10.0.0.7:8786", "not protected"),
+        (RAY, "cluster.clinic.example:6379", "not protected"),
         (RAY, "10.0.0.7:6379", "not protected"),
-        (DASK, "tls://cluster.clinic.example", "HOST:PORT"),
-        (DASK, "tls://cluster:port", "HOST:PORT"),
-        (DASK, "http://127.0.0.1:80", "HOST:PORT"),
-        (DASK, "tls://somebody@cluster:8786", "HOST:PORT"),
+        (RAY, "cluster.clinic.example", "HOST:PORT"),
+        (RAY, "cluster:port", "HOST:PORT"),
+        (RAY, "http://127.0.0.1:80", "HOST:PORT"),
+        (RAY, "somebody@cluster:6379", "HOST:PORT"),
+        (RAY, "127.0.0.1:6379/path", "HOST:PORT"),
         (THREADS, "127.0.0.1:1", "no address"),
         ("slurm", None, "no runner"),
     ],
@@ -194,8 +162,6 @@ def test_ray_on_other_machines_wants_its_own_tls(monkeypatch: pytest.MonkeyPatch
 
 
 OPTIONS = """
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from tasks.workers import ray_backend
 from tasks.workers.backend_settings import WorkerBackend, open_runner
@@ -215,14 +181,14 @@ ray.init = ray.kill = ray.shutdown = lambda *given, **options: None
 ray.remote, ray.get, ray.wait = remote, lambda said: b"", lambda ready, **options: (ready, [])
 for address in ("10.0.0.7:6379", None):
     for gpus in (1, 4, 0):
-        with open_runner(WorkerBackend("ray", address), 2, Path(sys.argv[1]), gpus) as runner:
+        with open_runner(WorkerBackend("ray", address), 2, gpus) as runner:
             runner.start([bodies.exact, bodies.exact])
 """
 
 
-def test_workers_of_a_ray_cluster_ask_for_their_gpus(tmp_path: Path) -> None:
+def test_workers_of_a_ray_cluster_ask_for_their_gpus() -> None:
     """On this machine they are told which GPUs are theirs, and may share one (`Workers.on`)."""
-    assert _in_a_process_of_its_own(OPTIONS, str(tmp_path)) == ["1", "4", "0", "0", "0", "0"]
+    assert _in_a_process_of_its_own(OPTIONS) == ["1", "4", "0", "0", "0", "0"]
 
 
 def _in_a_process_of_its_own(script: str, *arguments: str) -> list[str]:
@@ -298,13 +264,11 @@ def test_ray_shows_each_worker_its_own_gpu_and_waits_for_no_more_than_there_are(
 
 
 LISTENING = """
-import sys
-from pathlib import Path
 import psutil
 from tasks.workers.backend_settings import WorkerBackend, open_runner
 from tests import bodies
 
-with open_runner(WorkerBackend("ray"), 2, Path(sys.argv[1])) as runner, runner.start([bodies.exact] * 2) as crew:
+with open_runner(WorkerBackend("ray"), 2) as runner, runner.start([bodies.exact] * 2) as crew:
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     for one in family:
         for each in one.net_connections():
@@ -314,41 +278,37 @@ with open_runner(WorkerBackend("ray"), 2, Path(sys.argv[1])) as runner, runner.s
 
 
 @pytest.mark.slow
-def test_a_ray_of_this_machine_listens_on_the_loopback_address_alone(tmp_path: Path) -> None:
-    found = [ip_address(each) for each in _in_a_process_of_its_own(LISTENING, str(tmp_path))]
+def test_a_ray_of_this_machine_listens_on_the_loopback_address_alone() -> None:
+    found = [ip_address(each) for each in _in_a_process_of_its_own(LISTENING)]
     assert all((getattr(each, "ipv4_mapped", None) or each).is_loopback for each in found), found
     assert len(found) >= 5  # the run, the head, the node twice, and the agent
 
 
 TWICE = """
-import sys
-from pathlib import Path
 from tasks.workers.backend_settings import WorkerBackend, open_runner
 from tests import bodies
 
 for count in (1, 2):
-    with open_runner(WorkerBackend("ray"), count, Path(sys.argv[1])) as runner, runner.start([bodies.exact] * count):
+    with open_runner(WorkerBackend("ray"), count) as runner, runner.start([bodies.exact] * count):
         print(count)
 """
 
 
 @pytest.mark.slow
-def test_a_process_opens_one_ray_of_this_machine_after_the_other(tmp_path: Path) -> None:
+def test_a_process_opens_one_ray_of_this_machine_after_the_other() -> None:
     """Ray keeps the first token that it reads."""
-    assert _in_a_process_of_its_own(TWICE, str(tmp_path)) == ["1", "2"]
+    assert _in_a_process_of_its_own(TWICE) == ["1", "2"]
 
 
 IMPORTED_BEFORE = """
 import os
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
 import ray
-import sys
-from pathlib import Path
 from tasks.workers.backend_settings import WorkerBackend, open_runner
 from tasks.workers.errors import ClusterUnreachable
 
 try:
-    with open_runner(WorkerBackend("ray"), 1, Path(sys.argv[1])):
+    with open_runner(WorkerBackend("ray"), 1):
         print("opened")
 except ClusterUnreachable as refused:
     print(refused.facts["reason"], ray.is_initialized())
@@ -356,24 +316,23 @@ except ClusterUnreachable as refused:
 
 
 @pytest.mark.slow
-def test_a_ray_that_other_machines_could_reach_is_ended(tmp_path: Path) -> None:
-    assert _in_a_process_of_its_own(IMPORTED_BEFORE, str(tmp_path)) == ["NotOnLoopback False"]
+def test_a_ray_that_other_machines_could_reach_is_ended() -> None:
+    assert _in_a_process_of_its_own(IMPORTED_BEFORE) == ["NotOnLoopback False"]
 
 
-@pytest.mark.parametrize("kind", [DASK, RAY])
-def test_a_missing_library_is_named_with_its_extra(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "")
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "")
-    monkeypatch.setitem(sys.modules, f"tasks.workers.{kind}_backend", None)
+    monkeypatch.setitem(sys.modules, "tasks.workers.ray_backend", None)
     with (
         pytest.raises(RunnerNotInstalled, match="not installed") as missing,
-        open_runner(WorkerBackend(kind), 1, tmp_path),
+        open_runner(WorkerBackend(RAY), 1),
     ):
         raise AssertionError
-    assert f"almoner[{kind}]" in missing.value.advice
+    assert "almoner[ray]" in missing.value.advice
 
 
 def test_every_kind_has_a_name() -> None:
-    assert set(KINDS) == {PROCESSES, THREADS, DASK, RAY}
+    assert set(KINDS) == {PROCESSES, THREADS, RAY}
     assert WorkerBackend.of(PROCESSES) == HERE

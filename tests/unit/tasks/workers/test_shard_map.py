@@ -11,7 +11,7 @@ import pytest
 from tasks.common.progress import listening
 from tasks.common.task_errors import TaskFailed
 from tasks.corpus.shards import shard_of_text
-from tasks.workers.backend_settings import DASK, PROCESSES, RAY, THREADS, WorkerBackend, open_runner
+from tasks.workers.backend_settings import PROCESSES, RAY, THREADS, WorkerBackend, open_runner
 from tasks.workers.pool import Body, Channel, Runner, WorkerDied, WorkerPool
 from tasks.workers.shard_map import ShardMap, owners
 from tests import bodies
@@ -22,17 +22,17 @@ SHARD_OF = [shard_of_text(bytes(32), text) % SHARDS for text in TEXTS]
 DEADLY = TEXTS[5]
 
 
-EVERY = [THREADS, PROCESSES, pytest.param(DASK, marks=pytest.mark.dear), pytest.param(RAY, marks=pytest.mark.slow)]
+EVERY = [THREADS, PROCESSES, pytest.param(RAY, marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module")
-def open_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Runner]]:
+def open_one() -> Iterator[Callable[[str], Runner]]:
     """Each kind of runner, opened once: starting a cluster takes seconds."""
     with ExitStack() as stack:
 
         @cache
         def open_kind(kind: str) -> Runner:
-            runner = stack.enter_context(open_runner(WorkerBackend(kind), 3, tmp_path_factory.mktemp(kind)))
+            runner = stack.enter_context(open_runner(WorkerBackend(kind), 3))
             assert runner is not None
             return runner
 
