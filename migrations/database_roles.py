@@ -178,7 +178,7 @@ def _grant_schema_usage(connection: Connection, there: list[str]) -> RoleChanges
 def _set_session_timeouts(connection: Connection) -> RoleChanges:
     """Limit the time that sessions of this database wait for locks or idle inside transactions.
 
-    PostgreSQL lets every session change its own limits (docs/decisions/0070).
+    PostgreSQL lets every session change its own limits.
     """
     database = connection.scalar(text("SELECT current_database()"))
     owned = bool(connection.scalar(text(_OWNS_DATABASE)))

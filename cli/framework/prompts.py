@@ -1,6 +1,6 @@
 """Questions that a command puts to the person at the keyboard: a passphrase, a name typed as confirmation.
 
-A confirmation is compared under every policy, with or without a terminal (decision 0071).
+A confirmation is compared under every policy, with or without a terminal.
 
 Questions go to stderr, so that the answer of a command (`--json`) stands alone on stdout.
 """

@@ -1,7 +1,7 @@
 """What the site needs beyond the Markdown of docs/, which is written for GitHub's reader as well.
 
 mkdocs calls the functions whose names begin with `on_` (mkdocs.yml). Nothing is fetched: the site is made of this
-repository alone (docs/decisions/0134).
+repository alone.
 """
 
 import json

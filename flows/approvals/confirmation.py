@@ -1,6 +1,6 @@
 """What a person gives with a decision: a reason, and the dataset's name typed as confirmation.
 
-A confirmation is compared under every policy, from a terminal, a pipe, an option or Python (decision 0071).
+A confirmation is compared under every policy, from a terminal, a pipe, an option or Python.
 """
 
 import unicodedata

@@ -1,4 +1,4 @@
-"""Creation of a backup: the ledger first, then the files of the home that it knows (docs/backup.md, decision 0056).
+"""Creation of a backup: the ledger first, then the files of the home that it knows (docs/backup.md).
 
 Whatever the ledger's copy records lies in the home at that moment and is never changed, so nothing has to stand still.
 Left out is what a later run could take for more than it is (unfinished runs), and what can be worked out again.

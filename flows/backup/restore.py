@@ -1,7 +1,7 @@
 """Restoration of a backup into an empty home: checked before anything gets the home's name, and recorded.
 
 The absence of spending after a backup cannot be proved, only refuted: by a bundle, a signed head, or the head that the
-old home has seen. So a restoration needs a stated reason, which is a link of the chain (docs/decisions/0056).
+old home has seen. So a restoration needs a stated reason, which is a link of the chain.
 """
 
 import os

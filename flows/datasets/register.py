@@ -210,7 +210,7 @@ def describe_registration(dataset: Mapping[str, object]) -> tuple[str, list[str]
 def fields_sentence(source: Source, registration: Registration, form: TextForm = AS_FOUND) -> str | None:
     """Return the names of a source's fields in a sentence, for the terminal of a person who may read the source.
 
-    It belongs on no log and in no error (docs/decisions/0167). None where there are no names to show.
+    It belongs on no log and in no error. None where there are no names to show.
     """
     asked = [*TextTemplate.parse(registration.text_field).fields, *filter(None, [registration.unit_field])]
     names = read_field_names(source, asked, form)

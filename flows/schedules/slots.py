@@ -47,7 +47,7 @@ LOCAL_REFUSALS = (
 )  # fmt: skip
 """Refusals caused by the requester or this home, and not by the slot."""
 LEDGER_ERRORS = (LedgerUnreachable, OutcomeUnknown, ClockWentBack)
-"""A run that ended with one of these has not failed; it resumes when the ledger is back (docs/decisions/0062)."""
+"""A run that ended with one of these has not failed; it resumes when the ledger is back."""
 UNFINISHED_RUN_REASON = "RunBeforeUnfinished"
 _RUN_LOCK = threading.Lock()
 

@@ -7,7 +7,7 @@ waits for SQLite's.
 
 A change of writers costs more than a write: the pages must be read again, and the processor's caches are cold. So the
 last holder of the turn may take it again within its slice, and the head takes a free turn only if it is still free a
-moment later. When the slice is over, its owner queues like all others (docs/decisions/0033).
+moment later. When the slice is over, its owner queues like all others.
 """
 
 import fcntl

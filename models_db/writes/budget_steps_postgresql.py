@@ -1,4 +1,4 @@
-"""Steps of the budget that are a whole transaction, sent to PostgreSQL in one message (docs/decisions/0038).
+"""Steps of the budget that are a whole transaction, sent to PostgreSQL in one message.
 
 Each locks the accounts first, with the same door as a step that is taken in several messages, and then calls the same
 door, so every guard looks at what is there once the locks are held. What the statements themselves read is from before

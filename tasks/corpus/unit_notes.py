@@ -1,7 +1,7 @@
 """Signs that the unit of a dataset is chosen wrongly, in sentences for the terminal of whoever may read the source.
 
 A sign is no proof, so nothing is refused. It says something of private data: it belongs on no log, in no result, error
-or ledger (docs/decisions/0176).
+or ledger.
 """
 
 import re

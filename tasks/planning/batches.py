@@ -9,7 +9,7 @@ exactly one sample's draws: every block is still charged once (docs/decisions/00
 With labels, a block is split once for each label of the public set. A unit is read under one label, so it is in one
 batch as before. How many units a label has is private: they are taken to be equally many, so a frequent label has
 fuller batches than `references`, and a rare one emptier ones (docs/decisions/0020). With a proportional allocation a
-noisy histogram says how many units a label has, and each label is split by its own number (docs/decisions/0137).
+noisy histogram says how many units a label has, and each label is split by its own number.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ Text and keywords are cut into words and signs alike, case folded and without En
 several words matches where they follow each other. Every place of a text at which a keyword of an answer begins is one
 match of that answer.
 
-A rule may label the documents of a corpus that has no field for it (decision 0141). **The label of a document is a
+A rule may label the documents of a corpus that has no field for it. **The label of a document is a
 function of its own text and of the request**, as that of a field is of its own record. So every statement about labels
 holds as it is: those that a unit carries, the one that it is read under (`BatchSplit.labels_of`) and its batch depend
 on its own documents, its id, a key and public numbers alone. Of two neighbouring datasets, one has one unit more: the

@@ -2,7 +2,7 @@
 
 The format fixes fields of the record, words of the card and files of the bundle: a change of any of them after a
 release of almoner gets another number. This almoner writes and reads one format, and refuses every other by name.
-Releases of insights have one file more (decisions/0045).
+Releases of insights have one file more.
 
 A further file that follows from the record has its name in `file_names.DRAFT_FILES`, its maker in `derived_files`, and
 a row in `card_text` and in docs/bundle.md; no other place names it.

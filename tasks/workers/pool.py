@@ -2,7 +2,7 @@
 
 A worker runs one body. The body may send requests and waits for each answer; its last message is the body's result or a
 named error. The run receives messages in the order in which they were sent. A worker without an answer therefore does
-nothing more, and the run has the last say: that is all that the ledger's promises need (docs/decisions/0026, 0059).
+nothing more, and the run has the last say: that is all that the ledger's promises need (docs/decisions/0059).
 
 A failure in a body is reported as a named error, or by its type and place (`TaskFailed`): no text travels with it.
 """

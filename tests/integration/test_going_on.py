@@ -30,7 +30,7 @@ def test_killed_again_and_again_a_release_costs_its_plan_once(almoner: Almoner) 
     plan = instalments(almoner)
     killed("run 1", "mid generation")  # in the sixth of twelve steps
     assert [len(tokens) for tokens in left(almoner).tokens.values()] == [5] * 3
-    killed("run 1", "mid generation")  # six steps on, one text at a time (decision 0066): the step is lost again
+    killed("run 1", "mid generation")  # six steps on, one text at a time: the step is lost again
     first = left(almoner)
     assert [len(tokens) for tokens in first.tokens.values()] == [10, 5, 5]
     killed("run 1", "after hold")

@@ -30,7 +30,7 @@ ARMED_BEFORE = {
 }
 """How many instalments are spent when a run dies there."""
 IN_ONE_MESSAGE = ("postgresql", "while arming")
-"""There an ARM is durable once its one message is answered (docs/decisions/0038): spent, and nothing was read."""
+"""There an ARM is durable once its one message is answered: spent, and nothing was read."""
 BEGINS_ANEW = ("before hold", "after hold", "while arming", "after arm")
 """Killed there, a run has written down nothing that another could go on from: the count is drawn and paid again."""
 

@@ -1,7 +1,7 @@
 """The end of a dataset in which nothing ever was: it is forgotten.
 
 No row of the ledger is deleted, because a link of the chain names each of them. A dataset that was forgotten takes no
-version, proposal or erasure; lists leave it out, and its name and account stay (decision 0123).
+version, proposal or erasure; lists leave it out, and its name and account stay.
 """
 
 from collections.abc import Iterator, Mapping

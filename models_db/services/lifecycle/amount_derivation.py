@@ -1,7 +1,7 @@
 """Derivation of a proposal's amounts, before it is approved and before it takes effect.
 
 Accounting computes what an epsilon costs, and accounting is a layer above these services; so they take the check as an
-argument, and without one they refuse to go on with anything that carries amounts (docs/decisions/0069).
+argument, and without one they refuse to go on with anything that carries amounts.
 """
 
 from collections.abc import Callable

@@ -66,6 +66,6 @@ def facets_tool(
 ) -> Tool:
     """Build the extractor of a worker; runs on the worker."""
     device = settle(place.device, place.threads, elsewhere)
-    # The amount of memory does not change an answer (docs/decisions/0042).
+    # The amount of memory does not change an answer.
     extract = extractor_for(settings, Engine(load(device), memory=place.memory))
     return WorkerEnvironment.of_process((extract.name,), device, elsewhere), extract

@@ -55,7 +55,7 @@ from tasks.values.insight import Facets, StageBudget
 _MOST_READ = 50
 """Most extracted keywords of a unit that are considered."""
 _CANDIDATES, _CANDIDATES_OF_A_ROUND = 5, 10
-"""k where a request does not say: of one selection, and of each of the weighted rounds (decision 0164)."""
+"""k where a request does not say: of one selection, and of each of the weighted rounds."""
 
 Selection: TypeAlias = GaussianSelection | PartitionSelection | SelectionInRounds
 
@@ -241,7 +241,7 @@ def _selection(settings: KeywordSettings, amount: Amount, rest: Amount) -> tuple
     """Return the selection that `rest` buys, and the counts of its keywords where it does not count by itself.
 
     `auto` takes the geometric kind where it needs fewer units for a keyword than the Gaussian one. Elsewhere weighted
-    rounds release more single words, and no more extracted keywords (decision 0164).
+    rounds release more single words, and no more extracted keywords.
     """
     kind = settings.selection
     if kind == "truncated_geometric":

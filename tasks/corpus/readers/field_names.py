@@ -1,4 +1,4 @@
-"""Names of the fields of a source, for the terminal of a person who may read it (docs/decisions/0167)."""
+"""Names of the fields of a source, for the terminal of a person who may read it."""
 
 import csv
 import zlib

@@ -5,7 +5,7 @@ temperature and over the whole vocabulary, is above a threshold of the request. 
 row's softmax, no rule is asked, and nothing of the text's private rows is used for it; they read the token later, as
 they read every token of their text. The first token that an attempt draws of a text is never free (`loop`).
 
-Why the charge holds (docs/decisions/0121). Fix one batch and its text, and let x be the tokens of all texts drawn so
+Why the charge holds. Fix one batch and its text, and let x be the tokens of all texts drawn so
 far, with everything else that was released. Whether the next position is free is a function f(x) of x and of public
 values: the public model, the prompts, temperature and threshold. The public row's logits are such a function, because
 it is computed in passes that hold no private row. So the release is a sequence of steps, each chosen by x alone:

@@ -4,7 +4,7 @@ A text that the request's limit would cut inside a sentence goes on with tokens 
 temperature of public tokens and among the request's top k: until the sentence has ended (`ends_sentence` of the decoded
 text), an end token or the separator has been drawn, or there are N such tokens. They are no draws of the system's rule.
 
-Why they cost nothing (docs/decisions/0127). Fix one batch and its text, and let x be the tokens of all texts drawn so
+Why they cost nothing. Fix one batch and its text, and let x be the tokens of all texts drawn so
 far, with everything else that was released. Three things are decided here, each a function of x and of public values:
 
 * whether the system's own tokens are used up: a count of tokens in x against the limit of the request, less K where the

@@ -12,7 +12,7 @@
 
 The runner decides where workers run (`tasks.workers`): processes, threads, a cluster's workers. Text number i
 goes to worker i mod N, a public rule. A worker asks before it draws what is not armed yet, and waits after each step
-until that step is on disk, so the run's promises hold as they do in one process (docs/decisions/0026, 0059). Whatever
+until that step is on disk, so the run's promises hold as they do in one process (docs/decisions/0059). Whatever
 happens to a worker ends the attempt; `almoner run` then goes on from what is written down. When the run dies, its
 workers notice at their next message and end.
 """

@@ -4,7 +4,7 @@ Scores and their sensitivity are `tasks.mechanisms.tokens.clipped_logits`, the d
 temperature; this file plans the release around them (PRIVACY §4.3). A text ends strictly at the end token.
 
 Their Theorem 1 states epsilon = c sqrt(2 T ln(1/delta)) / (s tau). For the same c, zCDP gives 0.42 of that at epsilon
-1 and 0.48 at epsilon 4 (delta 1e-5): for the same epsilon more than twice the c is affordable (docs/decisions/0019).
+1 and 0.48 at epsilon 4 (delta 1e-5): for the same epsilon more than twice the c is affordable.
 """
 
 from collections.abc import Sequence

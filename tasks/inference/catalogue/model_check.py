@@ -69,7 +69,7 @@ class NetworkShape(BaseModel):
             packed: whether the head is kept a second time in the processor's own order (on a CPU).
             widened: whether bfloat16 layers are kept in float32 (on a CPU without products of bfloat16).
         """
-        head = 4 * self.head_parameters * (2 if packed else 1)  # float32 in every precision (docs/decisions/0018)
+        head = 4 * self.head_parameters * (2 if packed else 1)  # float32 in every precision
         # Tied embeddings are the head's own numbers, but for their copy in bfloat16.
         shared = 0 if self.tied and precision == "bfloat16" else self.head_parameters
         others = self.parameters - shared - self.linear_parameters

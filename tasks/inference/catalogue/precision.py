@@ -6,7 +6,7 @@
 | bfloat16 | bfloat16, sums in float32 | bfloat16 | float32 |
 | int8 | int8, exact integer sums; float32 between layers | bfloat16 | float32 |
 
-Logits are float32 always. Why these schemes: docs/decisions/0018-weights-in-fewer-bits.md.
+Logits are float32 always.
 """
 
 from typing import Literal, get_args

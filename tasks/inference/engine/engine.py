@@ -57,7 +57,7 @@ class Engine:
             drawn: how many tokens generations bring that go on from an earlier attempt.
             interruptions: how many attempts there were before. After each of them half as many generations are live at
                 once, whatever it ended by: so memory is found in the end, and nothing but their number decides the
-                shapes in which a release goes on (docs/decisions/0066).
+                shapes in which a release goes on.
 
         Raises:
             ContextTooLong: the sizes exceed the model's positions.

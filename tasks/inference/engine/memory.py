@@ -53,8 +53,7 @@ class ModelTooLarge(EnvironmentProblem):
 class MemoryRanOut(EnvironmentProblem):
     """Memory was short while generations were under way.
 
-    How many rows there are is private, so the engine does not go on in another way: the attempt ends
-    (docs/decisions/0066).
+    How many rows there are is private, so the engine does not go on in another way: the attempt ends.
     """
 
     def __init__(self, device: str) -> None:

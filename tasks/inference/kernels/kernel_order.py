@@ -1,4 +1,4 @@
-"""Order in which the kernels of a model are tried; docs/decisions/0147-fixed-order-kernels.md has the reasons."""
+"""Order in which the kernels of a model are tried."""
 
 from dataclasses import dataclass
 from typing import Final, Literal

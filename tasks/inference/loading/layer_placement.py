@@ -5,7 +5,7 @@ hidden states where the device changes, and masks, positions and angles once for
 outside the layers is given is moved home, so hidden states come back after the last layer.
 
 A transfer copies bits. Each product of a layer has the operands, shapes and strides that it has on one device, so on
-devices of one kind a pass has the same bits however its layers are spread (docs/decisions/0148).
+devices of one kind a pass has the same bits however its layers are spread.
 """
 
 import copy

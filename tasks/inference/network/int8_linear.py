@@ -17,7 +17,7 @@ are shifted by 128, which oneDNN takes out again in integers.
 
 CPUs without VNNI add each two neighbours in 16 bits first (the instruction VPMADDUBSW), and larger sums saturate. So a
 channel's scale is chosen such that the magnitudes of two neighbouring weights, inputs 2j and 2j + 1, are 128 together
-at most: 255 x 128 = 32,640 is below 2^15, whatever the row (docs/decisions/0126). `sums_are_exact` asks the device.
+at most: 255 x 128 = 32,640 is below 2^15, whatever the row. `sums_are_exact` asks the device.
 """
 
 from collections.abc import Sequence

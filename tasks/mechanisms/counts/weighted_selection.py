@@ -55,7 +55,7 @@ STEPS = 2**16
 MOST_THRESHOLD = 2**52
 MOST_CONTRIBUTIONS = 1000
 ROUND_SHARES = (1, 4)
-"""Of rho and of delta, by round; chosen on agnews and dbpedia14 (decision 0164)."""
+"""Of rho and of delta, by round; chosen on agnews and dbpedia14."""
 USUAL_CANDIDATES = 4
 """Candidates of a unit by which `even_count` counts units; chosen likewise."""
 

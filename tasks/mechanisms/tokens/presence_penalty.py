@@ -3,7 +3,7 @@
 The score of token v becomes phi_pub,v - a [v in x] + (1/B) sum_i q_i,v, in logits before the temperature: a is a public
 constant of the request, x the tokens that this text has drawn, phi_pub,v and q_i,v as in `utility_scores`.
 
-Why the charge is the same (docs/decisions/0128). Fix what was released before a draw, x among it. The penalty
+Why the charge is the same. Fix what was released before a draw, x among it. The penalty
 a [v in x] is then a fixed vector, and so is phi_pub; only the sum over rows depends on private data. For two
 neighbouring datasets the two score vectors differ by the q_i of one row, a vector in [-S, S]^V, exactly as without the
 penalty. Both samplers are charged for any public part of the scores: OpenDP's mechanism for any scores of sensitivity

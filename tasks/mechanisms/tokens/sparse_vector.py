@@ -30,7 +30,7 @@ A test compares the difference of the two noises, whose variance is 2 (1 + a^2) 
 least where a^3 = 2: epsilon is split between threshold and tests as 1 : 2^(2/3), not 1 : 1 as in the paper (Lyu, Su,
 Li, "Understanding the Sparse Vector Technique", VLDB 2017, on budget allocation, for one positive answer; a distance
 may go either way, so their split for monotonic queries is not ours). Calibrated tests have a = 63/50, and 7 % less
-noise than at a = 2 (decision 0019).
+noise than at a = 2.
 
 The token that ends a run is a token draw of its own, charged beside it. Lyu, Su and Li show that the threshold's noise
 may even be kept; here it is drawn afresh, because only then runs are mechanisms of their own, whose rho adds up.

@@ -22,7 +22,7 @@ def default_wording(description: str = DESCRIPTION, *, labelled: bool) -> Adapte
     """Return the default wording.
 
     Documents are read for a title and without their public metadata: a state that repeats the public part spends the
-    clip norm on it (docs/decisions/0037).
+    clip norm on it.
     """
     return AdapterWording(
         description=description,
