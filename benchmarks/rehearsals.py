@@ -2,13 +2,10 @@
 
     python -m benchmarks.rehearsals DATA tasks/pricing/rehearsed_shares.jsonl
     python -m benchmarks.rehearsals DATA tasks/pricing/rehearsed_shares.jsonl --model gemma3-270m --form completion
-    python -m benchmarks.rehearsals DATA docs/figures/rehearsed_vectors.jsonl --mechanism steering_vector
 
 DATA is a folder with `yelp.jsonl` and `mts_dialog.jsonl` (a line has `text`). Only figures are written, one line for
-each corpus, model and setting: a clip norm of `invisible_ink`, or an epsilon of `steering_vector`, whose noise on each
-entry follows from it. The latter are no part of the library (docs/planning.md says why). A line that is there already
-is kept, so an interrupted run goes on. References are made once for each corpus, model and mechanism: they depend on
-neither the claim nor the setting.
+each corpus, model and clip norm of `invisible_ink`. A line that is there already is kept, so an interrupted run goes
+on. References are made once for each corpus and model: they depend on neither the claim nor the clip norm.
 """
 
 import argparse
@@ -33,21 +30,19 @@ from models_db.home import ProjectHome
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.accounting import zcdp
 from tasks.common.code_version import code_digest
-from tasks.prompted_generation.steering.planner import noise_of
 from tasks.rehearsal.result import configuration_digest
 from tasks.rehearsal.shares import REFERENCE_WORSE
 
 CORPORA = {"yelp": "A review of a business.", "mts_dialog": "A dialogue between a doctor and a patient."}
 REFERENCES, TOKENS, REFERENCE_TOKENS, PEOPLE, DELTA = 7, 24, 96, 400, "1e-6"
-INK, VECTOR = "invisible_ink", "steering_vector"
-SETTINGS = {INK: (0.3, 1.0, 2.5), VECTOR: (1.0, 4.0, 16.0)}
-"""Clip norms, and epsilons."""
+MECHANISM = "invisible_ink"
+CLIP_NORMS = (0.3, 1.0, 2.5)
 SHARED = ("split.json", "texts-public_only.json", "texts-non_private.json")
 
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """What is rehearsed on each corpus and at each setting.
+    """What is rehearsed on each corpus and at each clip norm.
 
     Attributes:
         form: of the prompt; `completion` for a base model.
@@ -56,7 +51,6 @@ class Rehearsed:
 
     model: str
     form: str
-    mechanism: str
     texts: int
 
 
@@ -65,21 +59,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--mechanism", default=INK, choices=SETTINGS)
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--form", default="chat", choices=("chat", "completion"), help="completion for a base model")
-    parser.add_argument("--settings", type=float, nargs="+", help="clip norms, or epsilons of vectors")
+    parser.add_argument("--settings", type=float, nargs="+", default=CLIP_NORMS, help="clip norms")
     parser.add_argument("--corpora", nargs="+", default=list(CORPORA), choices=CORPORA)
     parser.add_argument("--texts", type=int, default=48)
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
-    rehearsed = Rehearsed(given.model, given.form, given.mechanism, given.texts)
+    rehearsed = Rehearsed(given.model, given.form, given.texts)
     tools = RehearsalTools.load(given.model, given.device)
     with TemporaryDirectory() as folder:
         home = _home(Path(folder), given.data, given.corpora)
-        for setting in given.settings or SETTINGS[given.mechanism]:
+        for setting in given.settings:
             for corpus in given.corpora:
-                if (corpus, given.model, given.mechanism, setting) not in set(_measured(given.out)):
+                if (corpus, given.model, setting) not in set(_measured(given.out)):
                     append_lines(given.out, [_rehearse(home, corpus, setting, rehearsed, tools)])
 
 
@@ -105,17 +98,15 @@ def _type(home: Path, *words: str) -> None:
 
 
 def _request(corpus: str, setting: float, rehearsed: Rehearsed) -> dict[str, object]:
-    """Return a request whose clip norm is about `setting`: C = B sqrt(2 rho / T) at temperature 1; or its epsilon."""
-    parameters: dict[str, object] = {"samples": rehearsed.texts, "max_new_tokens": TOKENS, "temperature": 1}
-    if rehearsed.mechanism == INK:
-        rho = (setting / REFERENCES) ** 2 * TOKENS / 2
-        epsilon = f"{zcdp.epsilon_of(round(rho * 10**12), DELTA):.4f}"
-        parameters |= {"references": REFERENCES, "max_reference_tokens": REFERENCE_TOKENS, "sampler": "opendp"}
-    else:
-        epsilon = f"{setting:.4f}"
-        parameters |= {"references": PEOPLE}
+    """Return a request whose clip norm is about `setting`: C = B sqrt(2 rho / T) at temperature 1."""
+    rho = (setting / REFERENCES) ** 2 * TOKENS / 2
+    epsilon = f"{zcdp.epsilon_of(round(rho * 10**12), DELTA):.4f}"
+    parameters = {
+        "samples": rehearsed.texts, "max_new_tokens": TOKENS, "temperature": 1, "references": REFERENCES,
+        "max_reference_tokens": REFERENCE_TOKENS, "sampler": "opendp",
+    }  # fmt: skip
     return {
-        "dataset": corpus, "kind": "synthetic_corpus", "mechanism": rehearsed.mechanism, "epsilon": epsilon,
+        "dataset": corpus, "kind": "synthetic_corpus", "mechanism": MECHANISM, "epsilon": epsilon,
         "delta": DELTA, "model": rehearsed.model, "parameters": parameters,
         "prompt": {"description": CORPORA[corpus], "form": rehearsed.form},
     }  # fmt: skip
@@ -131,12 +122,10 @@ def _rehearse(
     result = rehearse_request(home.root, RehearsalOptions(request, corpus, rehearsed.texts), tools=tools).result
     spent = {"seconds": round(time.time() - begun), "processor_seconds": round(time.process_time() - processor)}
     print(corpus, setting, result.sentence, spent, flush=True)
-    facts, noise = priced.plan.facts, noise_of(priced.plan.facts)
-    bought = {"clip_norm": facts["clip norm C"]} if noise is None else {"noise": str(noise)}
-    references = REFERENCES if noise is None else PEOPLE
     return {
-        "corpus": corpus, "model": rehearsed.model, "form": rehearsed.form, "mechanism": rehearsed.mechanism,
-        "wanted": setting, **bought, "references": references, "tokens": TOKENS, "texts": rehearsed.texts,
+        "corpus": corpus, "model": rehearsed.model, "form": rehearsed.form, "mechanism": MECHANISM,
+        "wanted": setting, "clip_norm": priced.plan.facts["clip norm C"], "references": REFERENCES,
+        "tokens": TOKENS, "texts": rehearsed.texts,
         "people": result.people, "held_out": result.held_out, "code": code_digest()[:12], **spent,
         "metrics": [one.model_dump(mode="json", exclude_none=True) for one in result.metrics],
     }  # fmt: skip
@@ -152,22 +141,18 @@ def _share_references(home: ProjectHome, configuration: str, uid: str) -> None:
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A row for each setting and corpus, of one mechanism, by clip norm or epsilon."""
-    vectors = lines[0]["mechanism"] == VECTOR
-    heads = {"mauve": "share", "coverage": "by coverage", "perplexity_gap": "by perplexity gap"}
-    order = list(heads) if vectors else ["mauve", "perplexity_gap", "coverage"]
-    setting = "noise on each entry | epsilon" if vectors else "clip norm"
-    shares = " | ".join(heads[name] for name in order)
-    yield f"| model | {setting} | corpus | MAUVE: public, request, no privacy | {shares} |"
-    yield "| --- | --- | --- | --- |" + " --- |" * (len(order) + vectors)
+    """A row for each clip norm and corpus."""
+    heads = {"mauve": "share", "perplexity_gap": "by perplexity gap", "coverage": "by coverage"}
+    yield f"| model | clip norm | corpus | MAUVE: public, request, no privacy | {' | '.join(heads.values())} |"
+    yield "| --- | --- | --- | --- |" + " --- |" * len(heads)
     models = list(dict.fromkeys(line["model"] for line in lines))
     for line in sorted(
         lines, key=lambda line: (models.index(line["model"]), line["wanted"], list(CORPORA).index(line["corpus"]))
     ):
         metrics = {one["metric"]: one for one in line["metrics"]}
         systems = (f"{Decimal(metrics['mauve'][name]):.3f}" for name in ("public_only", "request", "non_private"))
-        found = [f"{line['wanted']:g}", line["corpus"], ", ".join(systems), *(_share(metrics[name]) for name in order)]
-        yield "| " + " | ".join([line["model"], *([line["noise"]] if vectors else []), *found]) + " |"
+        found = [f"{line['wanted']:g}", line["corpus"], ", ".join(systems), *(_share(metrics[name]) for name in heads)]
+        yield "| " + " | ".join([line["model"], *found]) + " |"
 
 
 def _share(metric: Mapping[str, Any]) -> str:
@@ -176,9 +161,9 @@ def _share(metric: Mapping[str, Any]) -> str:
     return "undefined" if metric["reason"] == REFERENCE_WORSE else "indistinguishable"
 
 
-def _measured(out: Path) -> Iterator[tuple[str, str, str, float]]:
+def _measured(out: Path) -> Iterator[tuple[str, str, float]]:
     for line in read_lines_if_there(out):
-        yield line["corpus"], line["model"], line["mechanism"], line["wanted"]
+        yield line["corpus"], line["model"], line["wanted"]
 
 
 if __name__ == "__main__":

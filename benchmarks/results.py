@@ -40,8 +40,6 @@ from benchmarks.invented_facts import worlds as facts
 from benchmarks.reproductions import batch_size, email_extraction
 from benchmarks.secret_assignment import audits as secret_assignment_audits
 from benchmarks.secret_assignment import labelled_texts as secret_claim_labels
-from benchmarks.steering_vectors import accuracy as steering_accuracy
-from benchmarks.steering_vectors import releases as steering
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
 from benchmarks.utility import (
@@ -124,7 +122,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     "orchestration": {"costs": lambda: orchestration.table(lines("orchestration"))},
     "planning": {
         "rehearsed": lambda: rehearsals.table(rehearsed_library()),
-        "vectors": lambda: rehearsals.table(lines("rehearsed_vectors")),
     },
     "proofs/secret-assignment": {
         "add-bound": random_allocation.account_table,
@@ -138,10 +135,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
             [line for line in lines("records_content") if line["cell"]["epsilon"] is None]
             + list(lines("records_systems_content"))
         ),
-    },
-    "steering-vectors": {
-        "releases": lambda: steering.table(lines("steering")),
-        "accuracy": lambda: steering_accuracy.table(lines("steering_accuracy")),
     },
     "summaries": {
         "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),

@@ -23,7 +23,6 @@ NO_RESULTS = {
     "planning": 4,
     "proofs/secret-assignment": 7,
     "records": 1,
-    "steering-vectors": 3,
     "summaries": 6,
 }
 """How many tables of a page no script writes: parameters, errors, steps, and results of settled experiments."""

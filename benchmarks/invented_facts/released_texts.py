@@ -15,7 +15,7 @@ TEXTS texts of at most TOKENS tokens, at its whole epsilon.
     decoders                  `invisible_ink`, `private_icl`, `private_prediction` (Amin et al.) and
                               `few_shot_generation` (Tang et al.) draw each text from REFERENCES units, or from more
                               where the name says so
-    released values           `keyphrase_seeding`, `private_evolution` and `steering_vector` read all units of a label
+    released values           `keyphrase_seeding` and `private_evolution` read all units of a label
                               once, and show the model what they have released; `none` is epsilon 1,000,000
 
 Controls: `public_only`, which reads no unit but is told the label: what a model guesses; and `non_private`, one whole
@@ -103,7 +103,6 @@ RELEASES: Sequence[tuple[str, str, str, str, Sequence[str]]] = (
     ("invisible_ink", ANY, "shared", "100", TEMPERATURES),
     *_each("keyphrase_seeding", COPYING, WITHOUT_NOISE, ["100", NO_NOISE]),
     *_each("private_evolution", COPYING),
-    *_each("steering_vector", COPYING, WITHOUT_NOISE),
     *_each("few_shot_generation", COPYING),
     *_each("private_prediction", FREE),
     *_each("private_icl", FREE),

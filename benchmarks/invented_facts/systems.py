@@ -1,8 +1,4 @@
-"""The systems that are asked for facts, and one release of any of them at a bench without a ledger.
-
-What no noise has touched yet is worked out once for all releases of a process that read the same units behind the
-same prompt: what the units of a steering vector sum up to. A release outside a benchmark never keeps such sums.
-"""
+"""The systems that are asked for facts, and one release of any of them at a bench without a ledger."""
 
 import argparse
 import tempfile
@@ -18,7 +14,6 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.invented_facts.corpus import few, store, training_file
 from benchmarks.invented_facts.worlds import DELTA, NO_NOISE, World
-from benchmarks.steering_vectors.releases import generated
 from models_db.values.requests import Prompt, model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.partition import BatchSplit
@@ -69,13 +64,11 @@ def system(name: str) -> System:
 
 CHANGES: Mapping[str, Mapping[str, Any]] = {
     "keyphrase_seeding": {"references": UNITS_OF_A_LABEL, "phrase_words": 4},
-    "steering_vector": {"references": UNITS_OF_A_LABEL, "max_reference_tokens": 24, "public_draws": 8},
     "private_evolution": {"rounds": 3},
     "token_level_summary": {"noise": str(NOISE)},
 }
 """What is asked of these systems alone. Phrases have four words: two never name creature and value. Three rounds of
-evolution, and eight public draws a label, are for the time that they take; a unit is read as far as a text is long,
-which is a steering vector's default. Everything else is as requests have it by default."""
+evolution are for the time that they take. Everything else is as requests have it by default."""
 
 
 class Workplace:
@@ -88,7 +81,6 @@ class Workplace:
 
     def __init__(self, model: str, device: str, precision: str, folder: Path) -> None:
         self.model, self.device, self.precision, self.folder = model, device, precision, folder
-        self.known: dict[str, Any] = {}
         self.corpora: dict[Any, Corpus] = {}
 
     @cached_property
@@ -145,8 +137,7 @@ class Workplace:
         plan = own.plan(PlanInputs(amount, parameters, 1, units, governed=own.charges))
         prompt = PromptSpec.of(Prompt(description=description), parameters.names)
         bench = replace(open_bench(self.engine, corpus, prompt), split=BatchSplit(KEY, key), device=self.device)
-        read = f"{corpus.uid} {parameters.names} {getattr(parameters, 'temperature', None)}"
-        return generated(own, parameters, plan, bench, self.known, read).texts
+        return own.generate(plan, parameters, bench).texts
 
 
 class Release(Protocol):

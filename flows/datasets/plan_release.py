@@ -44,7 +44,6 @@ from tasks.pricing.alternatives import (
     PopulationTooSmall,
     plan_alternatives,
     topics_alternative,
-    vector_alternative,
 )
 from tasks.pricing.influence import setting_warnings
 from tasks.pricing.plan_notes import notes_of, verdict
@@ -237,9 +236,8 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         terms, texts, reasons["epsilon"] = _share_of_the_rest(workspace, terms, hidden=hidden)
     else:
         texts = plan_alternatives(terms)
-    vector = vector_alternative(terms, texts) if terms.kind in TEXT_KINDS else None
     topics = topics_alternative(terms) if terms.kind == "synthetic_corpus" else None
-    offers = (*texts, *(offer for offer in (vector, topics) if offer is not None))
+    offers = texts if topics is None else (*texts, topics)
     alternatives = tuple(offer for offer in offers if not any(setting_warnings(offer.quote.body)))
     if not alternatives:
         raise InvalidPlan(f"No request of these terms says much about the corpus. {_first_warning(offers)}")

@@ -24,20 +24,9 @@ class NotRehearsed(UsageError):
     def __init__(self, kind: str, mechanism: str, mechanisms: Sequence[str]) -> None:
         super().__init__(
             f"A release of kind {kind} by {mechanism} is not rehearsed: only where each text is drawn from a batch of"
-            " people of its own, or all from one released vector, has a smaller number of texts the same noise.",
+            " people of its own has a smaller number of texts the same noise.",
             f"Rehearsed are requests for texts by {', '.join(mechanisms)}.",
             {"kind": kind, "mechanism": mechanism},
-        )
-
-
-class FurtherTextsNotRehearsed(UsageError):
-    """The request extends a release, and reads nobody."""
-
-    def __init__(self, release: int) -> None:
-        super().__init__(
-            f"The request extends release {release}: it reads nobody and is charged nothing, so nothing is rehearsed.",
-            "Rehearse the request of that release, or look at its texts.",
-            {"release": release},
         )
 
 

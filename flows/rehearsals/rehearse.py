@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from flows.rehearsals.refusals import (
     ExternalModelNotRehearsed,
-    FurtherTextsNotRehearsed,
     NotRehearsed,
     RehearsalDiffers,
     RehearsalOnGovernedData,
@@ -27,7 +26,7 @@ from models_db.home import ProjectHome
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import datasets, rehearsals, requests
 from models_db.values.canonical_json import encode_canonical
-from models_db.values.requests import ReleaseRequest, model_to_json, parse_model
+from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.attack import copied, release, units_of
 from tasks.common.code_version import code_digest
 from tasks.common.network import is_external
@@ -36,7 +35,6 @@ from tasks.evaluate import scorer
 from tasks.evaluation.core.subject import Scorer
 from tasks.generation.decoding.journal import Journal, JournalUnfit, ResumeState
 from tasks.generation.private_decoding.base import PrivateDecodingSystem
-from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
@@ -47,7 +45,6 @@ from tasks.planning.labels_and_groups import PartParameters, labelled_corpus, la
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, plan_json, quote, written_request
 from tasks.pricing.registry import SYSTEMS
-from tasks.prompted_generation.steering.planner import SteeringVector
 from tasks.rehearsal.result import RehearsalResult, Twin, configuration_digest
 from tasks.rehearsal.shares import RELEASES, REQUEST
 from tasks.rehearsal.split import RehearsalSplit, RehearsedBatches, rehearsed_batches, split_people
@@ -58,8 +55,6 @@ from tasks.values.generated import GeneratedText
 DEFAULT_TEXTS = 24
 FEWEST_TEXTS = 5
 """Texts of a rehearsal: the default, and the fewest from which a share of the way means anything."""
-VECTOR = SteeringVector.name
-"""The mechanism whose texts are all written with one released vector, of all people: it has no batches."""
 IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts", "selection", "epsilon_while_secret")
 """Fields of a request that a rehearsal ignores: they decide budget, blocks and selection, not how texts are drawn."""
 
@@ -123,16 +118,10 @@ class _Rehearsed:
         return population
 
     @property
-    def has_vector(self) -> bool:
-        """Whether one vector of all people is behind its texts, and no batches."""
-        return self.request.mechanism == VECTOR
-
-    @property
     def size(self) -> int:
         """People of the twin: the declared population, or as many as the request is made for."""
         parameters = self.body["parameters"]
-        parts = max(1, len(parameters.get("labels", ()))) if self.has_vector else int(parameters["samples"])
-        return self.declared or parts * int(parameters["references"])
+        return self.declared or int(parameters["samples"]) * int(parameters["references"])
 
 
 @dataclass(frozen=True)
@@ -169,7 +158,6 @@ def rehearse_request(
     Raises:
         RehearsalOnGovernedData: the dataset is not marked public.
         NotRehearsed: the mechanism or the kind has no rehearsal; ExternalModelNotRehearsed: nor has the model.
-        FurtherTextsNotRehearsed: its texts extend a release.
         TextsOutOfRange: fewer texts than say anything, or more than the request or the twin has.
         RehearsalTwinTooSmall: the twin has too few people.
         RehearsalDiffers: this version of almoner gives the request another noise.
@@ -232,24 +220,18 @@ def _rehearsed_request(workspace: Workspace, options: RehearsalOptions) -> _Rehe
         body, request = priced.body, priced.request
     if not _can_be_rehearsed(request.mechanism):
         raise NotRehearsed(request.kind, request.mechanism, tuple(filter(_can_be_rehearsed, SYSTEMS)))
-    if (extended := body["parameters"].get("extends")) is not None:
-        raise FurtherTextsNotRehearsed(int(extended["release"]))
     if is_external(request.model):
         raise ExternalModelNotRehearsed(request.model)
     ignored = {name: ReleaseRequest.model_fields[name].default for name in IGNORED_FIELDS}
     on_twin = request.model_copy(update={**ignored, "dataset": facts.name})
-    blocks = 1 if request.mechanism == VECTOR else len(body["plan"]["blocks"])  # a vector is of all blocks together
-    shape = {"population": body["population"], "blocks": blocks, "reading": None}
+    shape = {"population": body["population"], "blocks": len(body["plan"]["blocks"]), "reading": None}
     return _Rehearsed(body, on_twin, replace(facts, **shape), number)
 
 
 def _can_be_rehearsed(mechanism: str) -> bool:
-    """Return whether fewer texts than a request asks for can be drawn at its noise.
-
-    They can where each text has a batch of its own, or the number of texts has no part in the noise.
-    """
+    """Return whether fewer texts than a request asks for can be drawn at its noise: each has a batch of its own."""
     system = SYSTEMS.get(mechanism)
-    return mechanism == VECTOR or (isinstance(system, PrivateDecodingSystem) and system.charges)
+    return isinstance(system, PrivateDecodingSystem) and system.charges
 
 
 def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
@@ -320,13 +302,8 @@ def _split(
 
 
 def _batches(rehearsed: _Rehearsed, whole: Quote, texts: int, people: int) -> RehearsedBatches:
-    """Return the batches of the rehearsal, as full as the request's where the twin has the people.
-
-    Behind a vector are all people of its label.
-    """
+    """Return the batches of the rehearsal, as full as the request's where the twin has the people."""
     cells = rehearsed.facts.blocks * max(1, len(labels_of(whole.parameters)))
-    if rehearsed.has_vector:
-        return rehearsed_batches(1, cells, cells, people, rehearsed.size)
     planned, samples = whole.plan.facts["batches per block"], whole.plan.samples
     # Where the number comes from a noisy count, it is expected to be made for batches of `references`.
     per_cell = int(planned) if planned.isdecimal() else -(-samples // cells)
@@ -337,34 +314,16 @@ def _quotes(
     workspace: Workspace, rehearsed: _Rehearsed, whole: Quote, texts: int, batches: RehearsedBatches
 ) -> tuple[Quote, "_PriceReference"]:
     """Return the request as a priced request on the twin, and what prices a reference of so many texts."""
-    if rehearsed.has_vector:
-        made, shared = _of_one_vector(whole, texts, batches)
-    else:
-        counted = not whole.plan.facts["batches per block"].isdecimal()
-        made, shared = {} if counted else {"batches": batches.per_cell}, {}
+    counted = not whole.plan.facts["batches per block"].isdecimal()
+    made = {} if counted else {"batches": batches.per_cell}
     quoted = _quote_on_twin(workspace, rehearsed, {"samples": texts, **made})
     _require_same_noise(rehearsed, quoted)
 
     def price_reference(name: str, samples: int) -> Quote:
-        own = {**shared, "samples": samples, "label_allocation": None}
+        own = {"samples": samples, "label_allocation": None}
         return _quote_on_twin(workspace, rehearsed, own, mechanism=name, epsilon=None, delta=None, evaluation=())
 
     return quoted, price_reference
-
-
-def _of_one_vector(whole: Quote, texts: int, batches: RehearsedBatches) -> tuple[dict[str, object], dict[str, object]]:
-    """Return the parameters of a rehearsed vector that differ from the request's, and those of both references.
-
-    A vector is a noisy sum, divided by the expected number of people. Where the twin has fewer of them it is divided by
-    as many fewer: else it would be too short. Its noise is larger then in relation to it, so that such a rehearsal is
-    pessimistic. References are given all defaults of the mechanism, and `non_private` reads whole documents: that
-    units are cut to the length of public draws has to do with the vector alone.
-    """
-    stored = cast("Mapping[str, object]", model_to_json(whole.parameters))
-    people = batches.units_per_text / batches.asked
-    references = max(1, round(int(str(stored["references"])) * people))
-    cut = BaselineParameters.model_fields["max_reference_tokens"].default
-    return {"references": references}, {**stored, "samples": texts, "max_reference_tokens": cut}
 
 
 def _make_releases(
@@ -393,8 +352,7 @@ def _make_releases(
                 priced = quoted if name == REQUEST else price_reference(name, samples or quoted.plan.samples)
                 model = model_in(precision_of(priced.parameters))
                 with Journal(folder.path / f"draws-{name}", number or 0) as journal:
-                    # One vector, and texts behind a histogram, are drawn anew.
-                    drawn = name == REQUEST and priced.system.name != VECTOR and not proportional
+                    drawn = name == REQUEST and not proportional  # texts behind a histogram are drawn anew
                     earlier = _interrupted_draws(journal, split.key) if drawn else None
                     record = journal if drawn else None
                     generated = release(priced, corpus, model, split.key, name, record, earlier)

@@ -45,7 +45,6 @@ _OwnMechanism = Literal[
     "question_histogram",
     "keyphrase_seeding",
     "private_evolution",
-    "steering_vector",
 ]
 _EXTENSION_NAME = "^[a-z][a-z0-9_]*([.][a-z][a-z0-9_]*)+$"
 

@@ -14,7 +14,7 @@ and a unit is in one batch of its label in its block, by its own id and these nu
 most one text, as with equal allocation: the release is one histogram, then draws that cost the same whichever labels
 they have, composed adaptively (Bun, Steinke, arXiv 1605.02065, Lemma 2.3). The price does not depend on the counts.
 
-**Systems without batches**: the texts of a steering vector and of key phrases are made of released
+**Systems without batches**: the texts of key phrases are made of released
 values alone, so the counts decide how many of them each label has, and read nothing. In private evolution they decide
 how many candidates each label has. A unit still casts one vote in a round, and the number of all candidates is fixed by
 the request, so the histogram of a round is the same whatever the counts say.

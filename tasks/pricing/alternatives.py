@@ -23,8 +23,6 @@ from tasks.analysis.keywords.expected_keywords import EXPECTED, SOME_KEYWORDS
 from tasks.planning.keyword_rule import LabelRule
 from tasks.pricing.choices import (
     PROBE_REFERENCES,
-    USUAL_TEMPERATURE,
-    USUAL_TOKENS,
     clip_norm_per_reference,
     fit_samples,
     references_for,
@@ -40,7 +38,6 @@ from tasks.pricing.influence import (
 from tasks.pricing.quote import Quote
 from tasks.pricing.registry import SYSTEMS
 from tasks.pricing.rehearsed_shares import ExpectedShare, expected_shares
-from tasks.prompted_generation.steering.planner import SteeringVector, noise_of
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 MECHANISMS = ("invisible_ink", "private_icl", "private_prediction")
@@ -58,16 +55,6 @@ MOST_SAMPLES = 1000
 PLANNED_KINDS = (*TEXT_KINDS, ReleaseKind.INSIGHTS)
 LEAST_POPULATION_OF_TOPICS = 1000
 """Topics are for "at least some thousand people" (docs/insights.md)."""
-VECTOR = SteeringVector.name
-MOST_NOISE = Decimal("0.01")
-"""Largest noise on each entry of a vector that is proposed, in spreads of public draws. At the width of SmolLM2-135M it
-is 0.24 long, less than half of the shortest average that was measured (0.6, docs/steering-vectors.md)."""
-VECTOR_MEASURED = (
-    "Measured at epsilon 4 and 8: with SmolLM2-135M, MAUVE exceeds that of the public model's texts by 0.15 [-0.03,"
-    " 0.34] and 0.21 [0.01, 0.41] on mts_dialog, by -0.00 [-0.30, 0.29] and 0.03 [-0.28, 0.34] on Yelp; with Gemma 270M"
-    " by -0.49 [-0.78, -0.18] and -0.46 [-0.75, -0.14] on mts_dialog, by 0.40 [-0.04, 0.77] and 0.36 [-0.04, 0.73] on"
-    " Yelp. A vector can make texts worse: rehearse it first (docs/steering-vectors.md)."
-)
 UNITS_PER_CLUSTER = 100
 """k = n/100 is a good start (docs/insights.md)."""
 FEWEST_CLUSTERS, MOST_CLUSTERS = 4, 64
@@ -204,7 +191,7 @@ class Alternative:
 
     @property
     def references(self) -> int | None:
-        """B, or n of a vector; None for topics."""
+        """B; None for topics."""
         return getattr(self.quote.parameters, "references", None)
 
     @property
@@ -220,12 +207,6 @@ class Alternative:
         if influence is not None:
             return influence.sentence
         facts = self.quote.plan.facts
-        if (noise := noise_of(facts)) is not None:
-            return (
-                f"All texts are written with one vector, the mean of about {self.references} people, with noise of"
-                f" {format_decimal(noise)} on each entry. It moves register and subjects, has no facts of single texts,"
-                f" and costs fluency. {VECTOR_MEASURED} `release extend` writes more texts at no charge."
-            )
         return (
             f"Keywords to expect: {facts.get(EXPECTED, 'those of the public set')}. The size of a topic has"
             f" a standard deviation of {facts['standard deviation of a size']} units; topics of fewer than"
@@ -236,7 +217,7 @@ class Alternative:
     def expected_shares(self) -> tuple[ExpectedShare, ...]:
         """Share of the way from the public model to no privacy, by rehearsals of this clip norm.
 
-        None for topics, for a vector, and for records: rehearsals were of free texts.
+        None for topics and for records: rehearsals were of free texts.
         """
         influence, request = self.quote.influence, self.quote.request
         if influence is None or ReleaseKind(request.kind) is ReleaseKind.RECORDS:
@@ -276,36 +257,6 @@ def plan_alternatives(terms: PlanTerms) -> tuple[Alternative, ...]:
     mechanism = _mechanism(terms)
     probe = terms.price(_text_request(terms, mechanism, PROBE_SAMPLES, PROBE_REFERENCES))
     return _Texts(terms, mechanism, probe).alternatives()
-
-
-def vector_alternative(terms: PlanTerms, texts: Sequence[Alternative]) -> Alternative | None:
-    """Return as many texts as are wanted from one steering vector, where the other texts are fewer or too weak.
-
-    None where no number is wanted, the policy does not allow it, its noise is large, or it takes too long; and for
-    records, which a vector does not hold to a schema.
-
-    Args:
-        texts: the alternatives of texts that are drawn from batches.
-    """
-    wanted = terms.samples
-    most = max((one.samples for one in texts), default=0)
-    if wanted is None or wanted <= most or not _is_allowed(terms, VECTOR) or not texts or terms.record_schema:
-        return None
-    parameters = {
-        **terms.text_parameters,
-        "samples": wanted,
-        "references": max(1, terms.population // max(1, len(terms.labels))),
-        "max_new_tokens": getattr(texts[0].quote.parameters, "max_new_tokens", USUAL_TOKENS),
-        "temperature": USUAL_TEMPERATURE,
-        **terms.sampling_parameters,
-    }
-    try:
-        quote = terms.price(_request(terms, VECTOR, parameters))
-    except AlmonerError:
-        return None  # an offer beside the texts: where it cannot be priced, it is none
-    noise = noise_of(quote.plan.facts)
-    in_time = terms.seconds is None or quote.seconds <= terms.seconds
-    return Alternative("one vector", quote) if in_time and noise is not None and noise <= MOST_NOISE else None
 
 
 def topics_alternative(terms: PlanTerms) -> Alternative | None:

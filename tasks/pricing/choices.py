@@ -14,7 +14,7 @@ chosen values become part of the request that is stored and approved, so pricing
 Summaries have the length and the temperature at which their system was measured; how many people write about a group no
 declared number says, so their references are not chosen.
 
-Systems that show the model released values (a steering vector, key phrases, the votes of an evolution) charge nothing
+Systems that show the model released values (key phrases, the votes of an evolution) charge nothing
 for a text, so as many are written as are chosen at most; an evolution has fewer where votes are few. Their n, by which
 sums over the units of a label are divided, is the declared population over the labels. The vocabulary of
 `keyphrase_seeding` is selected from the units; where the declared population is so small that next to no phrase could
@@ -46,7 +46,6 @@ from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 from tasks.prompted_generation.evolution.schedule import Schedule
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters, public_topics
 from tasks.prompted_generation.keyphrases.stages import Stages
-from tasks.prompted_generation.steering.parameters import SteeringParameters
 from tasks.values.plan import Generator
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
@@ -245,7 +244,7 @@ def _vocabulary(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Ch
 
 
 _DECODING = (PrivateDecodingParameters, BaselineParameters)
-_SEEDED = (SteeringParameters, KeyphraseParameters, EvolutionParameters)
+_SEEDED = (KeyphraseParameters, EvolutionParameters)
 
 
 def _is_needed(model: type[BaseModel], name: str) -> bool:

@@ -16,7 +16,6 @@ from tasks.insights.question_histogram.planner import QuestionHistogram
 from tasks.insights.urania.planner import Urania
 from tasks.prompted_generation.evolution.planner import PrivateEvolution
 from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
-from tasks.prompted_generation.steering.planner import SteeringVector
 from tasks.summarization.one_shot import OneShotSummary
 from tasks.summarization.token_level import TokenLevelSummary
 from tasks.values.plan import Generator, UnknownSystem
@@ -36,7 +35,6 @@ _ALL: tuple[Generator[RunContext], ...] = (
     QuestionHistogram(),
     KeyphraseSeeding(),
     PrivateEvolution(),
-    SteeringVector(),
 )
 
 

@@ -28,8 +28,6 @@ from tasks.insights.question_histogram.parameters import QuestionHistogramParame
 from tasks.mechanisms.registry import recompute
 from tasks.planning.secret_assignment import CONDITION, assignment_of_plan
 from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS, kept_per_label, reasons_of
-from tasks.prompted_generation.steering.parameters import CLEAR_VECTORS
-from tasks.prompted_generation.steering.planner import SteeringVector
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.documents.parquet import same_rows
 from tasks.publishing.open_bundle import OpenedBundle
@@ -133,7 +131,7 @@ def record(bundle: OpenedBundle) -> str:
 
 
 def _require_figures(record: ReleaseRecord) -> None:
-    """Check that released figures are numbers, and that there are those of the split and the vectors of this release.
+    """Check that released figures are numbers, and that there are those of the split of this release.
 
     Raises:
         CheckFailed: a figure is none, or another release's. Its value was drawn, so it cannot be computed again.
@@ -142,11 +140,6 @@ def _require_figures(record: ReleaseRecord) -> None:
         raise CheckFailed("a released figure is not a number")
     if is_proportional(record) and not _OF_EQUAL_ALLOCATIONS.isdisjoint(record.released):
         raise CheckFailed("the record has figures of a split that does not follow from the counts of its labels")
-    clear = record.released.get(CLEAR_VECTORS)
-    if (clear is not None) != (record.mechanism == SteeringVector.name):
-        raise CheckFailed("the record has a figure of another mechanism's vectors, or lacks that of its own")
-    if clear is not None and not (clear.isdecimal() and int(clear) <= max(1, len(record.labels))):
-        raise CheckFailed("the release has fewer vectors than it says are clear of noise")
 
 
 def request(bundle: OpenedBundle) -> str:

@@ -19,14 +19,13 @@ from tasks.planning.label_allocation import (
 )
 from tasks.prompted_generation.evolution.planner import PrivateEvolution
 from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
-from tasks.prompted_generation.steering.planner import SteeringVector
 from tasks.release.record import ReleaseRecord
 from tasks.release.text_rows import labels_of_texts
 
 FIGURES = (LABEL_COUNTS, BATCHES_PER_LABEL)
 """The released figures of a proportional allocation; a release with an equal one has neither."""
 
-WITHOUT_BATCHES: Final = frozenset({SteeringVector.name, KeyphraseSeeding.name, PrivateEvolution.name})
+WITHOUT_BATCHES: Final = frozenset({KeyphraseSeeding.name, PrivateEvolution.name})
 """Systems whose texts belong to no batch, and so to no block."""
 
 

@@ -26,7 +26,6 @@ from tasks.mechanisms.core.uncharged import UNPROTECTED
 from tasks.planning.label_allocation import BATCHES_PER_LABEL, LABEL_COUNTS
 from tasks.planning.secret_assignment import assignment_of_plan
 from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS, SURPLUS, published_texts
-from tasks.prompted_generation.steering.parameters import CLEAR_VECTORS
 from tasks.release.claim import Claim, require_within_claim, state_claim
 from tasks.release.file_names import RECORD
 from tasks.release.format_versions import FORMAT
@@ -55,7 +54,6 @@ RELEASED_FIGURES: Final = frozenset({
     "public_topics_added",
     "renyi_loss_of_this_data_not_a_guarantee",
     "share_from_expansion",
-    CLEAR_VECTORS,
     DRAWN,
     *(f"{LEFT_OUT}{reason}" for reason in (*SELECTION_CRITERIA, SURPLUS)),
     IN_DOUBT,

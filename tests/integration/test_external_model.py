@@ -158,7 +158,6 @@ def test_no_system_of_today_that_reads_rows_with_the_model_may_use_an_external_o
     reading = {
         "invisible_ink", "private_prediction", "private_icl", "few_shot_generation", "adapmixed", "public_only",
         "non_private", "token_level_summary", "one_shot_summary", "urania", "simple_clio", "question_histogram",
-        "steering_vector",
     }  # fmt: skip
     assert reading <= {name for name, system in SYSTEMS.items() if shows_private_text(system)}
 

@@ -14,9 +14,8 @@ from tasks.planning.label_allocation import allocate, nearest_counts, parse_coun
 from tests.integration.killing import balance, instalments, killed
 from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.integration.test_going_on import left
-from tests.integration.test_steering_vector import PARAMETERS as STEERING
 
-CONCERNS = ("flows/releases", "tasks/corpus", "tasks/prompted_generation/steering")
+CONCERNS = ("flows/releases", "tasks/corpus")
 
 RULE: dict[str, Any] = {
     "answers": [
@@ -90,20 +89,6 @@ def test_the_counts_are_those_of_the_units_by_the_rule(almoner: Almoner, monkeyp
     for label, count in zip(LABELS, counts, strict=True):
         own = [labels for labels in carried.values() if label in labels]
         assert sum(len(labels) == 1 for labels in own) <= count <= len(own)
-
-
-@pytest.mark.slow
-def test_a_vector_for_each_label_of_a_rule(almoner: Almoner) -> None:
-    parameters = STEERING | {"samples": 5, "label_rule": RULE}
-    approved(almoner, mechanism="steering_vector", parameters=parameters, evaluation=["length"])
-    almoner.type("run 1")
-    record, rows = published(almoner)
-    assert [row["label"] for row in rows] == [LABELS[0], *LABELS]
-    assert len(record["events"]) == 1
-    almoner.type("release extend 1 --samples 6")
-    assert almoner.ask("release show 2")["canonical"]["parameters"]["labels"] == LABELS
-    almoner.type('approve 2 --gate spend --reason "more of them"')
-    assert almoner.ask("run 2")["texts"] == 6
 
 
 @pytest.mark.slow

@@ -349,20 +349,3 @@ def test_records_are_planned_with_their_schema_and_length(clinic: Almoner, monke
     assert clinic.ask(f"{PLAN} --schema {schema}", expected=2)["error"] == "InvalidPlan"
     short = clinic.ask(f"{line.replace('--tokens 24', '')} --schema {schema}", expected=2)
     assert (short["error"], "--tokens" in short["message"]) == ("InvalidPlan", True)
-
-
-@pytest.mark.slow
-def test_many_wanted_texts_are_planned_with_one_vector(almoner: Almoner) -> None:
-    almoner.ingested("--population 2000")
-    path = almoner.folder / "planned.yaml"
-    plan = f"{PLAN} --examples {almoner.write('examples.yaml', ['Slept well.', 'No complaints.'])}"
-    alternatives = table_of(almoner, f"{plan} --samples 600")
-    (number,) = [one["number"] for one in alternatives if one["name"] == "one vector"]
-    vector = alternatives[number - 1]
-    assert (vector["texts"], vector["references"], vector["clip_norm"]) == (600, 2000, None)
-    said = almoner.type(f"{plan} --samples 600 --choice {number} --write {path}").out
-    assert "2000 in all" in " ".join(said.split())
-    assert "All texts are written with one vector" in " ".join(said.split())
-    assert yaml.safe_load(path.read_text())["mechanism"] == "steering_vector"
-    assert almoner.ask(f"release request {path} --dry-run")["price"] == vector["price"]
-    assert "one vector" not in almoner.type(f"{PLAN} --samples 60").out

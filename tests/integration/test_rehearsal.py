@@ -236,11 +236,6 @@ def test_without_a_declared_population_the_twin_is_as_large_as_the_batches(home:
     assert len(result["releases"]["request"]) == 6
 
 
-VECTOR: dict[str, Any] = {
-    "samples": 8, "references": 12, "max_new_tokens": 6, "public_draws": 4, "strength": 1,
-}  # fmt: skip
-
-
 def watched_releases(patch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The parameters of each release that a rehearsal makes, by its name."""
     seen: dict[str, Any] = {}
@@ -252,38 +247,6 @@ def watched_releases(patch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     patch.setattr(flows.rehearsals.rehearse, "release", noting)
     return seen
-
-
-def test_a_vector_is_rehearsed_at_the_same_noise(home: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = watched_releases(monkeypatch)
-    asked = ASKED | {"mechanism": "steering_vector", "parameters": VECTOR}
-    file = home.write("vector.yaml", asked)
-    price = home.ask(f"release request {file} --dry-run")["price"]
-    result = home.ask(f"rehearse {file} --on plain --texts 6")
-    assert (result["mechanism"], result["people"], result["declared"]) == ("steering_vector", 12, 12)
-    assert (result["units_per_text"], result["asked_units_per_text"]) == ("12.0", "12.0")
-    assert {len(texts) for texts in result["releases"].values()} == {6}
-    assert (seen["request"].samples, seen["request"].references, seen["request"].strength) == (6, 12, 1)
-    assert (seen["non_private"].max_reference_tokens, seen["request"].max_reference_tokens) == (256, 6)
-    assert (seen["non_private"].max_new_tokens, seen["public_only"].top_k) == (6, 100)
-    assert "Each vector is of about 12.0 people" in " ".join(
-        home.type(f"rehearse {file} --on plain --texts 6").out.split()
-    )
-    home.type(f"release request {file}")
-    assert home.ask("release show 2")["canonical"]["plan"]["facts"] == price["facts"]
-    assert len(home.ask("release show 2")["rehearsals"]) == 1
-
-
-def test_a_vector_of_fewer_people_is_divided_by_as_many_fewer(home: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two blocks share one vector; the twin has 30 people of 90, and the sums of 30 are divided by a third of n."""
-    seen = watched_releases(monkeypatch)
-    home.type("dataset register town --unit patient_id --epsilon 8 --delta 1e-6 --population 90 --blocks 2")
-    notes = [{"patient_id": f"t{n}", "text": "x"} for n in "ab"]
-    home.type(f"dataset ingest town {home.notes_file('town.jsonl', notes)}")
-    asked = ASKED | {"dataset": "town", "mechanism": "steering_vector", "parameters": VECTOR | {"references": 90}}
-    result = home.ask(f"rehearse {home.write('town.yaml', asked)} --on plain --texts 5")
-    assert (result["people"], result["units_per_text"], result["asked_units_per_text"]) == (30, "30.0", "90.0")
-    assert seen["request"].references == 30
 
 
 @pytest.mark.slow
@@ -305,15 +268,11 @@ def test_a_request_by_a_rule_is_rehearsed_on_data_without_labels(
     assert seen["request"].labels == seen["public_only"].labels == ("half", "rest")
     assert "accuracy" in {one["metric"] for one in result["metrics"]}
     assert result["left_out"] == []
-    vector = asked | {"mechanism": "steering_vector", "parameters": VECTOR | {"label_rule": rule}}
-    result = home.ask(f"rehearse {home.write('both.yaml', vector)} --on plain --texts 6")
-    assert result["units_per_text"] == "15.0"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["invisible_ink", "steering_vector"])
 def test_allocated_texts_are_rehearsed_with_as_many_of_each_label_in_every_release(
-    home: Almoner, monkeypatch: pytest.MonkeyPatch, mechanism: str
+    home: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twin's own histogram, at the request's noise, decides how many; an interruption keeps them."""
     home.type("dataset register unbalanced --public --unit id --epsilon 8 --delta 1e-6 --population 30")
@@ -321,10 +280,8 @@ def test_allocated_texts_are_rehearsed_with_as_many_of_each_label_in_every_relea
              for n, text in enumerate(random_texts(80, 8, 2))]  # fmt: skip
     home.type(f"dataset ingest unbalanced {home.notes_file('unbalanced.jsonl', notes)} --label-field label")
     allocation = {"method": "proportional", "share": 0.5, "minimum": 2}
-    own = ASKED["parameters"] if mechanism == "invisible_ink" else VECTOR
-    parameters = own | {"labels": ["rare", "usual"], "label_allocation": allocation}
+    parameters = ASKED["parameters"] | {"labels": ["rare", "usual"], "label_allocation": allocation}
     asked = ASKED | {
-        "mechanism": mechanism,
         "kind": "demonstrations",
         "dataset": "unbalanced",
         "parameters": parameters,
@@ -366,13 +323,3 @@ def test_a_label_with_fewer_people_than_texts_is_named(home: Almoner) -> None:
     assert result["left_out"] == [
         "accuracy of a classifier: the twin has fewer people of a label than texts are compared"
     ]
-
-
-def test_further_texts_are_not_rehearsed(home: Almoner) -> None:
-    asked = ASKED | {"mechanism": "steering_vector", "parameters": VECTOR}
-    home.type(f"release request {home.write('vector.yaml', asked)}")
-    home.type('approve 2 --gate spend --reason "a first look"')
-    home.type("run 2")
-    home.type('approve 2 --gate publish --reason "names nobody"')
-    home.type("release extend 2 --samples 9")
-    assert home.ask("rehearse 3 --on plain", expected=2)["error"] == "FurtherTextsNotRehearsed"

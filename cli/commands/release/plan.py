@@ -198,7 +198,7 @@ def plan_tables(planned: "ReleasePlan") -> list[RenderableType]:
         planned.verdict,
         table(columns, [row for row in rows if set(row[1:]) != {"-"}], title),
         *(f"{number} {one.name}: {one.judgement}" for number, one in enumerate(alternatives, 1)
-          if one.name == "one vector" or terms.kind == "insights"),
+          if terms.kind == "insights"),
         *(f"{name}: {reason}." for name, reason in planned.reasons.items() if name != "delta"),
         *planned.notes,
     ]  # fmt: skip
@@ -226,7 +226,7 @@ def _entries(planned: "ReleasePlan", place: int) -> dict[str, str]:
     length = getattr(quote.parameters, "max_new_tokens", "-") if texts else "-"
     entries = {
         "texts": str(one.samples) if texts else f"topics, {one.samples} at most",
-        "people behind a text": f"{people} in all" if one.name == "one vector" else people,
+        "people behind a text": people,
         "tokens of a text": str(length),
         "private texts move a word": "-" if influence is None else influence.level.name,
         "epsilon": f"{quote.request.epsilon:f}",

@@ -69,8 +69,7 @@ def _result_tables(result: "RehearsalResult") -> list[RenderableType]:
     columns = ("metric", *RELEASE_NAMES.values(), "share of the way, 95 % interval")
     fewer = result.declared is not None and result.people < result.declared
     people = [f"The public data has fewer people: the twin has {result.people_of_declared}."] if fewer else []
-    what = "Each vector is of" if result.mechanism == "steering_vector" else "Each text reads"
-    read = f"{what} about {result.units_per_text} people, in the request about {result.asked_units_per_text}."
+    read = f"Each text reads about {result.units_per_text} people, in the request about {result.asked_units_per_text}."
     return [
         table(columns, rows, f"Rehearsal on {result.twin.name}: {result.extent}"),
         *people,

@@ -228,7 +228,7 @@ def extend_release(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
     details: PriceDetails = False,
 ) -> CommandResult[RequestPriced]:
-    """Request further texts from the phrases or the steering vector that a release has released, at no charge.
+    """Request further texts from the phrases that a release has released, at no charge.
 
     Nothing private is read again; both gates decide on it as on every request.
 

@@ -1,4 +1,4 @@
-"""Hidden states of each row: that of the prompt's last token, or the mean over the tokens of the reference.
+"""Hidden states of each row: that of the prompt's last token.
 
 One prefill and nothing more: no keys and values are kept, so memory is a few rows' whatever the number of groups. The
 passes are those in which a session reads the same prompts, with the same checks and to the same bits, so a row is a
@@ -47,24 +47,7 @@ def last_hidden(
     """
     for pieces in private:
         sizes.check_holds_private(pieces)
-    return _checked(engine, private, references, sizes, mean=False)
-
-
-def mean_hidden(
-    engine: Engine, prefixes: Sequence[Sequence[int]], references: Sequence[Sequence[Sequence[int]]], sizes: Sizes
-) -> Iterator[RowHidden]:
-    """Return the mean hidden state over the tokens of every reference of every group; else as `last_hidden`.
-
-    Args:
-        prefixes: the public tokens before the references of each group; nothing comes after a reference.
-
-    Raises:
-        ValueError: as `last_hidden`, or a group without a public prefix.
-    """
-    if not all(0 < len(prefix) <= sizes.prefix for prefix in prefixes):
-        raise ValueError(f"references need 1 to {sizes.prefix} public tokens before them")
-    private = [PromptPieces(tuple(prefix), ()) for prefix in prefixes]
-    return _checked(engine, private, references, sizes, mean=True)
+    return _checked(engine, private, references, sizes)
 
 
 def _checked(
@@ -72,8 +55,6 @@ def _checked(
     private: Sequence[PromptPieces],
     references: Sequence[Sequence[Sequence[int]]],
     sizes: Sizes,
-    *,
-    mean: bool,
 ) -> Iterator[RowHidden]:
     """Check the device and the prompts, then read."""
     if len(private) != len(references):
@@ -82,7 +63,7 @@ def _checked(
     sizes = _of_prompts(sizes)
     for pieces in private:
         engine.model.check_knows(pieces.tokens)
-    reader = PrivateReader(sizes.model_for(engine.model), engine.isolation, sizes, rows, mean=mean)
+    reader = PrivateReader(sizes.model_for(engine.model), engine.isolation, sizes, rows)
     return _in_windows(engine, private, references, sizes, reader)
 
 

@@ -116,10 +116,8 @@ class PrivateReader:
         mean: hand over the mean hidden state of each row's segment, in the place of the last one.
     """
 
-    def __init__(
-        self, model: LanguageModel, isolation: IsolationCheck, sizes: Sizes, rows: int, *, mean: bool = False
-    ) -> None:
-        self._model, self._isolation, self._sizes, self._mean = model, isolation, sizes, mean
+    def __init__(self, model: LanguageModel, isolation: IsolationCheck, sizes: Sizes, rows: int) -> None:
+        self._model, self._isolation, self._sizes = model, isolation, sizes
         self._height = min(prefill_shape(model.device)[0], rows)
         self._prefixes = PrefixCache(model)
         self._scratch: RowBatch | None = None
@@ -167,7 +165,7 @@ class PrivateReader:
         scratch.clear()
         scratch.begin_with(shared, [0] * scratch.rows)
         texts = [rows[key] for key in keys] + [()] * (scratch.rows - len(keys))
-        hidden = scratch.read_mean(texts, segment) if self._mean else scratch.read_long(texts, segment)
+        hidden = scratch.read_long(texts, segment)
         pool.enter(keys, scratch, range(len(keys)), hidden)
 
 

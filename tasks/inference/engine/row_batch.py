@@ -124,19 +124,6 @@ class RowBatch:
             hidden[some] = states[:, -1]
         return hidden
 
-    def read_mean(self, sequences: Sequence[Sequence[int]], columns: int) -> Tensor:
-        """Read as `read_long` does; return the mean hidden state of each row's tokens, float32 [rows, D].
-
-        Columns are added one by one in float64, element by element, so the order of adding depends on neither a row's
-        place nor its neighbours. A row without any token has mean zero.
-        """
-        sums = torch.zeros((self.rows, self.model.width), dtype=torch.float64, device=self.model.device)
-        for some, real, states in self._passes(sequences, columns):
-            for column in range(states.shape[1]):
-                sums[some] += states[:, column].double().masked_fill(~real[:, column, None], 0.0)
-        lengths = torch.tensor([max(1, len(sequence)) for sequence in sequences], device=sums.device)
-        return (sums / lengths[:, None]).float()
-
     def _passes(self, sequences: Sequence[Sequence[int]], columns: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield the rows of each pass, which of its columns hold real tokens, bool [r, q], and all its hidden states.
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from models_db.errors import UsageError
-from tasks.inference.network.residual_stream import list_of_layers
+from tasks.inference.network.decoder_parts import list_of_layers
 
 
 class LayersNotSpread(UsageError):

@@ -13,8 +13,8 @@ from tasks.inference.kernels.dense_linear import DenseLinear, linear, linear_of_
 from tasks.inference.kernels.kernel_order import PLAIN, KernelName, KernelOrder
 from tasks.inference.network.attention import Attention, attention_of, use_attention, within_window
 from tasks.inference.network.capabilities import keeps_bfloat16
+from tasks.inference.network.decoder_parts import with_modules
 from tasks.inference.network.packed_linear import PackedLinear
-from tasks.inference.network.residual_stream import first_layers, with_addition, with_modules
 
 
 class Cache(Protocol):
@@ -171,34 +171,6 @@ class LanguageModel:
             raise ValueError("soft tokens must be finite")
         return replace(self, soft_tokens=rows)
 
-    def until_layer(self, layer: int) -> Self:
-        """Return the first `layer` layers: `hidden` then gives the residual stream behind them, without a final norm.
-
-        For hidden states alone; its logits mean nothing.
-
-        Raises:
-            LayersNotFound: the decoder's layers cannot be identified.
-            ValueError: it has fewer layers.
-        """
-        decoder = first_layers(self.decoder, layer)
-        return replace(self, decoder=decoder, layers=layer, layer_devices=self.layer_devices[:layer])
-
-    def steered(self, layer: int, vector: Tensor) -> Self:
-        """Return this model with `vector` added to the residual stream behind its first `layer` layers, at every token.
-
-        A worker process loads a model of its own, which adds nothing.
-
-        Args:
-            vector: float32 [D], all finite, on any device.
-
-        Raises:
-            LayersNotFound: as `until_layer`.
-            ValueError: another shape, a value that is not finite, or fewer layers.
-        """
-        if vector.shape != (self.width,) or not vector.isfinite().all():
-            raise ValueError(f"a steering vector is [{self.width}] and finite, not {list(vector.shape)}")
-        return replace(self, decoder=with_addition(self.decoder, layer, vector.detach().to(self.device)))
-
     def check_knows(self, prompt: Sequence[int]) -> None:
         """Raise ValueError unless the model can read every token of a public prompt."""
         token_count = self.vocabulary + (0 if self.soft_tokens is None else len(self.soft_tokens))
@@ -235,7 +207,7 @@ class LanguageModel:
             use_cache=True,
         )
         states: Tensor = output.last_hidden_state
-        return states.float().to(self.device)  # already there, but for `until_layer` where layers are spread
+        return states.float()
 
     def _masks(self, bias: Tensor, cache: Cache) -> Tensor | dict[str, Tensor]:
         """Return the masks that transformers' layers add to their scores; one per kind of layer if kinds differ.

@@ -34,8 +34,6 @@ _ASKED: Final = "The model was asked for texts that match this public descriptio
 
 ONE_SHOT: Final = "one_shot_summary"
 
-STEERING: Final = "steering_vector"
-
 PUBLIC_PROMPTS: Final = ("keyphrase_seeding", "private_evolution")
 """Systems that prompt a model with public words and released values alone: none of their rows has a private text."""
 
@@ -200,7 +198,7 @@ def _merged_from(record: ReleaseRecord) -> str:
 def _wording(record: ReleaseRecord) -> list[str]:
     """Return the words that the request writes out, the digest of its prompts, and its labels or groups."""
     of_means = record.mechanism == ONE_SHOT  # it has no public rows with another prompt
-    of_public_rows = record.mechanism in (*PUBLIC_PROMPTS, STEERING)
+    of_public_rows = record.mechanism in PUBLIC_PROMPTS
     unused = ("public",) if of_means else ("private", "again") if of_public_rows else ()
     words = {name: text for name, text in record.wording.items() if name not in unused}
     sections = [_introduced(record)] if words else []
@@ -234,8 +232,6 @@ def _introduced(record: ReleaseRecord) -> str:
     """Return the sentence that introduces the templates."""
     if record.mechanism in PUBLIC_PROMPTS:
         return card_text.TEMPLATES_OF_PUBLIC
-    if record.mechanism == STEERING:
-        return card_text.TEMPLATES_OF_STEERING
     if "form" in record.wording:
         return card_text.COMPLETION
     if record.mechanism == ONE_SHOT:

@@ -120,11 +120,6 @@ TEMPLATES_OF_MEANS: Final = (
     " was given no text, but the soft tokens that the adapter made from the noisy mean of a group. The parameters"
     " below give the words in which it had read the private texts, one at a time (`documents are read as`):"
 )
-TEMPLATES_OF_STEERING: Final = (
-    "The model was given these templates, with `{description}` and `{label}` filled in, and wrote with the released"
-    " vector added to its hidden states. It was shown no private text when it wrote. Before, it had read the private"
-    " texts behind the same words, one at a time, for that vector alone:"
-)
 TEMPLATES_OF_PUBLIC: Final = (
     "The model was given these templates, with `{description}` and `{label}` filled in, and released values beside"
     " them, in the words that the parameters below state. It was shown no private text:"

@@ -3,11 +3,9 @@
 import argparse
 import json
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
-from tasks.corpus.store import Corpus
 from tasks.inference.engine.engine import Engine
 from tasks.pricing.registry import SYSTEMS
 from tasks.summarization.adapter_training.dataset import read_training_data
@@ -229,19 +227,6 @@ def place(systems, tmp_path):
     made = systems.Workplace("tiny", "cpu", "float32", tmp_path)
     made.engine = Engine(tiny_model(stops=False))
     return made
-
-
-def test_units_of_a_steering_vector_are_read_once_for_all_epsilons(facts, texts, place, monkeypatch):
-    monkeypatch.setattr(texts, "TEXTS", 20)
-    monkeypatch.setattr(texts, "TOKENS", 2)
-    reads = []
-    each = Corpus.each
-    monkeypatch.setattr(Corpus, "each", lambda *given: reads.append(given) or each(*given))
-    cell = texts.Cell(0, "steering_vector", texts.EACH, "private", "100", "0.3")
-    for epsilon in ("100", facts.NO_NOISE):
-        assert len(texts.release(place, replace(cell, epsilon=epsilon))) == 20
-    assert len(place.corpora) == len(place.known) - 1 == 1  # an origin and sums of one corpus
-    assert len(reads) == 1
 
 
 def test_a_summary_without_data_reads_no_unit_of_its_creatures(facts, records, place, monkeypatch):

@@ -1,6 +1,5 @@
 """Plans: whatever is proposed is a priced request, fits the population and the time, and says truly what to expect."""
 
-import json
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
@@ -19,7 +18,6 @@ from tasks.planning.label_allocation import AllocationWithoutLabels
 from tasks.planning.labels_and_groups import LabelsNeeded
 from tasks.pricing.alternatives import (
     LEAST_REFERENCES,
-    VECTOR_MEASURED,
     Alternative,
     InvalidPlan,
     MechanismsForbidden,
@@ -29,7 +27,6 @@ from tasks.pricing.alternatives import (
     plan_alternatives,
     rounded_epsilon,
     topics_alternative,
-    vector_alternative,
 )
 from tasks.pricing.influence import clip_norm_of, setting_warnings
 from tasks.pricing.plan_notes import CLAIM_NOTE, READ_TEXTS, notes_of, verdict
@@ -109,65 +106,6 @@ def test_more_texts_than_are_of_use_are_not_offered() -> None:
 
 def test_a_wanted_number_that_fits_is_that_number() -> None:
     assert {one.samples for one in plan_alternatives(terms(samples=17))} == {17}
-
-
-def vector(**changes: Any) -> Alternative | None:
-    wanted = terms(**changes)
-    return vector_alternative(wanted, plan_alternatives(wanted))
-
-
-def test_many_wanted_texts_have_one_vector() -> None:
-    one = vector(samples=5000)
-    assert one is not None
-    assert (one.name, one.samples, one.references, one.tokens) == ("one vector", 5000, 2000, 5000 * 64)
-    assert one.quote.request.mechanism == "steering_vector"
-    other = plan_alternatives(terms())[0].quote.plan.loss.rho
-    assert one.quote.plan.loss.rho == pytest.approx(other, rel=AS_DEAR)
-    assert "mean of about 2000 people, with noise of 0.000" in one.judgement
-    assert one.request["parameters"] == {
-        "samples": 5000, "references": 2000, "max_new_tokens": 64, "temperature": "0.7", "top_k": 100,
-    }  # fmt: skip
-    again = pricing(population=2000, blocks=1)(parse_model(ReleaseRequest, one.request, "it"))
-    assert again.plan == one.quote.plan
-
-
-def test_what_is_said_of_a_vector_was_measured() -> None:
-    lines = map(json.loads, (DOCS / "figures" / "steering.jsonl").read_text().splitlines())
-    gains = {
-        (one["model"], one["data"], one["epsilon"]): one["mauve_less_public"]
-        for one in lines
-        if one["name"] == "steering_vector"
-    }
-    models = {model for model, *_ in gains}
-    assert models == {"smollm2-135m-instruct", "gemma3-270m"}
-    for model in models:
-        for corpus in ("mts_dialog", "yelp"):
-            low, high = (
-                f"{gain:.2f} [{least:.2f}, {most:.2f}]"
-                for gain, least, most in (gains[model, corpus, "4"], gains[model, corpus, "8"])
-            )
-            assert f"{low} and {high} on {'Yelp' if corpus == 'yelp' else corpus}" in VECTOR_MEASURED
-
-
-def test_labels_share_the_people_of_a_vector() -> None:
-    one = vector(samples=5000, labels=("a", "b"), kind="demonstrations", max_new_tokens=32)
-    assert one is not None
-    assert (one.references, one.tokens) == (1000, 5000 * 32)
-    assert one.request["parameters"]["labels"] == ["a", "b"]  # type: ignore[index, call-overload]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},  # no number is wanted
-        {"samples": 400},  # the clip norm moves so many clearly
-        {"samples": 5000, "mechanisms": ("invisible_ink",)},
-        {"samples": 5000, "population": 90, "epsilon": "1"},  # the noise is large
-        {"samples": 100_000, "seconds": 3000},
-    ],
-)
-def test_where_a_vector_does_not_fit_there_is_none(changes: dict[str, Any]) -> None:
-    assert vector(**changes) is None
 
 
 def test_labels_and_blocks_have_as_many_texts_each() -> None:
@@ -256,9 +194,7 @@ RULE = LabelRule.model_validate({"answers": [{"name": "knee", "keywords": ["knee
 def test_a_rule_is_written_out_in_every_alternative_and_names_the_labels() -> None:
     planned = terms(5000, labels=RULE.labels, label_rule=RULE, samples=5000)
     texts = plan_alternatives(planned)
-    one = vector_alternative(planned, texts)
-    assert one is not None
-    for alternative in (*texts, one):
+    for alternative in texts:
         written = cast("dict[str, Any]", alternative.request["parameters"])
         assert written["label_rule"] == model_to_json(RULE)
         assert "labels" not in written
@@ -270,9 +206,7 @@ def test_a_rule_is_written_out_in_every_alternative_and_names_the_labels() -> No
 def test_a_proportional_allocation_is_paid_from_the_same_epsilon() -> None:
     equal, proportional = (terms(5000, labels=("a", "b"), proportional=given, samples=5000) for given in (False, True))
     plan, usual = plan_alternatives(proportional), plan_alternatives(equal)
-    one = vector_alternative(proportional, plan)
-    assert one is not None
-    for alternative in (*plan, one):
+    for alternative in plan:
         assert alternative.quote.plan.all_invocations[0].event.mechanism == "noisy_histogram"
         written = cast("dict[str, Any]", alternative.request["parameters"])
         assert written["label_allocation"] == {"method": "proportional"}

@@ -256,7 +256,7 @@ def test_a_vocabulary_that_is_written_stays() -> None:
     assert quoted.plan.facts[EXPECTED].startswith(("none", "next to none"))
 
 
-SEEDED = ("steering_vector", "keyphrase_seeding", "private_evolution")
+SEEDED = ("keyphrase_seeding", "private_evolution")
 
 
 @pytest.mark.parametrize("mechanism", SEEDED)
@@ -313,4 +313,4 @@ def test_n_needs_a_declared_unit_of_each_label(
     population: int | None, labels: list[str], error: type[UsageError]
 ) -> None:
     with pytest.raises(error, match=r"references|at least"):
-        priced(facts(population=population), mechanism="steering_vector", parameters={"labels": labels})
+        priced(facts(population=population), mechanism="keyphrase_seeding", parameters={"labels": labels})

@@ -99,16 +99,3 @@ def way_of(metric: dict[str, Any]) -> str:
     if "share" in metric:
         return f"{metric['share']} % [{metric['low']}, {metric['high']}]"
     return "undefined" if metric["reason"] == REFERENCE_WORSE else "indistinguishable"
-
-
-def test_the_documented_table_of_vectors_is_that_of_the_stored_figures() -> None:
-    docs = ROOT / "docs"
-    page = (docs / "planning.md").read_text()
-    for line in map(json.loads, (docs / "figures" / "rehearsed_vectors.jsonl").read_text().splitlines()):
-        by_metric = {one["metric"]: one for one in line["metrics"]}
-        mauve = ", ".join(
-            f"{float(by_metric['mauve'][name]):.3f}" for name in ("public_only", "request", "non_private")
-        )
-        shares = [way_of(by_metric[name]) for name in ("mauve", "coverage", "perplexity_gap")]
-        row = " | ".join([line["model"], line["noise"], f"{line['wanted']:.0f}", line["corpus"], mauve, *shares])
-        assert f"| {row} |" in page

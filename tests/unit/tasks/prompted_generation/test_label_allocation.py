@@ -31,8 +31,6 @@ from tasks.prompted_generation.keyphrases import run as keyphrase_run
 from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
 from tasks.prompted_generation.keyphrases.run import KeyphraseRun
 from tasks.prompted_generation.keyphrases.stages import Stages as PhraseStages
-from tasks.prompted_generation.steering.planner import Stages, SteeringVector
-from tasks.prompted_generation.steering.run import SteeringRun
 from tasks.values.generated import Generated
 from tasks.values.plan import PlanInputs
 from tests.tiny_embedder import Letters
@@ -47,7 +45,6 @@ AMOUNT = release_amount("8", "1e-6", "0.1")
 EXTENDS = {"release": 1, "artifact": "a" * 64, "values": "b" * 64}
 ALLOCATED: dict[str, Any] = {"samples": 9, "labels": LABELS, "label_allocation": PROPORTIONAL}
 GIVEN: dict[str, dict[str, Any]] = {
-    "steering_vector": {"references": 10, "max_new_tokens": 4, "max_reference_tokens": 8, "public_draws": 2},
     "keyphrase_seeding": {
         "references": 10,
         "features": 20,
@@ -56,7 +53,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     },
     "private_evolution": {"rounds": 2, "variations": 2, "max_new_tokens": 8},
 }
-SYSTEMS: dict[str, Any] = {each.name: each for each in (SteeringVector(), KeyphraseSeeding(), PrivateEvolution())}
+SYSTEMS: dict[str, Any] = {each.name: each for each in (KeyphraseSeeding(), PrivateEvolution())}
 Made = tuple[Generated, Workshop]
 
 
@@ -88,9 +85,6 @@ def bench_of(workshop: Workshop, **changes: Any) -> RunContext:
 def run(name: str, bench: RunContext, **changes: Any) -> Any:
     """A run of the system with a plan of its own; texts are written by the model or by a backend in memory."""
     wanted, planned = settings(name, **changes), plan(name, **changes)
-    if name == "steering_vector":
-        stages = Stages.of(wanted, AMOUNT)
-        return SteeringRun.of(wanted, stages.histogram, stages.mean, planned, bench)
     if name == "keyphrase_seeding":
         return KeyphraseRun.of(wanted, PhraseStages.of(wanted, AMOUNT), planned, replace(bench, outside=Writing()))
     return electing.running(bench, cast("EvolutionParameters", wanted), Writing(), AMOUNT.rho)
@@ -172,8 +166,8 @@ def test_a_run_that_goes_on_counts_once_and_a_lost_count_is_not_drawn_again(name
         run(name, bench_of(Workshop(corpus), steps=lost)).generated()
 
 
-@pytest.mark.parametrize("name", ["steering_vector", "keyphrase_seeding"])
-def test_further_texts_are_allocated_by_the_counts_of_their_parent(name: str, corpus: Corpus) -> None:
+def test_further_texts_are_allocated_by_the_counts_of_their_parent(corpus: Corpus) -> None:
+    name = "keyphrase_seeding"
     parent, _ = made(name, corpus)
     assert cast("dict[str, Any]", parent.values)["counts"] == [12, 4, 0]
     bench = bench_of(Workshop(NoCorpus()), kept=parent.values)

@@ -46,7 +46,6 @@ def allocating(allocation: Any = None, keep: int | None = None, **changes: Any) 
 
 
 SYSTEMS: dict[str, dict[str, Any]] = {
-    "steering_vector": {"references": 10, "max_new_tokens": 4},
     "keyphrase_seeding": {"references": 10, "vocabulary": {"method": "public", "words": ["kettle", "violin"]}},
     "private_evolution": {"rounds": 2},
 }
@@ -66,10 +65,8 @@ def without_batches(mechanism: str, allocation: Any = None, blocks: int = 2, **c
     return a_request(mechanism=mechanism, parameters=parameters, plan=plan_json(plan), prompt=prompt, blocks=blocks)
 
 
-def figures_of(mechanism: str) -> dict[str, str | None]:
-    """What such a system releases beside its texts, without batches."""
-    own = {"vectors_clear_of_noise": "3"} if mechanism == "steering_vector" else {}
-    return {"label_counts": "61, 30, -4", "batches_per_label": None, **own}
+WITHOUT_BATCHES: dict[str, str | None] = {"label_counts": "61, 30, -4", "batches_per_label": None}
+"""What such a system releases beside its texts."""
 
 
 def record_of(request: dict[str, Any], **figures: str | None) -> Any:
@@ -125,7 +122,6 @@ def test_figures_from_which_the_labels_do_not_follow_are_found(make_release, tmp
     [
         {"batches_per_block": "7"},
         {"noisy_population": "91"},
-        {"vectors_clear_of_noise": "1"},
         {"effective_k": "patient 7"},
         {"effective_k": "7, p"},
         {"effective_k": "7\n"},
@@ -139,7 +135,7 @@ def test_figures_of_another_split_or_mechanism_and_words_are_found(make_release,
 @pytest.mark.slow_except("private_evolution")
 @pytest.mark.parametrize("mechanism", SYSTEMS)
 def test_texts_without_batches_verify_by_their_counts_alone(make_release, tmp_path, mechanism):
-    record = record_of(without_batches(mechanism), **figures_of(mechanism))
+    record = record_of(without_batches(mechanism), **WITHOUT_BATCHES)
     release = make_release(record, TEXTS, EXPECTED)
     folder = release.publish(tmp_path / "out").folder
     report = verify_release(folder, release.key.public_key)
@@ -148,9 +144,9 @@ def test_texts_without_batches_verify_by_their_counts_alone(make_release, tmp_pa
 
 
 @pytest.mark.slow_except(
-    "{'label_counts': '5, 5, 81'}-steering_vector",
-    "{'label_counts': None}-steering_vector",
-    "{'batches_per_label': '8, 4, 1'}-steering_vector",
+    "{'label_counts': '5, 5, 81'}-keyphrase_seeding",
+    "{'label_counts': None}-keyphrase_seeding",
+    "{'batches_per_label': '8, 4, 1'}-keyphrase_seeding",
     "{'label_counts': None}-private_evolution",
 )
 @pytest.mark.parametrize("mechanism", SYSTEMS)
@@ -158,15 +154,14 @@ def test_texts_without_batches_verify_by_their_counts_alone(make_release, tmp_pa
     "figures", [{"label_counts": "5, 5, 81"}, {"label_counts": None}, {"batches_per_label": "8, 4, 1"}], ids=str
 )
 def test_counts_that_do_not_lead_to_texts_without_batches_are_found(make_release, tmp_path, mechanism, figures):
-    record = record_of(without_batches(mechanism), **{**figures_of(mechanism), **figures})
+    record = record_of(without_batches(mechanism), **{**WITHOUT_BATCHES, **figures})
     assert "texts" in failures(make_release(record, TEXTS, EXPECTED), tmp_path / "out")
 
 
-@pytest.mark.parametrize("mechanism", ["steering_vector", "keyphrase_seeding"])
 @pytest.mark.parametrize(("counts", "holds"), [((3, 2, 1), True), ((2, 2, 2), False)])
-def test_further_texts_verify_by_the_counts_of_their_parent(make_release, tmp_path, mechanism, counts, holds):
+def test_further_texts_verify_by_the_counts_of_their_parent(make_release, tmp_path, counts, holds):
     """Their own event is post-processing; the margin of a count is that of the histogram that the parent has paid."""
-    record = record_of(without_batches(mechanism, extends=EXTENDS), **figures_of(mechanism))
+    record = record_of(without_batches("keyphrase_seeding", extends=EXTENDS), **WITHOUT_BATCHES)
     assert record.events[0].mechanism == "post_processing"
     release = make_release(record, TEXTS, labels_of(*counts))
     if not holds:
@@ -177,11 +172,11 @@ def test_further_texts_verify_by_the_counts_of_their_parent(make_release, tmp_pa
     assert "| `cough` | 61 ±" in (folder / "README.md").read_text()
 
 
-@pytest.mark.slow_except("steering_vector")
+@pytest.mark.slow_except("keyphrase_seeding")
 @pytest.mark.parametrize("mechanism", SYSTEMS)
 def test_equal_texts_without_batches_do_not_follow_the_blocks(make_release, tmp_path, mechanism):
     """They are written label by label, whatever the number of blocks that are read."""
-    figures = {**figures_of(mechanism), "label_counts": None}
+    figures = {**WITHOUT_BATCHES, "label_counts": None}
     record = record_of(without_batches(mechanism, allocation={}), **figures)
     release = make_release(record, TEXTS, labels_of(2, 2, 2))
     assert verify_release(release.publish(tmp_path / "out").folder, release.key.public_key).holds

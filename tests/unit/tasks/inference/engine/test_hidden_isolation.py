@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.hidden_states import last_hidden, mean_hidden
+from tasks.inference.engine.hidden_states import last_hidden
 from tasks.inference.engine.session import RowHidden
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
@@ -42,15 +42,6 @@ def at_once(engine: Engine, rows: Batches) -> dict[str, Tensor]:
     return named(rows, last_hidden(engine, pieces, [list(batch.values()) for batch in rows], sizes))
 
 
-def mean_behind_a_layer(engine: Engine, rows: Batches) -> dict[str, Tensor]:
-    """[D] of every valid row: the mean over its tokens, behind the first layer alone."""
-    prefixes = [PRIVATE.tokens, (1, 50), PRIVATE.tokens][: len(rows)]
-    before = [PromptPieces(prefix, ()) for prefix in prefixes]
-    first = engine if engine.model.layers == 1 else Engine(engine.model.until_layer(1))
-    sizes = Sizes.of([PUBLIC], before, MOST, 1, 3)
-    return named(rows, mean_hidden(first, prefixes, [list(batch.values()) for batch in rows], sizes))
-
-
 def named(rows: Batches, groups: Iterable[RowHidden]) -> dict[str, Tensor]:
     """The states of valid rows by the names of the rows."""
     return {
@@ -64,7 +55,6 @@ def named(rows: Batches, groups: Iterable[RowHidden]) -> dict[str, Tensor]:
 READS: dict[str, Read] = {
     "while drawing": while_drawing,
     "at once": at_once,
-    "mean behind a layer": mean_behind_a_layer,
 }
 
 
@@ -141,8 +131,7 @@ def test_what_the_device_is_asked_is_public(tiny: Twins, read: str) -> None:
     """Where a device fails at one shape, the run must not end because somebody's text was there, or was long."""
 
     def asked(rows: Batches) -> frozenset[tuple[str | int, ...]]:
-        model = tiny.model.until_layer(1) if read == "mean behind a layer" else tiny.model
-        engine = Engine(model, 4)
+        engine = Engine(tiny.model, 4)
         READS[read](engine, rows)
         return engine.isolation.tested_shapes
 
@@ -171,7 +160,7 @@ def _check_real(model: LanguageModel, reads: Sequence[str]) -> None:
 
 @pytest.mark.slow
 def test_real_model_keeps_every_bit(real: LanguageModel) -> None:
-    _check_real(real, ["at once", "mean behind a layer"])
+    _check_real(real, ["at once"])
 
 
 @pytest.mark.slow

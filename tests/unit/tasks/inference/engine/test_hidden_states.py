@@ -9,7 +9,7 @@ import torch
 
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.hidden_states import last_hidden, mean_hidden
+from tasks.inference.engine.hidden_states import last_hidden
 from tasks.inference.engine.memory import NotEnoughMemory
 from tasks.inference.engine.session import RowHidden
 from tasks.inference.engine.shapes import Sizes
@@ -157,26 +157,3 @@ def test_calls_that_make_no_sense_fail_before_anything_is_read(tiny: Twins) -> N
         last_hidden(engine, [PromptPieces((1, 300), (1,))], [[]], sizes())
     with pytest.raises(ContextTooLong):
         last_hidden(engine, [PRIVATE], [[]], Sizes.of([PUBLIC], [PRIVATE], 510, 1, 3))
-
-
-@torch.inference_mode()
-def test_the_mean_over_the_tokens_of_a_reference_alone(tiny: Twins) -> None:
-    """Neither the prompt before it nor padding counts, however long the reference is."""
-    prefixes = [PRIVATE.tokens, OTHER_PRIVATE.tokens, PRIVATE.tokens, OTHER_PRIVATE.tokens]
-    before = [PromptPieces(prefix, ()) for prefix in prefixes]
-    for engine in (Engine(tiny.model), Engine(tiny.model, memory=1)):
-        found = list(mean_hidden(engine, prefixes, REFERENCES, Sizes.of([PUBLIC], before, MOST, 1, 3)))
-        assert [len(group.values) for group in found] == [3, 6, 0, 1]
-        for group, prefix, references in zip(found, prefixes, REFERENCES, strict=True):
-            for values, reference in zip(group.values, references, strict=True):
-                row = torch.tensor([[*prefix, *reference[:MOST]]])
-                states = tiny.network.model(row).last_hidden_state[0, len(prefix) :]
-                assert len(states) == min(len(reference), MOST)
-                torch.testing.assert_close(values, states.mean(0), atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("prefix", [(), (1,) * 40])
-def test_references_need_a_public_prefix_within_the_sizes(tiny: Twins, prefix: tuple[int, ...]) -> None:
-    before = Sizes.of([PUBLIC], [PromptPieces((1, 2), ())], MOST, 1, 3)
-    with pytest.raises(ValueError, match="1 to 2 public tokens"):
-        mean_hidden(Engine(tiny.model), [prefix], [[[5]]], before)

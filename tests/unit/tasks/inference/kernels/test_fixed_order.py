@@ -366,7 +366,7 @@ def test_all_products_of_a_model_change_together(model: LanguageModel, monkeypat
         return [IsolationCheck(model)._passes(3, 2)(torch.arange(3)), *heads]
 
     before = results()
-    copied = model.until_layer(1)
+    copied = replace(model)
     assert model.use_next_kernels()
     assert (model.kernels, copied.kernels) == (FIXED_ORDER, FIXED_ORDER)
     layers = [layer for layer in model.decoder.modules() if isinstance(layer, DenseLinear)]

@@ -25,10 +25,10 @@ from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.layer_placement import LayersNotSpread, place_decoder
 from tasks.inference.network import replace_layers
 from tasks.inference.network.capabilities import CPU
+from tasks.inference.network.decoder_parts import list_of_layers
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.recorded_passes import PassRecorder
-from tasks.inference.network.residual_stream import list_of_layers
 from tasks.inference.prompts.render import PromptPieces
 from tests.unit.tasks.inference.families import READ, SMALL, adopted, network_of
 from tests.unit.tasks.inference.fixtures import tiny_network
@@ -171,21 +171,6 @@ def test_a_group_writes_the_texts_of_one_device(family: str, copying: list[torch
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(decoded(group)[1], one, strict=True))
 
 
-def test_steering_and_first_layers_are_those_of_one_device(copying: list[torch.Size]) -> None:
-    single, group = adopted(four_layers("Llama")), spread(four_layers("Llama"), 3)
-    vector = torch.linspace(-1, 1, single.width)
-    for layer in range(1, LAYERS + 1):
-        steered = [logits(model.steered(layer, vector)) for model in (single, group)]
-        assert all(torch.equal(*pair) for pair in zip(*steered, strict=True))
-        states = []
-        for model in (single, group):
-            part = model.until_layer(layer)
-            with torch.inference_mode():
-                states.append(RowBatch(part, 2, 8).read_all([[1, 2, 3], [4]], 8))
-        assert torch.equal(*states)
-    assert len(group.until_layer(2).layer_devices) == 2
-
-
 # --- Two devices that do not mix -------------------------------------------------------------------------------------
 
 META = torch.device("meta")
@@ -268,14 +253,6 @@ def test_a_pass_mixes_no_devices(family: str, home: torch.device, sent: list[Any
         assert {tensor.device for tensor in own} <= {where.get(id(module), home)}
     cache = KeyValueCache.allocate(model, 2, 16)
     assert [tensor.device for tensor in cache.keys] == [tensor.device for tensor in cache.values] == [*PLACES[home]]
-
-
-def test_steered_and_shortened_models_mix_no_devices(sent: list[Any]) -> None:
-    model = mixed("Gemma 3", META)
-    for layer in range(1, LAYERS + 1):
-        part = model.steered(layer, torch.ones(model.width)) if layer % 2 else model.until_layer(layer)
-        with torch.inference_mode():
-            assert RowBatch(part, 2, 8).read_all([[1, 2, 3], [4]], 8).device == META
 
 
 @pytest.mark.parametrize("kept", ["attention_mask", "position_embeddings"])
