@@ -19,7 +19,6 @@ from typing import Any
 from benchmarks import (
     allocated_texts,
     clustering,
-    label_rule,
     orchestration,
     random_allocation,
     records,
@@ -164,8 +163,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
         "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),
         "allocated-texts": lambda: allocated_texts.table(lines("allocated_texts")),
-        "label-rule": lambda: label_rule.agreement_table(lines("label_rule")),
-        "label-rule-shares": lambda: label_rule.shares_table(lines("label_rule")),
         "facts": lambda: facts.table(lines("facts")),
         "facts-texts": lambda: facts.table(lines("facts_texts")),
         "facts-records": lambda: facts.table(lines("facts_records")),

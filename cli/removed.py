@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
-REMOVED: Mapping[str, str] = {}
+REMOVED: Mapping[str, str] = {
+    "plan --label-rule": "It was removed: ingest the corpus with `--label-field`, and name the labels with `--label`.",
+}
 """A removed command ("audit mechanism") or a command with a removed option ("approve --scope"), and a sentence."""
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 REMOVED_SETTINGS: Mapping[str, str] = {
+    "label_rule": "ingest the corpus with `--label-field`",
     "outline": "longer texts are drawn without one",
 }
 """The name of each removed setting, and the end of the sentence "it was removed: ..."."""

@@ -1,8 +1,7 @@
 """Sections of the review of a request: warnings, summary, cost, budget, content, change, policy, details."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from decimal import ROUND_FLOOR, Decimal
-from typing import Any
 
 from flows.approvals.request_diff import request_differences
 from flows.approvals.request_review import RequestReviewInput, ReviewInput, UndecidableHere
@@ -27,7 +26,6 @@ from tasks.release.promise_strength import (
     undeclared_population,
 )
 from tasks.release.record import Person, ReleaseRecord
-from tasks.release.wording.label_text import rule_section
 from tasks.release.wording.parameter_text import parameter_text
 from tasks.release.wording.selection_text import selection_sentence
 from tasks.values.metric_result import MetricResult
@@ -294,7 +292,6 @@ def _content_section(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
         FieldList("Content of the release", rows),
         *_choice_sections(request),
         *_group_sections(inputs),
-        *_label_rule_sections(request.parameters),
         *_rehearsal_sections(inputs),
         _difference_section(inputs),
     )
@@ -327,12 +324,6 @@ def _detail_sections(inputs: RequestReviewInput) -> Iterator[ReviewSection]:
     )
     yield mechanism_rows(inputs.events)
     yield FieldList("Content of the release, in detail", rows, detail=True)
-
-
-def _label_rule_sections(parameters: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the keywords of a rule that labels documents; they will be on the card."""
-    if (section := rule_section(parameters, str)) is not None:
-        yield Table("Keywords of the rule that labels documents", ("label", "keywords"), tuple(section[1]))
 
 
 def _group_sections(inputs: RequestReviewInput) -> Iterator[Table]:

@@ -37,7 +37,7 @@ from tasks.inference.catalogue.precision import Precision
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.planning.labels_and_groups import labelled_corpus, labels_of
+from tasks.planning.labels_and_groups import labels_of
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, quote, written_request
 from tasks.values.release_kinds import ReleaseKind
@@ -165,7 +165,7 @@ def _clear_outdated(folder: AttackFolder, attack: TwinAttackRequest) -> None:
 def _twin_split(workspace: Workspace, folder: AttackFolder, priced: Quote, attack: TwinAttackRequest) -> TwinSplit:
     if (split := folder.read_split()) is not None:
         return split
-    corpus = labelled_corpus(open_corpus(workspace.home, priced.dataset.version_uid), priced.parameters)
+    corpus = open_corpus(workspace.home, priced.dataset.version_uid)
     units = units_of(corpus, labels_of(priced.parameters))
     held = priced.plan.samples * int(getattr(priced.parameters, "references", 1))
     stage = split_twin(

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import lifetime_of
@@ -35,7 +35,6 @@ from models_db.values.requests import (
 )
 from tasks.common.strict_model import figure
 from tasks.inference.catalogue.registry import recommended_model
-from tasks.planning.keyword_rule import LabelRule
 from tasks.pricing.alternatives import (
     LEAST_EPSILON,
     Alternative,
@@ -59,7 +58,7 @@ class PlanOptions(RequestModel):
     """Options of a plan, all optional.
 
     Attributes:
-        labels, label_rule: public labels of the texts, of a field or by a rule that names them itself.
+        labels: public labels of the texts.
         label_allocation: how texts are allocated to labels: equally, or in proportion to a noisy histogram.
         epsilon_while_secret: the most that the release may claim while its assignment is secret; the budget is then
             calibrated to it, and `epsilon` is the most that the unconditional claim may be.
@@ -79,7 +78,6 @@ class PlanOptions(RequestModel):
     tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
     temperature: Annotated[ExactDecimal, Field(gt=0, le=100)] | None = None
     labels: tuple[str, ...] = ()
-    label_rule: LabelRule | None = None
     label_allocation: Literal["equal", "proportional"] = "equal"
     record_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     population: Annotated[int, Field(ge=1, le=10**12)] | None = None
@@ -89,12 +87,6 @@ class PlanOptions(RequestModel):
     description: Annotated[str, Field(min_length=1, max_length=4000)] | None = None
     examples: Annotated[tuple[PromptExample, ...], Field(min_length=1, max_length=20)] | None = None
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-
-    @model_validator(mode="after")
-    def _labels_of_one_source(self) -> Self:
-        if self.label_rule is not None and self.labels:
-            raise InvalidPlan("A label rule names its labels itself: leave `--label` out, or the rule.")
-        return self
 
 
 @dataclass(frozen=True)
@@ -219,8 +211,7 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         samples=options.samples,
         max_new_tokens=options.tokens,
         temperature=options.temperature,
-        labels=options.labels if options.label_rule is None else options.label_rule.labels,
-        label_rule=options.label_rule,
+        labels=options.labels,
         proportional=options.label_allocation == "proportional",
         record_schema=options.record_schema,
         examples=options.examples or (),

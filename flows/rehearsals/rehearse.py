@@ -41,7 +41,7 @@ from tasks.inference.network.language_model import LanguageModel
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.batches import layout_of
 from tasks.planning.label_allocation import allocation_of, allocation_of_request
-from tasks.planning.labels_and_groups import PartParameters, labelled_corpus, labels_of
+from tasks.planning.labels_and_groups import PartParameters, labels_of
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, plan_json, quote, written_request
 from tasks.pricing.registry import SYSTEMS
@@ -290,7 +290,7 @@ def _split(
     split = folder.read_split(texts, code_digest())
     if split is None:
         folder.clear()
-        corpus = labelled_corpus(open_corpus(workspace.home, rehearsed.facts.version_uid), whole.parameters)
+        corpus = open_corpus(workspace.home, rehearsed.facts.version_uid)
         units = units_of(corpus, labels_of(whole.parameters))
         split = split_people(units, rehearsed.size, rehearsed.facts.name, OS_RANDOM)
         folder.write_split(split, texts, code_digest())

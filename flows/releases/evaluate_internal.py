@@ -28,8 +28,6 @@ from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.inference.embeddings.encoder import EMBEDDER
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
-from tasks.planning.labels_and_groups import PartParameters, labelled_corpus
-from tasks.pricing.registry import system_for
 from tasks.release.text_rows import read_labelled
 from tasks.values.metric_result import MetricResult
 from tasks.workers.backend_settings import HERE, WorkerBackend, open_runner
@@ -65,18 +63,6 @@ def load_scorer(device: str) -> LanguageModel | None:
         return load(SCORER, str(choose_devices(device)[0]))
     except ModelNotPulled:
         return None
-
-
-def label_parameters(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the stored parameters of a request whose system labels documents by almoner's rule; else none.
-
-    An extension's system may have a parameter of that name and of another meaning.
-
-    Raises:
-        UnknownSystem: its system is of an extension that is not installed.
-    """
-    system = system_for(body["mechanism"], body["kind"])
-    return body["parameters"] if issubclass(system.parameters, PartParameters) else {}
 
 
 def _embedder_of(body: Mapping[str, Any]) -> str:
@@ -128,7 +114,6 @@ def evaluate_internally(
         WrongState: governed data, and the publish decision is still open.
         VersionErased: what it was made of was erased.
         UnknownSystem: its system is of an extension that is not installed.
-        LabelRuleUnreadable: its stored label rule is none.
         ReleaseUndecided: a release of the same account is running or waits at the publish gate.
         KeyMissing: the release read some blocks only, and this home has not the key that tells which units they have.
         RunnerNotInstalled, ClusterUnreachable, NoWorkers, WorkerDied, WorkerDiffers: the workers cannot do it.
@@ -152,7 +137,7 @@ def evaluate_internally(
     require_tools(internal, embedder)
     by_another = is_external(model)
     scoring = load_scorer("auto") if by_another else load(model, "auto")
-    corpus = labelled_corpus(open_corpus(workspace.home, uid), label_parameters(body))
+    corpus = open_corpus(workspace.home, uid)
     with tracing.stage("evaluate"), open_runner(backend, workers) as runner:
         results = evaluate_texts(
             internal,

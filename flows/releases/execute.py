@@ -48,7 +48,7 @@ from tasks.inference.network.weight_segment import WeightSegment
 from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.inference.structured_output.schema_parameters import schema_of
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.planning.labels_and_groups import labelled_corpus, labels_of, names_of, shown_names
+from tasks.planning.labels_and_groups import labels_of, names_of, shown_names
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.charged_metrics import Measuring
 from tasks.pricing.external_models import require_public_prompts
@@ -239,7 +239,7 @@ def _open_corpus(run: RunningAttempt, *, extends: bool) -> Corpus:
     """Return the corpus; further texts of a release of governed data need none. Labels are checked before payment."""
     if extends and run.facts.governed:
         return cast(Corpus, NoCorpus())
-    corpus = labelled_corpus(open_corpus(run.workspace.home, run.facts.version_uid), run.quote.parameters)
+    corpus = open_corpus(run.workspace.home, run.facts.version_uid)
     _require_recorded_content(run)
     if names_of(run.quote.parameters) and not extends:
         corpus.require_labels()

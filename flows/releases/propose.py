@@ -35,7 +35,7 @@ from tasks.corpus.identity.labels import FIELD_SEPARATOR
 from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import VersionMissing
 from tasks.planning.further_texts import extended_of
-from tasks.planning.labels_and_groups import labelled_corpus, names_of
+from tasks.planning.labels_and_groups import names_of
 from tasks.pricing.influence import setting_warnings
 from tasks.pricing.quote import Quote
 from tasks.release.promise_strength import release_weaknesses, require_accepted, undeclared_population
@@ -172,7 +172,7 @@ def _require_labels(workspace: Workspace, priced: Quote) -> None:
     """Refuse labels that a run would refuse, where the version is in this home; whether it has any is public."""
     if names_of(priced.parameters) and extended_of(priced.parameters) is None:
         with suppress(VersionMissing):
-            corpus = labelled_corpus(open_corpus(workspace.home, priced.dataset.version_uid), priced.parameters)
+            corpus = open_corpus(workspace.home, priced.dataset.version_uid)
             corpus.require_labels()
             named = priced.request.parameters.get("labels")
             if isinstance(named, Mapping) and tuple(named) != (fields := corpus.label_fields()):

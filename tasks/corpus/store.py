@@ -5,13 +5,13 @@ into internal metrics after the publish decision (PRIVACY §7) - never into a lo
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome
@@ -46,11 +46,6 @@ CREATE TABLE labelling (field TEXT NOT NULL);  -- a row for each field that labe
 PRAGMA user_version = {FORMAT};
 """
 
-_LABELLED = """
-    CREATE TEMP VIEW documents AS
-    SELECT number, unit, document_id, text, label_of(text) AS label FROM main.documents
-"""
-"""Hides the table of that name from every query of the connection."""
 _CARRIED = """
     SELECT units.number, units.unit, units.cohort, documents.label
     FROM units CROSS JOIN documents ON documents.unit = units.number ORDER BY units.number
@@ -68,11 +63,6 @@ _TEXTS_OF_SHARD = """
 """
 _SEPARATOR = "\n\n"
 _LOCK_WAIT_S = 5.0
-_FUNCTION_FAILED = "user-defined function raised exception"
-"""What `sqlite3` says when a function of ours raised; it drops the exception."""
-
-Labelling: TypeAlias = Callable[[str], str | None]
-"""Label of a document by its text alone; never raises."""
 
 Place: TypeAlias = tuple[int, int, int]
 """(block, number of the label, batch within the block); without labels the number is 0."""
@@ -115,36 +105,23 @@ class PlacedUnit:
 
 @dataclass(frozen=True)
 class Corpus:
-    """One dataset version, open for reading; holds no connection, so it may be shared by threads.
-
-    Attributes:
-        label_of: a public rule for the labels of documents, in place of those that were kept at ingest. The label of a
-            document then is a function of its own text, and all that is said of labels below holds of these.
-    """
+    """One dataset version, open for reading; holds no connection, so it may be shared by threads."""
 
     uid: str
     database: Path
-    label_of: Labelling | None = field(default=None, kw_only=True, repr=False)
-
-    def labelled_by(self, rule: Labelling) -> Self:
-        """Return the same documents with the labels that a rule gives them."""
-        return replace(self, label_of=rule)
 
     @property
     def has_labels(self) -> bool:
-        """Whether documents may have labels, by a rule or from fields; public.
+        """Whether documents may have labels; public.
 
         Raises:
             StoreBusy, StoreUnreadable.
         """
-        return self.label_of is not None or bool(self.label_fields())
-
-    def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        return _reading(self.database, self.label_of)
+        return bool(self.label_fields())
 
     def unit_count(self) -> int:
         """Return how many units there are. Private: for mechanisms and internal metrics, never a denominator."""
-        with self._reading() as connection:
+        with _reading(self.database) as connection:
             (count,) = connection.execute("SELECT count(*) FROM units").fetchone()
             return int(count)
 
@@ -159,7 +136,7 @@ class Corpus:
         """
         if label is not None:
             self.require_labels()
-        with self._reading() as connection:
+        with _reading(self.database) as connection:
             every = "SELECT text FROM documents ORDER BY number"
             some = "SELECT text FROM documents WHERE label = ? ORDER BY number"
             for (text,) in connection.execute(every) if label is None else connection.execute(some, (label,)):
@@ -172,7 +149,7 @@ class Corpus:
             LabelsNotKept: the version was ingested without.
         """
         self.require_labels()
-        with self._reading() as connection:
+        with _reading(self.database) as connection:
             yield from connection.execute("SELECT text, label FROM documents WHERE label IS NOT NULL ORDER BY number")
 
     def label_fields(self) -> tuple[str, ...]:
@@ -183,7 +160,7 @@ class Corpus:
         Raises:
             StoreBusy, StoreUnreadable.
         """
-        with self._reading() as connection:
+        with _reading(self.database) as connection:
             rows = connection.execute("SELECT field FROM labelling ORDER BY rowid")
             return tuple(str(name) for (name,) in rows)
 
@@ -234,7 +211,7 @@ class Corpus:
         _require_inside(rows, scheme.blocks, sizes)
         number_of = {label: number for number, label in enumerate(labels)}
         blocks = {block for block, _, _ in rows}
-        with self._reading() as connection:
+        with _reading(self.database) as connection:
             for number, unit, cohort, carried in _units(connection, number_of):
                 if (block := scheme.block_of(unit, cohort)) not in blocks:
                     continue
@@ -262,7 +239,7 @@ class Corpus:
         """
         self.require_labels()
         counts = dict.fromkeys(labels, 0)
-        with self._reading() as connection:
+        with _reading(self.database) as connection:
             for _, unit, cohort, carried in _units(connection, counts):
                 if scheme.reads(unit, cohort):
                     (label,) = split.labels_of(unit, carried)
@@ -285,7 +262,7 @@ class Corpus:
         if labels:
             self.require_labels()
         number_of = {label: number for number, label in enumerate(labels)}
-        with self._reading() as connection:
+        with _reading(self.database) as connection:
             for number, unit, cohort, carried in _units(connection, number_of):
                 if not scheme.reads(unit, cohort):
                     continue
@@ -314,7 +291,7 @@ class Corpus:
         _require_inside([(block, 0, 0) for block in blocks], scheme.blocks, [1])
         number_of = {label: number for number, label in enumerate(labels)}
         place_of = {block: place for place, block in enumerate(blocks)}
-        with self._reading() as connection:
+        with _reading(self.database) as connection:
             for shard in range(SHARDS):
                 placed = []
                 for number, unit, cohort, carried in _units(connection, number_of, shard):
@@ -331,7 +308,7 @@ class Corpus:
         Raises:
             StoreBusy, StoreUnreadable.
         """
-        with self._reading() as connection:
+        with _reading(self.database) as connection:
             return [text for (text,) in connection.execute(_TEXTS_OF_SHARD, (bytes([shard]),))]
 
 
@@ -348,11 +325,11 @@ class PartOfCorpus(Corpus):
     @classmethod
     def of(cls, corpus: Corpus, part: SomeBlocks) -> "PartOfCorpus":
         """Return the part of a version that lies in some blocks."""
-        return cls(corpus.uid, corpus.database, part, label_of=corpus.label_of)
+        return cls(corpus.uid, corpus.database, part)
 
     def unit_count(self) -> int:
         """Return how many units those blocks have. Private, as `Corpus.unit_count`."""
-        with self._reading() as connection:
+        with _reading(self.database) as connection:
             return sum(self.part.reads(unit, cohort) for _, unit, cohort, _ in _units(connection, ()))
 
     def texts(self, label: str | None = None) -> Iterator[str]:
@@ -496,49 +473,15 @@ def _require_inside(places: Collection[Place], blocks: int, batches: Sequence[in
 
 
 @contextmanager
-def _reading(database: Path, label_of: Labelling | None = None) -> Iterator[sqlite3.Connection]:
-    """Open a read-only connection with named errors; SQLite's own errors may quote the text.
-
-    Args:
-        label_of: gives documents their labels, in place of those that are stored.
-    """
-    problems: list[BaseException] = []
+def _reading(database: Path) -> Iterator[sqlite3.Connection]:
+    """Open a read-only connection with named errors; SQLite's own errors may quote the text."""
     try:
         uri = f"{database.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S)) as connection:
-            if label_of is not None:
-                connection.create_function("label_of", 1, _recorded(label_of, problems), deterministic=True)
-                connection.execute(_LABELLED)
             yield connection
     except sqlite3.Error as error:
-        if problem := _interruption(error, problems):
-            raise problem from None
         code = getattr(error, "sqlite_errorcode", None)
         raise (StoreBusy if code == sqlite3.SQLITE_BUSY else StoreUnreadable) from None
-
-
-def _recorded(label_of: Labelling, problems: list[BaseException]) -> Labelling:
-    """Return the function that keeps what it raises, which SQLite reports as an error of its own."""
-
-    def label(text: str) -> str | None:
-        try:
-            return label_of(text)
-        except BaseException as problem:
-            problems.append(problem)
-            raise
-
-    return label
-
-
-def _interruption(error: sqlite3.Error, problems: Sequence[BaseException]) -> BaseException | None:
-    """Return the interruption that ended a query within the function of labels; None for an error.
-
-    A signal that comes while SQLite itself works is handled when the function is entered, before its first line. So a
-    function that failed, and kept nothing, was interrupted.
-    """
-    if problems:
-        return None if isinstance(problems[0], Exception) else problems[0]
-    return KeyboardInterrupt() if str(error) == _FUNCTION_FAILED else None
 
 
 class StoreBusy(EnvironmentProblem):
@@ -569,5 +512,5 @@ class LabelsNotKept(Refused):
     def __init__(self) -> None:
         super().__init__(
             "The request declares labels or groups, but the dataset's version was ingested without any.",
-            "Ingest it again with --label-field FIELD, label texts by a public `label_rule`, or ask without them.",
+            "Ingest it again with --label-field FIELD, or ask without them.",
         )

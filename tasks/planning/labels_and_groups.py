@@ -6,18 +6,14 @@ documents. Which groups there are, and what is said of them, is declared: by the
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from models_db.errors import UsageError
 from models_db.values.requests import PublicGroup, RequestModel, model_to_json, require_distinct_groups
 from tasks.corpus.identity.labels import MOST_LABELS, DeclaredLabels, normalise_label
-from tasks.planning.keyword_rule import DocumentLabeller, LabelRule
 from tasks.values.release_kinds import ReleaseKind
-
-if TYPE_CHECKING:  # what chooses among released texts knows no store
-    from tasks.corpus.store import Corpus
 
 EVERY: Final = "all"
 """Value of `groups` that stands for the whole catalogue of the dataset, in its order."""
@@ -28,14 +24,12 @@ class PartParameters(RequestModel):
 
     Attributes:
         labels: each text is written under one of them, in turn; empty for texts without.
-        label_rule: labels documents by their own texts, in place of a field; `labels` are then its answers.
         groups: in the public order of the summaries; empty in every other kind of release.
         groups_per_unit: the contribution bound m. A unit that wrote in more groups is read in m of them, which a keyed
             hash of its own id chooses; what one group costs is charged m times.
     """
 
     labels: DeclaredLabels = ()
-    label_rule: LabelRule | None = None
     groups: Annotated[
         tuple[PublicGroup, ...], Field(max_length=MOST_LABELS), AfterValidator(require_distinct_groups)
     ] = ()
@@ -53,18 +47,6 @@ class PartParameters(RequestModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _labels_of_rule(cls, fields: Any) -> Any:
-        """Write the answers of a rule out as labels, where a request names none."""
-        if not isinstance(fields, Mapping) or fields.get("label_rule") is None or "labels" in fields:
-            return fields
-        try:
-            rule = LabelRule.model_validate(fields["label_rule"])
-        except ValidationError:
-            return fields  # validation of the field reports what is wrong with it
-        return {**fields, "labels": rule.labels}
-
-    @model_validator(mode="before")
-    @classmethod
     def _one_text_a_group(cls, fields: Any) -> Any:
         """Set the number of samples to that of the groups, where a request names none."""
         if isinstance(fields, Mapping) and isinstance(fields.get("groups"), list | tuple) and fields["groups"]:
@@ -73,8 +55,6 @@ class PartParameters(RequestModel):
 
     @model_validator(mode="after")
     def _fit(self) -> Self:
-        if self.label_rule is not None and not self.groups and self.labels != self.label_rule.labels:
-            raise LabelsContradictRule(self.label_rule.labels)
         if not self.groups:
             if self.groups_per_unit != 1:
                 raise ValueError("groups_per_unit is about groups, and none are declared")
@@ -82,7 +62,7 @@ class PartParameters(RequestModel):
         if self.groups_per_unit > len(self.groups):
             raise ContributionBoundExceeded(self.groups_per_unit, len(self.groups))
         for name, unfit in (
-            ("samples", len(self.groups)), ("batches", None), ("label_rule", None), ("labels", ()),
+            ("samples", len(self.groups)), ("batches", None), ("labels", ()),
         ):  # fmt: skip
             if getattr(self, name, unfit) != unfit:
                 raise GroupsContradicted(name)
@@ -92,26 +72,6 @@ class PartParameters(RequestModel):
 def labels_of(parameters: BaseModel) -> tuple[str, ...]:
     """Return the public labels of a system's parameters; none if the system has no labels."""
     return parameters.labels if isinstance(parameters, PartParameters) else ()
-
-
-def labelled_corpus(corpus: "Corpus", parameters: BaseModel | Mapping[str, Any]) -> "Corpus":
-    """Return the corpus with the labels that a release reads it by: those of its rule, or of the version's fields.
-
-    Args:
-        parameters: of the release's system, or as its stored request has them.
-
-    Raises:
-        LabelRuleUnreadable: what the stored request calls `label_rule` is none.
-    """
-    if isinstance(parameters, Mapping):
-        try:
-            stored = parameters.get("label_rule")
-            rule = None if stored is None else LabelRule.model_validate(stored)
-        except ValidationError:
-            raise LabelRuleUnreadable from None
-    else:
-        rule = parameters.label_rule if isinstance(parameters, PartParameters) else None
-    return corpus if rule is None else corpus.labelled_by(DocumentLabeller.of(rule))
 
 
 def names_of(parameters: BaseModel) -> tuple[str, ...]:
@@ -127,19 +87,8 @@ def shown_names(parameters: BaseModel) -> tuple[str, ...]:
 def part_facts(parameters: PartParameters) -> dict[str, str]:
     """Return the facts about labels and groups that a plan shows."""
     if not parameters.groups:
-        rule = parameters.label_rule
-        return {
-            **({"labels": ", ".join(parameters.labels)} if parameters.labels else {}),
-            **({} if rule is None else {"label rule": rule_sentence(rule)}),
-        }
+        return {"labels": ", ".join(parameters.labels)} if parameters.labels else {}
     return {"groups": str(len(parameters.groups)), "groups per unit m": str(parameters.groups_per_unit)}
-
-
-def rule_sentence(rule: LabelRule) -> str:
-    """Return how documents get their labels, for people; the keywords are among the parameters."""
-    match = "of which it has most keywords" if rule.match == "most" else "whose keyword comes first in it"
-    rest = "one without any has none" if rule.default is None else f"one without any has {rule.default!r}"
-    return f"a document has the label {match}; {rest}"
 
 
 def require_parts_for(kind: str, parameters: BaseModel) -> None:
@@ -199,27 +148,6 @@ class LabelsNeeded(UsageError):
         super().__init__(
             "The kind `demonstrations` is texts with labels, and the request declares none.",
             "Declare the public set: `parameters.labels: [...]`; or ask for a `synthetic_corpus`.",
-        )
-
-
-class LabelRuleUnreadable(UsageError):
-    """What a stored request calls `label_rule` is not a rule of almoner's."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The stored request has a `label_rule` that is none: its documents cannot be labelled.",
-            "Run `almoner audit verify`: it tells whether the request was altered.",
-        )
-
-
-class LabelsContradictRule(UsageError):
-    """Labels that are not the answers of the rule."""
-
-    def __init__(self, labels: Sequence[str]) -> None:
-        super().__init__(
-            f"`labels` are not the answers of `label_rule`, in their order: {', '.join(labels)}.",
-            "Leave `labels` out: they follow from the rule.",
-            {"labels": list(labels)},
         )
 
 

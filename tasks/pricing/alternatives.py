@@ -20,7 +20,6 @@ from models_db.errors import AlmonerError, UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ReleaseRequest, format_decimal, model_to_json, parse_model
 from tasks.analysis.keywords.expected_keywords import EXPECTED, SOME_KEYWORDS
-from tasks.planning.keyword_rule import LabelRule
 from tasks.pricing.choices import (
     PROBE_REFERENCES,
     clip_norm_per_reference,
@@ -80,8 +79,7 @@ class PlanTerms:
         samples: most texts; None for as many as fit.
         max_new_tokens: T; None for the chosen one.
         temperature: of every text; None for the chosen one.
-        labels: public labels of the texts; those of `label_rule` where there is one.
-        label_rule: labels documents by their words, where no field does.
+        labels: public labels of the texts.
         proportional: whether texts are allocated to the labels by a noisy histogram of the units, not equally.
         seconds: the longest estimated time; None for any.
         record_schema: JSON schema of records; None for other kinds.
@@ -106,7 +104,6 @@ class PlanTerms:
     max_new_tokens: int | None = None
     temperature: Decimal | None = None
     labels: tuple[str, ...] = ()
-    label_rule: LabelRule | None = None
     proportional: bool = False
     record_schema: Mapping[str, Json] | None = None
     examples: tuple[str, ...] = ()
@@ -123,10 +120,8 @@ class PlanTerms:
 
     @property
     def text_parameters(self) -> dict[str, Any]:
-        """Return the parameters of a request about its labels and its records; a rule names its labels itself."""
+        """Return the parameters of a request about its labels and its records."""
         asked: dict[str, Any] = {"labels": list(self.labels)} if self.labels else {}
-        if self.label_rule is not None:
-            asked = {"label_rule": model_to_json(self.label_rule)}
         if self.proportional:
             asked["label_allocation"] = {"method": "proportional"}
         if self.record_schema is not None:
@@ -275,7 +270,7 @@ def _require_plannable(terms: PlanTerms) -> None:
     if terms.kind not in PLANNED_KINDS:
         raise InvalidPlan(f"Plans are made for {', '.join(PLANNED_KINDS)}, not for {terms.kind!r}.")
     if terms.kind == ReleaseKind.INSIGHTS and (terms.labels or terms.proportional):
-        raise InvalidPlan("Topics have no labels: leave labels, their rule and their allocation out, or plan texts.")
+        raise InvalidPlan("Topics have no labels: leave labels and their allocation out, or plan texts.")
     if terms.kind == ReleaseKind.INSIGHTS and terms.examples:
         raise InvalidPlan("Topics have no examples of texts: leave the examples out, or plan texts.")
     if (terms.kind == ReleaseKind.RECORDS) != (terms.record_schema is not None):

@@ -165,7 +165,6 @@ MORE_COMMANDS = {
     "dataset register --check": "dataset register second --unit id --epsilon 1 --delta 1e-6 --check {csv}",
     "plan --schema": "plan clinic --kind records --schema {json}",
     "plan --examples": "plan clinic --examples {yaml}",
-    "plan --rule": "plan clinic --label-rule {yaml}",
     "audit verify --against bundle": "audit verify --against {bundle}",
     "dashboard --token-file": "dashboard --token-file {json}",
     "dashboard --tls-cert": "dashboard --tls-cert {json} --tls-key {json}",

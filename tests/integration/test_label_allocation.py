@@ -127,3 +127,15 @@ def test_labels_of_two_fields_from_ingest_to_the_bundle(almoner: Almoner) -> Non
     assert almoner.ask(f"verify-release {almoner.bundle}")["holds"] is True
     rows = [json.loads(line) for line in (almoner.bundle / "texts.jsonl").read_text().splitlines()]
     assert {row["label"] for row in rows} == set(expected)
+
+
+@pytest.mark.parametrize("mechanism", ["public_only", "non_private", "adapmixed"])
+def test_what_charges_nothing_allocates_by_no_histogram(almoner: Almoner, mechanism: str) -> None:
+    almoner.registered("--public")
+    almoner.type(f"dataset ingest clinic {almoner.notes_file()} --label-field section")
+    own = {"batches": 4} if mechanism == "adapmixed" else {}
+    for allocation, refusal in ((ALLOCATED["parameters"]["label_allocation"], "AllocationNeedsClaim"), (None, None)):
+        parameters = ALLOCATED["parameters"] | own | {"label_allocation": allocation}
+        changes = {"mechanism": mechanism, "epsilon": None, "delta": None, "parameters": parameters}
+        file = almoner.request_file(**ALLOCATED | changes)
+        assert almoner.ask(f"release request {file} --dry-run", expected=None).get("error") == refusal

@@ -236,6 +236,16 @@ def test_without_a_declared_population_the_twin_is_as_large_as_the_batches(home:
     assert len(result["releases"]["request"]) == 6
 
 
+def ingest_labelled(home: Almoner, labels: list[str]) -> None:
+    """Ingest a public dataset of one text a person, with these labels."""
+    home.type("dataset register labelled --public --unit id --epsilon 8 --delta 1e-6 --population 30")
+    notes = [
+        {"id": f"q{number}", "text": text, "label": label}
+        for number, (text, label) in enumerate(zip(random_texts(len(labels), 8, 2), labels, strict=True))
+    ]
+    home.type(f"dataset ingest labelled {home.notes_file('labelled.jsonl', notes)} --label-field label")
+
+
 def watched_releases(patch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The parameters of each release that a rehearsal makes, by its name."""
     seen: dict[str, Any] = {}
@@ -250,21 +260,13 @@ def watched_releases(patch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_request_by_a_rule_is_rehearsed_on_data_without_labels(
-    home: Almoner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rule labels the twin's people, and each release has as many texts of each label.
-
-    The twin has all 30 people who are not held out, so at least 7 of each label, whichever these are.
-    """
-    home.type("dataset register town --unit patient_id --epsilon 8 --delta 1e-6 --population 30")
-    home.type(f"dataset ingest town {home.notes_file('town.jsonl', [{'patient_id': 't1', 'text': 'x'}])}")
+def test_every_release_has_as_many_texts_of_each_label(home: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin has all 30 people who are not held out, so at least 10 of each label, whichever these are."""
+    ingest_labelled(home, ["half" if number % 2 else "rest" for number in range(40)])
     seen = watched_releases(monkeypatch)
-    keywords = ["kar", "dis", "ken"]  # in 17 of 40 texts
-    rule = {"answers": [{"name": "half", "keywords": keywords}], "default": "rest"}
-    parameters = ASKED["parameters"] | {"label_rule": rule}
-    asked = ASKED | {"dataset": "town", "kind": "demonstrations", "parameters": parameters}
-    result = home.ask(f"rehearse {home.write('rule.yaml', asked)} --on plain --texts 6")
+    parameters = ASKED["parameters"] | {"labels": ["half", "rest"]}
+    asked = ASKED | {"dataset": "labelled", "kind": "demonstrations", "parameters": parameters}
+    result = home.ask(f"rehearse {home.write('labelled.yaml', asked)} --on labelled --texts 6")
     assert seen["request"].labels == seen["public_only"].labels == ("half", "rest")
     assert "accuracy" in {one["metric"] for one in result["metrics"]}
     assert result["left_out"] == []
@@ -314,11 +316,10 @@ def test_allocated_texts_are_rehearsed_with_as_many_of_each_label_in_every_relea
 
 def test_a_label_with_fewer_people_than_texts_is_named(home: Almoner) -> None:
     """Without privacy each text is of one document; where a label has too few there is no classifier."""
-    rule = {"answers": [{"name": "rare", "keywords": ["kel"]}], "default": "rest"}
-    assert sum("kel" in one["text"].split() for one in TWIN) == 1
-    parameters = ASKED["parameters"] | {"label_rule": rule}
-    asked = ASKED | {"kind": "demonstrations", "parameters": parameters}
-    result = home.ask(f"rehearse {home.write('rule.yaml', asked)} --on plain --texts 8")
+    ingest_labelled(home, ["rare"] + ["rest"] * 39)
+    parameters = ASKED["parameters"] | {"labels": ["rare", "rest"]}
+    asked = ASKED | {"dataset": "labelled", "kind": "demonstrations", "parameters": parameters}
+    result = home.ask(f"rehearse {home.write('labelled.yaml', asked)} --on labelled --texts 8")
     assert "accuracy" not in {one["metric"] for one in result["metrics"]}
     assert result["left_out"] == [
         "accuracy of a classifier: the twin has fewer people of a label than texts are compared"

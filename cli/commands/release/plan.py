@@ -99,9 +99,6 @@ def plan(
     label: Annotated[
         list[str] | None, typer.Option(help="A public label of the texts; repeat it for each label.")
     ] = None,
-    label_rule: Annotated[
-        Path | None, typer.Option(help="YAML file of a rule that labels documents by their words.")
-    ] = None,
     label_allocation: Annotated[
         str, typer.Option(help="Texts of each label: equal, or proportional to a noisy histogram.")
     ] = "equal",
@@ -141,7 +138,6 @@ def plan(
         "epsilon": epsilon, "epsilon_while_secret": epsilon_while_secret, "delta": delta, "kind": kind,
         "samples": samples, "tokens": tokens, "temperature": temperature,
         "labels": label, "label_allocation": label_allocation,
-        "label_rule": _content(label_rule, "The label rule", "docs/requests.md"),
         "schema": _content(schema, "The schema", "docs/records.md"),
         "population": population, "model": model, "description": description, "scope": scope,
         "examples": _content(examples, "The file of examples", "docs/planning.md"), "device": device,

@@ -209,14 +209,8 @@ def _wording(record: ReleaseRecord) -> list[str]:
         return [*sections, *_groups(record)]
     if record.labels:
         sections += [f"{card_text.LABELS}\n\n{', '.join(map(code, record.labels))}"]
-        sections += [*_label_rule(record), *_allocation(record)]
+        sections += _allocation(record)
     return sections
-
-
-def _label_rule(record: ReleaseRecord) -> list[str]:
-    """Return the rule that gave documents their labels, where there is one."""
-    section = label_text.rule_section(record.request["parameters"], code)
-    return [] if section is None else [section[0], table(("label", "keywords"), section[1])]
 
 
 def _allocation(record: ReleaseRecord) -> list[str]:

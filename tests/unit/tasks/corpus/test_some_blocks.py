@@ -77,4 +77,4 @@ def test_by_another_partition_nothing_is_read(corpus: Corpus) -> None:
 def test_every_door_of_a_corpus_is_one_of_its_part() -> None:
     """Whoever gives `Corpus` another method that reads units has to say here what it does in a part."""
     doors = {name for name, _ in inspect.getmembers(Corpus, inspect.isfunction) if not name.startswith("_")}
-    assert doors - set(vars(PartOfCorpus)) == {"label_fields", "labelled_by", "require_labels"}
+    assert doors - set(vars(PartOfCorpus)) == {"label_fields", "require_labels"}

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError
-from models_db.values.requests import ReleaseRequest, model_to_json, parse_model
-from tasks.planning.keyword_rule import LabelRule
+from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.planning.label_allocation import AllocationWithoutLabels
 from tasks.planning.labels_and_groups import LabelsNeeded
 from tasks.pricing.alternatives import (
@@ -186,21 +185,6 @@ def test_the_notes_say_what_a_proportional_allocation_would_buy() -> None:
     (note,) = [note for note in notes_of(few, weak, declared=True) if "label_allocation" in note]
     assert "of about 30 units a label (docs/requests.md). The margin is larger than that" in note
     assert not any("label_allocation" in note for note in notes_of(terms(500), plan_alternatives(many), declared=True))
-
-
-RULE = LabelRule.model_validate({"answers": [{"name": "knee", "keywords": ["knee"]}], "default": "others"})
-
-
-def test_a_rule_is_written_out_in_every_alternative_and_names_the_labels() -> None:
-    planned = terms(5000, labels=RULE.labels, label_rule=RULE, samples=5000)
-    texts = plan_alternatives(planned)
-    for alternative in texts:
-        written = cast("dict[str, Any]", alternative.request["parameters"])
-        assert written["label_rule"] == model_to_json(RULE)
-        assert "labels" not in written
-        assert alternative.quote.plan.facts["labels"] == "knee, others"
-        priced = planned.price(ReleaseRequest.model_validate(alternative.request))
-        assert priced.plan == alternative.quote.plan
 
 
 def test_a_proportional_allocation_is_paid_from_the_same_epsilon() -> None:

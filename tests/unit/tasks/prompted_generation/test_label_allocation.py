@@ -16,7 +16,6 @@ from tasks.generation.decoding.run_context import LABEL_HISTOGRAM, RunContext
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
-from tasks.planning.keyword_rule import DocumentLabeller, LabelRule
 from tasks.planning.label_allocation import (
     DEVIATION,
     AllocationShareTooSmall,
@@ -134,15 +133,6 @@ def test_an_equal_allocation_has_no_counts(name: str, corpus: Corpus) -> None:
     assert "label_counts" not in texts.released
     assert ("label counts",) not in workshop.seen
     assert Counter(text.label for text in texts.texts) == dict.fromkeys(LABELS, 3)
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_rule_labels_the_units_that_are_counted(name: str, corpus: Corpus) -> None:
-    answers = [{"name": "early", "keywords": [str(n) for n in range(10)]}, {"name": "late", "keywords": ["15"]}]
-    rule = {"answers": answers, "match": "first"}
-    ruled = corpus.labelled_by(DocumentLabeller.of(LabelRule.model_validate(rule)))
-    texts, _ = made(name, ruled, labels=("early", "late"), label_rule=rule)
-    assert parse_counts(texts.released["label_counts"]) == (10, 1)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from models_db.home import ProjectHome
+from tasks.corpus import store
 from tasks.corpus.identity.labels import LONGEST_LABEL, MOST_LABELS, DeclaredLabels
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import BatchSplit, PartitionScheme
@@ -96,6 +97,15 @@ def test_a_label_that_no_unit_has_has_empty_batches() -> None:
 def test_labelled_documents_come_in_the_order_of_the_source(tmp_path: Path) -> None:
     found = stored(tmp_path, [(2, "v", "x"), (1, "u", "a"), (3, "w", None), (2, "u", "a")])
     assert list(found.labelled()) == [("v", "x"), ("u", "a"), ("u", "a")]
+
+
+def test_no_pass_sorts_units_and_labels_in_a_temporary_file(tmp_path: Path) -> None:
+    """SQLite would write them into a folder outside the home."""
+    corpus = stored(tmp_path, [(1, "a parcel", "a")])
+    with store._reading(corpus.database) as connection:
+        for query, values in ((store._CARRIED, ()), (store._CARRIED_OF_SHARD, (b"a",))):
+            steps = connection.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()
+            assert [step for *_, step in steps if "TEMP" in step or "MATERIALIZE" in step] == []
 
 
 def test_labels_meet_in_one_spelling(tmp_path: Path) -> None:

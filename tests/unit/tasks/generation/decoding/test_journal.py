@@ -142,6 +142,13 @@ def test_every_changed_byte_is_seen_or_the_line_is_lost(folder: Path, written: b
             read(folder)
 
 
+def test_another_unicode_is_refused(folder: Path, written: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words that decide an answer may be others there."""
+    monkeypatch.setattr("unicodedata.unidata_version", "99.0.0")
+    with pytest.raises(JournalUnfit, match="begun with Unicode"):
+        read(folder)
+
+
 def test_a_link_is_not_followed(folder: Path, written: bytes) -> None:
     (folder / FILE).rename(folder / "elsewhere")
     (folder / FILE).symlink_to(folder / "elsewhere")
