@@ -43,7 +43,6 @@ from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
 from benchmarks.utility import (
     ablation,
-    free_tokens,
     label_allocation,
     next_tokens,
     sampled,
@@ -150,7 +149,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "mauve-fewer-rows": lambda: sampled.rows_table(lines("drawn_rows")),
         "batch-size": lambda: batch_size.table(lines("batch_size")),
         "more-rows": lambda: batch_size.table(lines("more_rows")),
-        "free-tokens": lambda: free_tokens.table(lines("free_tokens")),
         "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),
         "sentence-time": lambda: ablation.time_table(lines("sentence_time")),

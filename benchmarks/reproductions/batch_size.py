@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.intervals import rounded, written
 from benchmarks.common.json_lines import read_lines, write_lines
-from benchmarks.utility.ablation import DEFAULT_MODEL, EMBEDDERS, TODAY, beginning
-from benchmarks.utility.free_tokens import DRAWS, REFERENCES
+from benchmarks.utility.ablation import DEFAULT_MODEL, DRAWS, EMBEDDERS, REFERENCES, TODAY, beginning
 from benchmarks.utility.next_tokens import NAMES
 from benchmarks.utility.sampled import ONE, PUBLIC, REAL, real_texts
 from tasks.inference.loading.loading import load

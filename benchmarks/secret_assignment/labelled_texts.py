@@ -4,7 +4,7 @@
     python -m benchmarks.secret_assignment.labelled_texts --texts texts.jsonl \
         --out docs/figures/secret_claim_labels.jsonl
 
-Releases of InvisibleInk with two labels from public data, at a bench in memory as in `free_tokens`: `SAMPLES` texts of
+Releases of InvisibleInk with two labels from public data, at a bench in memory: `SAMPLES` texts of
 at most `TOKENS` tokens, half of each label. The units of a label are split into `BATCHES` batches, one for each text,
 so N of the claim while the assignment is secret is `BATCHES`, not `SAMPLES`: a unit is in a batch of its own label. The
 unconditional epsilon of such a request is the one that a price gives. Texts are appended to `--texts` when a release is

@@ -6,7 +6,7 @@
     python -m benchmarks.utility.ablation --time 2 --samples 12 --settings 'as it was' \\
         --out docs/figures/sentence_time.jsonl
 
-Releases of InvisibleInk from public data, at a bench in memory as in `free_tokens`. All are drawn with
+Releases of InvisibleInk from public data, at a bench in memory. All are drawn with
 `complete_sentence`; a text without the tokens that finish its sentence is the text that the same request would have
 drawn without it, so the two lines of a release are paired by text. Texts are appended to `--texts` when a release is
 made, and one that is there already is not made again; `--out` gets the figures of each text (none of its words). MAUVE
@@ -36,7 +36,6 @@ from benchmarks.common.drawn_releases import (
 )
 from benchmarks.common.intervals import written
 from benchmarks.common.json_lines import append_lines, read_lines, write_lines
-from benchmarks.utility.free_tokens import DRAWS, EPSILON, REFERENCE_TOKENS, REFERENCES
 from benchmarks.utility.sampled import interval, perplexity, real_texts, store
 from benchmarks.utility.texts import DESCRIPTIONS, NOTES
 from benchmarks.utility.wording import EXAMPLES
@@ -58,6 +57,7 @@ from tasks.values.generated import GeneratedText
 if TYPE_CHECKING:
     from benchmarks.utility.mauve import Estimate
 
+EPSILON, REFERENCES, REFERENCE_TOKENS, DRAWS = Decimal(4), 7, 64, 48
 COMPLETE = 32
 MINILM, MPNET = "all-minilm-l6-v2", "all-mpnet-base-v2"
 EMBEDDERS = (MINILM, MPNET)

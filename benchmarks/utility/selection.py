@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.common.controls import picked
 from benchmarks.common.drawn_releases import DEFAULT_MODEL
 from benchmarks.common.json_lines import read_lines, read_lines_if_there, write_lines
-from benchmarks.utility import free_tokens
+from benchmarks.utility import ablation
 from benchmarks.utility.mauve import Estimate, embedder, measured_together
 from benchmarks.utility.sampled import UNREAD, Cell, distinct_2, interval, perplexity, real_texts
 from benchmarks.utility.texts import DESCRIPTIONS, SEED, read_texts
@@ -76,7 +76,7 @@ class Published:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sampled", type=Path, help="texts drawn by utility/sampled.py or utility/free_tokens.py")
+    parser.add_argument("sampled", type=Path, help="texts drawn by utility/sampled.py")
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each data set and way of choosing")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="the public model that wrote the texts, and chooses")
     parser.add_argument("--keep", type=int, default=KEEP, help="published texts of a release")
@@ -131,22 +131,22 @@ def read_releases(path: Path, model: str, keep: int) -> dict[str, list[Release]]
 
 
 def as_sampled(cell: Mapping[str, Any], samples: int) -> Cell | None:
-    """The setting of a release of `sampled`, or of `free_tokens`; None for one that has free tokens."""
+    """The setting of a release of `sampled`, or of kept texts; None for one that had free tokens."""
     if "draws" not in cell:
         return Cell(**cell)
     if cell["free_above"] is not None:
         return None
-    public = cell["system"] == free_tokens.CONTROL
+    public = cell["system"] == "public_only"
     return Cell(
         data=cell["data"],
         system="public only" if public else "InvisibleInk, log-probability",
-        epsilon=None if public else str(free_tokens.EPSILON),
+        epsilon=None if public else str(ablation.EPSILON),
         samples=samples,
         tokens=cell["draws"],
-        references=free_tokens.REFERENCES,
+        references=ablation.REFERENCES,
         temperature="1",
         top_k=100,
-        reference_tokens=free_tokens.REFERENCE_TOKENS,
+        reference_tokens=ablation.REFERENCE_TOKENS,
         precision="bfloat16",
         model=cell["model"],
     )

@@ -45,7 +45,6 @@ RELEASED_FIGURES: Final = frozenset({
     "completion_tokens_per_text",
     "descriptions_replaced",
     "effective_k",
-    "free_tokens_per_text",
     "keywords_released",
     LABEL_COUNTS,
     "noisy_population",

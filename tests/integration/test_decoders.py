@@ -73,8 +73,8 @@ def test_the_story_of_each_decoder(almoner: Almoner, mechanism: str) -> None:
 
 
 def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> None:
-    """At this temperature the tiny model is sure of a third of its tokens; it hardly ever ends a sentence."""
-    public = {"free_above": 0.6, "complete_sentence": 8, "presence_penalty": 0.1}
+    """The tiny model hardly ever ends a sentence."""
+    public = {"complete_sentence": 8, "presence_penalty": 0.1}
     plain = SHARED | OWN["invisible_ink"] | {"temperature": 0.25}
     example = "Seen on Monday, no fever."
     almoner.ingested("--population 400")
@@ -84,7 +84,7 @@ def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> N
     )
     price = almoner.ask(f"release request {request}")["price"]
     assert price["rho"] == almoner.ask(f"release request {usual} --dry-run")["price"]["rho"]
-    assert price["facts"]["tokens per text"] == "32"
+    assert price["facts"]["tokens per text"] == "20"
     almoner.type('approve 1 --gate spend --reason "longer texts"')
     killed("run 1", "mid generation")
     assert almoner.ask("run 1")["rho_spent"] == price["rho"]
@@ -93,14 +93,11 @@ def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> N
     report = almoner.ask(f"verify-release {almoner.bundle}")
     assert (report["holds"], report["rho"]) == (True, price["rho"])
     record = json.loads((almoner.bundle / "release.json").read_text())
-    assert Decimal(record["released"]["free_tokens_per_text"]) > 0
     assert Decimal(record["released"]["completion_tokens_per_text"]) > 0
-    for fact in ("free tokens", "cut sentences", "presence penalty"):
+    for fact in ("cut sentences", "presence penalty"):
         assert record["facts"][fact] == price["facts"][fact]
     assert [event["count"] for event in record["events"]] == [12]
     card = (almoner.bundle / "README.md").read_text()
-    assert "they are drawn from it and cost nothing" in card
-    assert "`free_tokens_per_text`" in card
     assert "are finished with at most 8 tokens of the public model" in card
     assert "`completion_tokens_per_text`" in card
     assert "The public examples were given as earlier answers" in card
@@ -154,10 +151,7 @@ def wrong(mechanism: str, expected: int, error: type[AlmonerError] | str, **chan
             parameters={"max_new_tokens": 90_000, "private_tokens": 90_000},
         ),
         wrong("private_icl", 1, "BudgetTooSmall", epsilon="0.0005", parameters={"max_new_tokens": 90_000}),
-        wrong("invisible_ink", 2, "FileInvalid", parameters={"free_above": 0.5}),
-        wrong("invisible_ink", 2, "FileInvalid", parameters={"free_above": 1}),
-        wrong("invisible_ink", 2, "FreeTokensInGrammar", parameters={"free_above": 0.9, "form": "It is {what}."}),
-        wrong("private_icl", 2, "FileInvalid", parameters={"free_above": 0.9}),
+        wrong("invisible_ink", 2, "FileInvalid", parameters={"free_above": 0.9}),
         wrong("invisible_ink", 2, "FileInvalid", parameters={"outline": {"sections": 2, "tokens": 20}}),
         wrong("private_icl", 2, "FileInvalid", parameters={"complete_sentence": 0}),
         wrong("private_icl", 2, "SentenceInGrammar", parameters={"complete_sentence": 9, "form": "It is {what}."}),

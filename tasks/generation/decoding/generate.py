@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
-from tasks.generation.decoding.free_tokens import PublicTokenCounts
 from tasks.generation.decoding.journal import ResumeState
 from tasks.generation.decoding.loop import (
     BudgetMeter,
@@ -23,6 +22,7 @@ from tasks.generation.decoding.loop import (
     open_session,
 )
 from tasks.generation.decoding.run_context import RunContext
+from tasks.generation.decoding.sentence_completion import SentenceCompletion
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import Session
 from tasks.values.generated import GeneratedText
@@ -48,12 +48,10 @@ def decode_some(
         progress: called with the numbers of tokens done and of all tokens.
     """
     rule = drawing.rule(meter)
-    free = drawing.free() if drawing.free else None
     completion = drawing.completion() if drawing.completion else None
-    public: list[PublicTokenCounts] = [each for each in (free, completion) if each is not None]
     for number in numbers:
         if number in earlier.kept:
-            _resume(rule, public, number, earlier.kept[number])
+            _resume(rule, completion, number, earlier.kept[number])
     return decode(
         engine,
         jobs,
@@ -62,29 +60,29 @@ def decode_some(
         rule,
         constraint=drawing.constraint,
         separator=drawing.separator,
-        free=free,
         completion=completion,
         penalty=drawing.penalty,
         progress=progress,
         numbers=numbers,
         earlier=earlier.tokens,
-        on_tokens=lambda tokens: keep({n: (token, *_kept(rule, public, n)) for n, token in tokens.items()}),
+        on_tokens=lambda tokens: keep({n: (token, *_kept(rule, completion, n)) for n, token in tokens.items()}),
         session=session,
     )
 
 
-def _kept(rule: ResumableSamplingRule, public: Sequence[PublicTokenCounts], number: int) -> Sequence[float]:
-    """Return the journal's values of a generation beside its token; the counts of its public tokens come first."""
-    return (*(value for each in public for value in each.kept(number)), *rule.kept(number))
+def _kept(rule: ResumableSamplingRule, completion: SentenceCompletion | None, number: int) -> Sequence[float]:
+    """Return the journal's values of a generation beside its token; the count of its public tokens comes first."""
+    return (*([] if completion is None else [completion.count(number)]), *rule.kept(number))
 
 
 def _resume(
-    rule: ResumableSamplingRule, public: Sequence[PublicTokenCounts], number: int, kept: Sequence[float]
+    rule: ResumableSamplingRule, completion: SentenceCompletion | None, number: int, kept: Sequence[float]
 ) -> None:
     """Go on with a generation of which `_kept` was written down."""
-    for place, each in enumerate(public):
-        each.resume(number, kept[place : place + 1])
-    rule.resume(number, kept[len(public) :])
+    if completion is not None:
+        completion.resume(number, kept[0])
+        kept = kept[1:]
+    rule.resume(number, kept)
 
 
 class Draw(Protocol):

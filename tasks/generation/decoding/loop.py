@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding.free_tokens import FreeTokens
 from tasks.generation.decoding.live_subset import LiveSubset
 from tasks.generation.decoding.sentence_completion import SentenceCompletion
 from tasks.inference.engine.engine import Engine
@@ -54,8 +53,8 @@ class Step:
     Attributes:
         numbers: which generations draw, from 0 in the public order of the release.
         positions: how many draws each of them has made so far. A token that the constraint leaves no choice about is
-            none: it says nothing that is not public, so no rule is asked for it and nothing is paid. Nor is a free
-            token (`free_tokens`), or one that finishes a sentence (`sentence_completion`).
+            none: it says nothing that is not public, so no rule is asked for it and nothing is paid. Nor is a token
+            that finishes a sentence (`sentence_completion`).
         public: float32 [L, V]; -inf where the constraint forbids a token.
         penalised: the same less the presence penalty: the public part of the scores of a rule that has one.
         public_hidden: -> the public rows' last hidden states, float32 [L, D].
@@ -195,7 +194,6 @@ def decode(
     *,
     constraint: Constraint | None = None,
     separator: str | None = None,
-    free: FreeTokens | None = None,
     completion: SentenceCompletion | None = None,
     penalty: Fraction | None = None,
     progress: Callable[[int], None] = lambda done: None,
@@ -204,7 +202,7 @@ def decode(
     on_tokens: Callable[[Mapping[int, int]], None] = lambda tokens: None,
     session: Session | None = None,
 ) -> list[GeneratedText]:
-    """Draw until every generation has ended, by `free` too, or has `sizes.max_new_tokens` tokens.
+    """Draw until every generation has ended, or has `sizes.max_new_tokens` tokens.
 
     Whenever a place is free the next job enters, before the next step. The number of places comes from public sizes
     and free memory, and a place becomes free when a token that was drawn ends a text: who enters when is a function
@@ -214,10 +212,8 @@ def decode(
         jobs: in the public order of the release; read as places become free, `count` of them.
         sizes: public sizes that hold for every job.
         separator: a line that ends a text as an end token does; what is held to a grammar ends by that alone.
-        free: draws the tokens of which the public model is sure, but for the first of a text in an attempt, and ends a
-            text after its last charged draw; not for what is held to a grammar. It knows of what was drawn `earlier`.
         completion: finishes the last sentence of a text whose other tokens are used up, those of `sizes` less its own;
-            not for what is held to a grammar, and it knows of what was drawn `earlier`, too.
+            not for what is held to a grammar, and it knows of what was drawn `earlier`.
         penalty: presence penalty in logits, of public draws and of rules that use `Step.penalised`.
         numbers: the jobs' numbers in the release, ascending, where they are only some of it; otherwise 0..count-1.
         progress: called with the tokens done of count * max_new_tokens; an ended text counts in full.
@@ -238,7 +234,7 @@ def decode(
     """
     session = session or open_session(engine, count, sizes, earlier, constraint=constraint)
     ending = None if constraint else separator
-    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, ending, free, completion, penalty)
+    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, ending, completion, penalty)
     source = zip(range(count) if numbers is None else numbers, jobs, strict=False)
     while loop.fill(source, earlier):
         on_tokens(loop.step())
@@ -286,12 +282,10 @@ class _Loop:
 
     Attributes:
         separator: the line that ends a text where there is no constraint; None where end tokens alone do.
-        free: draws free tokens; None where every token that is a choice is the rule's.
         completion: finishes sentences; None where a text ends with the rule's last token.
         penalty: presence penalty, in logits.
         live: the jobs of live generations, by number.
         draws: how many draws of the rule each has had.
-        begun: those of which the rule has drawn a token since they entered.
         completing: those whose own tokens are used up, and whose last sentence is being finished.
         texts: what has ended.
     """
@@ -302,12 +296,10 @@ class _Loop:
     rule: SamplingRule
     constraint: Constraint | None
     separator: str | None = None
-    free: FreeTokens | None = None
     completion: SentenceCompletion | None = None
     penalty: Fraction | None = None
     live: dict[int, GenerationJob] = field(default_factory=dict)
     draws: dict[int, int] = field(default_factory=dict)
-    begun: set[int] = field(default_factory=set)
     completing: set[int] = field(default_factory=set)
     texts: dict[int, GeneratedText] = field(default_factory=dict)
 
@@ -322,7 +314,7 @@ class _Loop:
             (number, job), drawn = following, list(earlier.get(following[0], ()))
             if not self._ended(number, drawn):
                 self.session.enter(number, job.public, job.private, job.references, drawn)
-                self.draws[number] = self.constraint.choices(drawn) if self.constraint else self._charged(number, drawn)
+                self.draws[number] = self.constraint.choices(drawn) if self.constraint else self._own(number, drawn)
                 self.live[number] = job
                 self._complete(number, drawn)
         return bool(self.live)
@@ -332,13 +324,12 @@ class _Loop:
         public = self._constrained(self.session.public_logits())
         numbers = self.session.numbers
         lowered = penalised(public, map(self.session.drawn, numbers), self.penalty)
-        uncharged = self._forced(public) if self.constraint else self._public_tokens(lowered)
+        uncharged = self._forced(public) if self.constraint else self._completions(lowered)
         choosing = [place for place, token in enumerate(uncharged) if token is None]
         tokens = iter(self.rule.next_tokens(self._step(public, lowered, choosing)) if choosing else [])
         drawn = {n: int(next(tokens)) if token is None else token for n, token in zip(numbers, uncharged, strict=True)}
         for place in choosing:
             self.draws[numbers[place]] += 1
-            self.begun.add(numbers[place])
         for number, token in drawn.items():
             text = [*self.session.drawn(number), token]
             if self._ended(number, text):
@@ -368,29 +359,15 @@ class _Loop:
         """Return how many of the tokens are the text's own: all but those that finish its last sentence."""
         return len(drawn) - (0 if self.completion is None else self.completion.count(number))
 
-    def _charged(self, number: int, drawn: Sequence[int]) -> int:
-        """Return how many of the tokens were draws of the rule; without a constraint all others are public draws."""
-        return self._own(number, drawn) - (0 if self.free is None else self.free.count(number))
-
-    def _public_tokens(self, public: Tensor) -> list[int | None]:
-        """For each live generation its next token, if the public model draws it: it finishes a sentence, or is free.
-
-        The first token since a generation entered never is free: for it the private rows are read, in one of the
-        shapes that the device was asked about before anything was paid. Later on they read token by token. Of a
-        generation whose sentence is being finished they are never read again.
-        """
+    def _completions(self, public: Tensor) -> list[int | None]:
+        """Return for each live generation the public model's next token, if that finishes the last sentence."""
         numbers = self.session.numbers
-        found: dict[int, int | None] = {}
-        if self.completion is not None and (some := [n for n in numbers if n in self.completing]):
-            found |= zip(some, self.completion.next_tokens(some, self._rows(public, some)), strict=True)
-        if self.free is not None and (some := [n for n in numbers if n in self.begun - self.completing]):
-            found |= zip(some, self.free.next_tokens(some, self._rows(public, some)), strict=True)
-        return [found.get(number) for number in numbers]
-
-    def _rows(self, public: Tensor, some: Sequence[int]) -> Tensor:
-        """Return the rows of these generations, which are in the order of the live ones."""
-        places = {number: place for place, number in enumerate(self.session.numbers)}
-        return public[[places[number] for number in some]]
+        places = [place for place, number in enumerate(numbers) if number in self.completing]
+        if self.completion is None or not places:
+            return [None] * len(numbers)
+        tokens = self.completion.next_tokens([numbers[place] for place in places], public[places])
+        found = dict(zip(places, tokens, strict=True))
+        return [found.get(place) for place in range(len(numbers))]
 
     def _complete(self, number: int, drawn: Sequence[int]) -> None:
         """From the last of its own tokens on, a live generation needs its private rows no more."""
@@ -410,16 +387,12 @@ class _Loop:
         if not complete and not self._at_limit(number, drawn) and not self._separated(drawn):
             return False
         kept = drawn[:-1] if complete else drawn
-        facts = dict(self.rule.facts(number))
-        for public in (self.free, self.completion):
-            facts |= public.facts(number) if public else {}
+        facts = {**self.rule.facts(number), **(self.completion.facts(number) if self.completion else {})}
         self.texts[number] = _text(self.model, kept, complete, facts, self.separator)
         return True
 
     def _used_up(self, number: int, drawn: Sequence[int]) -> bool:
         """Return whether the tokens are all that the text may have, but for those that finish its last sentence."""
-        if self.free is not None and self._charged(number, drawn) >= self.free.most_draws:
-            return True
         return self._own(number, drawn) >= self.most - (0 if self.completion is None else self.completion.most)
 
     def _at_limit(self, number: int, drawn: Sequence[int]) -> bool:
@@ -483,7 +456,6 @@ class DecodingSpec:
         rule: makes the rule of the meter it is given.
         constraint: what holds texts to a public grammar; None where nothing does.
         separator: the public line that ends a text; None where end tokens alone do.
-        free: makes what draws free tokens; None where there are none. Not beside a constraint.
         completion: makes what finishes cut sentences, of N tokens that `sizes` includes; None where nothing does. Not
             beside a constraint.
         penalty: presence penalty in logits; None for none.
@@ -493,6 +465,5 @@ class DecodingSpec:
     rule: Callable[[BudgetMeter], ResumableSamplingRule]
     constraint: Constraint | None
     separator: str | None = None
-    free: Callable[[], FreeTokens] | None = None
     completion: Callable[[], SentenceCompletion] | None = None
     penalty: Fraction | None = None

@@ -23,15 +23,15 @@ Nothing of this holds if a private row, the number of rows, or time decides any 
 tests/statistical/test_sentence_completion_audit.py catches such twins.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
 from torch import Tensor
 
 from tasks.accounting.rounding import Exact
-from tasks.generation.decoding.free_tokens import PublicTokenCounts
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.sampler import Kind, TokenMechanism, public_sampler
@@ -40,7 +40,7 @@ from tasks.values.generated import GeneratedText
 
 
 @dataclass(frozen=True)
-class SentenceCompletion(PublicTokenCounts):
+class SentenceCompletion:
     """How cut sentences are finished; the same for every generation of a release.
 
     Attributes:
@@ -54,6 +54,19 @@ class SentenceCompletion(PublicTokenCounts):
     top_k: int
     rng: RandomSource
     FACT: ClassVar[str] = "completion_tokens"
+    _counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int), init=False, repr=False)
+
+    def count(self, number: int) -> int:
+        """Return how many tokens finish the last sentence of a generation so far: a function of the text's tokens."""
+        return self._counts[number]
+
+    def facts(self, number: int) -> Mapping[str, float]:
+        """Return the count by its name."""
+        return {self.FACT: float(self._counts[number])}
+
+    def resume(self, number: int, count: float) -> None:
+        """Go on with a text of which so many tokens were no charged draws."""
+        self._counts[number] = int(count)
 
     def next_tokens(self, numbers: Sequence[int], public: Tensor) -> list[int]:
         """Return one token for each generation of `numbers`, from its public logits: float32 [L, V]."""

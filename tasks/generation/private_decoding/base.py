@@ -10,7 +10,7 @@ texts and batches of each label follow from it (`tasks.planning.label_allocation
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -53,7 +53,6 @@ from tasks.values.plan import BatchAssignment, GeneratorDefaults, Plan, PlanInpu
 from tasks.values.release_kinds import TEXT_KINDS
 
 if TYPE_CHECKING:  # pricing a request must not load torch
-    from tasks.generation.decoding.free_tokens import FreeTokens
     from tasks.generation.decoding.loop import BudgetMeter, Constraint, DrawMeter, GenerationJob, ResumableSamplingRule
     from tasks.inference.engine.shapes import Sizes
 
@@ -222,10 +221,6 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
     ) -> "ResumableSamplingRule":
         """Return the sampling rule with the mechanisms of `events`; `meter` admits each draw before rows are read."""
 
-    def free_tokens(self, settings: Parameters, rng: RandomSource, lost: int) -> "Callable[[], FreeTokens] | None":
-        """Makes what draws free tokens for texts that have lost so many draws; None where none are free."""
-        return None
-
     def presence_penalty(self, settings: Parameters) -> Fraction | None:
         """Return the penalty in logits on tokens that a text already has; None where there is none."""
         return None
@@ -257,7 +252,6 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         first = int(plan.invocations[0].event.mechanism in _COUNTING)
         events = [invocation.event for invocation in plan.invocations[first:]]
         rule = partial(self.rule, events, settings, rng=bench.rng)
-        free = self.free_tokens(settings, bench.rng, lost)
         completion = sentence_completion(
             settings.complete_sentence,
             settings.temperature_of_public_tokens,
@@ -266,7 +260,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
             bench.rng,
         )
         penalty = self.presence_penalty(settings)
-        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, free, completion, penalty)
+        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, completion, penalty)
         with open_decoder(bench, drawing, plan.samples, bench.earlier, lost) as draw_texts:
             split = _split(plan, first, settings, layout, bench)
             texts = draw_texts(prompts.jobs(settings, bench, split), _paid_meter(plan, first, settings, bench, lost))

@@ -53,7 +53,6 @@ class BaselineParameters(
     batches: Annotated[int, Field(ge=1)] | None = None
     instalment: Annotated[int, Field(ge=1)] | None = None
     clipping: Literal["log_probability", "logit"] | None = None
-    free_above: ExactDecimal | None = None
     private_tokens: Annotated[int, Field(ge=1)] | None = None
     threshold: ExactDecimal | None = None
     test_share: ExactDecimal | None = None

@@ -3,14 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 import pytest
 import torch
 from scipy.stats import chisquare
 
-from tasks.generation.decoding.free_tokens import FreeTokens
 from tasks.generation.decoding.loop import DrawMeter, GenerationJob, Step, decode
 from tasks.generation.decoding.sentence_completion import SentenceCompletion, completion_figures
 from tasks.inference.engine.engine import Engine
@@ -175,31 +173,19 @@ def test_a_text_that_goes_on_knows_which_tokens_are_its_own() -> None:
     completion = scripted("b", "c", "d", ".")
     for number, (own, more) in enumerate([(4, 0), (T, 2), (T, N)]):
         earlier[number] = [a] * (own + more)
-        completion.resume(number, [more])
+        completion.resume(number, more)
     watch, made = run(completion, texts=3, earlier=earlier)
     assert watch.seen == [(0, 4)]
     assert [text.tokens for text in made] == [T + 4, T + 4, T + N]
-    assert [completion.kept(number) for number in range(3)] == [(4,), (4,), (N,)]
+    assert [completion.count(number) for number in range(3)] == [4, 4, N]
 
 
 def test_a_lost_draw_is_no_draw_of_the_public_model() -> None:
     """After an interruption all texts are one draw shorter; what had all its draws keeps them."""
     a = token("a")
     completion = scripted("b", "c", "d", "e", "f", "g")
-    completion.resume(1, [1])
+    completion.resume(1, 1)
     watch, made = run(completion, texts=2, total=T - 1 + N, draws=T, earlier={0: [a] * 2, 1: [a] * (T + 1)})
     assert [place for number, place in watch.seen if number == 1] == []
     assert (made[0].tokens, made[0].facts) == (T - 1 + N, {"completion_tokens": float(N)})
     assert (made[1].tokens, made[1].facts) == (T - 1 + N, {"completion_tokens": float(N - 1)})
-
-
-def test_free_tokens_and_completed_sentences_are_counted_apart() -> None:
-    draw = public_sampler("0.25", "table")
-    free = FreeTokens(Fraction("0.6"), draw, 0, T, DeterministicRandom("free"))
-    watch, made = run(finishes(N, "0.25"), "", total=2 * T + N, free=free)
-    charged = Counter(number for number, _ in watch.seen)
-    assert sum(text.facts["free_tokens"] for text in made) > 0
-    for number, text in enumerate(made):
-        own = text.tokens - text.facts["completion_tokens"] + text.complete  # an end token is no part of a text
-        assert own == charged[number] + text.facts["free_tokens"]
-        assert charged[number] == T or own == 2 * T

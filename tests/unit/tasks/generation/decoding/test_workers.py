@@ -150,28 +150,6 @@ def test_what_is_drawn_already_goes_to_the_worker_that_goes_on(corpus: Corpus) -
 
 
 @pytest.mark.slow
-def test_workers_count_free_tokens_and_go_on_with_the_count(corpus: Corpus) -> None:
-    """At this temperature the tiny model is sure of a third of its tokens."""
-    wanted = ink(samples=4, batches=4, max_new_tokens=8, instalment=3, temperature="0.25", free_above="0.6")
-    whole = Desk(corpus)
-    texts = made(InvisibleInk(), wanted, whole.bench()).texts
-    assert sum(text.facts["free_tokens"] for text in texts) > 0
-    assert all(text.facts["draws"] == 8 or text.tokens == 16 for text in texts)
-    assert whole.armed == [0, 1, 2]
-    first = {number: [step[number] for step in whole.steps if number in step][:4] for number in range(4)}
-    half = {number: [int(token) for token, *_ in steps] for number, steps in first.items()}
-    kept = {number: steps[-1][1:] for number, steps in first.items()}
-    desk = Desk(corpus, armed=[0, 1, 2])
-    earlier = ResumeState({"batches_per_block": "4"}, half, kept, armed=3, lost=1)
-    rest = made(InvisibleInk(), wanted, desk.bench(earlier=earlier)).texts
-    for number, text in enumerate(rest):
-        assert text.tokens == len(half[number]) + len(desk.tokens()[number])
-        assert text.tokens == text.facts["draws"] + text.facts["free_tokens"]
-        assert text.facts["draws"] == 7 or text.tokens == 15  # one draw of each is lost
-    assert desk.armed == [0, 1, 2]
-
-
-@pytest.mark.slow
 def test_workers_complete_sentences_and_go_on_with_the_count(corpus: Corpus) -> None:
     """A byte of random text ends a sentence now and then; most texts get all of their 5 public tokens."""
     wanted, whole = ink(samples=4, batches=4, max_new_tokens=6, instalment=3, complete_sentence=5), Desk(corpus)

@@ -13,10 +13,7 @@ import pytest
 
 from tasks.corpus.store import Corpus
 from tasks.generation.decoding import generate, loop, sentence_completion
-from tasks.generation.decoding.free_tokens import FreeTokens
-from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.generation.decoding.journal import Journal, ResumeState
-from tasks.generation.decoding.loop import Step
 from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.decoding.sentence_completion import SentenceCompletion
 from tasks.generation.private_decoding.adapmixed import AdaPMixed, AdaPMixedParameters
@@ -206,59 +203,6 @@ def test_after_the_last_step_nothing_is_drawn_and_nothing_is_read(
     again = ward.run()
     assert (again.texts, again.released) == (whole.texts, whole.released)
     assert (ward.armed, ward.draws) == (armed, draws)
-
-
-FREE = (InvisibleInk(), InvisibleInkParameters, {"sampler": "table", "temperature": "0.25", "free_above": "0.6"})
-
-
-class WardOfFreeTokens(Ward):
-    """Counts the tokens that the rule is asked for: rows of a text whose token is free are scored beside others'."""
-
-    def _watch(self, patch: pytest.MonkeyPatch) -> None:
-        draw = InvisibleInkRule.next_tokens
-
-        def next_tokens(rule: InvisibleInkRule, step: Step) -> list[int]:
-            tokens = draw(rule, step)
-            for number in step.numbers:
-                self.draws[number] += 1
-                assert self.draws[number] <= self._paid() * SIZE
-            return tokens
-
-        patch.setattr(InvisibleInkRule, "next_tokens", next_tokens)
-
-
-@pytest.mark.slow_except("lost")
-@pytest.mark.parametrize("written", [True, False], ids=["written", "lost"])
-def test_a_text_with_free_tokens_goes_on_with_the_charged_draws_that_are_left(
-    corpus: Corpus, tmp_path: Path, written: bool
-) -> None:
-    ward = WardOfFreeTokens(tmp_path, corpus, FREE)
-    deaths = (1, 2, 3, 1)
-    for step in deaths:
-        with pytest.raises(Killed):
-            ward.run(die_at=step, written=written)
-    made = ward.run()
-    most, lost = 12, len(deaths)
-    for number, text in enumerate(made.texts):
-        charged = text.tokens - text.facts["free_tokens"]
-        assert charged == text.facts["draws"] <= ward.draws[number] <= most
-        assert charged == most - lost or text.tokens == 2 * most - lost
-    assert sum(text.facts["free_tokens"] for text in made.texts) > 0
-    assert len(ward.armed) == len(set(ward.armed)) <= len(ward.plan.invocations[0].instalments)
-    again = ward.run()
-    assert (again.texts, again.released) == (made.texts, made.released)
-
-
-def test_who_forgets_which_tokens_were_free_is_not_the_same_run(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the counts all tokens would count as charged, and texts would end too early."""
-    ward = WardOfFreeTokens(tmp_path, corpus, FREE)
-    with pytest.raises(Killed):
-        ward.run(die_at=9)
-    monkeypatch.setattr(FreeTokens, "resume", lambda *given: None)
-    made = ward.run()
-    assert any(text.facts["draws"] < 11 and text.tokens < 23 for text in made.texts)
 
 
 COMPLETED = [(system, kind, {**own, "complete_sentence": 6}) for system, kind, own in (INK, ICL, AMIN)]

@@ -1,7 +1,6 @@
 """InvisibleInk at work on a tiny model: what it reads, when, and on whom each text depends."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -236,30 +235,10 @@ def test_what_one_unit_does_reaches_one_text_only(corpus: Corpus, tmp_path: Path
     assert [n for n in range(PER_BLOCK) if before[n] != after[n]] == [batch]
 
 
-def test_where_no_position_is_free_the_texts_are_those_without_free_tokens(corpus: Corpus) -> None:
-    """To the bit: at temperature 1 the tiny model is sure of nothing."""
-    plain, free = make(Workshop(corpus)), make(Workshop(corpus), ink(free_above="0.9"))
-    assert [replace(text, facts={}) for text in free.texts] == [replace(text, facts={}) for text in plain.texts]
-    assert [text.facts for text in free.texts] == [{**text.facts, "free_tokens": 0.0} for text in plain.texts]
-    assert free.released == {**plain.released, "free_tokens_per_text": "0.00"}
-
-
-def test_free_tokens_make_longer_texts_of_the_same_instalments(corpus: Corpus, reads: list[Step]) -> None:
-    workshop = Workshop(corpus, seen=reads)
-    made = make(workshop, ink(free_above="0.6", temperature="0.25", batches=3))
-    free = [text.facts["free_tokens"] for text in made.texts]
-    charged = [text.facts["draws"] for text in made.texts]
-    assert [text.tokens for text in made.texts] == [some + more for some, more in zip(free, charged, strict=True)]
-    assert all(draws == 12 or draws + some == 24 for draws, some in zip(charged, free, strict=True))
-    assert sum(free) > 3
-    assert made.released["free_tokens_per_text"] == f"{sum(free) / 3:.2f}"
-    assert [step for step in workshop.seen if step[0] == "arm"] == [("arm", 0, number) for number in range(3)]
-
-
 @pytest.mark.slow_except("public too")
-@pytest.mark.parametrize("public", [{}, {"free_above": "0.6", "complete_sentence": 20}], ids=["charged", "public too"])
+@pytest.mark.parametrize("public", [{}, {"complete_sentence": 20}], ids=["charged", "public too"])
 def test_a_text_that_is_penalised_for_them_repeats_no_tokens(corpus: Corpus, public: dict[str, Any]) -> None:
-    """Every draw sees what the text has, that of a free token and of one that finishes a sentence, too."""
+    """Every draw sees what the text has, that of a token that finishes a sentence, too."""
 
     def repeated(penalty: dict[str, str]) -> int:
         changes = {"temperature": "0.25", "top_k": 0, "max_new_tokens": 40, "batches": 3}
@@ -271,11 +250,11 @@ def test_a_text_that_is_penalised_for_them_repeats_no_tokens(corpus: Corpus, pub
 
 
 @pytest.mark.slow
-def test_a_whole_text_must_fit_the_context_with_its_free_tokens(corpus: Corpus) -> None:
+def test_a_whole_text_must_fit_the_context_with_its_last_sentence(corpus: Corpus) -> None:
     workshop, longest = Workshop(corpus), 500
     make(workshop, ink(max_new_tokens=longest, samples=1, temperature="4", batches=1), stops=True)
     with pytest.raises(ContextTooLong):
-        make(Workshop(corpus), ink(max_new_tokens=longest, samples=1, batches=1, free_above="0.9"))
+        make(Workshop(corpus), ink(max_new_tokens=longest, samples=1, batches=1, complete_sentence=500))
 
 
 def test_parameters_of_another_system_are_a_mistake_of_ours(corpus: Corpus) -> None:

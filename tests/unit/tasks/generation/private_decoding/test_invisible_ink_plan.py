@@ -11,7 +11,7 @@ from models_db.values.amounts import Amount, total_amount
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.private_decoding.base import COUNT_SHARE
 from tasks.generation.private_decoding.baselines import BaselineParameters
-from tasks.generation.private_decoding.invisible_ink import FreeTokensInGrammar, InvisibleInk
+from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.mechanisms.counts.noisy_count import NoisyCount
 from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall
 from tasks.mechanisms.tokens.sampler import from_event
@@ -157,9 +157,6 @@ def test_parameters_of_another_system_are_a_mistake_of_ours() -> None:
         {"clipping": "none"},
         {"batches": 0},
         {"instalment": 0},
-        {"free_above": "0.5"},
-        {"free_above": "1"},
-        {"free_above": "sure"},
         {"presence_penalty": "0"},
         {"presence_penalty": "10.1"},
         {"complete_sentence": 0},
@@ -172,42 +169,12 @@ def test_parameters_out_of_range_are_refused(wrong: dict[str, object]) -> None:
         ink(**wrong)
 
 
-@given(EPSILONS, PARAMETERS, POPULATIONS)
-def test_free_tokens_change_no_charge_and_double_what_a_text_may_hold(epsilon, parameters, population) -> None:
-    amount = release_amount(epsilon, "1e-6")
-    plain = SYSTEM.plan(ask(parameters, amount, population=population))
-    wanted = parameters.model_copy(update={"free_above": Decimal("0.9")})
-    free = SYSTEM.plan(ask(wanted, amount, population=population))
-    assert (free.loss, free.invocations) == (plain.loss, plain.invocations)
-    assert (free.steps, wanted.row_tokens - parameters.row_tokens) == (2 * plain.steps, parameters.max_new_tokens)
-    assert dict(free.facts) == {
-        **plain.facts,
-        "free tokens": "where the public model gives one token more than 0.9; they are drawn from it and cost nothing",
-        "tokens per text": str(2 * parameters.max_new_tokens),
-    }
-
-
-def test_without_free_tokens_nothing_of_them_is_stored() -> None:
-    assert "free_above" not in ink().stored_fields
-    assert ink(free_above="0.9").model_dump()["free_above"] == "0.9"
-
-
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
 
-@pytest.mark.parametrize("grammar", [{"form": "The product is a {type}."}, {"schema": SCHEMA}], ids=["form", "schema"])
-def test_free_tokens_in_a_grammar_are_refused(grammar: dict[str, object]) -> None:
-    ink(**grammar)
-    with pytest.raises(FreeTokensInGrammar):
-        ink(free_above="0.9", **grammar)
-
-
-@given(EPSILONS, PARAMETERS, POPULATIONS, st.none() | st.just(Decimal("0.9")))
-def test_completed_sentences_change_no_charge_and_are_part_of_what_a_text_may_hold(
-    epsilon, parameters, population, free_above
-) -> None:
+@given(EPSILONS, PARAMETERS, POPULATIONS)
+def test_completed_sentences_change_no_charge_and_count_in_a_text(epsilon, parameters, population) -> None:
     amount = release_amount(epsilon, "1e-6")
-    parameters = parameters.model_copy(update={"free_above": free_above})
     plain = SYSTEM.plan(ask(parameters, amount, population=population))
     wanted = parameters.model_copy(update={"complete_sentence": 24})
     completed = SYSTEM.plan(ask(wanted, amount, population=population))

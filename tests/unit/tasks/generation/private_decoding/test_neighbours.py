@@ -56,7 +56,6 @@ GIVEN: dict[str, Any] = {
 SYSTEMS: dict[str, tuple[PrivateDecodingSystem[Any], Any, dict[str, Any]]] = {
     "ink": (InvisibleInk(), InvisibleInkParameters, {"sampler": "table", "top_k": 30}),
     "ink, paper": (InvisibleInk(), InvisibleInkParameters, {"clipping": "logit", "top_k": 0}),
-    "ink, free tokens": (InvisibleInk(), InvisibleInkParameters, {"free_above": "0.6", "temperature": "0.25"}),
     "ink, completed": (InvisibleInk(), InvisibleInkParameters, {"complete_sentence": 6, "sampler": "table"}),
     "ink, penalised": (InvisibleInk(), InvisibleInkParameters, {"presence_penalty": "2", "sampler": "table"}),
     "amin": (PrivatePrediction(), PrivatePredictionParameters, {"private_tokens": PRIVATE_TOKENS}),
@@ -182,7 +181,7 @@ def kinds_of_neighbours(unit: str) -> Iterable[tuple[Notes, Notes]]:
     yield crowded(unit), without(unit)
 
 
-QUICK = [("ink", "float32"), ("ink, free tokens", "float32"), ("amin", "float32")]
+QUICK = [("ink", "float32"), ("ink, completed", "float32"), ("amin", "float32")]
 CASES = [
     pytest.param(system, precision, marks=[] if (system, precision) in QUICK else pytest.mark.slow)
     for system in SYSTEMS
