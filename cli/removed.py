@@ -4,6 +4,9 @@ from collections.abc import Mapping
 
 REMOVED: Mapping[str, str] = {
     "plan --label-rule": "It was removed: ingest the corpus with `--label-field`, and name the labels with `--label`.",
+    "insights compare --level": "The comparison shows every level that both releases have.",
+    "insights compare --likeness": "Topics are matched from a likeness of 0.2 on.",
+    "insights compare --noise-only": "`p_value` under --json is the test against the noise of counts alone.",
 }
 """A removed command ("audit mechanism") or a command with a removed option ("approve --scope"), and a sentence."""
 

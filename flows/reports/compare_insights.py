@@ -27,14 +27,12 @@ from models_db.values.standing_terms import differing_fields
 from tasks.common.files import FileUnfit, read_document
 from tasks.common.strict_model import read_as
 from tasks.insights.compare import (
-    LEAST_LIKENESS,
     LEAST_PAIRS,
     InsightsComparison,
     ReleasedTopics,
     SizedTopic,
     TopicChange,
     Verdict,
-    common_levels,
     compare,
 )
 from tasks.object_storage.address import parse_place
@@ -111,7 +109,6 @@ class ReleaseComparison:
     old: InsightsRelease
     new: InsightsRelease
     result: InsightsComparison
-    noise_only: bool
 
     @cached_property
     def cautions(self) -> tuple[str, ...]:
@@ -125,7 +122,6 @@ class ReleaseComparison:
             "old": self.old.to_json(),
             "new": self.new.to_json(),
             "levels": list(result.levels),
-            "noise_only": self.noise_only,
             "redrawn_spread": _round_figure(result.spread),
             "changes": [_change_json(change) for change in result.changes],
             "new_topics": [_topic_json(topic) for topic in result.new],
@@ -134,41 +130,21 @@ class ReleaseComparison:
         }
 
 
-def compare_insights(
-    home: ProjectHome,
-    old: str,
-    new: str,
-    *,
-    level: int | None = None,
-    least_likeness: float = LEAST_LIKENESS,
-    noise_only: bool = False,
-) -> ReleaseComparison:
+def compare_insights(home: ProjectHome, old: str, new: str) -> ReleaseComparison:
     """Compare two published releases of insights.
 
     Args:
         old, new: a bundle (a folder or s3://bucket/key), or the number of a request of this home.
-        level: the one level to compare, 0 for clusters; None for all that both releases have.
-        least_likeness: smallest likeness of a matched pair, in (0, 1].
-        noise_only: verdicts without the test of redrawn clusters.
 
     Raises:
-        LikenessInvalid: the smallest likeness is not in (0, 1].
         NoBundle, BundleAltered, ArtifactChanged, FileUnfit: a release is not here, or not as it was approved.
         RequestUnknown, WrongState: there is no such request, or it is not published.
         NotInsights, SameRelease, UnitsDiffer, Retracted: these two cannot be compared.
-        LevelUnknown: not both releases have that level.
     """
-    if not 0 < least_likeness <= 1:
-        raise LikenessInvalid
     reader = _Reader(home)
     before, after = reader.read(old), reader.read(new)
     _require_comparable(before, after)
-    levels = common_levels(before.insights, after.insights)
-    if level is not None and level not in levels:
-        raise LevelUnknown(level, levels)
-    selected = None if level is None else (level,)
-    result = compare(before.topics, after.topics, least_likeness, selected, noise_only=noise_only)
-    return ReleaseComparison(before, after, result, noise_only)
+    return ReleaseComparison(before, after, compare(before.topics, after.topics))
 
 
 def last_two(home: ProjectHome, dataset: str) -> tuple[str, str]:
@@ -336,11 +312,6 @@ def _noise_cautions(comparison: ReleaseComparison) -> Iterator[str]:
     unstated = [side for side, release in sides if release.deviation is None]
     if unstated:
         yield f"The {' and the '.join(unstated)} release does not state the noise of its sizes: there are no verdicts."
-    elif comparison.noise_only:
-        yield (
-            "Verdicts are about the released clusters as they are, against the noise of counts alone. Each release"
-            " draws its clusters anew, which changes most sizes by more than that, even of one and the same corpus."
-        )
     elif comparison.result.spread is None:
         yield f"Fewer than {LEAST_PAIRS} topics with sizes are matched: too few to tell a change from redrawn clusters."
     elif any(change.verdict is Verdict.REDRAWN for change in comparison.result.changes):
@@ -438,27 +409,6 @@ class UnitsDiffer(UsageError):
             f"The sizes of the releases count different units: {old!r} and {new!r}.",
             "Compare releases of one unit of privacy.",
             {"old": old, "new": new},
-        )
-
-
-class LevelUnknown(UsageError):
-    """A level that not both releases have."""
-
-    def __init__(self, level: int, levels: Sequence[int]) -> None:
-        super().__init__(
-            f"Level {level} is not in both releases.",
-            f"Both have {', '.join(map(str, levels))}; 0 is that of clusters.",
-            {"level": level, "levels": list(levels)},
-        )
-
-
-class LikenessInvalid(UsageError):
-    """A smallest likeness that no pair or every pair has."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The smallest likeness of matched topics is above 0 and at most 1.",
-            f"Leave --likeness out for {LEAST_LIKENESS}.",
         )
 
 

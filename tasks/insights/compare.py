@@ -42,7 +42,7 @@ from tasks.values.insight import MIXED, UNNAMED, Insight
 ALPHA: Final = 0.05
 """The largest probability that a test rejects any true hypothesis of a comparison (family-wise error rate)."""
 LEAST_LIKENESS: Final = 0.2
-"""The smallest likeness of a matched pair, unless another is asked for."""
+"""The smallest likeness of a matched pair."""
 LEAST_PAIRS: Final = 8
 """The fewest pairs from which the spread of redrawn clusters is estimated."""
 _CONTINUITY: Final = 0.5
@@ -153,67 +153,40 @@ def common_levels(old: Sequence[Insight], new: Sequence[Insight]) -> tuple[int, 
     return tuple(sorted({0} | ({node.level for node in old} & {node.level for node in new})))
 
 
-def compare(
-    old: ReleasedTopics,
-    new: ReleasedTopics,
-    least_likeness: float = LEAST_LIKENESS,
-    levels: Collection[int] | None = None,
-    *,
-    noise_only: bool = False,
-) -> InsightsComparison:
-    """Compare two releases, level by level; the correction for many pairs is over all compared levels.
-
-    Args:
-        least_likeness: smallest likeness of a pair, in (0, 1].
-        levels: those to compare, of `common_levels`; None for all of them.
-        noise_only: leave out the test of redrawn clusters: verdicts are about the released clusters as they are.
-
-    Raises:
-        ValueError: `least_likeness` is not in (0, 1].
-    """
-    common = common_levels(old.insights, new.insights)
-    compared = common if levels is None else tuple(level for level in common if level in levels)
+def compare(old: ReleasedTopics, new: ReleasedTopics) -> InsightsComparison:
+    """Compare two releases, level by level; the correction for many pairs is over all levels that both have."""
+    levels = common_levels(old.insights, new.insights)
     pairs: list[tuple[SizedTopic, SizedTopic, float]] = []
     only_new: list[SizedTopic] = []
     only_old: list[SizedTopic] = []
-    for level in compared:
+    for level in levels:
         before, after = (_topics_of_level(side, level) for side in (old, new))
-        matches = match_topics([topic.insight for topic in before], [topic.insight for topic in after], least_likeness)
+        matches = match_topics([topic.insight for topic in before], [topic.insight for topic in after])
         pairs += [(before[row], after[column], likeness) for row, column, likeness in matches]
         only_old += _unmatched_topics(before, {row for row, _, _ in matches})
         only_new += _unmatched_topics(after, {column for _, column, _ in matches})
     noises = [_noise(before, after) for before, after, _ in pairs]
-    spread = None if noise_only else spread_of([noise for noise in noises if noise is not None])
+    spread = spread_of([noise for noise in noises if noise is not None])
     tests = _difference_tests(noises, spread)
     shares = _shares_of(old.population, new.population)
     return InsightsComparison(
-        levels=compared,
-        uncompared=tuple(sorted({node.level for side in (old, new) for node in side.insights} - set(common))),
-        changes=tuple(
-            _topic_change(pair, test, shares(*pair[:2]), noise_only=noise_only)
-            for pair, test in zip(pairs, tests, strict=True)
-        ),
+        levels=levels,
+        uncompared=tuple(sorted({node.level for side in (old, new) for node in side.insights} - set(levels))),
+        changes=tuple(_topic_change(pair, test, shares(*pair[:2])) for pair, test in zip(pairs, tests, strict=True)),
         new=tuple(only_new),
         gone=tuple(only_old),
         spread=spread,
     )
 
 
-def match_topics(
-    old: Sequence[Insight], new: Sequence[Insight], least_likeness: float = LEAST_LIKENESS
-) -> list[tuple[int, int, float]]:
+def match_topics(old: Sequence[Insight], new: Sequence[Insight]) -> list[tuple[int, int, float]]:
     """Match topics one to one by their words; the sum of likenesses is the largest that there is.
 
     Returns:
-        (place in `old`, place in `new`, likeness) of each pair with at least `least_likeness`, in the order of `old`.
-
-    Raises:
-        ValueError: `least_likeness` is not in (0, 1].
+        (place in `old`, place in `new`, likeness) of each pair with at least `LEAST_LIKENESS`, in the order of `old`.
     """
-    if not 0 < least_likeness <= 1:
-        raise ValueError("a likeness is above 0 and at most 1")
     likeness = likenesses([topic_words(topic) for topic in old], [topic_words(topic) for topic in new])
-    likeness[likeness < least_likeness] = 0
+    likeness[likeness < LEAST_LIKENESS] = 0
     rows, columns = np.flatnonzero(likeness.any(1)), np.flatnonzero(likeness.any(0))
     if not len(rows):
         return []
@@ -389,9 +362,7 @@ def _noise(old: SizedTopic, new: SizedTopic) -> DifferenceNoise | None:
     return DifferenceNoise((before, after), (old.deviation, new.deviation))
 
 
-def _topic_change(
-    pair: tuple[SizedTopic, SizedTopic, float], test: _Test, shares: Shares | None, *, noise_only: bool
-) -> TopicChange:
+def _topic_change(pair: tuple[SizedTopic, SizedTopic, float], test: _Test, shares: Shares | None) -> TopicChange:
     old, new, likeness = pair
     before, after = old.insight.size, new.insight.size
     difference = None if before is None or after is None else after - before
@@ -405,17 +376,17 @@ def _topic_change(
         z=difference / deviation if difference is not None and deviation else None,
         p_value=test.p_value,
         redrawn_p_value=test.redrawn_p_value,
-        verdict=_verdict(test, noise_only=noise_only),
+        verdict=_verdict(test),
         shares=shares,
     )
 
 
-def _verdict(test: _Test, *, noise_only: bool) -> Verdict | None:
+def _verdict(test: _Test) -> Verdict | None:
     if test.noise is None or test.p_value is None:
         return None
     if test.p_value > ALPHA:
         return Verdict.UNCHANGED
-    if not noise_only and (test.redrawn_p_value is None or test.redrawn_p_value > ALPHA):
+    if test.redrawn_p_value is None or test.redrawn_p_value > ALPHA:
         return Verdict.REDRAWN
     return Verdict.GREW if test.noise.difference > 0 else Verdict.SHRANK
 

@@ -42,7 +42,6 @@ LINES = {
     "a release of insights of 300 bytes": (f"insights compare {LONG} 1", {1, 2, 3}),
     "a release of insights of 5,000 digits": ("insights compare " + "9" * 5000 + " 1", {1, 2, 3}),
     "a release of insights that is memory": ("insights compare /proc/self/mem 1", {1, 2, 3}),
-    "a likeness that is no number": ("insights compare 1 2 --likeness nan", {2}),
     "a backup of 300 bytes": (f"backup --to {LONG}", {2, 3}),
     "a backup without a name": ("backup --to ''", {2, 3}),
     "an attack on a request of 5,000 digits": ("attack run " + "9" * 5000 + " --on public-notes", {2, 3}),

@@ -76,7 +76,6 @@ class ComparisonData(TypedDict):
     old: ComparedRelease
     new: ComparedRelease
     levels: list[int]
-    noise_only: bool
     redrawn_spread: float | None
     changes: list[TopicChangeData]
     new_topics: list[ComparedTopic]
@@ -101,14 +100,6 @@ def compare_releases(
         str | None,
         typer.Option(metavar="DATASET", help="In place of OLD and NEW: the two newest releases of this dataset."),
     ] = None,
-    level: Annotated[
-        int | None, typer.Option(min=0, help="Level to compare, 0 for clusters. Default: all that both have.")
-    ] = None,
-    likeness: Annotated[float, typer.Option(help="Smallest likeness of matched topics, above 0 and at most 1.")] = 0.2,
-    noise_only: Annotated[
-        bool,
-        typer.Option("--noise-only", help="Test against the noise of counts alone, not against redrawn clusters."),
-    ] = False,
 ) -> CommandResult[ComparisonData]:
     """Compare two published releases of insights: topics that grew, shrank, are new or gone, with the noise of both.
 
@@ -125,7 +116,7 @@ def compare_releases(
         places = (old, new)
     else:
         raise ReleasesUnclear
-    comparison = compare_insights(context.home, *places, level=level, least_likeness=likeness, noise_only=noise_only)
+    comparison = compare_insights(context.home, *places)
     return CommandResult(cast(ComparisonData, comparison.to_json()), list(_comparison_page(comparison)))
 
 

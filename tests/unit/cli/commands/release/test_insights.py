@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 from cli.app import app
-from cli.commands.release import insights
 from tasks.common.files import measure
-from tasks.insights.compare import LEAST_LIKENESS
 from tasks.release.file_names import EVALUATION, RECORD, TEXTS
 from tasks.release.signatures.ed25519 import SigningKey
 from tasks.values.insight import Insight, Topic, margin_of_error
@@ -135,27 +132,12 @@ def test_the_screen_has_verdicts_first_and_noise_beside_every_size(publish: Publ
     assert f"Clusters below {LEAST} (old) and {LEAST} (new) are left out" in gone
 
 
-def test_one_level_and_another_likeness(publish: Publish) -> None:
-    old, new = publish("a", plausible()), publish("b", grown(plausible(), "Sleep", 2))
-    assert {change["level"] for change in ask(old, new, "--level", 1)["changes"]} == {1}
-    refused = ask(old, new, "--level", 7)
-    assert (refused["error"], refused["facts"]) == ("LevelUnknown", {"level": 7, "levels": [0, 1]})
-    for least in ("0", "1.5", "nan", "-1", "inf"):
-        assert ask(old, new, f"--likeness={least}")["error"] == "LikenessInvalid"
-    renamed = tuple(replace(node, keywords=(*node.keywords, "boat", "rain", "snow")) for node in plausible())
-    other = publish("c", renamed)
-    assert ask(old, other, "--likeness", 1)["changes"] == []
-    assert len(ask(old, other, "--likeness", 0.3)["changes"]) == 18
-
-
-def test_too_few_topics_have_no_verdict_beyond_redrawn_clusters_but_against_noise_alone(publish: Publish) -> None:
+def test_too_few_topics_have_no_verdict_beyond_redrawn_clusters(publish: Publish) -> None:
     few, more = publish("c", _three(100)), publish("d", _three(300))
     told = ask(few, more)
     assert {change["verdict"] for change in told["changes"]} == {"may be redrawn clusters"}
     assert "too few to tell a change" in told["cautions"][0]
-    alone = ask(few, more, "--noise-only")
-    assert {change["verdict"] for change in alone["changes"]} == {"grew"}
-    assert "noise of counts alone" in alone["cautions"][0]
+    assert all(change["p_value"] < 0.05 for change in told["changes"])
 
 
 def test_sizes_that_differ_as_those_of_redrawn_clusters_do_are_no_change(publish: Publish) -> None:
@@ -168,15 +150,6 @@ def test_sizes_that_differ_as_those_of_redrawn_clusters_do_are_no_change(publish
     assert not {"grew", "shrank"} & {change["verdict"] for change in told["changes"]}
     assert told["redrawn_spread"] > 0.2
     assert "sizes of matched topics differ by a factor of about" in told["cautions"][0]
-
-
-def test_the_likeness_of_the_help_page_is_the_default() -> None:
-    default = {one.name: one.default for one in _parameters()}["likeness"]
-    assert default == LEAST_LIKENESS
-
-
-def _parameters() -> Any:
-    return typer.main.get_group(insights.app).commands["compare"].params  # type: ignore[attr-defined]
 
 
 def _three(size: int) -> tuple[Insight, ...]:
