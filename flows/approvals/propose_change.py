@@ -18,7 +18,6 @@ from flows.governance.policy import (
     hides_balances,
     redact_refusals,
     require_in_force,
-    require_not_barred,
     require_policy,
     version_for_request,
 )
@@ -106,7 +105,6 @@ def propose_cap(
     """
     require_reason(reason)
     claim = lifetime_claim(epsilon, delta)
-    require_not_barred(workspace, name, "proposing")
     with workspace.database.read() as session:
         require_in_force(session, workspace)
         dataset = datasets.find_dataset(session, name)
@@ -152,7 +150,6 @@ def propose_standing(
         require_in_force(session, workspace)
         with_balance = not hides_balances(session, workspace.actor)
     priced = price_request(workspace, parse_model(ReleaseRequest, written, "The request"))
-    require_not_barred(workspace, priced.dataset.name, "proposing")
     require_policy(workspace.policy, priced.body, priced.dataset.budget.cap)
     with redact_refusals(workspace):
         priced.require_affordable()

@@ -17,7 +17,7 @@ from models_db.policies.checks import PolicySubject, require_allowed
 from models_db.policies.policy import Policy
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import request_body, result_of
-from models_db.services.catalogue import datasets, internal_views, policies, principals, requests
+from models_db.services.catalogue import policies, principals, requests
 from models_db.services.lifecycle import artifacts
 from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.tables import PolicyVersion, Request
@@ -82,18 +82,6 @@ def require_in_force(session: Session, workspace: Workspace) -> None:
     same = version is not None and version.digest == workspace.policy_digest
     if not same and "admin" not in principals.roles_of(session, workspace.actor.id):
         raise PolicyDiffers(str(workspace.home.policy), version.digest if version else None)
-
-
-def require_not_barred(workspace: Workspace, dataset: str, step: str) -> None:
-    """Check that the policy in force lets the owner of this home take a step on a dataset.
-
-    Raises:
-        DatasetUnknown: there is no such dataset.
-        ViewerExcluded: the policy bars people who have seen unprotected figures of the account, as the owner has.
-    """
-    with workspace.database.read() as session:
-        dataset_row, version = datasets.find_dataset(session, dataset), policies.policy_in_force(session)
-        internal_views.require_not_barred(session, version, dataset_row, [workspace.actor.id], step)
 
 
 def version_for_request(session: Session, workspace: Workspace) -> PolicyVersion:

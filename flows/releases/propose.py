@@ -13,7 +13,6 @@ from flows.governance.policy import (
     hides_balances,
     redact_refusals,
     require_in_force,
-    require_not_barred,
     require_policy,
     version_for_request,
 )
@@ -157,7 +156,6 @@ def price_for_home(workspace: Workspace, request: ReleaseRequest, standing: int 
     """
     with workspace.database.read() as session:
         require_in_force(session, workspace)
-    require_not_barred(workspace, request.dataset, "requesting")
     priced = price_request(workspace, request)
     require_policy(workspace.policy, priced.body, priced.dataset.budget.cap)
     load_values(workspace, priced.body)

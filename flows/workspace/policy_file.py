@@ -61,12 +61,8 @@ delta_below_population: false
 # `quiet`: only stewards, auditors and admins see remaining budgets.
 refusals: full
 
-# `bar_viewers`: a person who has seen unprotected figures (`evaluate --internal`) of a dataset's account may no longer
-# request, propose or decide on it. `mark`: every later card and gate only states that they were seen.
-internal_figures: mark
-
 # Rules of single datasets, by name: approvals, release, delta_below_population, mechanisms, models, evaluation,
-# lifetime_while_secret, internal_figures.
+# lifetime_while_secret.
 # datasets: {clinic: {approvals: {spend: 2, publish: 2}}}
 """
 

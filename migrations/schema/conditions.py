@@ -102,26 +102,6 @@ def delegated(giver: str, taker: str, dataset: str) -> str:
     )
 
 
-def has_seen(who: str, dataset: str) -> str:
-    """Return the condition that one of `who` has seen unprotected figures of the account of a dataset."""
-    return (
-        "EXISTS (SELECT 1 FROM internal_view v JOIN dataset o ON o.account_id = v.account_id"
-        f" WHERE o.id = {dataset} AND v.actor_id IN ({who}))"
-    )
-
-
-def bars(policy: str, dataset: str) -> str:
-    """A policy bars them: the strictest rule for any dataset of the account, because they protect the same people."""
-    return (
-        "EXISTS (SELECT 1 FROM policy_version p JOIN dataset o ON TRUE JOIN dataset y ON y.account_id = o.account_id"
-        " LEFT JOIN policy_rule q ON q.policy_id = p.id AND q.dataset = y.name"
-        f" WHERE p.id = {policy} AND o.id = {dataset} AND coalesce(q.bars_viewers, p.bars_viewers, FALSE))"
-    )
-
-
-BARRED = "who has seen unprotected figures of the account is barred by the policy"
-
-
 def erased(version: str) -> str:
     """Return the condition that a version of the data was erased."""
     return f"EXISTS (SELECT 1 FROM erased_version x WHERE x.version_id = {version} AND x.manifest_mark IS NULL)"

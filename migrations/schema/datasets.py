@@ -4,8 +4,7 @@ Cohorts: units that come later bring budgets of their own, and no unit ever chan
 many blocks as its partition, times the number of its cohorts.
 
 Erasure: an erasure says what is left of each version (no mark: nothing). Requests, approvals at the spend gate and runs
-    of an erased version are denied. A policy may bar those who have seen unprotected figures of an account
-    (`internal_view`) from requests, proposals and approvals.
+    of an erased version are denied. `internal_view` marks accounts whose unprotected figures somebody has seen.
 
 Secrecy: `assignment_exposure` says that an assignment of units to texts got out that attempts of a request were charged
     for, whether or not they have produced a release. From then on all of its charges in orders count with their rho.

@@ -1,17 +1,14 @@
 """Gates: approvals and their withdrawals, artifacts and their evaluations, publications."""
 
 from migrations.schema.conditions import (
-    BARRED,
     ERASED,
     PUBLISH_GATE,
     STALE,
     WENT_BACK,
     attempts,
-    bars,
     delegated,
     erased,
     has_entry,
-    has_seen,
     later_than,
     latest_artifact,
     role,
@@ -313,25 +310,6 @@ GUARDS = (
         "approval",
         "an approval expires as the policy says",
         later_than("NEW.expires_at", "NEW.at", POLICY_DAYS),
-    ),
-    Guard(
-        "approval_not_by_viewer",
-        "approval",
-        BARRED,
-        f"""
-        EXISTS (
-            SELECT 1 FROM request r
-             WHERE r.id = NEW.request_id
-              AND {has_seen("NEW.approver_id, NEW.on_behalf_of", "r.dataset_id")}
-              AND {bars("r.policy_id", "r.dataset_id")}
-        )
-         OR EXISTS (
-             SELECT 1 FROM proposal m
-              WHERE m.id = NEW.proposal_id
-               AND {has_seen("NEW.approver_id, NEW.on_behalf_of", "m.dataset_id")}
-               AND {bars("m.policy_id", "m.dataset_id")}
-         )
-        """,
     ),
     Guard(
         "approval_of_erased",

@@ -129,7 +129,6 @@ TABLES = (
         approval_days INTEGER
         request_days INTEGER
         delegation_days INTEGER
-        bars_viewers BOOLEAN
         {LIMIT_COLUMNS}
         """,
         unique=(("digest",),),
@@ -146,7 +145,6 @@ TABLES = (
         proposal_approvals INTEGER
         rho_max BIGINT
         delta_max BIGINT
-        bars_viewers BOOLEAN
         {LIMIT_COLUMNS}
         """,
         unique=(("policy_id", "dataset"),),

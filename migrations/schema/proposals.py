@@ -5,7 +5,6 @@ retracts a release.
 """
 
 from migrations.schema.conditions import (
-    BARRED,
     FORGOTTEN,
     IN_FORCE,
     PROPOSAL_GATE,
@@ -14,9 +13,7 @@ from migrations.schema.conditions import (
     STANDING,
     WENT_BACK,
     attempts,
-    bars,
     forgotten,
-    has_seen,
     later_than,
     reserved,
     role,
@@ -128,12 +125,6 @@ GUARDS = (
         later_than("NEW.expires_at", "NEW.created_at", REQUEST_DAYS).within(
             "@ AND NOT coalesce(NEW.kind = 'standing' AND NEW.expires_at <= NEW.until, FALSE)"
         ),
-    ),
-    Guard(
-        "proposal_not_by_viewer",
-        "proposal",
-        BARRED,
-        f"{has_seen('NEW.proposer_id', 'NEW.dataset_id')} AND {bars('NEW.policy_id', 'NEW.dataset_id')}",
     ),
     Guard(
         "carried_approved",

@@ -5,7 +5,6 @@ mechanisms outside it are denied.
 """
 
 from migrations.schema.conditions import (
-    BARRED,
     BLOCK_MISSING,
     ERASED,
     IN_FORCE,
@@ -16,11 +15,9 @@ from migrations.schema.conditions import (
     TOO_MUCH,
     WENT_BACK,
     attempts,
-    bars,
     erased,
     has_drawn,
     has_entry,
-    has_seen,
     later_than,
     role,
     state,
@@ -246,12 +243,6 @@ GUARDS = (
         "request",
         "a request expires as the policy says",
         later_than("NEW.expires_at", "NEW.created_at", REQUEST_DAYS),
-    ),
-    Guard(
-        "request_not_by_viewer",
-        "request",
-        BARRED,
-        f"{has_seen('NEW.requester_id', 'NEW.dataset_id')} AND {bars('NEW.policy_id', 'NEW.dataset_id')}",
     ),
     Guard(
         "request_of_erased",

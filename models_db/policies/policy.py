@@ -18,7 +18,6 @@ from models_db.values.requests import ExactDecimal, MechanismName, RequestModel,
 
 POLICY_PAGE = "docs/policy.md"
 Period = Literal["week", "month"]
-InternalFigures = Literal["mark", "bar_viewers"]
 ApprovalCount = Annotated[int, Field(strict=True, ge=1, le=20)]
 Days = Annotated[int, Field(strict=True, ge=1, le=365)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -160,8 +159,6 @@ class DatasetRules(_RuleModel):
     """Metrics that must be measured."""
     lifetime_while_secret: LifetimeLimit | None = None
     """The most that its releases may come to while their assignments are secret."""
-    internal_figures: InternalFigures | None = None
-    """Consequence of viewing unprotected figures; the strictest rule of the account's datasets applies."""
 
 
 @dataclass(frozen=True)
@@ -217,8 +214,6 @@ class Policy(_RuleModel):
     """Days after which a delegation ends at the latest."""
     refusals: Literal["full", "quiet"] = "full"
     """`quiet`: only stewards, auditors and admins see remaining budgets."""
-    internal_figures: InternalFigures = "mark"
-    """`bar_viewers`: viewers of unprotected figures of an account may not request, propose or decide on it."""
     datasets: dict[Name, DatasetRules] = Field(default_factory=dict, max_length=500)
     """Rules for single datasets, by dataset name."""
 

@@ -13,7 +13,6 @@ class DatasetTerms:
     proposal_approvals: int | None
     rho_max: int | None
     delta_max: int | None
-    bars_viewers: bool | None = None
     renyi_limits: tuple[int, ...] | None = None
 
 
@@ -36,6 +35,5 @@ class PolicyTerms:
     request_days: int
     delegation_days: int
     rules: tuple[DatasetTerms, ...]
-    bars_viewers: bool = False
     renyi_limits: tuple[int, ...] | None = None
     """Limits on the sums of charges at `RENYI_ORDERS`; None: no limit."""

@@ -180,8 +180,6 @@ class PolicyVersion(LimitsInOrders, Base):
     """Days after which an approval, and after which a request or a proposal expires at the latest."""
     delegation_days: Mapped[int | None]
     """Days after which a delegation ends at the latest."""
-    bars_viewers: Mapped[bool | None]
-    """True if viewers of an account's unprotected figures may no longer request or decide anything on it."""
 
 
 class PolicyRule(LimitsInOrders, Base):
@@ -198,7 +196,6 @@ class PolicyRule(LimitsInOrders, Base):
     proposal_approvals: Mapped[int | None]
     rho_max: Mapped[Units | None]
     delta_max: Mapped[Units | None]
-    bars_viewers: Mapped[bool | None]
 
 
 class PolicyAdoption(Base):

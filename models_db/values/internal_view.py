@@ -46,19 +46,6 @@ class ViewingRecord:
         return {"since": self.since, "people": list(self.people), "meaning": CONDITIONAL_CLAIM}
 
 
-class ViewerExcluded(Refused):
-    """The policy bars viewers of an account's unprotected figures from this step."""
-
-    def __init__(self, people: Sequence[str], dataset: str, step: str) -> None:
-        names = " and ".join(repr(name) for name in people)
-        super().__init__(
-            f"The policy bars {names} from this step ({step}): they have seen unprotected figures of the account of"
-            f" dataset {dataset!r} (`internal_figures: bar_viewers`).",
-            "Let another person request, propose or decide; `almoner budget show` names those who have seen figures.",
-            {"people": list(people), "dataset": dataset, "step": step},
-        )
-
-
 class ReleaseUndecided(Refused):
     """Unprotected figures cannot be seen while a release of the same account is being made or decided on."""
 

@@ -57,16 +57,13 @@ def terms_of(policy: Policy) -> PolicyTerms:
         request_days=policy.request_days,
         delegation_days=policy.delegation_days,
         rules=tuple(_dataset_terms(name, rules) for name, rules in sorted(policy.datasets.items())),
-        bars_viewers=policy.internal_figures == "bar_viewers",
         renyi_limits=_in_orders(policy.lifetime_while_secret),
     )
 
 
 def _dataset_terms(name: str, rules: DatasetRules) -> DatasetTerms:
-    approvals, figures = rules.approvals, rules.internal_figures
-    bars = None if figures is None else figures == "bar_viewers"
-    release, limits = _release(rules.release), _in_orders(rules.lifetime_while_secret)
-    return DatasetTerms(name, approvals.spend, approvals.publish, approvals.proposal, *release, bars, limits)
+    approvals, limits = rules.approvals, _in_orders(rules.lifetime_while_secret)
+    return DatasetTerms(name, approvals.spend, approvals.publish, approvals.proposal, *_release(rules.release), limits)
 
 
 def _in_orders(limit: LifetimeLimit | None) -> tuple[int, ...] | None:

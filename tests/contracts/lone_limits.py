@@ -20,8 +20,6 @@ from tests.contracts.rows import (
     hold,
     internal_view,
     invocation,
-    policy_rule,
-    proposal,
     request,
     role_grant,
     transition,
@@ -54,58 +52,6 @@ def by_analyst_as(role: str, until: str | None) -> Make:
 UNGOVERNED = "UPDATE dataset SET governed = FALSE"
 UNITS_ERASED = f"UPDATE erased_version SET manifest_mark = '{OTHER}'"
 """Every version of which something was erased is still there, without some units."""
-
-NOBODY_BARRED = "UPDATE policy_version SET bars_viewers = FALSE"
-
-
-def barring_rule(policy: str, dataset: str) -> Make:
-    """A rule of a policy bars viewers of a dataset."""
-    return lambda t: policy_rule(t, policy_id=number_of(t, policy), dataset=dataset, bars_viewers=True)
-
-
-def number_of(town: Town, policy: str) -> int:
-    return town.barring if policy == "barring" else town.world.policy_id
-
-
-def proposals_under(policy: str) -> Make:
-    """All proposals were made under this policy."""
-    return lambda t: text(f"UPDATE proposal SET policy_id = {number_of(t, policy)}")
-
-
-def requests_under(policy: str) -> Make:
-    """All requests were made under this policy."""
-    return lambda t: text(f"UPDATE request SET policy_id = {number_of(t, policy)}")
-
-
-def viewer_approves_request(town: Town) -> Executable:
-    return approval(town, town.barred, approver_id=town.second_steward)
-
-
-def viewer_approves_proposal(town: Town) -> Executable:
-    return approval(town, town.barred_proposal, "proposal", approver_id=town.second_steward)
-
-
-def viewer_approves_elsewhere(town: Town) -> Executable:
-    return approval(town, town.submitted, approver_id=town.second_steward)
-
-
-def viewer_approves_proposal_elsewhere(town: Town) -> Executable:
-    return approval(town, town.open_proposal, "proposal", approver_id=town.second_steward)
-
-
-def viewer_requests(town: Town) -> Executable:
-    return request(town, "seen", "seen")
-
-
-def viewer_moves(town: Town) -> Executable:
-    return proposal(town, dataset_id=town.id_of("dataset", "name = 'seen'"))
-
-
-NOT_BARRED = (
-    (barring_rule("adopted", "clinic"),),  # a dataset of another account
-    (barring_rule("barring", "seen"),),  # another policy
-)
-"""Rules that do not concern a proposal or request on `seen` under the policy that is adopted."""
 
 
 def paid(town: Town) -> list[Executable]:
@@ -175,29 +121,6 @@ LIMITS: dict[str, list[Lone]] = {
     "checkpoint_by": [
         Lone(allowed=[by_analyst_as(role, until) for role in ("auditor", "admin") for until in (None, LATE)]),
     ],
-    "approval_not_by_viewer": [
-        Lone((NOBODY_BARRED,), allowed=[viewer_approves_request, viewer_approves_proposal]),
-        *(
-            Lone(
-                (requests_under("adopted"), proposals_under("adopted"), *rules),
-                allowed=[viewer_approves_request, viewer_approves_proposal],
-            )
-            for rules in ((), *NOT_BARRED)
-        ),
-        Lone(
-            (requests_under("adopted"), proposals_under("adopted"), barring_rule("adopted", "seen")),
-            denied=[viewer_approves_request, viewer_approves_proposal],
-        ),
-        Lone(
-            (requests_under("barring"), proposals_under("barring")),
-            allowed=[viewer_approves_elsewhere, viewer_approves_proposal_elsewhere],
-        ),
-    ],
-    "request_not_by_viewer": [
-        *(Lone(rules, allowed=[viewer_requests]) for rules in NOT_BARRED),
-        Lone(allowed=[lambda t: request(t, "seen", "seen", policy_id=t.barring, requester_id=t.world.steward.id)]),
-    ],
-    "proposal_not_by_viewer": [Lone(rules, allowed=[viewer_moves]) for rules in NOT_BARRED],
     # --- erasures
     "erasure_by_steward": by_either("steward", "admin", lambda t: erasure(t, actor_id=t.world.analyst.id)),
     "assignment_exposure_by_steward": by_either(

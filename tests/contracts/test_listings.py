@@ -265,7 +265,7 @@ def test_as_many_statements_for_many_as_for_one(town: Town) -> None:
             counted.clear()
             lists.spent_by_request(session, [one.number for one in asked])
             GateStatus.load(session, asked)
-            assert len(counted) == 9
+            assert len(counted) == 8
 
 
 class Back(Exception):

@@ -76,9 +76,6 @@ class Town:
     looked: Attempt = field(init=False)
     spurned: Attempt = field(init=False)
     unseen: Attempt = field(init=False)
-    barring: int = 0
-    barred: int = 0
-    barred_proposal: int = 0
     emptied: int = 0
     kept: int = 0
     gone: int = 0
@@ -269,7 +266,7 @@ class Town:
             schedules.end_slot(session, world.runner, decided, "PlanChanged", "")
 
     def _viewed(self) -> None:
-        """Two people have seen unprotected figures; a policy that bars them was in force, and things wait under it."""
+        """Two people have seen unprotected figures."""
         world = self.world
         self.looked, self.spurned, self.unseen = (
             world.published("seen"),
@@ -277,11 +274,6 @@ class Town:
             world.published("seen"),
         )
         world.decide(self.spurned.request_id, "publish", "reject")
-        with world.database.write() as session:
-            self.barring = policies.adopt(session, world.admin, terms(bars_viewers=True)).id
-        self.barred, self.barred_proposal = world.request("seen"), world.cap(Amount(3000, 300), "seen", carry=False)
-        with world.database.write() as session:
-            policies.adopt(session, world.admin, terms())
         for who, attempt in ((self.actor("second steward"), self.looked), (world.analyst, self.spurned)):
             with world.database.write() as session:
                 made = artifacts.artifact_of(session, attempt.request_id)

@@ -5,7 +5,6 @@ from sqlalchemy import Executable
 from tests.contracts.decision_cases import LONG_AGO, THEN
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
-    adoption,
     approval,
     assignment_exposure,
     dataset_end,
@@ -13,9 +12,7 @@ from tests.contracts.rows import (
     erasure,
     erasure_end,
     evaluation,
-    insert,
     internal_view,
-    policy,
     proposal,
     request,
     role_grant,
@@ -23,29 +20,6 @@ from tests.contracts.rows import (
     version,
 )
 from tests.contracts.town import Town
-
-
-def under(town: Town, policy_id: int, made: Executable) -> list[Executable]:
-    """A row that is written while a policy is in force."""
-    return [adoption(town, policy_id), made]
-
-
-def asked(town: Town, dataset: str, policy_id: int, **given: object) -> list[Executable]:
-    """A request under a policy."""
-    return under(town, policy_id, request(town, dataset, dataset, policy_id=policy_id, **given))
-
-
-def moved(town: Town, dataset: str, policy_id: int, **given: object) -> list[Executable]:
-    """A proposal under a policy."""
-    number = town.id_of("dataset", f"name = '{dataset}'")
-    return under(town, policy_id, proposal(town, dataset_id=number, policy_id=policy_id, **given))
-
-
-def ruled(town: Town, dataset: str, bars: bool) -> list[Executable]:
-    """A request on `seen` under a policy with a rule for another dataset, which shares its account or has its own."""
-    number = town.id_of("policy_version", "TRUE") + 1
-    rule = insert("policy_rule", policy_id=number, dataset=dataset, bars_viewers=bars)
-    return [policy(town, 1, 1, id=number, digest=f"{number:064}"), rule, *asked(town, "seen", number)]
 
 
 def old_steward(town: Town) -> Executable:
@@ -112,37 +86,6 @@ VIEWS: dict[str, Case] = {
             lambda t: [internal_view(t, t.unseen, "seen"), evaluation(t, t.unseen, "internal")],
             lambda t: evaluation(t, t.looked, "internal", created_by=t.second_steward),
             lambda t: evaluation(t, t.open_data, "internal"),
-        ],
-    ),
-    "approval_not_by_viewer": Case(
-        denied=[
-            lambda t: approval(t, t.barred, approver_id=t.second_steward),
-            lambda t: approval(t, t.barred, approver_id=t.second_steward, decision="reject"),
-            lambda t: approval(t, t.barred_proposal, "proposal", approver_id=t.second_steward),
-        ],
-        allowed=[lambda t: approval(t, t.barred), lambda t: approval(t, t.barred_proposal, "proposal")],
-    ),
-    "request_not_by_viewer": Case(
-        denied=[
-            lambda t: asked(t, "seen", t.barring),
-            lambda t: ruled(t, "seen", True),
-        ],
-        allowed=[
-            lambda t: asked(t, "clinic", t.barring),
-            lambda t: asked(t, "seen", t.world.policy_id),
-            lambda t: ruled(t, "clinic", True),
-            lambda t: ruled(t, "seen", False),
-        ],
-    ),
-    "proposal_not_by_viewer": Case(
-        denied=[
-            lambda t: moved(t, "seen", t.barring),
-            lambda t: moved(t, "seen", t.barring, proposer_id=t.second_steward),
-        ],
-        allowed=[
-            lambda t: moved(t, "seen", t.barring, proposer_id=t.world.steward.id),
-            lambda t: moved(t, "clinic", t.barring),
-            lambda t: moved(t, "seen", t.world.policy_id),
         ],
     ),
 }

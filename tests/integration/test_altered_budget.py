@@ -175,7 +175,6 @@ TYPES = {
     "UPDATE hold SET instalment = 1.5e300 WHERE id = 1": "hold",
     "UPDATE hold SET rho = 9223372036854775807": "account cannot be read",
     "UPDATE policy_version SET several_roles = 1.5e300": "policy_version",
-    "UPDATE policy_version SET bars_viewers = CASE bars_viewers WHEN 1 THEN 'true' ELSE 'false' END": "policy_version",
     "UPDATE audit SET request_id = 'abc' WHERE request_id = 1": "link",
     "UPDATE audit SET actor = x'ff' WHERE seq = 4": "link",
     "UPDATE entry SET kind = CAST(x'ff' AS TEXT) WHERE id = 1": "entry 1",

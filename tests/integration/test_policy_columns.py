@@ -39,7 +39,6 @@ def altered(column: str) -> str:
         "dataset": "'ward'",
         "pacing_period": "'week'",
         "several_roles": "0",
-        "bars_viewers": "1",
     }
     return words.get(column, "replace(body, '\"spend\":2', '\"spend\":1')" if column == "body" else f"{column} + 1")
 

@@ -150,49 +150,6 @@ def test_reading_stored_figures_is_looking(any_almoner: Almoner) -> None:
     assert almoner.type("doctor", None).code == 0
 
 
-BARRING = "internal_figures: bar_viewers"
-
-
-def test_who_looked_is_barred_at_every_gate(any_almoner: Almoner) -> None:
-    almoner = any_almoner
-    almoner.ingested()
-    policy = almoner.home.policy.read_text().replace("internal_figures: mark", BARRING)
-    almoner.type(f"policy adopt {almoner.write('team.yaml', policy)}")
-    almoner.home.policy.write_text(policy)
-    first, second, third = (request(almoner) for _ in range(3))
-    publish(almoner, first)
-    almoner.type(f'approve {second} --gate spend --reason "again"')
-    proposal = almoner.ask('dataset cap clinic --epsilon 9 --delta 1e-6 --reason "more"')["proposal"]
-    almoner.type(f"evaluate {first} --internal")
-    almoner.type(f"run {second}")
-    asked = almoner.request_file(**SMALL)
-    for line in (
-        f'approve {third} --gate spend --reason "because"',
-        f'reject {third} --gate spend --reason "because"',
-        f'approve {second} --gate publish --reason "because"',
-        f'reject {second} --gate publish --reason "because"',
-        f'approve {proposal} --gate proposal --reason "because"',
-        f"release request {asked}",
-        f"release request {asked} --dry-run",
-        'dataset cap clinic --epsilon 10 --delta 1e-6 --reason "more"',
-        f"standing propose {asked} --runs 2 --until 2099-01-01 --reason again",
-        f'retract {first} --reason "because"',
-    ):
-        told = almoner.ask(line, 1)
-        assert told["error"] == "ViewerExcluded", line
-        assert told["facts"]["people"] == [almoner.ask("user list")["people"][0]["name"]]
-
-
-@pytest.mark.slow
-def test_a_rule_for_another_dataset_of_the_account_bars_too(almoner: Almoner) -> None:
-    looked(almoner)
-    almoner.type("dataset register ward --unit patient_id --shares-account-with clinic")
-    policy = almoner.home.policy.read_text() + "datasets: {ward: {internal_figures: bar_viewers}}\n"
-    almoner.home.policy.write_text(policy)
-    almoner.type(f"policy adopt {almoner.home.policy}")
-    assert almoner.ask(f"release request {almoner.request_file(**SMALL)}", 1)["error"] == "ViewerExcluded"
-
-
 @pytest.mark.slow
 def test_the_dashboard_shows_stored_figures_to_those_alone_who_are_on_record(almoner: Almoner) -> None:
     almoner.published(**SMALL)

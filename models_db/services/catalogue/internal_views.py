@@ -1,6 +1,5 @@
 """Views of unprotected figures of an account by principals, as rows that are never removed (PRIVACY §10.3)."""
 
-from collections.abc import Collection, Sequence
 from typing import Literal
 
 from sqlalchemy import func, select
@@ -8,9 +7,8 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import policies
-from models_db.tables import Artifact, Dataset, InternalView, PolicyVersion, Principal, Request, Transition
-from models_db.values.internal_view import ReleaseUndecided, ViewerExcluded, ViewingRecord
+from models_db.tables import Artifact, Dataset, InternalView, Principal, Request, Transition
+from models_db.values.internal_view import ReleaseUndecided, ViewingRecord
 from models_db.values.request_state import RequestState
 from models_db.writes.insert import insert_row
 
@@ -64,34 +62,6 @@ def has_seen(session: Session, account_id: int, principal_id: int) -> bool:
     """Return whether a principal has seen unprotected figures of an account."""
     query = select(func.count()).where(InternalView.account_id == account_id, InternalView.actor_id == principal_id)
     return bool(session.scalar(query))
-
-
-def list_viewers(session: Session, accounts: Collection[int]) -> dict[int, frozenset[int]]:
-    """Return the principals who have seen unprotected figures, by account."""
-    query = select(InternalView.account_id, InternalView.actor_id).where(InternalView.account_id.in_(accounts))
-    viewers: dict[int, set[int]] = {}
-    for account, person in session.execute(query.distinct()):
-        viewers.setdefault(account, set()).add(person)
-    return {account: frozenset(people) for account, people in viewers.items()}
-
-
-def require_not_barred(
-    session: Session, policy: PolicyVersion | None, dataset: Dataset, people: Sequence[int | None], step: str
-) -> None:
-    """Check that none of `people` is barred by a policy from a step on a dataset; the database checks it again.
-
-    Raises:
-        ViewerExcluded: a person has seen unprotected figures of its account, and the policy bars viewers.
-    """
-    if policy is None:
-        return
-    rules = policies.load_approval_rules(session, [policy.id], [dataset.account_id])
-    if not rules.bars_viewers(policy.id, dataset.account_id):
-        return
-    barred = [person for person in people if person is not None and has_seen(session, dataset.account_id, person)]
-    if barred:
-        names = [session.get_one(Principal, person).name for person in dict.fromkeys(barred)]
-        raise ViewerExcluded(names, dataset.name, step)
 
 
 def _require_between_releases(session: Session, account_id: int) -> None:

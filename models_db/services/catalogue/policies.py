@@ -1,8 +1,7 @@
 """Policies: recorded once, adopted by an admin, the last adopted one in force."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -68,7 +67,6 @@ def _find_or_record(session: Session, terms: PolicyTerms) -> PolicyVersion:
         approval_days=terms.approval_days,
         request_days=terms.request_days,
         delegation_days=terms.delegation_days,
-        bars_viewers=terms.bars_viewers,
         **limit_columns(terms.renyi_limits),
         created_at=utc_now(),
     )
@@ -82,7 +80,6 @@ def _find_or_record(session: Session, terms: PolicyTerms) -> PolicyVersion:
             proposal_approvals=rule.proposal_approvals,
             rho_max=rule.rho_max,
             delta_max=rule.delta_max,
-            bars_viewers=rule.bars_viewers,
             **limit_columns(rule.renyi_limits),
         )
         for rule in terms.rules
@@ -105,17 +102,9 @@ class ApprovalRules:
 
     def required_approvals(self, policy_id: int, account_id: int, gate: str) -> int:
         """Return how many stewards a policy asks for at a gate: the most for any dataset of the account."""
-        return max(map(int, self._values(policy_id, account_id, f"{gate}_approvals")))
-
-    def bars_viewers(self, policy_id: int, account_id: int) -> bool:
-        """Return whether a policy bars those who have seen unprotected figures of an account; see `internal_views`."""
-        return any(map(bool, self._values(policy_id, account_id, "bars_viewers")))
-
-    def _values(self, policy_id: int, account_id: int, column: str) -> Iterator[Any]:
-        """Yield a rule for each dataset of the account: its own, or else that of the policy."""
-        for name in self.sharing[account_id]:
-            dataset_value = getattr(self.rules.get((policy_id, name)), column, None)
-            yield getattr(self.policies[policy_id], column) if dataset_value is None else dataset_value
+        column, policy = f"{gate}_approvals", self.policies[policy_id]
+        own = (getattr(self.rules.get((policy_id, name)), column, None) for name in self.sharing[account_id])
+        return max(int(getattr(policy, column) if number is None else number) for number in own)
 
 
 def load_approval_rules(session: Session, policy_ids: Iterable[int], accounts: Iterable[int]) -> ApprovalRules:

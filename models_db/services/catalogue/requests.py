@@ -15,7 +15,6 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import internal_views
 from models_db.tables import (
     Account,
     Dataset,
@@ -86,9 +85,8 @@ def submit(
 
     Raises:
         RoleDenied, RuleViolated: the actor is no analyst, the policy is not in force, or the authorisation does not
-        fit. ViewerExcluded: the policy bars viewers of unprotected figures, and the actor is one.
+        fit.
     """
-    internal_views.require_not_barred(session, policy, dataset, [actor.id], "requesting")
     text = encode_canonical(body).decode()
     request = Request(
         dataset_id=dataset.id,

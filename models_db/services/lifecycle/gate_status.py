@@ -12,7 +12,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
-from models_db.services.catalogue import internal_views, requests
+from models_db.services.catalogue import requests
 from models_db.services.catalogue.policies import ApprovalRules, load_approval_rules
 from models_db.services.lifecycle import proposals
 from models_db.tables import (
@@ -145,8 +145,6 @@ class GateStatus:
     people: DecidingPeople
     rules: ApprovalRules
     decisions: Sequence[Approval]
-    viewers: Mapping[int, frozenset[int]]
-    """Principals who have seen unprotected figures, by account."""
     revoked: frozenset[int]
     """Passkeys that were revoked; what they approved counts no more."""
 
@@ -158,7 +156,6 @@ class GateStatus:
             _deciding_people(session),
             load_approval_rules(session, {decidable.policy_id for decidable in decidables}, accounts),
             _possible_decisions(session, decidables),
-            internal_views.list_viewers(session, accounts),
             frozenset(session.scalars(select(PasskeyEnd.passkey_id))),
         )
 
@@ -205,8 +202,6 @@ class GateStatus:
             return frozenset()
         decisions = [decision for decision in self.decisions if subject.is_subject_of(decision)]
         excluded = {person for decision in decisions for person in (decision.approver_id, decision.on_behalf_of)}
-        if self.rules.bars_viewers(subject.policy_id, subject.account_id):
-            excluded |= self.viewers.get(subject.account_id, frozenset())
         if not self.rules.policies[subject.policy_id].several_roles:
             excluded |= subject.participants | self.people.admins
         pairs = self.people.deciders_with_principals(subject.dataset_id)

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import erasures, internal_views, principals, requests
+from models_db.services.catalogue import erasures, principals, requests
 from models_db.services.catalogue.passkeys import PasskeySignature
 from models_db.services.lifecycle import proposals
 from models_db.services.lifecycle.amount_derivation import AmountCheck, require_applicable
@@ -20,7 +20,7 @@ from models_db.services.lifecycle.gate_status import (
     count_approvals,
     find_decidable,
 )
-from models_db.tables import Approval, Artifact, Dataset, PolicyVersion, Principal, Publication, Withdrawal
+from models_db.tables import Approval, Artifact, Principal, Publication, Withdrawal
 from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import RequestState
@@ -128,9 +128,6 @@ def record_decision(
     approval.attestation = attestation
     if passkey is not None:
         approval.passkey_id, approval.assertion = passkey.passkey_id, passkey.stored
-    policy, dataset = session.get_one(PolicyVersion, subject.policy_id), session.get_one(Dataset, subject.dataset_id)
-    people = (approval.approver_id, approval.on_behalf_of)
-    internal_views.require_not_barred(session, policy, dataset, people, f"the {subject.gate} gate")
     if (subject.gate, decision.verdict) == (Gate.SPEND, "approve"):
         erasures.require_not_erased(session, requests.find_request(session, subject.number).version_id)
     insert_row(session, approval)

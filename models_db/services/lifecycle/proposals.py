@@ -15,7 +15,7 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import configuration_of, request_body
-from models_db.services.catalogue import cohorts, datasets, internal_views, requests
+from models_db.services.catalogue import cohorts, datasets, requests
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import ledger
 from models_db.services.lifecycle.amount_derivation import AmountCheck, require_applicable
@@ -152,7 +152,7 @@ def propose_cap(
     proposal.epsilon, proposal.delta = claim.epsilon, claim.delta
     proposal.delta_conversion = claim.delta_conversion
     proposal.rho, proposal.delta_fail = claim.cap.rho, claim.cap.delta
-    return _record_proposal(session, actor, dataset, proposal)
+    return _record_proposal(session, dataset, proposal)
 
 
 def propose_standing(
@@ -174,7 +174,7 @@ def propose_standing(
     proposal.config_digest = digest(terms.configuration)
     proposal.configuration = encode_canonical(terms.configuration).decode()
     proposal.choices = encode_canonical(dict(terms.choices)).decode() if terms.choices else None
-    return _record_proposal(session, actor, dataset, proposal)
+    return _record_proposal(session, dataset, proposal)
 
 
 def propose_retraction(
@@ -193,7 +193,7 @@ def propose_retraction(
     dataset = session.get_one(Dataset, request.dataset_id)
     proposal = _new_proposal(actor, dataset, policy, "retraction", reason, valid)
     proposal.publication_id = publication.id
-    return _record_proposal(session, actor, dataset, proposal)
+    return _record_proposal(session, dataset, proposal)
 
 
 def _new_proposal(
@@ -206,10 +206,8 @@ def _new_proposal(
                   nonce=secrets.token_hex(16), created_at=utc_now(now), expires_at=utc_now(expires_at))  # fmt: skip
 
 
-def _record_proposal(session: Session, actor: Actor, dataset: Dataset, proposal: Proposal) -> Proposal:
+def _record_proposal(session: Session, dataset: Dataset, proposal: Proposal) -> Proposal:
     proposal.digest = digest(content_of(proposal, dataset.name))
-    policy = session.get_one(PolicyVersion, proposal.policy_id)
-    internal_views.require_not_barred(session, policy, dataset, [actor.id], "proposing")
     insert_row(session, proposal)
     return proposal
 

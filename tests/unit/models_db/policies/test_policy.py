@@ -36,7 +36,6 @@ def test_a_policy_states_its_format_and_all_that_it_allows() -> None:
         "evaluation": {"overrides": "allowed"},
         "delegation_days": 365,
         "refusals": "full",
-        "internal_figures": "mark",
     }
     assert Policy.model_validate_json("{}") == Policy()
 
@@ -60,7 +59,6 @@ def test_another_format_is_refused_by_name(number: object) -> None:
         {"refusals": "quiet"},
         {"datasets": {"clinic": {}}},
         {"approvals": {"proposal": 3}},
-        {"internal_figures": "bar_viewers"},
     ],
 )
 def test_every_rule_changes_the_digest(rule: dict[str, Any]) -> None:

@@ -124,7 +124,7 @@ def test_what_a_dataset_has_in_the_ledger_is_what_its_rules_say() -> None:
 
 def test_rules_that_a_policy_does_not_have_leave_their_columns_empty() -> None:
     terms = terms_of(Policy())
-    assert (terms.proposal_approvals, terms.bars_viewers) == (2, False)
+    assert terms.proposal_approvals == 2
     limits = (terms.rho_max, terms.delta_max, terms.pacing_period, terms.pacing_permille)
     assert (*limits, terms.rules) == (None, None, None, None, ())
 
