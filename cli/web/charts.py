@@ -8,6 +8,7 @@ from typing import Any
 from flows.dashboard.balances import BalanceFigures
 from flows.dashboard.burn_down import BurnDown, BurnPoint
 from tasks.common.svg_axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH
+from tasks.reporting.charts import percent_bar
 
 CHART_HEIGHT = 280
 MOST_ROWS = 12
@@ -30,19 +31,9 @@ class BurnRow:
 
 def budget_bar(figures: BalanceFigures) -> Mapping[str, Any]:
     """Return a lifetime budget as one bar: spent, held by runs, kept in envelopes, left."""
-    parts, at = [], 0.0
-    for kind, share in (
-        ("this", figures.spent_percent),
-        ("held", figures.held_percent),
-        ("others", figures.envelopes_percent),
-    ):
-        width = float(share) / 100 * WIDTH
-        width = min(max(width, 3.0) if width else 0.0, WIDTH - at)  # a sliver stays visible
-        if width:
-            parts.append({"kind": kind, "x": round(at, 1), "width": round(width, 1)})
-        at += width
+    shares = [("this", figures.spent_percent), ("held", figures.held_percent), ("others", figures.envelopes_percent)]
     desc = f"{figures.spent_percent} % spent, {figures.held_percent} % held, {figures.left_percent} % left"
-    return {"width": WIDTH, "height": 20, "parts": parts, "desc": desc}
+    return percent_bar(shares, 20, desc)
 
 
 @dataclass(frozen=True)

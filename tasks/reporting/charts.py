@@ -16,19 +16,25 @@ Chart = Mapping[str, Any]
 
 def budget_bar(budget: Mapping[str, Any]) -> Chart:
     """Return the lifetime budget as one bar, in percent of the cap."""
-    parts, at = [], 0.0
-    for key, name in (("before", "others"), ("release", "this"), ("held", "held")):
-        share = float(budget[f"{key}_percent"]) / 100 * WIDTH
-        share = min(max(share, 3.0) if share else 0.0, WIDTH - at)  # a sliver stays visible
-        if share:
-            parts.append({"kind": name, "x": tenth(at), "width": tenth(share)})
-        at += share
+    kinds = (("before", "others"), ("release", "this"), ("held", "held"))
     desc = (
         f"Of the lifetime budget, other releases have spent {budget['before_percent']} %, this one"
         f" {budget['release_percent']} %, running ones hold {budget['held_percent']} %;"
         f" {budget['left_percent']} % is left."
     )
-    return {"width": WIDTH, "height": 34, "parts": parts, "desc": desc}
+    return percent_bar([(kind, budget[f"{key}_percent"]) for key, kind in kinds], 34, desc)
+
+
+def percent_bar(shares: Sequence[tuple[str, str]], height: int, desc: str) -> Chart:
+    """Return one bar with a part for each (kind, percent of the width); a part above 0 stays visible."""
+    parts, at = [], 0.0
+    for kind, percent in shares:
+        width = float(percent) / 100 * WIDTH
+        width = min(max(width, 3.0) if width else 0.0, WIDTH - at)
+        if width:
+            parts.append({"kind": kind, "x": tenth(at), "width": tenth(width)})
+        at += width
+    return {"width": WIDTH, "height": height, "parts": parts, "desc": desc}
 
 
 def guess_scale(claim: Mapping[str, Any]) -> Chart | None:
