@@ -1,4 +1,4 @@
-"""What completed sentences, public examples and a presence penalty change at equal epsilon.
+"""What completed sentences and public examples change at equal epsilon.
 
     python -m benchmarks.utility.ablation --texts texts.jsonl --out docs/figures/ablation.jsonl
     python -m benchmarks.utility.ablation --out docs/figures/ablation.jsonl --table
@@ -96,7 +96,6 @@ SETTINGS: Mapping[str, Setting] = {
     TODAY: Setting(),
     "two public examples": Setting(examples=True),
     "preset `brief`": Setting(_BRIEF),
-    "presence penalty 0.5": Setting(own={"presence_penalty": "0.5"}),
     "preset `brief`, temperature 0.7": Setting(_BRIEF, own=_COOLER),
     "public only": Setting(system="public_only"),
     "public only, `brief`, temperature 0.7": Setting(_BRIEF, own=_COOLER, system="public_only"),

@@ -155,14 +155,13 @@ def bind(setting: Setting, tokens: int = TOKENS) -> Bound:
 
 
 def private_distribution(
-    setting: Setting, bound: Bound, public: Tensor, rows: Tensor, penalised: Tensor | None = None
+    setting: Setting, bound: Bound, public: Tensor, rows: Tensor
 ) -> tuple[Distribution, list[int]]:
     """What the system's own rule would draw from at each position, and the distances its tests would see.
 
     Args:
         public: float32 [n, V].
         rows: float32 [B, n, V].
-        penalised: float32 [n, V], the public logits less a presence penalty.
 
     Returns:
         the distribution of a token that is drawn privately; distances in units of 1/(s M), for Amin et al. alone.
@@ -173,7 +172,7 @@ def private_distribution(
     if isinstance(rule, PrivatePredictionRule):
         endless = DrawMeter(2**62, 2**62, lambda number: None)
         rule = replace(rule, tests=tests, private_tokens=2**62, meter=endless)
-    rule.next_tokens(_step(public, rows, penalised))
+    rule.next_tokens(_step(public, rows))
     if recorder.log is None:
         raise AssertionError("the rule has drawn nothing")
     return Distribution(
@@ -221,7 +220,7 @@ def unprotected(logits: Tensor, temperature: str, top_k: int = 0) -> Distributio
     return Distribution(best.indices, best.values.log_softmax(1))
 
 
-def _step(public: Tensor, rows: Tensor, penalised: Tensor | None) -> Step:
+def _step(public: Tensor, rows: Tensor) -> Step:
     count, positions = len(rows), len(public)
     generation = torch.arange(positions).repeat(count)
 
@@ -229,5 +228,4 @@ def _step(public: Tensor, rows: Tensor, penalised: Tensor | None) -> Step:
         some = rows if candidates is None else rows.gather(2, candidates.expand(count, -1, -1))
         return RowLogits(some.flatten(0, 1), generation, torch.ones_like(generation, dtype=torch.bool))
 
-    scored = public if penalised is None else penalised
-    return Step(tuple(range(positions)), (0,) * positions, public, scored, private, lambda index: None)
+    return Step(tuple(range(positions)), (0,) * positions, public, private, lambda index: None)

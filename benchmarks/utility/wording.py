@@ -1,4 +1,4 @@
-"""How prompts and presence penalties change the next tokens of real texts at equal epsilon.
+"""How prompts change the next tokens of real texts at equal epsilon.
 
     python -m benchmarks.utility.wording --stage tuning --kept traces --out docs/figures/wording.jsonl
     python -m benchmarks.utility.wording --stage reported --kept traces --out docs/figures/wording.jsonl
@@ -15,13 +15,11 @@ public model, and `private`, InvisibleInk's with 7 rows at epsilon 4. Each figur
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import torch
-from torch import Tensor
 
 from benchmarks.common.intervals import written
 from benchmarks.common.json_lines import append_lines, read_lines
@@ -34,7 +32,6 @@ from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import prompts_for
-from tasks.mechanisms.tokens.presence_penalty import penalised
 
 EPSILON, ROWS, REFERENCE_TOKENS, DRAWS, CANDIDATES = "4", 7, 64, 48, 100
 TUNING = {
@@ -100,7 +97,6 @@ WORDINGS: Mapping[str, Mapping[str, Any]] = {
     "brief": {"preset": "brief"},
     "completion": {"form": "completion"},
 }
-PENALTIES = ("0", "0.1", "0.2", "0.5", "1")
 _ROWS_AT_ONCE = 7
 
 
@@ -111,13 +107,11 @@ class Cell:
     Attributes:
         wording: one of `WORDINGS`.
         examples: whether the prompt has the two examples.
-        penalty: presence penalty; it needs no row to be read again.
     """
 
     data: str
     wording: str
     examples: bool
-    penalty: str = "0"
 
     def prompt(self, description: str) -> PromptSpec:
         examples = {"examples": EXAMPLES[self.data]} if self.examples else {}
@@ -155,19 +149,16 @@ def measured(model: LanguageModel, arguments: argparse.Namespace) -> Iterator[di
         for wording in arguments.wordings:
             for examples in (False, True):
                 asked = Cell(data, wording, examples).prompt(description)
-                found: dict[str, dict[str, list[float]]] = {}
+                by_text: dict[str, list[float]] = {"public": [], "private": []}
                 for text in texts:
                     path = kept / f"{data}-{wording}-{examples}-{text.number}.npz"
                     if not path.exists():
                         read(model, asked, text).save(path)
-                    for penalty, losses in along(Trace.load(path), model, text).items():
-                        for name, value in losses.items():
-                            by_text = found.setdefault(penalty, {"public": [], "private": []})
-                            by_text[name].append(float(f"{value:.5g}"))
+                    for name, value in along(Trace.load(path), model, text).items():
+                        by_text[name].append(float(f"{value:.5g}"))
                 print(f"{data}, {wording}, examples {examples}", flush=True)
-                for penalty, by_text in found.items():
-                    cell = {"data": data, "wording": wording, "examples": examples, "penalty": penalty}
-                    yield {"model": arguments.model, **cell, **by_text}
+                cell = {"data": data, "wording": wording, "examples": examples, "penalty": "0"}
+                yield {"model": arguments.model, **cell, **by_text}
 
 
 def read(model: LanguageModel, asked: PromptSpec, text: Forced) -> Trace:
@@ -184,30 +175,25 @@ def read(model: LanguageModel, asked: PromptSpec, text: Forced) -> Trace:
     return Trace(torch.cat(found), torch.tensor(text.tokens[::STRIDE], dtype=torch.int64))
 
 
-def along(trace: Trace, model: LanguageModel, text: Forced) -> dict[str, dict[str, float]]:
-    """The mean losses along one text, for each penalty."""
+def along(trace: Trace, model: LanguageModel, text: Forced) -> dict[str, float]:
+    """The mean losses along one text."""
     logits = trace.logits(model)
     public, rows = logits[0], logits[1:]
     setting = Setting(INK, EPSILON, ROWS, top_k=CANDIDATES)
     bound = bind(setting, DRAWS)
     floor = public.double().log_softmax(1).gather(1, trace.following[:, None])[:, 0]
-    drawn = [text.tokens[: STRIDE * place] for place in range(len(trace.following))]
 
     def loss(found: Any) -> float:
         return float(compare(found, torch.zeros_like(found.log), trace.following, floor)["loss"].mean())
 
-    losses = {}
-    for penalty in PENALTIES:
-        lowered: Tensor = penalised(public, drawn, Fraction(penalty))
-        private, _ = private_distribution(setting, bound, public, rows, lowered)
-        losses[penalty] = {"public": loss(unprotected(lowered, "1", CANDIDATES)), "private": loss(private)}
-    return losses
+    private, _ = private_distribution(setting, bound, public, rows)
+    return {"public": loss(unprotected(public, "1", CANDIDATES)), "private": loss(private)}
 
 
 def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield Markdown, one line a way to ask; differences are paired by text, from the first wording of the model alone.
 
-    Penalties are shown beside that wording without examples.
+    Lines with a presence penalty, which almoner no longer has, are shown beside that wording without examples.
     """
     named = ("model", "data", "wording", "examples", "penalty", "texts")
     yield f"| {' | '.join((*named, 'public, loss', 'difference', 'private, loss', 'difference'))} |"

@@ -74,7 +74,7 @@ def test_the_story_of_each_decoder(almoner: Almoner, mechanism: str) -> None:
 
 def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> None:
     """The tiny model hardly ever ends a sentence."""
-    public = {"complete_sentence": 8, "presence_penalty": 0.1}
+    public = {"complete_sentence": 8}
     plain = SHARED | OWN["invisible_ink"] | {"temperature": 0.25}
     example = "Seen on Monday, no fever."
     almoner.ingested("--population 400")
@@ -94,8 +94,7 @@ def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> N
     assert (report["holds"], report["rho"]) == (True, price["rho"])
     record = json.loads((almoner.bundle / "release.json").read_text())
     assert Decimal(record["released"]["completion_tokens_per_text"]) > 0
-    for fact in ("cut sentences", "presence penalty"):
-        assert record["facts"][fact] == price["facts"][fact]
+    assert record["facts"]["cut sentences"] == price["facts"]["cut sentences"]
     assert [event["count"] for event in record["events"]] == [12]
     card = (almoner.bundle / "README.md").read_text()
     assert "are finished with at most 8 tokens of the public model" in card

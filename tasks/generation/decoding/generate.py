@@ -61,7 +61,6 @@ def decode_some(
         constraint=drawing.constraint,
         separator=drawing.separator,
         completion=completion,
-        penalty=drawing.penalty,
         progress=progress,
         numbers=numbers,
         earlier=earlier.tokens,

@@ -46,7 +46,7 @@ class InvisibleInkRule:
         self.meter.admit(max(step.positions))
         choice = CandidateSet.of(step, self.top_k, self.draw)
         sums = choice.sums(choice.rows(step), partial(self._clipped, choice))
-        scores = utility_scores.utilities(self.draw, choice.candidates.of_public(step.penalised), sums)
+        scores = utility_scores.utilities(self.draw, choice.candidates.of_public(step.public), sums)
         tokens = utility_scores.draw_tokens(self.draw, choice.candidates, scores, self.rng)
         self._count(step, choice, tokens)
         return tokens

@@ -8,7 +8,6 @@ the private rows are read for it.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -23,7 +22,6 @@ from tasks.inference.engine.shapes import Sizes, generations_at_once
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import PromptPieces
 from tasks.inference.prompts.separator import text_before
-from tasks.mechanisms.tokens.presence_penalty import penalised
 from tasks.values.generated import GeneratedText
 
 
@@ -56,7 +54,6 @@ class Step:
             none: it says nothing that is not public, so no rule is asked for it and nothing is paid. Nor is a token
             that finishes a sentence (`sentence_completion`).
         public: float32 [L, V]; -inf where the constraint forbids a token.
-        penalised: the same less the presence penalty: the public part of the scores of a rule that has one.
         public_hidden: -> the public rows' last hidden states, float32 [L, D].
         private: candidates int64 [L, K], chosen from public logits alone, or None for the whole vocabulary in order
             -> the logits of their rows; `RowLogits.generation` counts 0..L-1. Not to be called before the draw is
@@ -69,7 +66,6 @@ class Step:
     numbers: tuple[int, ...]
     positions: tuple[int, ...]
     public: Tensor
-    penalised: Tensor
     private: Callable[[Tensor | None], RowLogits]
     drop_private_rows: Callable[[int], None]
     public_hidden: Callable[[], Tensor] = _absent
@@ -86,7 +82,6 @@ class Step:
             numbers=tuple(self.numbers[place] for place in places),
             positions=tuple(self.positions[place] for place in places),
             public=some.of(self.public),
-            penalised=some.of(self.penalised),
             private=lambda candidates: some.rows(self.private(some.all_of(candidates))),
             drop_private_rows=lambda place: self.drop_private_rows(places[place]),
             public_hidden=lambda: some.of(self.public_hidden()),
@@ -195,7 +190,6 @@ def decode(
     constraint: Constraint | None = None,
     separator: str | None = None,
     completion: SentenceCompletion | None = None,
-    penalty: Fraction | None = None,
     progress: Callable[[int], None] = lambda done: None,
     numbers: Sequence[int] | None = None,
     earlier: Mapping[int, Sequence[int]] = MappingProxyType({}),
@@ -214,7 +208,6 @@ def decode(
         separator: a line that ends a text as an end token does; what is held to a grammar ends by that alone.
         completion: finishes the last sentence of a text whose other tokens are used up, those of `sizes` less its own;
             not for what is held to a grammar, and it knows of what was drawn `earlier`.
-        penalty: presence penalty in logits, of public draws and of rules that use `Step.penalised`.
         numbers: the jobs' numbers in the release, ascending, where they are only some of it; otherwise 0..count-1.
         progress: called with the tokens done of count * max_new_tokens; an ended text counts in full.
         earlier: tokens that generations drew in an attempt that was interrupted, by number, the end token included:
@@ -234,7 +227,7 @@ def decode(
     """
     session = session or open_session(engine, count, sizes, earlier, constraint=constraint)
     ending = None if constraint else separator
-    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, ending, completion, penalty)
+    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, ending, completion)
     source = zip(range(count) if numbers is None else numbers, jobs, strict=False)
     while loop.fill(source, earlier):
         on_tokens(loop.step())
@@ -283,7 +276,6 @@ class _Loop:
     Attributes:
         separator: the line that ends a text where there is no constraint; None where end tokens alone do.
         completion: finishes sentences; None where a text ends with the rule's last token.
-        penalty: presence penalty, in logits.
         live: the jobs of live generations, by number.
         draws: how many draws of the rule each has had.
         completing: those whose own tokens are used up, and whose last sentence is being finished.
@@ -297,7 +289,6 @@ class _Loop:
     constraint: Constraint | None
     separator: str | None = None
     completion: SentenceCompletion | None = None
-    penalty: Fraction | None = None
     live: dict[int, GenerationJob] = field(default_factory=dict)
     draws: dict[int, int] = field(default_factory=dict)
     completing: set[int] = field(default_factory=set)
@@ -323,10 +314,9 @@ class _Loop:
         """Return one token for each live generation."""
         public = self._constrained(self.session.public_logits())
         numbers = self.session.numbers
-        lowered = penalised(public, map(self.session.drawn, numbers), self.penalty)
-        uncharged = self._forced(public) if self.constraint else self._completions(lowered)
+        uncharged = self._forced(public) if self.constraint else self._completions(public)
         choosing = [place for place, token in enumerate(uncharged) if token is None]
-        tokens = iter(self.rule.next_tokens(self._step(public, lowered, choosing)) if choosing else [])
+        tokens = iter(self.rule.next_tokens(self._step(public, choosing)) if choosing else [])
         drawn = {n: int(next(tokens)) if token is None else token for n, token in zip(numbers, uncharged, strict=True)}
         for place in choosing:
             self.draws[numbers[place]] += 1
@@ -340,14 +330,13 @@ class _Loop:
         self.session.advance([drawn[number] for number in self.session.numbers])
         return drawn
 
-    def _step(self, public: Tensor, lowered: Tensor, choosing: Sequence[int]) -> Step:
+    def _step(self, public: Tensor, choosing: Sequence[int]) -> Step:
         """Return the step of the generations that have a choice, given by their places among the live ones."""
         session, numbers = self.session, self.session.numbers
         return Step(
             numbers=numbers,
             positions=tuple(self.draws[number] for number in numbers),
             public=public,
-            penalised=lowered,
             private=session.private_logits,
             drop_private_rows=lambda place: session.let_go(numbers[place]),
             public_hidden=session.public_hidden,
@@ -458,7 +447,6 @@ class DecodingSpec:
         separator: the public line that ends a text; None where end tokens alone do.
         completion: makes what finishes cut sentences, of N tokens that `sizes` includes; None where nothing does. Not
             beside a constraint.
-        penalty: presence penalty in logits; None for none.
     """
 
     sizes: Sizes
@@ -466,4 +454,3 @@ class DecodingSpec:
     constraint: Constraint | None
     separator: str | None = None
     completion: Callable[[], SentenceCompletion] | None = None
-    penalty: Fraction | None = None

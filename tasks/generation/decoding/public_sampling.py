@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from models_db.values.requests import ExactDecimal
-from tasks.accounting.rounding import exact
 from tasks.generation.decoding.generate import open_decoder
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.generation.decoding.journal import ResumeState, RunJournal
@@ -27,7 +26,6 @@ class PublicSampling:
 
     Attributes:
         complete_sentence: tokens beyond `max_new_tokens` that may finish the last sentence of a text.
-        presence_penalty: in logits (`mechanisms.tokens.presence_penalty`).
     """
 
     max_new_tokens: int
@@ -35,7 +33,6 @@ class PublicSampling:
     top_k: int
     sampler: samplers.Kind = samplers.DEFAULT
     complete_sentence: int | None = None
-    presence_penalty: ExactDecimal | None = None
 
 
 def draw_public_texts(
@@ -52,8 +49,7 @@ def draw_public_texts(
     rule = partial(InvisibleInkRule, draw, how.top_k, "logit", bench.rng)
     unkept = replace(bench, journal=RunJournal())
     completion = sentence_completion(how.complete_sentence, how.temperature, how.top_k, how.sampler, bench.rng)
-    penalty = None if how.presence_penalty is None else exact(how.presence_penalty)
-    drawing = DecodingSpec(sizes, rule, constraint, bench.prompt.end, completion=completion, penalty=penalty)
+    drawing = DecodingSpec(sizes, rule, constraint, bench.prompt.end, completion=completion)
     with open_decoder(unkept, drawing, len(jobs), ResumeState()) as draw_texts:
         return draw_texts(jobs, meter)
 

@@ -11,7 +11,7 @@ far, with everything else that was released. Three things are decided here, each
   text went on after K interruptions (docs/decisions/0023);
 * whether the sentence has ended: a function of the text to which the tokens of x decode;
 * the distribution of the next token: a softmax of the public row's logits, which are computed in passes without a
-  private row, from the public prompt and tokens of x; less a presence penalty on tokens of x, where there is one.
+  private row, from the public prompt and tokens of x.
 
 So for two neighbouring datasets and the same x each step is the same random function of x: post-processing (Dwork and
 Roth 2014, proposition 2.1), with fresh public randomness. It stands behind the last step that reads the batch's rows:

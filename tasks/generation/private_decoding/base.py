@@ -12,7 +12,6 @@ texts and batches of each label follow from it (`tasks.planning.label_allocation
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
@@ -221,10 +220,6 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
     ) -> "ResumableSamplingRule":
         """Return the sampling rule with the mechanisms of `events`; `meter` admits each draw before rows are read."""
 
-    def presence_penalty(self, settings: Parameters) -> Fraction | None:
-        """Return the penalty in logits on tokens that a text already has; None where there is none."""
-        return None
-
     def figures(self, texts: Sequence[GeneratedText]) -> Mapping[str, str]:
         """Return the released figures of all texts together: functions of their facts, named in `RELEASED_FIGURES`."""
         return {}
@@ -259,8 +254,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
             sampler.DEFAULT,
             bench.rng,
         )
-        penalty = self.presence_penalty(settings)
-        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, completion, penalty)
+        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, completion)
         with open_decoder(bench, drawing, plan.samples, bench.earlier, lost) as draw_texts:
             split = _split(plan, first, settings, layout, bench)
             texts = draw_texts(prompts.jobs(settings, bench, split), _paid_meter(plan, first, settings, bench, lost))
@@ -360,11 +354,6 @@ def instalments(event: PrivacyEvent, size: int) -> tuple[Amount, ...]:
         raise ValueError(f"the invocations of {event.mechanism} do not cost the same")
     whole, rest = divmod(event.count, size)
     return (*[each * size] * whole, *([each * rest] if rest else []))
-
-
-def penalty_facts(penalty: Decimals | None) -> dict[str, str]:
-    """Return the fact about a presence penalty, for people."""
-    return {} if penalty is None else {"presence penalty": f"{format_decimal(penalty)} on tokens that a text has"}
 
 
 def sampler_facts(kind: sampler.Kind) -> dict[str, str]:

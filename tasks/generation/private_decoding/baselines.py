@@ -11,7 +11,7 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal, format_decimal
 from tasks.generation.decoding.run_context import RunContext
-from tasks.generation.private_decoding.base import penalty_facts, top_k_text
+from tasks.generation.private_decoding.base import top_k_text
 from tasks.inference.prompts.render import PromptPieces, is_cut, prompts_for, reference_tokens
 from tasks.inference.structured_output.form_parameters import FormParameters, form_facts
 from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
@@ -47,7 +47,6 @@ class BaselineParameters(
     temperature: Annotated[ExactDecimal, Field(gt=0, le=100)]
     top_k: Annotated[int, Field(ge=0)] = 100
     max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
-    presence_penalty: Annotated[ExactDecimal, Field(gt=0, le=10)] | None = None
     sampler: samplers.Kind | None = None
     references: Annotated[int, Field(ge=1)] = 1
     batches: Annotated[int, Field(ge=1)] | None = None
@@ -193,7 +192,6 @@ def _generate(
         settings.top_k,
         settings.sampler or samplers.DEFAULT,
         settings.complete_sentence,
-        settings.presence_penalty,
     )
     texts = draw_public_texts(bench, prompts, how, constraint)
     return Generated(with_labels(texts, labels), completion_figures(texts))
@@ -225,7 +223,6 @@ def _plan(ask: PlanInputs, event: PrivacyEvent) -> Plan:
             "temperature": format_decimal(settings.temperature),
             "top k": top_k_text(settings.top_k),
             **completion_facts(settings, steps),
-            **penalty_facts(settings.presence_penalty),
         },
         rows=settings.samples,
         steps=steps,

@@ -7,20 +7,17 @@ around them (PRIVACY §3, §4.1).
 """
 
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import ExactDecimal
-from tasks.accounting.rounding import decimal_above, exact
+from tasks.accounting.rounding import decimal_above
 from tasks.generation.private_decoding.base import (
     COUNT_SHARE,
     CalibratedMechanisms,
     PrivateDecodingParameters,
     PrivateDecodingSystem,
-    penalty_facts,
     sampler_facts,
     top_k_text,
 )
@@ -36,16 +33,10 @@ __all__ = ["COUNT_SHARE", "InvisibleInk", "InvisibleInkParameters"]
 
 
 class InvisibleInkParameters(PrivateDecodingParameters):
-    """`parameters:` of a request; every one is public.
-
-    Attributes:
-        presence_penalty: by how much the score of a token is lowered that the text already has, in logits
-            (`mechanisms.tokens.presence_penalty`).
-    """
+    """`parameters:` of a request; every one is public."""
 
     clipping: Literal["log_probability", "logit"] = "log_probability"
     sampler: samplers.Kind = samplers.DEFAULT
-    presence_penalty: Annotated[ExactDecimal, Field(gt=0, le=10)] | None = None
 
 
 class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
@@ -71,7 +62,6 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
             "clipping": settings.clipping.replace("_", " "),
             "rho per draw": draw.loss().rho_text,
             **sampler_facts(settings.sampler),
-            **penalty_facts(settings.presence_penalty),
         }
         return CalibratedMechanisms((draw.event(draws),), facts)
 
@@ -82,10 +72,6 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
         from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 
         return InvisibleInkRule(samplers.from_event(events[0]), settings.top_k, settings.clipping, rng, meter)
-
-    def presence_penalty(self, settings: InvisibleInkParameters) -> Fraction | None:
-        """As the base says."""
-        return None if settings.presence_penalty is None else exact(settings.presence_penalty)
 
     def figures(self, texts: Sequence[GeneratedText]) -> dict[str, str]:
         """Return the mean number of candidates of a draw, and the share of tokens from beyond the public top k."""

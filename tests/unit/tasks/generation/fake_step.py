@@ -33,7 +33,6 @@ class FakeSteps:
             numbers=numbers,
             positions=(position,) * len(numbers),
             public=torch.tensor([self.public[number] for number in numbers], dtype=torch.float32),
-            penalised=torch.tensor([self.public[number] for number in numbers], dtype=torch.float32),
             private=lambda candidates: self._private(numbers, candidates),
             drop_private_rows=lambda index: self._let_go(numbers[index]),
         )

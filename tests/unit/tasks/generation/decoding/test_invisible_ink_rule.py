@@ -24,7 +24,7 @@ def no_rows(candidates: Tensor | None) -> RowLogits:
 
 def step(public: Tensor = PUBLIC, private: Callable[[Tensor | None], RowLogits] = no_rows, at: int = 0) -> Step:
     live = len(public)
-    return Step(tuple(range(live)), (at,) * live, public, public, private, lambda index: None)
+    return Step(tuple(range(live)), (at,) * live, public, private, lambda index: None)
 
 
 def rule(top_k: int | None, clip: float = 1.0, arm: Callable[[int], None] = lambda number: None) -> InvisibleInkRule:

@@ -102,15 +102,6 @@ def test_a_baseline_completes_cut_sentences_too(system: Any, corpus: Corpus, mon
     assert "cost nothing" in plan.facts["cut sentences"]
 
 
-def test_a_baseline_is_penalised_for_repetition_too(corpus: Corpus) -> None:
-    wanted = baseline(presence_penalty="10", max_new_tokens=30, top_k=0)
-    plan = PublicOnly().plan(ask(wanted, None))
-    (text, *_) = PublicOnly().generate(plan, wanted, Workshop(corpus).bench()).texts
-    letters = text.text.replace("\ufffd", "")  # that one stands for many tokens
-    assert len(set(letters)) == len(letters) > 5
-    assert plan.facts["presence penalty"] == "10 on tokens that a text has"
-
-
 @pytest.mark.parametrize(
     "system",
     [

@@ -235,20 +235,6 @@ def test_what_one_unit_does_reaches_one_text_only(corpus: Corpus, tmp_path: Path
     assert [n for n in range(PER_BLOCK) if before[n] != after[n]] == [batch]
 
 
-@pytest.mark.slow_except("public too")
-@pytest.mark.parametrize("public", [{}, {"complete_sentence": 20}], ids=["charged", "public too"])
-def test_a_text_that_is_penalised_for_them_repeats_no_tokens(corpus: Corpus, public: dict[str, Any]) -> None:
-    """Every draw sees what the text has, that of a token that finishes a sentence, too."""
-
-    def repeated(penalty: dict[str, str]) -> int:
-        changes = {"temperature": "0.25", "top_k": 0, "max_new_tokens": 40, "batches": 3}
-        made = make(Workshop(corpus), ink(**changes, **public, **penalty))
-        letters = [text.text.replace("\ufffd", "") for text in made.texts]  # that one stands for many tokens
-        return sum(len(each) - len(set(each)) for each in letters)
-
-    assert repeated({"presence_penalty": "10"}) == 0 < repeated({})
-
-
 @pytest.mark.slow
 def test_a_whole_text_must_fit_the_context_with_its_last_sentence(corpus: Corpus) -> None:
     workshop, longest = Workshop(corpus), 500

@@ -157,8 +157,6 @@ def test_parameters_of_another_system_are_a_mistake_of_ours() -> None:
         {"clipping": "none"},
         {"batches": 0},
         {"instalment": 0},
-        {"presence_penalty": "0"},
-        {"presence_penalty": "10.1"},
         {"complete_sentence": 0},
         {"complete_sentence": 1001},
         {"complete_sentence": "all"},
@@ -192,14 +190,3 @@ def test_completed_sentences_in_a_grammar_are_refused(grammar: dict[str, object]
     with pytest.raises(SentenceInGrammar):
         ink(complete_sentence=8, **grammar)
     assert "complete_sentence" not in ink().stored_fields
-
-
-@given(EPSILONS, PARAMETERS, POPULATIONS)
-def test_a_presence_penalty_changes_no_charge(epsilon, parameters, population) -> None:
-    amount = release_amount(epsilon, "1e-6")
-    plain = SYSTEM.plan(ask(parameters, amount, population=population))
-    wanted = parameters.model_copy(update={"presence_penalty": Decimal("0.5")})
-    penalised = SYSTEM.plan(ask(wanted, amount, population=population))
-    assert (penalised.loss, penalised.invocations, penalised.steps) == (plain.loss, plain.invocations, plain.steps)
-    assert dict(penalised.facts) == {**plain.facts, "presence penalty": "0.5 on tokens that a text has"}
-    assert "presence_penalty" not in ink().stored_fields

@@ -57,7 +57,6 @@ SYSTEMS: dict[str, tuple[PrivateDecodingSystem[Any], Any, dict[str, Any]]] = {
     "ink": (InvisibleInk(), InvisibleInkParameters, {"sampler": "table", "top_k": 30}),
     "ink, paper": (InvisibleInk(), InvisibleInkParameters, {"clipping": "logit", "top_k": 0}),
     "ink, completed": (InvisibleInk(), InvisibleInkParameters, {"complete_sentence": 6, "sampler": "table"}),
-    "ink, penalised": (InvisibleInk(), InvisibleInkParameters, {"presence_penalty": "2", "sampler": "table"}),
     "amin": (PrivatePrediction(), PrivatePredictionParameters, {"private_tokens": PRIVATE_TOKENS}),
     "icl": (PrivateIcl(), PrivateIclParameters, {"top_k": 30}),
     "tang": (FewShotGeneration(), FewShotGenerationParameters, {"top_k": 30}),
