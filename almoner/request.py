@@ -44,7 +44,6 @@ class RequestFields(TypedDict, total=False):
     public_metadata: Mapping[str, Any]
     rotate_over: int
     cohorts: Any
-    selection: Mapping[str, Any]
 
 
 def written_fields(

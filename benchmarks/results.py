@@ -46,7 +46,6 @@ from benchmarks.utility import (
     label_allocation,
     next_tokens,
     sampled,
-    selection,
     wording,
 )
 from benchmarks.utility import figures as utility_figures
@@ -149,7 +148,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "mauve-fewer-rows": lambda: sampled.rows_table(lines("drawn_rows")),
         "batch-size": lambda: batch_size.table(lines("batch_size")),
         "more-rows": lambda: batch_size.table(lines("more_rows")),
-        "selection": lambda: selection.table(lines("selection")),
         "wording": lambda: wording.table(lines("wording")),
         "sentence-time": lambda: ablation.time_table(lines("sentence_time")),
         "sentences": lambda: ablation.table(lines("ablation")),

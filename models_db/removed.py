@@ -7,6 +7,7 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "free_above": "it made texts longer and no better; raise `max_new_tokens` for longer texts",
     "internal_figures": "every later card, price and gate states who looked, and nobody is barred",
     "presence_penalty": "it made real next tokens no likelier; a higher `temperature` repeats less",
+    "selection": "every drawn text is published",
     "outline": "longer texts are drawn without one",
 }
 """The name of each removed setting, and the end of the sentence "it was removed: ..."."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from models_db.values.requests import Selection
 from tasks.common.progress import report
 from tasks.common.retry import retry
 from tasks.corpus.store import SHARDS, Corpus
@@ -15,7 +14,6 @@ from tasks.evaluation.core.subject import EvaluationInput, HoldOut, ReleasedText
 from tasks.evaluation.model_based.in_context_learner import ModelLearner
 from tasks.evaluation.model_based.model_judge import ModelJudge
 from tasks.evaluation.registry import Metric, evaluate, needs_embedder
-from tasks.evaluation.selection import select
 from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tasks.inference.engine.log_likelihood import log_likelihoods
@@ -24,7 +22,6 @@ from tasks.inference.network.language_model import LanguageModel
 from tasks.prefect_task import private_task
 from tasks.text.interfaces import Tagger
 from tasks.text.tagger import load_tagger, require_tagger
-from tasks.values.generated import Generated
 from tasks.values.metric_result import MetricResult
 from tasks.workers.pool import Runner
 
@@ -43,25 +40,6 @@ def require_tools(metrics: Sequence[Metric], embedder: str = EMBEDDER) -> None:
         require_tagger()
     if needs_embedder(metrics):
         require_pulled(embedder, "embedder")
-
-
-@private_task
-def select_texts(
-    generated: Generated, selection: Selection, prompt: tuple[str, ...], model: LanguageModel | None
-) -> Generated:
-    """Return what was generated with the texts that are published, and the numbers of those that are not.
-
-    Post-processing of the drawn texts, for which `tasks.evaluation.selection` has the reason; what the mechanisms have
-    released on the way, and the values that more texts can be made of, stay as they are.
-
-    Args:
-        selection: that of the approved request.
-        prompt: the public passages that a text may have been copied from.
-        model: the public model, which scores texts for the criterion `perplexity`.
-    """
-    selected = select(generated.texts, selection, prompt, scorer(model) if model else None)
-    texts = tuple(generated.texts[place] for place in selected.places)
-    return replace(generated, texts=texts, released={**generated.released, **selected.figures})
 
 
 @private_task

@@ -27,7 +27,6 @@ from tasks.release.promise_strength import (
 )
 from tasks.release.record import Person, ReleaseRecord
 from tasks.release.wording.parameter_text import parameter_text
-from tasks.release.wording.selection_text import selection_sentence
 from tasks.values.metric_result import MetricResult
 from tasks.values.release_kinds import ReleaseKind
 
@@ -99,7 +98,6 @@ def _further_reading(number: int, record: ReleaseRecord) -> FieldList:
 def _spend_summary(inputs: RequestReviewInput) -> Iterator[str]:
     request, facts = inputs.approved_request, inputs.approved_request.plan.facts
     number = f": {facts['samples']} texts" if "samples" in facts else ""
-    number += f", of which {request.selection['keep']} are published" if request.selection else ""
     yield _state_sentence(inputs, Gate.SPEND)
     yield f"It would make a release of kind {request.kind} by {request.mechanism} with {request.model.name}{number}."
     if inputs.state in UNRUN_STATES:
@@ -113,8 +111,6 @@ def _spend_summary(inputs: RequestReviewInput) -> Iterator[str]:
 
 def _publish_summary(inputs: RequestReviewInput, record: ReleaseRecord) -> Iterator[str]:
     yield _state_sentence(inputs, Gate.PUBLISH)
-    if (selected := selection_sentence(record)) is not None:
-        yield selected
     yield "Its cost is paid. After approval its files may leave this home, and copies cannot be called back."
 
 

@@ -49,10 +49,10 @@ ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 """Loads the request's model in a precision."""
 
 IGNORED_FIELDS = (
-    "evaluation", "evaluation_embedder", "scope", "public_metadata", "rotate_over", "cohorts", "selection",
+    "evaluation", "evaluation_embedder", "scope", "public_metadata", "rotate_over", "cohorts",
     "epsilon_while_secret",
 )  # fmt: skip
-"""Fields of a request that an attack ignores. It reads all drawn texts, also those that a selection leaves out.
+"""Fields of a request that an attack ignores.
 
 Public data has no claim while an assignment is secret."""
 

@@ -391,7 +391,6 @@ def _reprice_request(workspace: Workspace, request_id: int, facts: DatasetFacts,
         "parameters",
         "public_metadata",
         "prompt_sha256",
-        "selection",
         *public,
     ):
         if encode_canonical(priced.body.get(part)) != encode_canonical(body.get(part)):

@@ -34,7 +34,7 @@ from tasks.common.progress import tell
 from tasks.common.retry import waiting_with
 from tasks.corpus.partition import SomeBlocks
 from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
-from tasks.evaluate import evaluate_texts, require_tools, select_texts
+from tasks.evaluate import evaluate_texts, require_tools
 from tasks.generate import generate_texts
 from tasks.generation.decoding.journal import Journal, JournalUnwritable
 from tasks.generation.decoding.run_context import NoCorpus, NoEngine, RunContext
@@ -52,7 +52,6 @@ from tasks.planning.labels_and_groups import labels_of, names_of, shown_names
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.charged_metrics import Measuring
 from tasks.pricing.external_models import require_public_prompts
-from tasks.release.wording.prompt_passages import prompt_passages
 from tasks.workers.backend_settings import HERE, WorkerBackend, open_runner
 from tasks.workers.pool import Runner
 
@@ -157,9 +156,6 @@ def produce_artifact(
     tracing.keep_flow_run(journal_folder(run.workspace.home, run.request_id))
     with tracing.stage("generate"):
         generated = generate_texts(quote.system, quote.plan.with_local_block_numbers, quote.parameters, bench)
-    if quote.request.selection is not None:
-        with tracing.stage("select"):
-            generated = select_texts(generated, quote.request.selection, prompt_passages(run.body), scoring)
     corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
     schema = schema_of(quote.parameters)
     with tracing.stage("evaluate"):
@@ -198,7 +194,6 @@ def charged_metrics(run: RunningAttempt, bench: RunContext) -> Measuring:
         charged=run.quote.charged,
         labels=labels_of(run.quote.parameters),
         bench=bench,
-        selection=run.quote.request.selection,
     )
 
 

@@ -1,4 +1,4 @@
-"""All texts and topics of a release, for a steward who decides on them, with the doubts about each; their selection."""
+"""All texts and topics of a release, for a steward who decides on them, with the doubts about each."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -8,7 +8,6 @@ from flows.workspace.workspace import Workspace
 from models_db.errors import UsageError
 from models_db.services.audit.stored_text import files_of, request_body
 from models_db.services.catalogue import requests
-from models_db.tables import Artifact
 from models_db.values.printable_text import escape_controls
 from tasks.common.files import read_document
 from tasks.publishing.draft import rehash
@@ -17,7 +16,6 @@ from tasks.release.insight_rows import read_insights
 from tasks.release.record import ReleaseRecord
 from tasks.release.text_rows import read_labelled
 from tasks.release.wording.prompt_passages import prompt_passages
-from tasks.release.wording.selection_text import selection_sentence
 from tasks.reporting.release_sections import Text, texts_of, texts_with_doubts
 from tasks.reporting.sections import TextOnPage
 from tasks.text.doubts import find_doubts
@@ -102,16 +100,6 @@ def _open_draft(workspace: Workspace, request_id: int) -> Path:
     folder = workspace.home.draft(artifact.request_id, artifact.attempt)
     rehash(folder, files_of(artifact))
     return folder
-
-
-def read_selection(workspace: Workspace, artifact: Artifact) -> str | None:
-    """Return the sentence on the selection of a release's texts; None where all are published, or it was erased.
-
-    Raises:
-        FileUnfit: the record in quarantine is not in its format.
-    """
-    folder = workspace.home.draft(artifact.request_id, artifact.attempt)
-    return selection_sentence(read_record(folder)) if (folder / RECORD).is_file() else None
 
 
 class NotInsights(UsageError):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -294,29 +294,6 @@ def _parse_cohorts(value: object) -> object:
 CohortSelection = Annotated[Literal["newest"] | tuple[int, ...] | None, PlainValidator(_parse_cohorts)]
 
 
-SelectionCriterion = Literal["nonsense", "duplicates", "prompt", "identifiers", "perplexity"]
-SELECTION_CRITERIA: Final[tuple[SelectionCriterion, ...]] = get_args(SelectionCriterion)
-"""Criteria by which texts are left out, the most severe first (`tasks.evaluation.selection`)."""
-
-
-def _in_order_of_severity(criteria: tuple[SelectionCriterion, ...]) -> tuple[SelectionCriterion, ...]:
-    if len(set(criteria)) != len(criteria):
-        raise ValueError("each criterion once")
-    return tuple(criterion for criterion in SELECTION_CRITERIA if criterion in criteria)
-
-
-class Selection(RequestModel):
-    """Publication of the best of the drawn texts: `keep` of them, chosen by criteria that read public facts alone.
-
-    The order in which a request names its criteria means nothing; they are stored in one order.
-    """
-
-    keep: Annotated[int, Field(ge=1, le=1_000_000)]
-    criteria: Annotated[tuple[SelectionCriterion, ...], Field(min_length=1), AfterValidator(_in_order_of_severity)] = (
-        SELECTION_CRITERIA
-    )
-
-
 class ReleaseRequest(RequestModel):
     """One request file.
 
@@ -341,7 +318,6 @@ class ReleaseRequest(RequestModel):
     public_metadata: Annotated[PublicMetadata, AfterValidator(_without_group_fields)] | None = None
     rotate_over: Annotated[int, Field(ge=2, le=100_000)] | None = None
     cohorts: CohortSelection = None
-    selection: Selection | None = None
 
 
 Model = TypeVar("Model", bound=BaseModel)

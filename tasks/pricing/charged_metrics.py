@@ -19,7 +19,6 @@ import numpy as np
 from models_db.errors import UsageError
 from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.canonical_json import Json
-from models_db.values.requests import Selection
 from tasks.common.extensions import is_of_extension
 from tasks.common.retry import retry
 from tasks.corpus.identity.keys import length_prefixed
@@ -31,7 +30,6 @@ from tasks.generation.decoding.run_context import RunContext
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.planning.further_texts import extended_of
-from tasks.planning.selection import published_texts
 from tasks.values.metric_result import MetricResult
 from tasks.values.plan import Generator, Plan, PlanInputs
 
@@ -41,12 +39,10 @@ def plan_with_metrics(
     ask: PlanInputs,
     metrics: Sequence[Metric],
     share: Decimal,
-    selection: Selection | None = None,
 ) -> Plan:
     """Return the system's plan for the amount that charged metrics leave, followed by the plan of the metrics.
 
     Args:
-        selection: which texts are published, and so what the metrics are about.
 
     Raises:
         ChargedMetricNeedsClaim: the release has no budget to pay for it.
@@ -68,9 +64,7 @@ def plan_with_metrics(
     noise = calibrate_count(share_of_each)  # its price is a histogram's, however many bins it has
     charge = noise.loss() * len(estimates)
     plan = _plan(system, replace(ask, amount=ask.amount - charge))
-    estimate_request = EstimateRequest(
-        published_texts(selection, plan.samples), tuple(getattr(ask.parameters, "labels", ()))
-    )
+    estimate_request = EstimateRequest(plan.samples, tuple(getattr(ask.parameters, "labels", ())))
     histograms = [NoisyHistogram(estimate.bins(estimate_request), noise) for estimate in estimates]
     facts = {"charged metrics": f"rho {charge.rho_text} together, {noise.loss().rho_text} each"}
     return replace(
@@ -98,14 +92,12 @@ class Measuring:
         charged: their names, in the order of the plan.
         labels: the public label set.
         bench: arms, and has corpus, partition, randomness and what earlier attempts have released.
-        selection: which of the drawn texts are published; None where all are.
     """
 
     plan: Plan
     charged: tuple[str, ...]
     labels: tuple[str, ...]
     bench: RunContext
-    selection: Selection | None = None
 
     def __call__(self, metric: Metric, subject: EvaluationInput) -> MetricResult:
         """Draw a charged metric or load its stored result; null if it was lost or was drawn for other texts.
@@ -114,7 +106,7 @@ class Measuring:
         """
         if metric.estimate is None:
             raise ValueError(f"{metric.name!r} is not charged")
-        estimate_request = EstimateRequest(published_texts(self.selection, self.plan.samples), self.labels)
+        estimate_request = EstimateRequest(self.plan.samples, self.labels)
         position = self.charged.index(metric.name)
         estimate = metric.estimate
         # Released texts alone, before anything is armed: what it lacks costs nothing, and it may be done again.

@@ -38,7 +38,6 @@ from tasks.planning.labels_and_groups import (
 )
 from tasks.planning.precision_parameters import require_precision
 from tasks.planning.secret_assignment import SecretAssignment, curve_of_plan, state_secret_assignment
-from tasks.planning.selection import published_texts, require_selection, with_selection_fact
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.choices import ChoiceInputs, PublicFacts, choose_parameters
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
@@ -261,7 +260,7 @@ class Quote:
             },
             **({"external": self.cost.to_json()} if self.cost else {}),
             "expected_rows": self.plan.rows,
-            "expected_texts": published_texts(self.request.selection, self.plan.samples),
+            "expected_texts": self.plan.samples,
             "expected_seconds": self.seconds,
             **self._seconds_of_undeclared_units(),
         }
@@ -345,7 +344,6 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         LabelsNeeded: it asks for demonstrations without labels.
         SchemaNeeded, SchemaUnexpected: it asks for records without a schema, or for texts with one.
         LengthNeeded, PopulationNeeded, TooFewUnits, BudgetTooSmall: it leaves parameters out that cannot be chosen.
-        SelectionUnfit, KeepTooLarge, KeepTooSmall: it publishes a selection of its texts that is impossible.
         NoSecretClaim: it asks for an epsilon while its assignment is secret, and its release claims none.
         TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall, FormNotWritable, FormTooLong: the model cannot write
             texts of its schema or form in so many tokens.
@@ -386,9 +384,6 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     require_parts_for(request.kind, parameters)
     require_schema_for(request.kind, parameters)
     require_precision(parameters, external=model.endpoint is not None)
-    require_selection(
-        request.selection, request.kind, request.mechanism, parameters, external=model.endpoint is not None
-    )
     filled_prompt = with_default_preset(request.prompt, request.kind, system, model.name, labelled=bool(names))
     prompt, written_prompt = PromptSpec.of(filled_prompt, names), prompt_json(filled_prompt, names)
     require_form(filled_prompt, system, metrics, model.name, model.check)
@@ -400,7 +395,6 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     plan = _plan(request, system, parameters, dataset, metrics)
     if claim is not None:
         claim.require_kept(plan)
-    plan = with_selection_fact(plan, request.selection)
     plan = with_external_fact(reading.renumber_plan(plan), model.name, model.revision)
     public = model_to_json(dataset.public.merged_over(request.public_metadata).without_groups())
     reasons = {name: choice.reason for name, choice in choices.items()}
@@ -431,7 +425,6 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         **({"public_metadata": public} if public else {}),
         **({} if rendered is None else {"prompt_sha256": rendered.sha256}),
         **({"choices": dict(reasons)} if reasons else {}),
-        **({} if request.selection is None else {"selection": model_to_json(request.selection)}),
     }
     shape, memory = model.check.shape if model.check else None, memory_warning(model.check, parameters.model_dump())
     return Quote(
@@ -450,7 +443,7 @@ def _plan(
     amount = _amount(request, system, parameters)
     inputs = PlanInputs(amount, parameters, dataset.blocks, dataset.population, dataset.governed)
     ask = dataset.read.restrict_inputs(inputs)
-    return plan_with_metrics(system, ask, metrics, request.evaluation_share, request.selection)
+    return plan_with_metrics(system, ask, metrics, request.evaluation_share)
 
 
 def _asked_while_secret(request: ReleaseRequest) -> dict[str, Json]:

@@ -3,8 +3,7 @@
 import json
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
@@ -27,7 +26,6 @@ from tasks.insights.question_histogram.answer_rows import require_answer_rows
 from tasks.insights.question_histogram.parameters import QuestionHistogramParameters
 from tasks.mechanisms.registry import recompute
 from tasks.planning.secret_assignment import CONDITION, assignment_of_plan
-from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS, kept_per_label, reasons_of
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.documents.parquet import same_rows
 from tasks.publishing.open_bundle import OpenedBundle
@@ -228,9 +226,6 @@ def texts(bundle: OpenedBundle) -> str:
 
     Labels follow from the request; of a proportional allocation, from the released histogram.
 
-    Of a selection, each label has its share of the published texts, and the numbers of texts that were left out are
-    those of all drawn ones. Whether the selected texts are the best cannot be checked: the others are not published.
-
     The number of insights follows from the released values; they are one hierarchy, within the request's bounds.
     """
     count, record = 0, bundle.record
@@ -240,20 +235,16 @@ def texts(bundle: OpenedBundle) -> str:
         require_hierarchy(bundle.insights, clusters_asked(record), threshold_of(record), support_of(record))
         return f"{len(bundle.insights)} insights, in one hierarchy"
     labels = _labels(record)
-    selected, rows_by_label = record.selection, Counter[str]()
     with open_regular_file(bundle.folder / TEXTS) as file:
         while stored_line := file.readline(_LONGEST_LINE):
             count += 1
             row = _row(stored_line, record.kind, count, labelled=bool(labels))
-            allowed = labels[count - 1 : count] if record.claim and selected is None else record.labels
-            rows_by_label[str(row.get(part(record.kind)))] += 1
+            allowed = labels[count - 1 : count] if record.claim else record.labels
             if labels and row[part(record.kind)] not in allowed:
                 raise CheckFailed(f"line {count} has another {part(record.kind)} than its position requires")
     if record.claim is not None and count != record.texts:
         raise CheckFailed(f"{count} texts, the request asks for {record.texts}")
-    if record.claim is not None and selected is not None and labels:
-        _require_shares(rows_by_label, kept_per_label(selected.keep, labels))
-    return f"{count} texts{_selected_of(record, count)}"
+    return f"{count} texts"
 
 
 def _labels(record: ReleaseRecord) -> list[str | None]:
@@ -280,34 +271,6 @@ def _answers(bundle: OpenedBundle) -> str:
     questions = QuestionHistogramParameters.model_validate(record.request["parameters"]).questions
     require_answer_rows(bundle.insights, questions, Decimal(record.facts[SIZE_DEVIATION]))
     return f"{len(bundle.insights) - len(questions)} counts of {len(questions)} questions, each in its row"
-
-
-def _require_shares(found: Mapping[str, int], shares: Mapping[str | None, int]) -> None:
-    """Check that each label has as many of the selected texts as follows from the request."""
-    if dict(found) != {label: count for label, count in shares.items() if count}:
-        raise CheckFailed("the labels have other shares of the selected texts than the request requires")
-
-
-def _selected_of(record: ReleaseRecord, count: int) -> str:
-    """Check the figures of a selection: which there are, and that they add up; returns the finding about it.
-
-    Raises:
-        CheckFailed: they are of no selection that the request asks for, or do not add up.
-    """
-    stated = {name: value for name, value in record.released.items() if name.startswith(NUMBERS_OF_TEXTS)}
-    selected = record.selection
-    if selected is None:
-        if stated:
-            raise CheckFailed("the record has figures of a selection, and the request asks for none")
-        return ""
-    if set(stated) != {DRAWN, IN_DOUBT, *(f"{LEFT_OUT}{reason}" for reason in reasons_of(selected))}:
-        raise CheckFailed("the record has other figures of its selection than the request's criteria lead to")
-    drawn, in_doubt = int(stated[DRAWN]), int(stated[IN_DOUBT])
-    if record.claim is not None and drawn != record.request["parameters"]["samples"]:
-        raise CheckFailed(f"{drawn} texts were drawn, the request draws {record.request['parameters']['samples']}")
-    if sum(record.left_out.values()) + count != drawn or not 0 <= in_doubt <= count:
-        raise CheckFailed("the numbers of published texts and of those left out are not that of the drawn ones")
-    return f", selected of {drawn} drawn ones, which the claim covers"
 
 
 def _row(stored: bytes, kind: str, number: int, *, labelled: bool) -> dict[str, Any]:

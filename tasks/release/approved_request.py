@@ -18,12 +18,10 @@ from models_db.values.requests import (
     PublicGroup,
     PublicMetadata,
     ReleaseRequest,
-    Selection,
     model_to_json,
     parse_model,
 )
 from tasks.accounting.zcdp import release_amount
-from tasks.common.network import is_external
 from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.prompts.prompt_spec import prompt_json, wording_of
@@ -31,7 +29,6 @@ from tasks.inference.structured_output.schema_parameters import require_schema_f
 from tasks.planning.block_rotation import RotationUnfit
 from tasks.planning.block_selection import Reading, reading_of_request
 from tasks.planning.labels_and_groups import names_of, require_parts_for
-from tasks.planning.selection import require_selection, with_selection_fact
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.external_models import require_public_prompts, with_external_fact
 from tasks.pricing.quote import plan_json
@@ -170,8 +167,6 @@ class ApprovedRequest(Strict):
     choices: dict[str, str] | None = None
     """Parameters that almoner chose when it priced the request, each with its reason (`tasks.pricing.choices`); their
     values are in `parameters`. Absent where the request's author wrote all of them."""
-    selection: dict[str, Any] | None = None
-    """Which of the drawn texts are published, as in the request (`tasks.planning.selection`); absent where all are."""
 
     @property
     def groups(self) -> tuple[PublicGroup, ...]:
@@ -209,11 +204,9 @@ class ApprovedRequest(Strict):
         if self.prompt_sha256 is not None and not system.renders_prompt:
             raise PlanMismatch("it has a digest of prompts that its rows do not read")
         metrics = requested(self.evaluation, governed=self.governed)
-        selection = self._selection(parameters)
         ask = reading.restrict_inputs(inputs)
-        plan = plan_with_metrics(system, ask, metrics, self._evaluation_share(), selection)
+        plan = plan_with_metrics(system, ask, metrics, self._evaluation_share())
         self._require_for_metrics(metrics, paid=bool(plan.measuring))
-        plan = with_selection_fact(plan, selection)
         plan = with_external_fact(reading.renumber_plan(plan), self.model.name, self.model.revision)
         if encode_canonical(plan_json(plan)) != encode_canonical(self._stated_plan()):
             raise PlanMismatch(
@@ -234,16 +227,6 @@ class ApprovedRequest(Strict):
             return reading_of_request(fields, self.blocks)
         except (ValueError, RotationUnfit):
             raise PlanMismatch("there are no such cohorts or groups of blocks") from None
-
-    def _selection(self, parameters: BaseModel) -> Selection | None:
-        """Return the selection of the texts to publish; it is in its one form, and the request can have it."""
-        if self.selection is None:
-            return None
-        selection = parse_model(Selection, self.selection, "`selection`")
-        if encode_canonical(model_to_json(selection)) != encode_canonical(self.selection):
-            raise PlanMismatch("its selection is not written out in full")
-        require_selection(selection, self.kind, self.mechanism, parameters, external=is_external(self.model.name))
-        return selection
 
     def _evaluation_share(self) -> Decimal:
         """Return the share of rho for charged metrics; the default where there are none."""

@@ -16,7 +16,7 @@ from models_db.policies.policy import Policy
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json, digest
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import SELECTION_CRITERIA, PublicMetadata, Selection
+from models_db.values.requests import PublicMetadata
 from tasks.common.files import FileUnfit, decode_json, encode_json
 from tasks.common.network import is_external
 from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
@@ -25,7 +25,6 @@ from tasks.mechanisms.core.post_processing import loss_paid_by_parent, parent_of
 from tasks.mechanisms.core.uncharged import UNPROTECTED
 from tasks.planning.label_allocation import BATCHES_PER_LABEL, LABEL_COUNTS
 from tasks.planning.secret_assignment import assignment_of_plan
-from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS, SURPLUS, published_texts
 from tasks.release.claim import Claim, require_within_claim, state_claim
 from tasks.release.file_names import RECORD
 from tasks.release.format_versions import FORMAT
@@ -53,9 +52,6 @@ RELEASED_FIGURES: Final = frozenset({
     "public_topics_added",
     "renyi_loss_of_this_data_not_a_guarantee",
     "share_from_expansion",
-    DRAWN,
-    *(f"{LEFT_OUT}{reason}" for reason in (*SELECTION_CRITERIA, SURPLUS)),
-    IN_DOUBT,
 })  # fmt: skip
 """Names of figures that a charged mechanism may have released on the way to the texts, or that follow from its released
 values and from public logits."""
@@ -74,9 +70,6 @@ def _event(value: Any) -> PrivacyEvent:
 def _publishable(figures: dict[str, str]) -> dict[str, str]:
     if unknown := sorted(set(figures) - RELEASED_FIGURES):
         raise ValueError(f"not on the list of publishable figures: {unknown}")
-    numbers = [value for name, value in figures.items() if name.startswith(NUMBERS_OF_TEXTS)]
-    if not all(re.fullmatch("[0-9]{1,7}", value) for value in numbers):
-        raise ValueError("a figure of a selection is a whole number of texts")
     return figures
 
 
@@ -315,24 +308,9 @@ class ReleaseRecord(Strict):
         return tuple(map(str, parameters.get("labels", ())))
 
     @property
-    def selection(self) -> Selection | None:
-        """Which of the drawn texts are published; None where all are."""
-        stored = self.request.get("selection")
-        return None if stored is None else Selection.model_validate(stored)
-
-    @property
     def texts(self) -> int:
         """The number of texts that the request publishes; insights have none that is fixed beforehand."""
-        return published_texts(self.selection, int(self.request["parameters"]["samples"]))
-
-    @property
-    def left_out(self) -> dict[str, int]:
-        """The numbers of drawn texts that were not published, by the reason; empty where all were."""
-        return {
-            name.removeprefix(LEFT_OUT): int(count)
-            for name, count in sorted(self.released.items())
-            if name.startswith(LEFT_OUT)
-        }
+        return int(self.request["parameters"]["samples"])
 
     @property
     def cohorts(self) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ from tasks.release import claim as claims
 from tasks.release.promise_strength import describe_guesses, describe_replace_one, release_weaknesses
 from tasks.release.record import Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
 from tasks.release.wording import card_text
-from tasks.release.wording.selection_text import selection_sentence
 from tasks.reporting.sections import Claim, NoClaim
 
 _SAYABLE: Final = Decimal(1_000_000)
@@ -30,7 +29,7 @@ def claim_part(record: ReleaseRecord, ended: str | None = None) -> Claim | NoCla
     times, right = (None, None) if claim.charges_nothing else _bounds(claim)
     return Claim(
         protects=protects(record),
-        sentences=(*_sentences(claim, times, right), *_extends(record), *_selected(record)),
+        sentences=(*_sentences(claim, times, right), *_extends(record)),
         epsilon=claim.epsilon,
         while_secret=while_secret(claim.secret_assignment, ended) if claim.secret_assignment else None,
         delta=format_small(claim.delta),
@@ -58,11 +57,6 @@ def _weaknesses(record: ReleaseRecord) -> tuple[str, ...]:
 
 def _extends(record: ReleaseRecord) -> list[str]:
     return [card_text.EXTENDS.format(release=record.parent)] if record.parent else []
-
-
-def _selected(record: ReleaseRecord) -> list[str]:
-    sentence = selection_sentence(record)
-    return [] if sentence is None else [sentence]
 
 
 def protects(record: ReleaseRecord) -> str:

@@ -135,7 +135,6 @@ class RequestShown(RequestData):
     canonical: dict[str, object]
     rho_spent: str
     artifact: str | None
-    selection: str | None
     standing: int | None
     rehearsals: list[RecordedRehearsalData]
     proposals: list[ProposalData]
@@ -313,7 +312,6 @@ def show_release(
     from flows.approvals.propose_change import list_proposals
     from flows.governance.exposure import standing_figure
     from flows.rehearsals.stored_results import recorded_rehearsals
-    from flows.releases.release_texts import read_selection
 
     shown = load_review(workspace, request, Gate.SPEND)
     with workspace.database.read() as session:
@@ -331,8 +329,6 @@ def show_release(
         ]
         secret, end = standing_figure(session, row)
         publishable = data_state == RequestState.PRODUCED and artifacts.is_publishable(session, request)
-        selects = "selection" in request_body(row)
-        selection = read_selection(workspace, artifact) if artifact and selects else None
         rehearsals = [one.model_dump(mode="json") for one in recorded_rehearsals(session, request_body(row))]
         data = RequestShown(
             **_request_summary(session, row),
@@ -341,7 +337,6 @@ def show_release(
             canonical=request_body(row),
             rho_spent=ledger.spent_by(session, request).rho_text,
             artifact=artifact.digest if artifact else None,
-            selection=selection,
             standing=row.standing_id,
             rehearsals=cast(list[RecordedRehearsalData], rehearsals),
             proposals=[as_data(m) for m in list_proposals(workspace, "retraction") if m.request_id == request],
@@ -352,7 +347,6 @@ def show_release(
         data,
         [
             f"Request {request} is {data['state']}. {_next_step(data, publishable=publishable)}",
-            *([selection] if selection else []),
             *render_review(shown, details=details, title=_title_of(shown)),
             table(("at", "from", "to", "detail"), [list(step.values()) for step in steps], "Steps"),
             table(

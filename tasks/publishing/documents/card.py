@@ -25,7 +25,6 @@ from tasks.release.record import CapChange, Lifetime, ReleaseRecord, SecondOpini
 from tasks.release.wording import card_text, insight_text, label_text
 from tasks.release.wording.description import NOT_A_FACT, reads_nothing, written
 from tasks.release.wording.parameter_text import parameter_text
-from tasks.release.wording.selection_text import selection_sentence
 from tasks.values.metric_result import MetricResult
 from tasks.values.release_kinds import ReleaseKind
 
@@ -163,8 +162,6 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
         sections.append(card_text.CUT.format(documents, tokens=record.facts[CUT_FACT], characters=CHARACTERS_PER_TOKEN))
     if record.released:
         sections += ["Declared, or released by a mechanism above:", table(("figure", "value"), _rows(record.released))]
-    if (selected := selection_sentence(record)) is not None:
-        sections.append(selected)
     if record.second_opinion:
         sections.append(_opinion(record.second_opinion))
     sections.append(

@@ -45,10 +45,6 @@ POST_PROCESSING: Final = (
     "Texts are written down as they were drawn. Measurements marked public read only released texts."
 )
 NOT_A_FACT: Final = "Nothing that they say is a fact about anybody."
-POST_PROCESSING_SELECTED: Final = (
-    "A selection of the drawn texts is published, by criteria that read these texts and public values alone."
-    f" {POST_PROCESSING}"
-)
 _SECOND_FIGURE: Final = "That holds against anybody; against readers of bounded means it is {}."
 _WRITTEN: Final = "Texts written by the language model {model} through the mechanism {mechanism}"
 
@@ -198,7 +194,7 @@ def post_processing(record: ReleaseRecord) -> str:
     """Return the description of the processing after the mechanism."""
     if record.kind == ReleaseKind.INSIGHTS:
         return insight_text.sentences(record).post_processing
-    return POST_PROCESSING if record.selection is None else POST_PROCESSING_SELECTED
+    return POST_PROCESSING
 
 
 def _read_where(record: ReleaseRecord) -> str:

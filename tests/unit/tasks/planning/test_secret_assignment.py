@@ -27,10 +27,9 @@ from tasks.planning.secret_assignment import (
     while_secret,
 )
 from tasks.pricing.charged_metrics import plan_with_metrics
-from tasks.pricing.quote import Quote, plan_json
+from tasks.pricing.quote import plan_json
 from tasks.pricing.registry import SYSTEMS
 from tasks.values.plan import BatchAssignment, Plan, PlanInputs
-from tests.unit.tasks.pricing.test_quote import facts, priced
 from tests.unit.tasks.publishing.builders import SUMMARIES
 
 CONCERNS = ("tasks/accounting", "tasks/planning")
@@ -249,21 +248,6 @@ def test_an_extension_inherits_no_claim_for_a_secret_assignment(metrics: int) ->
         assert (plan.assignment is None) == (system.name == "laboratory.ink")
         is_whole = curve_of_plan(plan_json(plan)) == RenyiCurve.of_rho(plan.loss.rho)
         assert is_whole == (system.name == "laboratory.ink")
-
-
-# --- Texts that are drawn and not published ----------------------------------------------------------------------
-
-
-def test_unpublished_texts_count_as_read() -> None:
-    """A selection publishes some of the texts that are drawn; the split is that of all of them."""
-    request = asked({"keep": 4})
-    whole = asked(None)
-    assert request.plan.assignment == whole.plan.assignment == BatchAssignment(14, 12)
-    assert request.secret_assignment == whole.secret_assignment
-
-
-def asked(selection: dict[str, int] | None) -> Quote:
-    return priced(facts(population=100), parameters=PARAMETERS, **({"selection": selection} if selection else {}))
 
 
 # --- What is read, counted from the places themselves ---------------------------------------------------------------

@@ -1,14 +1,12 @@
 """A bundle whose texts were allocated by a histogram: a reader recomputes the labels from the released counts."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from models_db.values.requests import SELECTION_CRITERIA, Prompt, Selection, model_to_json
+from models_db.values.requests import Prompt, model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.inference.prompts.prompt_spec import prompt_json
-from tasks.planning.selection import with_selection_fact
 from tasks.pricing.quote import plan_json
 from tasks.pricing.registry import system_for
 from tasks.publishing.documents.card import card
@@ -29,7 +27,7 @@ FIGURES = {"label_counts": "61, 30, -4", "batches_per_label": "8, 4, 1"}
 EXPECTED = ("cough", "cough", "cough", "knee", "knee", "skin")
 
 
-def allocating(allocation: Any = None, keep: int | None = None, **changes: Any) -> dict[str, Any]:
+def allocating(allocation: Any = None, **changes: Any) -> dict[str, Any]:
     """A request for six texts of three labels, in proportion unless `allocation` is empty."""
     parameters = INK | {"samples": 6, "labels": list(LABELS)}
     asked = {"method": "proportional", "share": "0.02", "minimum": 1} if allocation is None else allocation
@@ -37,11 +35,8 @@ def allocating(allocation: Any = None, keep: int | None = None, **changes: Any) 
     system = system_for("invisible_ink", "synthetic_corpus")
     settings = system.parameters.model_validate(parameters)
     plan = system.plan(PlanInputs(release_amount("4", "1e-7", 0), settings, 1, 14, governed=True))
-    selection = None if keep is None else Selection(keep=keep)
     prompt = prompt_json(Prompt(description="Short dialogues between a doctor and a patient."), LABELS)
-    fields = {"parameters": parameters, "plan": plan_json(with_selection_fact(plan, selection)), "prompt": prompt}
-    if keep is not None:
-        fields["selection"] = {"keep": keep, "criteria": list(SELECTION_CRITERIA)}
+    fields = {"parameters": parameters, "plan": plan_json(plan), "prompt": prompt}
     return a_request(**(fields | changes))
 
 
@@ -197,14 +192,3 @@ def test_a_plan_without_the_histogram_is_found(make_release, tmp_path):
     plan = allocating({})["plan"]
     found = failures(make_release(record_of(allocating(plan=plan)), TEXTS, EXPECTED), tmp_path / "out")
     assert "plan" in found
-
-
-@pytest.mark.parametrize(("labels", "found"), [((2, 1, 1), set()), ((1, 2, 1), {"texts"}), ((3, 1, 0), {"texts"})])
-def test_a_selection_keeps_the_shares_and_one_of_each(make_release, tmp_path, labels: Sequence[int], found):
-    left_out = {f"texts_left_out_{name}": "0" for name in SELECTION_CRITERIA}
-    figures = left_out | {"texts_drawn": "6", "texts_left_out_nonsense": "2", "texts_published_in_doubt": "0"}
-    release = make_release(record_of(allocating(keep=4), **figures), TEXTS[:4], labels_of(*labels))
-    if found:
-        assert failures(release, tmp_path / "out") == found
-    else:
-        assert verify_release(release.publish(tmp_path / "out").folder, release.key.public_key).holds
