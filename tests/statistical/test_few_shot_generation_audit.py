@@ -51,7 +51,7 @@ def step(rows: int, texts: int, position: int) -> Step:
     generation = torch.arange(texts).repeat_interleave(rows)
     found = RowLogits(logits, generation, torch.ones_like(generation, dtype=torch.bool))
     numbers = tuple(range(texts))
-    return Step(numbers, (position,) * texts, public, public, lambda candidates: found, lambda index: None)
+    return Step(numbers, (position,) * texts, public, lambda candidates: found, lambda index: None)
 
 
 def audit(
