@@ -160,7 +160,7 @@ COLUMNS = [
 def test_a_plan_changed_behind_the_guards_is_found(database: Database, table: str, column: str) -> None:
     """Each column of the plan altered once: the gates, the run and `doctor` hold rows against texts."""
     world = World.create(database)
-    world.dataset()
+    world.dataset(blocks=4)
     number = world.request(plan=PLAN)
     other = world.request(plan=PLAN | {"blocks": [0]})
     value = (
