@@ -6,7 +6,7 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "label_rule": "ingest the corpus with `--label-field`",
     "free_above": "it made texts longer and no better; raise `max_new_tokens` for longer texts",
     "internal_figures": "every later card, price and gate states who looked, and nobody is barred",
-    "presence_penalty": "it made real next tokens no likelier; a higher `temperature` repeats less",
+    "presence_penalty": "it made real next tokens no likelier; leave it out",
     "selection": "every drawn text is published",
     "outline": "longer texts are drawn without one",
 }

@@ -93,13 +93,11 @@ def check_tiny_grammar(name: str, settings: BaseModel) -> None:
         constraint_for(settings, tiny_model(), limit)
 
 
-def load_tiny(name: str, device: str, precision: Precision = "float32", segment: object = None) -> LanguageModel:
+def load_tiny(name: str, device: str, precision: Precision = "float32") -> LanguageModel:
     """In place of `loading.load`; a module's own function, so that workers can be told of it."""
     return tiny_model(precision, stops=False)
 
 
-def load_tiny_that_ends(
-    name: str, device: str, precision: Precision = "float32", segment: object = None
-) -> LanguageModel:
+def load_tiny_that_ends(name: str, device: str, precision: Precision = "float32") -> LanguageModel:
     """The same, with a token that ends a text: what is held to a grammar needs one."""
     return tiny_model(precision)

@@ -44,7 +44,6 @@ from tasks.inference.catalogue.devices import choose_devices, devices_for
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.network.weight_segment import WeightSegment
 from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.inference.structured_output.schema_parameters import schema_of
 from tasks.mechanisms.core.rng import OS_RANDOM
@@ -205,8 +204,6 @@ def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner
     """
     outside = external_backend(run)
     loading = partial(load, run.quote.request.model, precision=precision_of(run.quote.parameters))
-    if runner and not runner.elsewhere and (segment := WeightSegment.create()):
-        loading = partial(loading, segment=segment)  # workers map the weights that this process loads
     engine = cast(Engine, NoEngine(run.quote.request.model)) if outside else Engine(loading(device))
     require_tools(run.quote.metrics, run.quote.request.evaluation_embedder)
     kept = load_values(run.workspace, run.body)

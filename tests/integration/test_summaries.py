@@ -55,7 +55,7 @@ BY_TOKEN = {name: value for name, value in SUMMARIES["parameters"].items() if na
 }
 
 
-def load_with_end(name: str, device: str, precision: Precision = "float32", segment: object = None) -> LanguageModel:
+def load_with_end(name: str, device: str, precision: Precision = "float32") -> LanguageModel:
     """The tiny model with its end token, which a form needs; a module's own, so that workers can be told of it."""
     return tiny_model(precision)
 

@@ -33,7 +33,6 @@ from tasks.inference.network.packed_linear import PackedLinear, frozen_linear
 from tasks.inference.network.replace_layers import quantise_layers, widen_parameters
 from tasks.inference.network.rotary_tables import fix_tables, long_tables, original_length
 from tasks.inference.network.row_wise_experts import replace_experts
-from tasks.inference.network.weight_segment import SMALLEST, Share, keep_private
 from tasks.inference.prompts.render import closing_token
 
 # Float32 sums in another order differ by about 1e-5 of the largest logit; a wrong mask or scale differs by far more.
@@ -66,7 +65,6 @@ def wrap_network(
     device: torch.device,
     precision: Precision = "float32",
     example: Sequence[int] = (),
-    share: Share = keep_private,
     layer_devices: Sequence[torch.device] = (),
 ) -> LanguageModel:
     """Make a transformers causal language model ours: its layers are replaced in place by those of `precision`.
@@ -77,7 +75,6 @@ def wrap_network(
     Args:
         example: tokens of an ordinary public text, to balance int8 on and to judge fewer bits by.
         device: of everything but the layers.
-        share: decides where each weight lies in the end (`weight_segment`).
         layer_devices: the device of each layer; none where all are on `device`.
 
     Raises:
@@ -108,7 +105,7 @@ def wrap_network(
         if precision != "float32":
             _check_close(model, prompts, own)
     with _describe_failures(name):
-        model = _lowered(model, precision, device, tuple(layer_devices), ranges, share)
+        model = _lowered(model, precision, device, tuple(layer_devices), ranges)
         check = _check_close if precision == "float32" else _check_divergence
         check(model, prompts, own)
     return model
@@ -185,15 +182,12 @@ def _lowered(
     device: torch.device,
     layer_devices: tuple[torch.device, ...],
     ranges: Mapping[nn.Module, Tensor],
-    share: Share,
 ) -> LanguageModel:
     """Return the model on its devices, its layers in `precision`, its head in float32."""
     packed = PackedLinear(frozen_linear(model.head_weight, model.head_bias)) if can_pack(device) else None
-    if packed is not None:
-        packed.share(share)
     embeddings = model.decoder.get_input_embeddings()
     tied = precision != "bfloat16" and embeddings.weight.data_ptr() == model.head_weight.data_ptr()
-    quantise_layers(model.decoder, precision, device, ranges, share)
+    quantise_layers(model.decoder, precision, device, ranges)
     place_decoder(model.decoder, device, layer_devices)
     if precision != "bfloat16":
         widen_parameters(model.decoder)  # on its device: what moves there is what is stored
@@ -201,7 +195,7 @@ def _lowered(
     fixed = device.type == "cuda" and all(fixed_order_works(one, model.head_size) for one in {device, *layer_devices})
     lowered = replace(
         model,
-        head_weight=_settle_dense(model.decoder, head_weight, share),
+        head_weight=_copy_unprotected(model.decoder, head_weight),
         head_bias=None if model.head_bias is None else model.head_bias.to(device),
         packed_head=packed,
         kernel_order=kernel_order(device, precision, packed=packed is not None, fixed=fixed),
@@ -214,26 +208,21 @@ def _lowered(
     return lowered
 
 
-def _settle_dense(decoder: nn.Module, head_weight: Tensor, share: Share) -> Tensor:
-    """Let `share` decide where a decoder's dense weights lie, and its head, which is returned.
+def _copy_unprotected(decoder: nn.Module, head_weight: Tensor) -> Tensor:
+    """Copy those of a decoder's dense weights that are mapped from a file which others can write to; return its head.
 
-    What is mapped from a file stays there if nobody else can write to that file; else it is copied at the least. A head
-    that is a part of the embeddings stays a part of them.
+    A head that is a part of the embeddings stays a part of them.
     """
-    moved: dict[tuple[int, torch.dtype], tuple[Tensor, Tensor]] = {}
+    copies: dict[tuple[int, torch.dtype], Tensor] = {}
 
     def settle(weight: Tensor) -> Tensor:
-        if weight.nbytes < SMALLEST:
+        file = file_of(weight)
+        if file is None or is_protected(file):
             return weight
         own = (weight.data_ptr(), weight.dtype)
-        if own in moved and len(moved[own][1]) >= len(weight):
-            return moved[own][1][: len(weight)]
-        file = file_of(weight)
-        if file is not None and is_protected(file):
-            return weight
-        placed = share(weight)
-        moved[own] = (weight, placed.clone() if placed is weight and file is not None else placed)
-        return moved[own][1]
+        if own not in copies or len(copies[own]) < len(weight):
+            copies[own] = weight.clone()
+        return copies[own][: len(weight)]
 
     for parameter in decoder.parameters():
         parameter.data = settle(parameter.data)

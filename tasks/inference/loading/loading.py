@@ -42,7 +42,6 @@ from tasks.inference.loading.row_wise_modules import (
 from tasks.inference.loading.stored_precision import restore_constants, type_to_read
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.row_wise_experts import replace_experts
-from tasks.inference.network.weight_segment import WeightSegment, keep_private
 from tasks.inference.prompts.render import reference_tokens
 
 TEXT_PARTS: Final = ("gemma3", "mistral3")
@@ -66,16 +65,13 @@ _LOADING: Final = Lock()
 """Held while a model is read: transformers sets global state, and two threads that load would mix it up."""
 
 
-def load(
-    name: str, device: str = "auto", precision: Precision = "float32", segment: WeightSegment | None = None
-) -> LanguageModel:
+def load(name: str, device: str = "auto", precision: Precision = "float32") -> LanguageModel:
     """Load a pulled model for the engine. Its digest is that of its files, in every precision.
 
     Args:
         name: a name of the registry, or `org/name@<commit>`.
         device: `auto`, `cpu`, `cuda` or `cuda:N`; or `cuda:A-B`, over which the layers are spread (`layer_layout`).
         precision: in what the layers compute. Files of bfloat16 are read as they are stored, where that is exact.
-        segment: takes the weights of the first load, and gives their pages to those of other processes.
 
     Raises:
         UnknownModel, NoRevision, UnknownDevice: the request is wrong.
@@ -103,11 +99,8 @@ def load(
                 device=devices[0],
                 precision=precision,
                 example=reference_tokens(tokenizer, PUBLIC_TEXT, LONGEST_EXAMPLE),
-                share=keep_private if segment is None else segment.join(),
                 layer_devices=layer_devices(shape, devices, precision) if len(devices) > 1 else (),
             )
-        if segment is not None:
-            segment.seal()
     return loaded
 
 

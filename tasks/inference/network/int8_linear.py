@@ -27,7 +27,6 @@ import torch
 from torch import Tensor, nn
 
 from tasks.inference.network.packed_linear import has_packed_product
-from tasks.inference.network.weight_segment import Share
 
 _LARGEST = 127
 _SHIFT = 128
@@ -95,10 +94,6 @@ class Int8Linear(nn.Module):
         self.packed = _packed(nn.functional.pad(integers, (0, -self.inputs % _BLOCK)))
         self.zeros = torch.zeros(self.channels, dtype=torch.int32)
         self.bias = _joined_bias(linears)
-
-    def share(self, share: Share) -> None:
-        """Keep the weight where `share` puts it."""
-        self.packed = share(self.packed)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x`: float32 [..., K] -> float32 [..., N]."""

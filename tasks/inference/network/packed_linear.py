@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from tasks.inference.kernels.kernel_order import PACKED, KernelName
-from tasks.inference.network.weight_segment import Share
 
 # The number of rows the packing is laid out for. Any number may be multiplied; measured speeds differ by a few percent.
 _ROWS_HINT = 32
@@ -30,10 +29,6 @@ class PackedLinear(nn.Module):
         self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS_HINT)
         self.bias = linear.bias
         self.plain: Tensor | None = None
-
-    def share(self, share: Share) -> None:
-        """Keep the weight where `share` puts it."""
-        self.packed = share(self.packed)
 
     def use(self, kernels: KernelName) -> None:
         """Multiply by these kernels from now on; what is unpacked for torch's own product stays so."""
@@ -64,10 +59,6 @@ class WidenedLinear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.product = PackedLinear(widened(linear))
-
-    def share(self, share: Share) -> None:
-        """Keep the weight where `share` puts it."""
-        self.product.share(share)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x`: bfloat16 [..., in features] -> bfloat16 [..., out features]."""

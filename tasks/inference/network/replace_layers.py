@@ -11,7 +11,6 @@ from tasks.inference.network.capabilities import can_pack, check_available
 from tasks.inference.network.int8_linear import Int8Linear
 from tasks.inference.network.mapped_weights import release_pages
 from tasks.inference.network.packed_linear import PackedLinear, WidenedLinear, widened
-from tasks.inference.network.weight_segment import Share, keep_private
 
 # Layers that transformers feeds one and the same tensor: quantised once, and multiplied in one product.
 _ONE_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -25,10 +24,6 @@ class SharedProduct:
         self._sizes = [linear.out_features for linear in linears]
         self._input: Tensor | None = None
         self._parts: dict[int, Tensor] = {}
-
-    def share(self, share: Share) -> None:
-        """Keep the weight where `share` puts it."""
-        self._product.share(share)
 
     def part(self, number: int, x: Tensor) -> Tensor:
         """Return the result of layer `number`: float32 [..., K] -> float32 [..., its N], a view of the whole."""
@@ -58,7 +53,6 @@ def quantise_layers(
     precision: Precision,
     device: torch.device,
     ranges: Mapping[nn.Module, Tensor] | None = None,
-    share: Share = keep_private,
 ) -> None:
     """Give every linear layer inside `network` the weights of `precision`, in place, as `device` multiplies them.
 
@@ -67,7 +61,6 @@ def quantise_layers(
     Args:
         network: in float32 or in bfloat16, which it keeps where no layer is replaced (`widen_parameters`).
         ranges: the largest magnitude of each input channel of a layer on public texts, float32 [in features].
-        share: decides where each packed weight lies, as soon as it is made.
 
     Raises:
         PrecisionMissing: int8 where this device cannot add it exactly.
@@ -78,9 +71,9 @@ def quantise_layers(
         for parameter in network.parameters():
             parameter.data = parameter.data.to(torch.bfloat16)
     if precision == "int8":
-        _quantise(network, ranges or {}, share)
+        _quantise(network, ranges or {})
     elif can_pack(device):
-        _replace(network, _then_shared(_packed_kind(precision, device), share))
+        _replace(network, _packing(precision, device))
     else:
         _replace(network, DenseLinear)
 
@@ -94,11 +87,17 @@ def widen_parameters(network: nn.Module) -> None:
             release_pages(stored)
 
 
-def _packed_kind(precision: Precision, device: torch.device) -> Callable[[nn.Linear], PackedLinear | WidenedLinear]:
+def _packing(precision: Precision, device: torch.device) -> Callable[[nn.Linear], nn.Module]:
     """Return what makes a packed layer of `precision`, float32 or bfloat16, of one in float32 or bfloat16."""
-    if precision == "float32":
-        return lambda linear: PackedLinear(widened(linear))
-    return PackedLinear if can_pack(device, torch.bfloat16) else WidenedLinear
+    packs = can_pack(device, torch.bfloat16)
+
+    def pack(linear: nn.Linear) -> nn.Module:
+        kind = PackedLinear if packs or precision == "float32" else WidenedLinear
+        layer = kind(widened(linear) if precision == "float32" else linear)
+        release_pages(linear.weight)
+        return layer
+
+    return pack
 
 
 def _replace(network: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> None:
@@ -108,33 +107,17 @@ def _replace(network: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> None
                 setattr(parent, name, kind(child))
 
 
-def _then_shared(
-    kind: Callable[[nn.Linear], PackedLinear | WidenedLinear], share: Share
-) -> Callable[[nn.Linear], nn.Module]:
-    """Return a function that makes a layer by `kind`, lets `share` place its weight, and gives back the old one's."""
-
-    def replacement(linear: nn.Linear) -> nn.Module:
-        layer = kind(linear)
-        layer.share(share)
-        release_pages(linear.weight)
-        return layer
-
-    return replacement
-
-
-def _quantise(network: nn.Module, ranges: Mapping[nn.Module, Tensor], share: Share) -> None:
+def _quantise(network: nn.Module, ranges: Mapping[nn.Module, Tensor]) -> None:
     for parent in list(network.modules()):
         linears = {name: child for name, child in parent.named_children() if type(child) is nn.Linear}
         for names in _ONE_INPUT:
             if linears.keys() >= set(names) and len({linears[name].in_features for name in names}) == 1:
                 together = [linears.pop(name) for name in names]
                 shared = SharedProduct(together, ranges.get(together[0]))
-                shared.share(share)
                 for number, name in enumerate(names):
                     setattr(parent, name, Part(shared, number))
                 for linear in together:
                     release_pages(linear.weight)
         for name, linear in linears.items():
-            setattr(parent, name, layer := Int8Linear([linear], ranges.get(linear)))
-            layer.share(share)
+            setattr(parent, name, Int8Linear([linear], ranges.get(linear)))
             release_pages(linear.weight)

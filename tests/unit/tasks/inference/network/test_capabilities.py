@@ -116,7 +116,6 @@ def test_layers_are_of_the_kind_that_the_processor_has(monkeypatch: pytest.Monke
         with monkeypatch.context() as patch:
             use_processor(patch, processor)
             patch.setattr(packed_linear.PackedLinear, "__init__", lambda self, linear: nn.Module.__init__(self))
-            patch.setattr(packed_linear.PackedLinear, "share", lambda self, share: None)
             quantise_layers(network, "bfloat16", CPU)
         kinds[name] = type(network[0])
     widened = WidenedLinear
