@@ -175,7 +175,7 @@ COMMANDS = (
         "audit",
         "Read",
         "cli.commands.governance.audit",
-        "Read and verify the audit log: log, verify, checkpoint, export; test a mechanism's claim.",
+        "Read and verify the audit log: log, verify, checkpoint, export.",
     ),
     Entry("insights", "Read", "cli.commands.release.insights", "Compare releases of insights."),
     Entry(

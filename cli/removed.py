@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 REMOVED: Mapping[str, str] = {
+    "audit mechanism": "The tests audit every mechanism; docs/python-flows.md shows one audit from Python.",
     "plan --label-rule": "It was removed: ingest the corpus with `--label-field`, and name the labels with `--label`.",
     "insights compare --level": "The comparison shows every level that both releases have.",
     "insights compare --likeness": "Topics are matched from a likeness of 0.2 on.",

@@ -247,7 +247,7 @@ class SummariesNotAttacked(Refused):
         super().__init__(
             "Summaries cannot be attacked on a twin in this version: members are drawn from a corpus and canaries"
             " planted in it without regard to groups, so no summary would read most of them.",
-            "The mechanisms are audited by `almoner audit mechanism noisy_mean`, or `token_draw`; see docs/attacks.md.",
+            "Tests audit the mechanisms of summaries; see docs/attacks.md.",
         )
 
 

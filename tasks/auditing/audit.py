@@ -1,13 +1,9 @@
 """Privacy audit: many trials of a mechanism on neighbouring inputs, and their proof about its epsilon (PRIVACY §8)."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 from models_db.errors import UsageError
-from models_db.values.canonical_json import Json
-from tasks.accounting.rounding import decimal_above
 from tasks.auditing.audit_cases import AuditCase
 from tasks.auditing.epsilon_lower_bound import EpsilonLowerBound, epsilon_lower_bound
 
@@ -17,8 +13,6 @@ FEWEST_TRIALS = 1000
 """Below this even a mechanism without any noise could not be told from an honest one at epsilon 1."""
 
 _AT_ONCE = 500
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -42,38 +36,17 @@ class MechanismAudit:
         """Return whether the bound is within the claim; with few trials a broken mechanism may pass, too."""
         return self.bound.epsilon <= self.case.epsilon
 
-    def to_json(self) -> dict[str, Json]:
-        """Return the audit as programs read it; reals are decimal strings."""
-        bound = self.bound
-        return {
-            "mechanism": self.case.mechanism,
-            "claim": {"epsilon": _text(self.case.epsilon), "delta": _text(self.case.delta)},
-            "bound": {"epsilon": f"{bound.epsilon:.4f}", "confidence": str(bound.confidence)},
-            "holds": self.holds,
-            "trials": self.trials,
-            "judged": list(bound.trials),
-            "hits": list(bound.hits),
-            "event": {"relation": bound.event.relation, "threshold": f"{bound.event.threshold:g}"},
-            "likelier": "without the unit" if bound.event.swapped else "with the unit",
-            "neighbours": self.case.neighbours,
-            "statistic": self.case.statistic,
-            "parameters": dict(self.case.event.parameters),
-            "seconds": f"{self.seconds:.1f}",
-        }
-
 
 def audit(
     case: AuditCase,
     trials: int = TRIALS,
     confidence: float = CONFIDENCE,
-    progress: Progress = lambda what, done, total: None,
 ) -> MechanismAudit:
     """Run `case`.
 
     Args:
         trials: on each of the two inputs.
         confidence: one minus the probability that the bound is above the true epsilon.
-        progress: called with (what, done, total) from time to time.
 
     Raises:
         TooFewTrials: not even a mechanism without noise would be caught.
@@ -86,13 +59,8 @@ def audit(
         some = min(_AT_ONCE, trials - done)
         for present, sample in outcomes.items():
             sample += case.sample(present, some)
-        progress("trials", done + some, trials)
     bound = epsilon_lower_bound(outcomes[True], outcomes[False], float(case.delta), confidence)
     return MechanismAudit(case, bound, trials, time.monotonic() - began)
-
-
-def _text(value: Fraction) -> str:
-    return format(decimal_above(value, 12).normalize(), "f")
 
 
 class TooFewTrials(UsageError):

@@ -101,7 +101,6 @@ LINES = (
     "audit checkpoint --to head.json",
     "audit verify --against head.json --against out/clinic-release-2",
     "audit export --to links.jsonl",
-    "audit mechanism token_draw --trials 1000",
     "attack list",
     "adapter list",
     "deploy --write prefect.yaml",

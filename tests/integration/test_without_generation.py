@@ -164,7 +164,6 @@ def test_a_release_is_read_published_and_verified_without_them(almoner: Almoner,
     [
         "release request {file}",
         "models check smollm2-135m-instruct",
-        "audit mechanism token_draw",
         "serve --once",
         "evaluate 1 --internal",
         "rehearse {file} --on clinic",

@@ -1,6 +1,6 @@
 """Audits of sketches (PRIVACY §8): the honest ones are in test_privacy_audits.py, every broken twin is here.
 
-A twin is run on the inputs of `almoner audit mechanism kde`, or on such as show what it does, and compared with the
+A twin is run on the inputs of the case `kde`, or on such as show what it does, and compared with the
 same claim, the epsilon <= 1 that the charged rho gives at DELTA.
 """
 

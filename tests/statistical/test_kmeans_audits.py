@@ -1,6 +1,6 @@
 """Audits of noisy rounds and of clusterers (PRIVACY §8): the honest stay below their claim, broken twins exceed it.
 
-A twin is run on the inputs of `almoner audit mechanism kmeans`, or on a lone unit, and compared with the same claim,
+A twin is run on the inputs of the case `kmeans`, or on a lone unit, and compared with the same claim,
 the epsilon <= 1 that the charged rho gives at DELTA. The true epsilon of the honest rounds is 0.76 (continuous
 Gaussian), of half the noise 2.10, of two rounds at the price of one 1.25.
 """

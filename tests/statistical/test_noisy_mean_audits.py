@@ -1,6 +1,6 @@
 """Audits of the noisy mean (PRIVACY §8): the honest one is in test_privacy_audits.py, every broken twin is here.
 
-A twin is run on the inputs of `almoner audit mechanism noisy_mean`, or on a group of few, and compared with the same
+A twin is run on the inputs of the case `noisy_mean`, or on a group of few, and compared with the same
 claim, the epsilon <= 1 that the charged rho gives at DELTA. The true epsilon of the honest one is 0.76 (continuous
 Gaussian), of half the noise 2.10, of the other twins at least that.
 """

@@ -1,9 +1,9 @@
 """Audits of the promise (PRIVACY §8): the honest mechanism stays below its claim, every broken twin exceeds it.
 
-The honest ones are the cases of `almoner audit mechanism`, each on two neighbouring inputs many times; a twin is run on
-the same inputs and compared with the same claim, the epsilon <= 1 that the charged rho gives at DELTA. The bound is
-above the true epsilon with probability at most 1 - CONFIDENCE, and the true epsilon of the honest mechanisms is about
-0.8 (exact binomial): a false alarm is rarer still. The twins' true epsilon is at least 1.24, and their numbers of
+The honest ones are the cases of `tasks/auditing/audit_cases.py`, each on two neighbouring inputs many times; a twin is
+run on the same inputs and compared with the same claim, the epsilon <= 1 that the charged rho gives at DELTA. The bound
+is above the true epsilon with probability at most 1 - CONFIDENCE, and the true epsilon of the honest mechanisms is
+about 0.8 (exact binomial): a false alarm is rarer still. The twins' true epsilon is at least 1.24, and their numbers of
 trials put the bound seven standard deviations above the claim.
 """
 

@@ -1,6 +1,6 @@
-"""`almoner audit`: read the audit log, check the chain, sign its head; and audit a mechanism's claim.
+"""`almoner audit`: read the audit log, check the chain, sign its head.
 
-Only `write_checkpoint` needs a key and writes; `audit_mechanism` needs no home at all.
+Only `write_checkpoint` needs a key and writes.
 """
 
 from datetime import UTC, datetime
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, cast
 
 import typer
-from rich.console import RenderableType
 from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Read and verify the audit log: log, verify, checkpoint, export; test a mechanism's claim.",
+    help="Read and verify the audit log: log, verify, checkpoint, export.",
 )
 
 
@@ -98,45 +97,6 @@ class AuditExport(TypedDict):
     format: Literal["jsonl", "csv"]
     links: int
     unreadable: list[int]
-
-
-class MechanismClaim(TypedDict):
-    """A claim of a mechanism."""
-
-    epsilon: str
-    delta: str
-
-
-class MechanismBound(TypedDict):
-    """A lower bound on a mechanism's epsilon."""
-
-    epsilon: str
-    confidence: str
-
-
-class OutputEvent(TypedDict):
-    """Outputs that are likelier with one of the inputs."""
-
-    relation: str
-    threshold: str
-
-
-class MechanismAudit(TypedDict):
-    """What an audit of a mechanism measured; `holds` is false, with exit code 1, if the bound is above the claim."""
-
-    mechanism: str
-    claim: MechanismClaim
-    bound: MechanismBound
-    holds: bool
-    trials: int
-    judged: list[int]
-    hits: list[int]
-    event: OutputEvent
-    likelier: str
-    neighbours: str
-    statistic: str
-    parameters: dict[str, object]
-    seconds: str
 
 
 Dataset = Annotated[str | None, typer.Option(help="Only links of this dataset.")]
@@ -259,51 +219,6 @@ def export_audit(
     if done.unreadable:
         sentences.append(f"Unreadable: link {', '.join(map(str, done.unreadable))}; `almoner audit verify` says more.")
     return CommandResult(data, sentences)
-
-
-@command(app, "mechanism")
-def audit_mechanism(
-    context: CommandContext,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The mechanism, as cards and the audit log name it.")],
-    trials: Annotated[int, typer.Option(min=1, help="Number of runs on each of the two inputs.")] = 20_000,
-    confidence: Annotated[
-        float, typer.Option(min=0.5, max=0.999999, help="One minus the chance that the bound is too high.")
-    ] = 0.9999,
-) -> CommandResult[MechanismAudit]:
-    """Run a mechanism on two synthetic neighbouring inputs, and compare its measured leakage with its claim.
-
-    A bound above the claim (exit code 1) means that the mechanism is broken on this machine. A bound below it is no
-    proof that the claim holds: an audit detects only what its statistic shows (docs/attacks.md). Reads no data and
-    spends nothing.
-
-    Example: almoner audit mechanism token_draw --trials 50000
-    """
-    from tasks.auditing.audit import audit
-    from tasks.auditing.audit_cases import case_of
-    from tasks.common import progress
-
-    case = case_of(name)
-    with progress_bar(context):
-        result = cast(MechanismAudit, audit(case, trials, confidence, progress.report).to_json())
-    return CommandResult(result, _mechanism_result(result), exit_code=0 if result["holds"] else 1)
-
-
-def _mechanism_result(result: MechanismAudit) -> list[RenderableType]:
-    claim, bound = result["claim"], result["bound"]
-    rows = [
-        ("claim", f"epsilon {claim['epsilon']} at delta {claim['delta']}"),
-        ("lower bound", f"epsilon {bound['epsilon']}, too high with probability {1 - float(bound['confidence']):.2g}"),
-        ("trials", f"{result['trials']} on each input, {result['judged'][0]} of them judge"),
-        ("inputs", result["neighbours"]),
-        ("observed", f"{result['statistic']}; {result['hits'][0]} times against {result['hits'][1]}"),
-        ("seconds", result["seconds"]),
-    ]
-    sentence = (
-        "The measurement does not contradict the claim. The proof of the claim is beside the mechanism's code."
-        if result["holds"]
-        else "THE CLAIM DOES NOT HOLD HERE: run nothing with this mechanism on this machine. Run `almoner doctor`."
-    )
-    return [table(("what", "found"), rows), sentence]
 
 
 def _open_with_warning(context: CommandContext) -> ReadOnlyWorkspace:
