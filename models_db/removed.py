@@ -8,9 +8,10 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "internal_figures": "every later card, price and gate states who looked, and nobody is barred",
     "presence_penalty": "it made real next tokens no likelier; leave it out",
     "selection": "every drawn text is published",
+    "mechanism: steering_vector": "of four releases it helped one and harmed one; take `invisible_ink`",
     "outline": "longer texts are drawn without one",
 }
-"""The name of each removed setting, and the end of the sentence "it was removed: ..."."""
+"""The name of each removed setting or value, and the end of the sentence "it was removed: ..."."""
 
 
 def explain_removed(setting: object) -> str | None:

@@ -52,7 +52,8 @@ _EXTENSION_NAME = "^[a-z][a-z0-9_]*([.][a-z][a-z0-9_]*)+$"
 def _require_mechanism(name: str) -> str:
     if name not in get_args(_OwnMechanism) and not re.fullmatch(_EXTENSION_NAME, name, re.ASCII):
         known = ", ".join(get_args(_OwnMechanism))
-        raise ValueError(f"one of {known}, or the name that an extension gives, with a dot, is needed")
+        needed = f"one of {known}, or the name that an extension gives, with a dot, is needed"
+        raise ValueError(explain_removed(f"mechanism: {name}") or needed)
     return name
 
 

@@ -6,7 +6,7 @@ import cli.removed
 from cli.app import main
 from cli.removed import REMOVED
 from models_db.removed import REMOVED_SETTINGS
-from models_db.values.requests import FileInvalid, RequestModel, parse_model
+from models_db.values.requests import FileInvalid, ReleaseRequest, RequestModel, parse_model
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_no_removed_name_is_left(
     assert answer(name, monkeypatch, capsys).endswith(f"for it was removed. {REMOVED[name]}")
 
 
-@pytest.mark.parametrize("setting", REMOVED_SETTINGS)
+@pytest.mark.parametrize("setting", [name for name in REMOVED_SETTINGS if ": " not in name])
 def test_a_removed_setting_is_explained(setting: str) -> None:
     with pytest.raises(FileInvalid) as refused:
         parse_model(RequestModel, {setting: 3, "other": 4}, "the file")
@@ -36,6 +36,14 @@ def test_a_removed_setting_is_explained(setting: str) -> None:
         f"{setting}: it was removed: {REMOVED_SETTINGS[setting]}",
         "other: extra inputs are not permitted",
     ]
+
+
+@pytest.mark.parametrize("value", [name for name in REMOVED_SETTINGS if ": " in name])
+def test_a_removed_value_is_explained(value: str) -> None:
+    setting, _, removed = value.partition(": ")
+    with pytest.raises(FileInvalid) as refused:
+        parse_model(ReleaseRequest, {setting: removed}, "the file")
+    assert f"{setting}: it was removed: {REMOVED_SETTINGS[value]}" in refused.value.facts["problems"]
 
 
 def answer(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
