@@ -1,12 +1,12 @@
-"""What a Prefect server costs: one small release without it, reported to it, and carried by it.
+"""What a Prefect server costs: one small release without it, and carried by it.
 
     python -m benchmarks.orchestration --out docs/figures/orchestration.jsonl     # five rounds, some minutes
     python -m benchmarks.orchestration --read docs/figures/orchestration.jsonl    # the table of kept figures
 
 A release is what people type: request, approval, run, approval, publication, each command a process of its own, of the
-demo's clinic with SmolLM2-135M. `none` has no server. `reported` has one, which is told of each command. `carried` is
+demo's clinic with SmolLM2-135M. `none` has no server; `carried` is
 one flow run, by a worker that looks every ten seconds, as it does by default; people type the request, its start and
-two approvals, each as soon as it is waited for. The three take turns, in another order each round, so that differences
+two approvals, each as soon as it is waited for. The two take turns, in another order each round, so that differences
 hold on a busy machine; an interval is Student's, at 95 %, over rounds. Figures that a file has are kept, so an
 interrupted run goes on.
 
@@ -40,14 +40,16 @@ from scipy.stats import t as student
 from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.ingestion.scale import CLI
 from benchmarks.start import TREE, start
-from flows.observability.prefect_report import API_VARIABLE
 from flows.orchestration.local_server import start_local_server
+from flows.workspace.prefect_flow import API_VARIABLE
 from models_db.home import ProjectHome
 from models_db.services.catalogue import requests
 from models_db.sessions.database import Database
 from tasks.corpus.demo.clinic import DEMO_PATIENTS, write_demo_corpus
 
-WAYS = ("none", "reported", "carried")
+WAYS = ("none", "carried")
+MEASURED = ("none", "reported", "carried")
+"""The ways in kept figures; of starts, `reported` has a server that is named. Commands tell it nothing any more."""
 STARTS = ("--help", "budget show clinic")
 REQUEST = {
     "dataset": "clinic",
@@ -89,7 +91,7 @@ class Clinic:
         self.home = ProjectHome(self.folder / "home")
 
     def type(self, *words: str, api: str | None = None) -> str:
-        """Return what one command prints; it is told of the server at `api`."""
+        """Return what one command prints; `api` is the address of the server."""
         environment = {**os.environ, **self.settings} | ({API_VARIABLE: api} if api else {})
         command = [sys.executable, "-c", CLI, *words]
         with tempfile.TemporaryFile("w+") as out:
@@ -144,15 +146,15 @@ def await_that(condition: Callable[[], bool]) -> None:
         time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
-def typed_release(clinic: Clinic, api: str | None) -> None:
+def typed_release(clinic: Clinic) -> None:
     """One release by commands alone."""
-    clinic.type("release", "request", "request.yaml", api=api)
+    clinic.type("release", "request", "request.yaml")
     clinic.releases += 1
     number = str(clinic.releases)
-    clinic.approve("spend", api)
-    clinic.type("run", number, api=api)
-    clinic.approve("publish", api)
-    clinic.type("publish", number, "--to", "out", api=api)
+    clinic.approve("spend", None)
+    clinic.type("run", number)
+    clinic.approve("publish", None)
+    clinic.type("publish", number, "--to", "out")
 
 
 def carried_release(clinic: Clinic, api: str) -> None:
@@ -179,7 +181,7 @@ def measured(clinic: Clinic, way: str, api: str, server: int, worker: int) -> Ro
     if way == "carried":
         carried_release(clinic, api)
     else:
-        typed_release(clinic, api if way == "reported" else None)
+        typed_release(clinic)
     after = clinic.processor, processor_of(server), processor_of(worker), time.monotonic()
     typed, served, worked, wall = (end - begin for begin, end in zip(before, after, strict=True))
     own = typed + (worked if way == "carried" else 0.0)
@@ -218,7 +220,7 @@ def steps_of(rounds: int) -> Iterator[Step]:
         for place in range(len(WAYS)):
             yield number, WAYS[(number + place) % len(WAYS)], ""
         for line in STARTS:
-            for way in WAYS[:2][:: 1 if number % 2 else -1]:
+            for way in MEASURED[:2][:: 1 if number % 2 else -1]:
                 yield number, way, line
 
 
@@ -289,7 +291,7 @@ def interval(values: Sequence[float], digits: int = 2) -> str:
 
 TITLES = {
     "none": "no server",
-    "reported": "a server that is [told](observability.md) of each command",
+    "reported": "a server that was told of each command",
     "carried": "a flow run, by a worker",
 }
 
@@ -299,7 +301,7 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     yield "| | processor s | more than without | wall s | more than without | processor s of the server meanwhile |"
     yield "| --- | --- | --- | --- | --- | --- |"
     whole = sorted((row for row in rows if "wall_s" in row), key=lambda row: row["round"])
-    by_way = {way: [row for row in whole if row["way"] == way] for way in WAYS}
+    by_way = {way: [row for row in whole if row["way"] == way] for way in MEASURED}
     for way, own in by_way.items():
         shown = []
         for kind, digits in (("processor_s", 1), ("wall_s", 0)):
@@ -312,7 +314,9 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
 def print_tables(rows: Sequence[Row]) -> None:
     """Print what a release takes, what a server adds to it in the same round, and what starts take."""
     whole = [row for row in rows if "wall_s" in row]
-    by_way = {way: sorted((row for row in whole if row["way"] == way), key=lambda row: row["round"]) for way in WAYS}
+    by_way = {
+        way: sorted((row for row in whole if row["way"] == way), key=lambda row: row["round"]) for way in MEASURED
+    }
     print(f"n = {len(by_way['none'])} releases of each kind; mean (95 % interval)\n")
     print("| | processor s | more than without | server's processor s | wall s | more than without |")
     print("| --- | --- | --- | --- | --- | --- |")
@@ -328,7 +332,7 @@ def print_tables(rows: Sequence[Row]) -> None:
     print("| --- | --- | --- | --- | --- |")
     for line in STARTS:
         own = sorted((row for row in rows if row.get("start") == line), key=lambda row: row["round"])
-        without, named = ([row for row in own if row["way"] == way] for way in WAYS[:2])
+        without, named = ([row for row in own if row["way"] == way] for way in MEASURED[:2])
         gaps = [there["processor_s"] - here["processor_s"] for here, there in zip(without, named, strict=True)]
         seconds = (interval([row["processor_s"] for row in side]) for side in (without, named))
         modules = ", ".join(sorted({f"{row['modules']:,}" for row in own}))

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 REMOVED: Mapping[str, str] = {
+    "metrics": "`almoner doctor` and the dashboard say what needs a person.",
     "audit mechanism": "The tests audit every mechanism; docs/python-flows.md shows one audit from Python.",
-    "plan --label-rule": "It was removed: ingest the corpus with `--label-field`, and name the labels with `--label`.",
+    "plan --label-rule": "Ingest the corpus with `--label-field`, and name the labels with `--label`.",
     "insights compare --level": "The comparison shows every level that both releases have.",
     "insights compare --likeness": "Topics are matched from a likeness of 0.2 on.",
     "insights compare --noise-only": "`p_value` under --json is the test against the noise of counts alone.",

@@ -1,7 +1,6 @@
 """Evaluation of drawn texts: selects those to publish, and computes metrics; internal ones also read the corpus."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -56,7 +55,6 @@ def evaluate_texts(
     hold_out: HoldOut | None = None,
     workers: int = 1,
     runner: Runner | None = None,
-    stage: Callable[[Metric], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> tuple[MetricResult, ...]:
     """Compute `metrics` of `texts` under the public `model`; `corpus` only for internal ones (PRIVACY §7).
 
@@ -69,7 +67,6 @@ def evaluate_texts(
         hold_out: the units that the release could not read, for internal metrics.
         workers: how many workers of `runner` read the corpus, for metrics that read all of it.
         runner: starts them; None if this process reads by itself.
-        stage: what each metric is computed within.
 
     Raises:
         ModelNotPulled: the embedder is needed and is not on this machine.
@@ -94,8 +91,8 @@ def evaluate_texts(
         hold_out=hold_out,
     )
     if not by_another:
-        return evaluate(metrics, subject, charged, stage)
-    return tuple(_with_another(metric, model, subject, charged, stage) for metric in metrics)
+        return evaluate(metrics, subject, charged)
+    return tuple(_with_another(metric, model, subject, charged) for metric in metrics)
 
 
 def _by_shard(corpus: Corpus, runner: Runner, workers: int) -> ShardedDocuments:
@@ -107,14 +104,13 @@ def _with_another(
     model: LanguageModel | None,
     subject: EvaluationInput,
     charged: Callable[[Metric, EvaluationInput], MetricResult] | None,
-    stage: Callable[[Metric], AbstractContextManager[None]],
 ) -> MetricResult:
     """Compute a metric of texts that another model than `model` has written, and say so in its method."""
     if "model" not in metric.needs:
-        return evaluate([metric], subject, charged, stage)[0]
+        return evaluate([metric], subject, charged)[0]
     if model is None:
         return not_measured(metric)
-    result = evaluate([metric], subject, charged, stage)[0]
+    result = evaluate([metric], subject, charged)[0]
     return replace(result, method=f"{result.method}; the public model is {model.name}, which has not written the texts")
 
 

@@ -1,7 +1,6 @@
 """Ingestion of a dataset version: the store writes it and the ledger records it, both or neither."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from models_db.errors import AlmonerError
@@ -63,7 +62,6 @@ def ingest_version(
     label_field: LabelFields = None,
     growth: CohortPlan | None = None,
     erased: frozenset[str] = frozenset(),
-    stage: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
     allowed_units: Collection[str] = (),
     tell: Callable[[str], None] | None = None,
     form: TextForm = AS_FOUND,
@@ -118,7 +116,7 @@ def ingest_version(
         form=form,
         cohorts=None if growth is None or growth.has_single_cohort else Cohorts(growth.newest, cohorts_of_marks),
         progress=lambda done, total: progress.report("ingesting", done, total), record=record,
-        erased=erased, stage=stage, allowed_units=allowed_units, notes=notes,
+        erased=erased, allowed_units=allowed_units, notes=notes,
     )  # fmt: skip
     number, repeats = recorded[0]
     return RecordedVersion(number, ingested.documents, ingested.left_out, repeats, ingested.read_as)

@@ -1,7 +1,5 @@
 """Decisions of stewards at the gates: loading, signing and recording, here or on another machine."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from flows.approvals.review import Review, Warnings
 from flows.approvals.review_sections import names_by_key
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
 from flows.governance.policy import require_bounds
-from flows.observability import tracing
 from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
@@ -29,7 +26,7 @@ from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, gates, proposals
 from models_db.services.lifecycle.gate_status import find_decidable
 from models_db.services.lifecycle.gates import GateDecision, withdrawal_statement
-from models_db.tables import Dataset, PolicyVersion, Proposal
+from models_db.tables import Dataset, PolicyVersion
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
 from tasks.common.files import FileUnfit
@@ -165,7 +162,7 @@ def decide(workspace: Workspace, review: Review, verdict: str, reason: str, on_b
     """
     decision = gate_decision(review, verdict, reason, on_behalf_of)
     signature = workspace.key.sign(decision.statement(workspace.actor.name))
-    with recording(workspace, verdict, review.number, review.gate) as session:
+    with workspace.database.write() as session:
         require_bounds_or_override(session, review, verdict, reason)
         attestation = _sign_attestation(workspace.key, review, verdict)
         return gates.record_decision(
@@ -176,23 +173,6 @@ def decide(workspace: Workspace, review: Review, verdict: str, reason: str, on_b
             attestation=attestation,
             amount_check=require_proposal_amounts,
         )
-
-
-@contextmanager
-def recording(workspace: Workspace, flow: str, number: int, gate: Gate) -> Iterator[Session]:
-    """Open the transaction that records a decision, traced as a flow about the request or proposal."""
-    with tracing.trace_flow(flow, live=False), tracing.stage("record"), workspace.database.write() as session:
-        if gate is Gate.PROPOSAL:
-            trace_proposal(session, proposals.find_proposal(session, number))
-        else:
-            tracing.set_request(number)
-        yield session
-
-
-def trace_proposal(session: Session, proposal: Proposal) -> None:
-    """Set the proposal of the traced flow, with the request whose release it would retract."""
-    request = proposals.retracted_request(session, proposal) if proposal.kind == "retraction" else None
-    tracing.set_proposal(proposal.kind, proposal.id, request)
 
 
 def rehearse_decision(
@@ -314,7 +294,7 @@ def import_approval(workspace: Workspace, review: Review, signed: SignedApproval
         SignerUnknown: its key belongs to no steward.
     """
     check_signed_approval(review, signed)
-    with recording(workspace, signed.decision, review.number, review.gate) as session:
+    with workspace.database.write() as session:
         if signed.signature in recorded_signatures(session, review.number, review.gate):
             raise ApprovalUnusable("was recorded before")
         require_bounds_or_override(session, review, signed.decision, signed.reason)
@@ -343,7 +323,7 @@ def withdraw(workspace: Workspace, number: int, gate: Gate, reason: str) -> str:
         RuleViolated: the approval has been used.
     """
     actor = workspace.actor
-    with recording(workspace, "withdraw-approval", number, Gate(gate)) as session:
+    with workspace.database.write() as session:
         subject = find_decidable(session, number, Gate(gate))
         statement = withdrawal_statement(number, gate, subject.subject_digest, reason, actor.name)
         return gates.withdraw_approval(session, actor, number, gate, reason, workspace.key.sign(statement))

@@ -1,12 +1,10 @@
 """Delegation of a steward's decisions to another person, signed, and its end."""
 
-from flows.observability import tracing
 from flows.workspace.workspace import Workspace
 from models_db.services.catalogue import datasets, principals
 from models_db.services.catalogue.principals import Mandate
 
 
-@tracing.traced("delegate", live=False)
 def delegate(workspace: Workspace, mandate: Mandate) -> int:
     """Sign and record a delegation of this home's owner; return its number.
 
@@ -16,12 +14,11 @@ def delegate(workspace: Workspace, mandate: Mandate) -> int:
         RoleDenied: the owner does not hold the role of steward themselves.
     """
     signature = workspace.key.sign(mandate.statement(workspace.actor.name))
-    with tracing.stage("record"), workspace.database.write() as session:
+    with workspace.database.write() as session:
         dataset = datasets.find_dataset(session, mandate.dataset)
         return principals.delegate(session, workspace.actor, dataset.id, mandate, signature).id
 
 
-@tracing.traced("undelegate", live=False)
 def end_delegation(workspace: Workspace, number: int) -> None:
     """Record the end of a delegation.
 
@@ -29,5 +26,5 @@ def end_delegation(workspace: Workspace, number: int) -> None:
         DelegationUnknown: there is none, or it has ended.
         RuleViolated: it belongs to another principal.
     """
-    with tracing.stage("record"), workspace.database.write() as session:
+    with workspace.database.write() as session:
         principals.end_delegation(session, workspace.actor, number)

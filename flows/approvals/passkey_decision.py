@@ -183,7 +183,7 @@ def record_prepared(workspace: Workspace, prepared: Prepared, answer: PasskeyAns
 
 def _record_withdrawal(workspace: Workspace, prepared: PreparedWithdrawal, answer: PasskeyAnswer, origin: str) -> str:
     number, gate = prepared.number, prepared.gate
-    with decide.recording(workspace, "withdraw-approval", number, gate) as session:
+    with workspace.database.write() as session:
         if find_decidable(session, number, gate).subject_digest != prepared.subject_digest:
             raise ReviewChanged(number)
         _, passkey, signature = find_signer(session, answer, origin, prepared.challenge, prepared.approver.id)
@@ -206,7 +206,7 @@ def _record_decision(workspace: Workspace, prepared: PreparedDecision, answer: P
     review = decide.load_review(workspace, stated.number, prepared.gate)
     if review.subject_digest != stated.subject_digest:
         raise ReviewChanged(stated.number)
-    with decide.recording(workspace, stated.verdict, stated.number, prepared.gate) as session:
+    with workspace.database.write() as session:
         _, passkey, signature = find_signer(session, answer, origin, prepared.challenge, prepared.approver.id)
         if signature in decide.recorded_signatures(session, stated.number, prepared.gate):
             raise decide.ApprovalUnusable("was recorded before")

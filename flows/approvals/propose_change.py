@@ -4,8 +4,6 @@ With `dry_run` a proposal is shown and not recorded: what would change, and how 
 changes a budget; a proposal takes effect with the approval that completes it (`flows.approvals.decide`).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -21,7 +19,6 @@ from flows.governance.policy import (
     require_policy,
     version_for_request,
 )
-from flows.observability import tracing
 from flows.releases.pricing import price_request
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
@@ -118,20 +115,12 @@ def propose_cap(
 
 
 def _record_cap_proposal(workspace: Workspace, name: str, claim: LifetimeClaim, reason: str) -> int:
-    with _recording(workspace) as session:
+    with workspace.database.write() as session:
         dataset, policy = datasets.find_dataset(session, name), version_for_request(session, workspace)
         proposal = proposals.propose_cap(
             session, workspace.actor, dataset, policy, claim, reason, _approval_period(workspace)
         )
-        decide.trace_proposal(session, proposal)
         return proposal.id
-
-
-@contextmanager
-def _recording(workspace: Workspace) -> Iterator[Session]:
-    """Open the transaction that records a proposal, traced as a flow."""
-    with tracing.trace_flow("propose", live=False), tracing.stage("submit"), workspace.database.write() as session:
-        yield session
 
 
 def propose_standing(
@@ -169,10 +158,9 @@ def _record_standing_proposal(
     # Open for as long as it would be in force, because a proposal that has expired takes no decision, and a steward's
     # later rejection is what ends an authorisation.
     valid = max(_approval_period(workspace), ends - datetime.now(UTC))
-    with _recording(workspace) as session:
+    with workspace.database.write() as session:
         dataset, policy = datasets.find_dataset(session, name), version_for_request(session, workspace)
         proposal = proposals.propose_standing(session, workspace.actor, dataset, policy, terms, reason, valid)
-        decide.trace_proposal(session, proposal)
         return proposal.id
 
 
@@ -203,7 +191,7 @@ def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> Re
         PolicyDiffers, RoleDenied: it may not be proposed from here.
     """
     require_reason(reason)
-    with _recording(workspace) as session:
+    with workspace.database.write() as session:
         waiting = [
             proposal.id
             for proposal in _open_retractions(session, request_id)
@@ -215,7 +203,6 @@ def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> Re
         proposal = proposals.propose_retraction(
             session, workspace.actor, request_id, policy, reason, _approval_period(workspace)
         )
-        decide.trace_proposal(session, proposal)
         dataset = session.get_one(Dataset, proposal.dataset_id)
         number, together, spent = (
             proposal.id,

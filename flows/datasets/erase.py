@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 
 from flows.datasets import erasure_places
 from flows.datasets.erasure_places import ErasedThings
-from flows.observability import tracing
 from flows.releases.sweep import remove_orphans
 from flows.workspace.home_keys import load_overlap_key
 from flows.workspace.stored_content import StoreDiffers, differs_from_ledger, mark_of_store
@@ -93,7 +92,6 @@ def list_erasure(workspace: Workspace, name: str, target: ErasureTarget, reason:
     return _listed(workspace, name, target, reason)[-1]
 
 
-@tracing.traced("erase", live=False)
 def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -> ErasureListing:
     """Erase the target; a second call with the same arguments finishes an interrupted erasure.
 
@@ -110,12 +108,10 @@ def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -
         KeyMissing, KeyTooOpen, KeyDiffers: to erase a unit, the key of its mark is needed, and it is another one.
         VersionMissing: a version of the dataset is in another home.
     """
-    with tracing.stage("record"):
-        dataset, recorded, listing = _listed(workspace, name, target, reason)
-        remove_orphans(workspace)
-        erasure = recorded or _record_erasure(workspace, dataset, target, reason)
-    with tracing.stage("remove"):
-        documents = _complete_erasure(workspace, erasure.id, target)
+    dataset, recorded, listing = _listed(workspace, name, target, reason)
+    remove_orphans(workspace)
+    erasure = recorded or _record_erasure(workspace, dataset, target, reason)
+    documents = _complete_erasure(workspace, erasure.id, target)
     return replace(listing, number=erasure.id, documents=documents)
 
 

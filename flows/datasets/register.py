@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from flows.audit.lifetime_claims import lifetime_of
-from flows.observability import tracing
 from flows.workspace.home_keys import load_overlap_key, load_partition_key, require_own_keys
 from flows.workspace.workspace import Workspace, partition_key_path
 from models_db.errors import UsageError
@@ -358,7 +357,6 @@ class IngestPreview:
     delta_fail: str
 
 
-@tracing.traced("ingest", live=False)
 def ingest(
     workspace: Workspace,
     name: str,
@@ -411,7 +409,6 @@ def ingest(
         label_field,
         growth,
         erased,
-        tracing.stage,
         allowed_units,
         tell,
         form,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session
 
 from flows.governance.principals import parse_period
-from flows.observability import tracing
 from flows.workspace.policy_file import read_policy_in_force
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
@@ -229,7 +228,6 @@ def limit_in_orders(budget: "OrdersBudget", blocks: Collection[int]) -> LimitInO
     return LimitInOrders(format_decimal(epsilon), format_decimal(delta), round_up(str(charged)))
 
 
-@tracing.traced("mark-exposed", live=False)
 def record_exposure(workspace: Workspace, request_id: int, since: str | None, reason: str) -> SecrecyEnd:
     """Record that an assignment of a request's units to texts got out; returns the end of its second figure.
 
@@ -251,8 +249,7 @@ def record_exposure(workspace: Workspace, request_id: int, since: str | None, re
     if not is_reason(reason):
         raise InvalidExposureReason
     beginning = None if since is None else parse_period(since, None)[0]
-    tracing.set_request(request_id)
-    with tracing.stage("record"), workspace.database.write() as session:
+    with workspace.database.write() as session:
         request = requests.find_request(session, request_id)
         if stated_figure(request) is None:
             raise NothingToExpose(request_id)

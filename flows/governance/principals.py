@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from flows.observability import tracing
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
@@ -35,7 +34,6 @@ def find_member(database: Database, public_key: str) -> Actor | None:
             return None
 
 
-@tracing.traced("add-user", live=False)
 def add_user(
     workspace: Workspace, name: str, public_key: str, login: str | None, roles: Iterable[str], reason: str
 ) -> Actor:
@@ -45,14 +43,13 @@ def add_user(
         RoleRequired: this home's owner is no admin.
         InvalidPersonName, NameTaken, LoginNotSupported, RoleUnknown: the errors of `principals.enrol` and `grant`.
     """
-    with tracing.stage("record"), workspace.database.write() as session:
+    with workspace.database.write() as session:
         principal = principals.enrol(session, workspace.actor, name, public_key, login)
         for role in roles:
             principals.grant(session, workspace.actor, principal.name, role, reason)
     return principal
 
 
-@tracing.traced("grant-role", live=False)
 def grant_role(workspace: Workspace, name: str, role: str, reason: str, start: str, end: str | None) -> RoleGrant:
     """Grant a role from `start` on, and until `end` if that is given (`parse_period`).
 
@@ -60,11 +57,10 @@ def grant_role(workspace: Workspace, name: str, role: str, reason: str, start: s
         RoleRequired: this home's owner is no admin.
         PrincipalNotFound, RoleUnknown: there is no such principal or role.
     """
-    with tracing.stage("record"), workspace.database.write() as session:
+    with workspace.database.write() as session:
         return principals.grant(session, workspace.actor, name, role, reason, valid_from=start, valid_to=end)
 
 
-@tracing.traced("revoke-role", live=False)
 def revoke_role(workspace: Workspace, name: str, role: str, reason: str) -> int:
     """End all grants of a role; return how many there were.
 
@@ -72,7 +68,7 @@ def revoke_role(workspace: Workspace, name: str, role: str, reason: str) -> int:
         RoleRequired: this home's owner is no admin.
         PrincipalNotFound, RoleNotHeld: there is no such principal, or it does not hold the role.
     """
-    with tracing.stage("record"), workspace.database.write() as session:
+    with workspace.database.write() as session:
         return principals.revoke(session, workspace.actor, name, role, reason)
 
 

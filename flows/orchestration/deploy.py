@@ -17,10 +17,9 @@ from prefect.settings import PREFECT_API_URL
 from prefect.types.entrypoint import EntrypointType
 from pydantic import ValidationError
 
-from flows.observability.prefect_report import TAG
 from flows.orchestration.release_flow import release
 from flows.orchestration.worker import WORKER_TYPE
-from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, UNREACHABLE_ERRORS, PrefectUnreachable
+from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, TAG, UNREACHABLE_ERRORS, PrefectUnreachable
 from flows.workspace.yaml_files import FileUnwritable
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.files import write_new

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from flows.observability.prefect_report import API_VARIABLE
+from flows.workspace.prefect_flow import API_VARIABLE
 from models_db.errors import EnvironmentProblem
 
 LOOPBACK: Final = "127.0.0.1"

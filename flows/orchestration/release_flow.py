@@ -5,7 +5,7 @@ ledger that its gate is closed, and is suspended again. One that begins anew aft
 So no result of a step is kept anywhere: a task returns nothing, and its parameter is a request's number.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 from uuid import uuid4
@@ -15,15 +15,13 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.flow_runs import suspend_flow_run
-from prefect.runtime import flow_run
 
-from flows.observability.prefect_report import call_outside_engine
-from flows.observability.request_links import describe_links
+from flows.orchestration.request_links import describe_links
 from flows.orchestration.worker_settings import WorkerSettings
 from flows.releases.attempt import RunInterrupted
 from flows.releases.next_step import ReleaseStep, next_step
 from flows.schedules.slots import LEDGER_ERRORS
-from flows.workspace.prefect_flow import PRIVATE_FLOW
+from flows.workspace.prefect_flow import PRIVATE_FLOW, call_outside_engine
 from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.services.audit import chain
@@ -120,7 +118,7 @@ def execute_release(request: int) -> None:
     settings = WorkerSettings.of_environment()
     with _errors_by_name("execute"):
         try:
-            _call(lambda: execute_request(settings.home.root, request, settings.device))
+            call_outside_engine(lambda: execute_request(settings.home.root, request, settings.device))
         except (StillRunning, JournalInUse) as elsewhere:
             tell(elsewhere.message)
 
@@ -146,12 +144,7 @@ def publish_and_deliver(request: int) -> None:
 
     settings = WorkerSettings.of_environment()
     with _errors_by_name("publish"):
-        _call(lambda: publish_release(settings.home.root, request, settings.place))
-
-
-def _call(function: Callable[[], object]) -> None:
-    """Call a function of ours outside of Prefect's engine, with its stages on the page of this flow run."""
-    call_outside_engine(function, str(flow_run.id))
+        call_outside_engine(lambda: publish_release(settings.home.root, request, settings.place))
 
 
 @flow(name="release", flow_run_name="release-request-{request}", **PRIVATE_FLOW)

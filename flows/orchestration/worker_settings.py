@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from flows.observability.request_links import dashboard_address
+from flows.orchestration.request_links import dashboard_address
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from tasks.object_storage.address import Place, parse_place, require_destination

@@ -17,7 +17,6 @@ from flows.audit.charges import require_charges_derived
 from flows.audit.lifetime_claims import require_authorised
 from flows.governance.policy import policy_of_request, redact_refusals, require_policy
 from flows.governance.principals import require_mandates
-from flows.observability import tracing
 from flows.releases.pricing import dataset_facts, find_model
 from flows.releases.resume import ResumePoint, load_resume_point
 from flows.workspace.home_keys import load_overlap_key, load_partition_key
@@ -141,7 +140,6 @@ class RunningAttempt:
                 armed = attempts.is_armed(session, self.attempt, sequence, instalment)
             if not armed:
                 raise
-        tracing.count_instalment(self.quote.plan.instalments, sum(self.resume_point.paid) if self.resume_point else 0)
 
     @property
     def steps(self) -> ReleaseSteps:

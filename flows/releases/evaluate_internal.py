@@ -8,7 +8,6 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from flows.observability import tracing
 from flows.releases.attempt import request_reading, whole_partition
 from flows.releases.publish import find_artifact
 from flows.workspace.workspace import Workspace, open_workspace
@@ -99,7 +98,6 @@ def _hold_out(corpus: Corpus, sides: BlockSides, body: Mapping[str, Any]) -> Hol
     )
 
 
-@tracing.traced("evaluate", live=False)
 def evaluate_internally(
     home: Path, request_id: int, embedder: str | None = None, *, workers: int = 1, backend: WorkerBackend = HERE
 ) -> tuple[MetricResult, ...]:
@@ -118,7 +116,6 @@ def evaluate_internally(
         KeyMissing: the release read some blocks only, and this home has not the key that tells which units they have.
         RunnerNotInstalled, ClusterUnreachable, NoWorkers, WorkerDied, WorkerDiffers: the workers cannot do it.
     """
-    tracing.set_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
     artifact = find_artifact(workspace, request_id)
     with workspace.database.read() as session:
@@ -138,7 +135,7 @@ def evaluate_internally(
     by_another = is_external(model)
     scoring = load_scorer("auto") if by_another else load(model, "auto")
     corpus = open_corpus(workspace.home, uid)
-    with tracing.stage("evaluate"), open_runner(backend, workers) as runner:
+    with open_runner(backend, workers) as runner:
         results = evaluate_texts(
             internal,
             texts,
@@ -149,9 +146,8 @@ def evaluate_internally(
             hold_out=_hold_out(corpus, blocks, body) if blocks else None,
             workers=workers,
             runner=runner,
-            stage=lambda metric: tracing.stage(f"evaluate {metric.name}"),
         )
-    with tracing.stage("record"), workspace.database.write() as session:
+    with workspace.database.write() as session:
         # That each was looked at goes on record, with its link; the figures do not.
         internal_views.record_view(session, workspace.actor, artifact, "computed")
         measured = [(r.name, r.exposure, r.to_json()) for r in results]

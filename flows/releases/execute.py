@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from flows.observability import tracing
 from flows.releases.attempt import (
     CheckedRequest,
     PlanChanged,
@@ -77,7 +76,6 @@ class RunOutcome:
         }
 
 
-@tracing.traced("execute")
 def execute_request(
     home: Path,
     request_id: int,
@@ -103,7 +101,6 @@ def execute_request(
         BudgetExceeded: the dataset cannot afford it any more.
         RunInterrupted: Ctrl-C; the armed budget stays spent.
     """
-    tracing.set_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
     forfeit_own_dead_attempts(workspace, request_id)
     return run_checked(check(workspace, request_id), device, anew=anew, workers=workers, backend=backend)
@@ -150,27 +147,21 @@ def produce_artifact(
     scoring = bench.engine.model if bench.outside is None else load_run_scorer(run, device)
     if run.resume_point:
         tell(str(run.resume_point))
-    with tracing.stage("hold"):
-        run.hold(kind, bench.rng.kind)
-    tracing.keep_flow_run(journal_folder(run.workspace.home, run.request_id))
-    with tracing.stage("generate"):
-        generated = generate_texts(quote.system, quote.plan.with_local_block_numbers, quote.parameters, bench)
+    run.hold(kind, bench.rng.kind)
+    generated = generate_texts(quote.system, quote.plan.with_local_block_numbers, quote.parameters, bench)
     corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
     schema = schema_of(quote.parameters)
-    with tracing.stage("evaluate"):
-        results = evaluate_texts(
-            quote.metrics,
-            generated.texts,
-            scoring,
-            corpus,
-            schema,
-            charged_metrics(run, bench),
-            by_another=bench.outside is not None,
-            embedder_name=quote.request.evaluation_embedder,
-            stage=lambda metric: tracing.stage(f"evaluate {metric.name}"),
-        )
-    with tracing.stage("commit"):
-        return commit_artifact(run, generated, results), len(generated.texts)
+    results = evaluate_texts(
+        quote.metrics,
+        generated.texts,
+        scoring,
+        corpus,
+        schema,
+        charged_metrics(run, bench),
+        by_another=bench.outside is not None,
+        embedder_name=quote.request.evaluation_embedder,
+    )
+    return commit_artifact(run, generated, results), len(generated.texts)
 
 
 def require_approved_prompt(run: RunningAttempt, bench: RunContext) -> None:

@@ -16,7 +16,6 @@ from flows.governance.policy import (
     require_policy,
     version_for_request,
 )
-from flows.observability.tracing import set_request, stage, traced
 from flows.releases.extend import load_values
 from flows.releases.pricing import price_request, repetitions
 from flows.workspace.prefect_flow import private_flow
@@ -82,7 +81,6 @@ def weaknesses_of(priced: Quote) -> tuple[str, ...]:
 
 
 @private_flow("propose")
-@traced("propose")
 def propose_release(
     home: Path,
     written: dict[str, object],
@@ -109,16 +107,14 @@ def propose_release(
         ProposalUnknown, AuthorisationExhausted, OwnAuthorisation: the standing authorisation does not cover it.
     """
     workspace = open_workspace(ProjectHome.locate(home))
-    with stage("price"):
-        priced = price_for_home(workspace, parse_model(ReleaseRequest, written, "The request"), standing)
+    priced = price_for_home(workspace, parse_model(ReleaseRequest, written, "The request"), standing)
     shown = shown_price(workspace, priced, standing)
     if dry_run:
         return shown
     with redact_refusals(workspace):
         priced.require_affordable()
     require_accepted(weaknesses_of(priced), accepted=accept_weak_promise)
-    with stage("submit"):
-        number, digest = submit_request(workspace, priced, standing)
+    number, digest = submit_request(workspace, priced, standing)
     return replace(shown, request_id=number, digest=digest)
 
 
@@ -135,7 +131,6 @@ def shown_price(workspace: Workspace, priced: Quote, standing: int | None = None
         )
 
 
-@traced("withdraw", live=False)
 def withdraw_request(workspace: Workspace, number: int, reason: str) -> None:
     """Withdraw a request that has not been run.
 
@@ -143,8 +138,7 @@ def withdraw_request(workspace: Workspace, number: int, reason: str) -> None:
         RequestUnknown: the ledger has no such request.
         WrongState, RuleViolated: it was run, or is somebody else's.
     """
-    set_request(number)
-    with stage("record"), workspace.database.write() as session:
+    with workspace.database.write() as session:
         requests.withdraw(session, workspace.actor, number, reason)
 
 

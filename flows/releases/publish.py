@@ -9,7 +9,6 @@ from flows.audit.charges import charge_of_release
 from flows.audit.lifetime_claims import claims_of, require_authorised
 from flows.governance.policy import require_bounds
 from flows.governance.principals import require_mandates
-from flows.observability import tracing
 from flows.releases.resume import journal_folder
 from flows.workspace.object_stores import open_destination
 from flows.workspace.prefect_flow import private_flow
@@ -38,7 +37,6 @@ class PublishedBundle:
 
 
 @private_flow("publish")
-@tracing.traced("publish")
 def publish_release(home: Path, request_id: int, destination: Place) -> PublishedBundle:
     """Publish the approved files, byte for byte.
 
@@ -57,7 +55,6 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
         ArtifactChanged: the quarantined files are not the approved ones.
         KeyNotDestroyed: the key of the split is still there, and cannot be removed.
     """
-    tracing.set_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
     artifact = find_artifact(workspace, request_id)
     draft = workspace.home.draft(artifact.request_id, artifact.attempt)
@@ -76,8 +73,7 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
             publication = artifacts.record_publication(session, workspace.actor, request_id)
             record_links(session)  # the head that the bundle carries is that of its own publication, or a later one
             papers = _bundle_documents(session, artifact)
-        with tracing.stage("deliver"):
-            bundle = deliver(draft, artifact, papers, workspace.key, place)
+        bundle = deliver(draft, artifact, papers, workspace.key, place)
     with workspace.database.write() as session:
         artifacts.record_delivery(session, workspace.actor, publication, str(bundle.place), bundle.digest)
         checkpoint = bundle.checkpoint

@@ -10,7 +10,6 @@ from flows.approvals.build_review import build_publish_review
 from flows.approvals.load_review import load_request_review
 from flows.attacks.result_store import results_for
 from flows.governance.policy import require_visible_balances
-from flows.observability import tracing
 from flows.releases.publish import find_artifact
 from flows.releases.release_texts import read_record, read_texts
 from flows.reports.ledger_facts import earlier_points, ledger_parts, newest_results
@@ -36,16 +35,13 @@ from tasks.reporting.sections import Map, Measured, Point, PolicyRequirement
 from tasks.values.release_kinds import ReleaseKind
 
 
-@tracing.traced("report")
 def build_report(workspace: Workspace, request_id: int, version: Version) -> dict[str, Any]:
     """Return the report on a request's artifact for the readers of one version, as `--json` prints it.
 
     Raises:
         The errors of `report_facts`.
     """
-    tracing.set_request(request_id)
-    with tracing.stage("report"):
-        return contents(version, report_facts(workspace, request_id, version))
+    return contents(version, report_facts(workspace, request_id, version))
 
 
 def report_facts(

@@ -4,12 +4,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prefect import flow
-from prefect.runtime import flow_run
 
-from flows.observability.prefect_report import call_outside_engine
 from flows.schedules.poller import PollerSettings, PollResult
 from flows.schedules.run_now import NothingDue, run_schedule_now
-from flows.workspace.prefect_flow import PRIVATE_FLOW
+from flows.workspace.prefect_flow import PRIVATE_FLOW, call_outside_engine
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import Json
 from tasks.workers.backend_settings import PROCESSES, WorkerBackend
@@ -26,8 +24,6 @@ def run_due_slot(
 ) -> dict[str, Json]:
     """Decide the due slot of one schedule and run it; do nothing if a poller was faster.
 
-    The stages stand on the page of this flow run, with their times in steps.
-
     Raises:
         ScheduleUnknown: there is no such schedule.
         SlotTaken: another poller was faster.
@@ -42,4 +38,4 @@ def run_due_slot(
         except NothingDue:
             return PollResult()
 
-    return call_outside_engine(knock, str(flow_run.id)).to_json()
+    return call_outside_engine(knock).to_json()

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 
-from flows.observability.prefect_report import PrefectApi
 from flows.schedules.poller import Poller, PollerSettings, PollProblem, PollResult
+from flows.workspace.prefect_flow import names_prefect_server
 from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
@@ -54,7 +54,7 @@ def serve_until_stopped(
 @contextmanager
 def _prefect_runner(home: ProjectHome, settings: PollerSettings, *, enabled: bool) -> Iterator[None]:
     """Have Prefect's runner beside the block, if `enabled` and a server is configured; else Prefect is not imported."""
-    if not enabled or PrefectApi.configured() is None:
+    if not enabled or not names_prefect_server():
         yield
         return
     from flows.schedules.prefect_deployments import start_prefect_runner

@@ -13,7 +13,6 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from flows.governance.policy import PolicyDiffers, redact_refusals
-from flows.observability import tracing
 from flows.releases.attempt import RunInterrupted, require_data
 from flows.releases.execute import execute_request
 from flows.releases.propose import price_for_home, record_request
@@ -172,15 +171,13 @@ def standing_request(standing: Proposal) -> ReleaseRequest:
     return written_request({**body, "dataset": {"name": body["dataset"]}})
 
 
-@tracing.traced("propose")
 def _record_slot_request(
     workspace: Workspace, due_slot: DueSlot, request: ReleaseRequest, standing: int
 ) -> SlotDecision:
-    with tracing.stage("price"):
-        priced = price_for_home(workspace, request, standing)
+    priced = price_for_home(workspace, request, standing)
     with redact_refusals(workspace):
         priced.require_affordable()
-    with tracing.stage("submit"), workspace.database.write() as session:
+    with workspace.database.write() as session:
         schedule = _lock_undecided(session, due_slot)
         if before := _unfinished_run(session, due_slot):  # another poller has asked for an earlier slot meanwhile
             return _record_skip(session, workspace, schedule, due_slot, UNFINISHED_RUN_REASON, before)

@@ -1,19 +1,25 @@
 """Flows as parts of a composed Prefect flow run: no retries, and nothing stored.
 
-Outside a Prefect flow run a flow is a plain function, and Prefect is not imported; what a Prefect server shows of it is
-reported to it (`flows.observability.prefect_report`). Inside one it is a subflow. A retry would charge again, a
-persisted result would put private text into Prefect's storage, and captured prints would put it into its log
-(docs/threat-model.md).
+Outside a Prefect flow run a flow is a plain function, and Prefect is not imported. Inside one it is a subflow. A retry
+would charge again, a persisted result would put private text into Prefect's storage, and captured prints would put it
+into its log (docs/threat-model.md).
 """
 
 import functools
+import os
+import tomllib
 from collections.abc import Callable
+from contextvars import Context
+from pathlib import Path
 from typing import Final, ParamSpec, TypedDict, TypeVar
+from urllib.parse import urlsplit
 
 from tasks.prefect_task import is_in_flow_run
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+API_VARIABLE: Final = "PREFECT_API_URL"
 
 
 class FlowSettings(TypedDict):
@@ -42,3 +48,31 @@ def private_flow(name: str) -> Callable[[Callable[Parameters, Result]], Callable
         return call
 
     return decorate
+
+
+def call_outside_engine(function: Callable[[], Result]) -> Result:
+    """Call a function as if no Prefect flow run were under way.
+
+    Prefect's engine would record when each of its steps began and ended to the microsecond.
+    """
+    return Context().run(function)
+
+
+def names_prefect_server() -> bool:
+    """Return whether the environment, else Prefect's active profile, names a server; Prefect is not imported.
+
+    An address that is no http or https address counts as none.
+    """
+    url = os.environ.get(API_VARIABLE, _active_profile().get(API_VARIABLE, ""))
+    return urlsplit(url).scheme in ("http", "https")
+
+
+def _active_profile() -> dict[str, str]:
+    """Return the settings of Prefect's active profile; none if it has no file that can be read."""
+    folder = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
+    try:
+        profiles = tomllib.loads((folder / "profiles.toml").read_text(encoding="utf-8"))
+        active = os.environ.get("PREFECT_PROFILE") or profiles["active"]
+        return {name: value for name, value in profiles["profiles"][active].items() if isinstance(value, str)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

@@ -9,7 +9,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,7 +73,6 @@ def ingest(
     erased: frozenset[str] = frozenset(),
     progress: Progress = lambda done, total: None,
     record: Callable[[IngestedVersion], None] = lambda version: None,
-    stage: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
     allowed_units: Collection[str] = (),
     notes: UnitNotes | None = None,
 ) -> IngestedVersion:
@@ -98,8 +97,6 @@ def ingest(
         record: called when the version is in place, to enter it into the ledger. If it refuses (any
             AlmonerError but OutcomeUnknown) the version is removed again. After any other failure of it the
             version stays, since only the ledger knows whether it was recorded: `versions.sweep_unrecorded` asks.
-        stage: the context in which a stage runs: `read`; `partition`, which gives each unit its cohort (and with it
-            its blocks); `store`.
         allowed_units: ids of units that are taken although they spell a missing value.
         notes: tells on the terminal what looks wrong about the units.
 
@@ -120,35 +117,32 @@ def ingest(
         _new_store(folder / DATABASE, fields_of(label_field)) as connection,
     ):
         kept_units = _Kept(erased, overlap_key)
-        with stage("read"):
-            digest = source_digest(source)
-            mark = source_mark(overlap_key, digest.whole).hex()
-            found = _once(documents, digest.repeated) if digest.repeated else documents
-            for document in kept_units.of(_watched(found, progress, before.size)):
-                manifest.add(document.unit, document.document_id, document.text)
-                _insert(connection, document, overlap_key)
-                if notes is not None:
-                    notes.see(document)
-        with stage("partition"):
-            if cohorts is not None:
-                cohorts.assign(connection)
+        digest = source_digest(source)
+        mark = source_mark(overlap_key, digest.whole).hex()
+        found = _once(documents, digest.repeated) if digest.repeated else documents
+        for document in kept_units.of(_watched(found, progress, before.size)):
+            manifest.add(document.unit, document.document_id, document.text)
+            _insert(connection, document, overlap_key)
             if notes is not None:
-                notes.end(connection, overlap_key)
-        with stage("store"):
-            counts = _commit(connection, folder / DATABASE)
-            if source_state(source) != before:
-                raise SourceChanged(source)
-            version = IngestedVersion(
-                secrets.token_hex(16), *counts, mark, manifest.hexdigest(), kept_units.left_out, describe_forms(forms)
-            )
-            put_in_place(home, folder, version.uid)
-            try:
-                record(version)
-            except OutcomeUnknown:
-                raise
-            except AlmonerError:
-                remove_version(home, version.uid)
-                raise
+                notes.see(document)
+        if cohorts is not None:
+            cohorts.assign(connection)
+        if notes is not None:
+            notes.end(connection, overlap_key)
+        counts = _commit(connection, folder / DATABASE)
+        if source_state(source) != before:
+            raise SourceChanged(source)
+        version = IngestedVersion(
+            secrets.token_hex(16), *counts, mark, manifest.hexdigest(), kept_units.left_out, describe_forms(forms)
+        )
+        put_in_place(home, folder, version.uid)
+        try:
+            record(version)
+        except OutcomeUnknown:
+            raise
+        except AlmonerError:
+            remove_version(home, version.uid)
+            raise
     return version
 
 

@@ -1,7 +1,6 @@
 """Registry of metrics by the name requests use, those of extensions included, and which a request may name."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias, get_args
@@ -172,7 +171,6 @@ def evaluate(
     metrics: Iterable[Metric],
     subject: EvaluationInput,
     charged: Callable[[Metric, EvaluationInput], MetricResult] | None = None,
-    stage: Callable[[Metric], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> tuple[MetricResult, ...]:
     """Compute `metrics`; one that costs nothing is computed anew after a temporary fault, a charged one never.
 
@@ -180,18 +178,16 @@ def evaluate(
 
     Args:
         charged: draws a charged metric, which is paid for; without it their figures are null.
-        stage: what each metric is computed within.
 
     Raises:
         ValueError: the subject lacks the model, or the documents, that a metric needs.
     """
     results: list[MetricResult] = []
     for metric in metrics:
-        with stage(metric):
-            if charged and metric.estimate:
-                results.append(charged(metric, subject))
-            else:
-                results.append(retry(partial(metric.compute, subject), metric.name))
+        if charged and metric.estimate:
+            results.append(charged(metric, subject))
+        else:
+            results.append(retry(partial(metric.compute, subject), metric.name))
     return tuple(results)
 
 

@@ -15,8 +15,6 @@ import typer.testing
 
 import cli.command_table
 import flows.audit.health
-import flows.observability.prefect_report
-import flows.observability.tracing
 import flows.workspace.yaml_files
 import migrations.runner
 import models_db.sessions.database
@@ -208,12 +206,6 @@ def told_server(prefect_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     url = PREFECT_API_URL.value()
     assert url is not None
     monkeypatch.setenv("PREFECT_API_URL", url)
-    for patience in (
-        "SECONDS_TO_CONNECT",
-        "SECONDS_TO_ANSWER",
-        "SECONDS_AT_THE_END",
-    ):  # a busy machine's server answers late
-        monkeypatch.setattr(flows.observability.prefect_report, patience, PATIENCE)
     return prefect_home
 
 

@@ -14,14 +14,3 @@ def prefect_rows(home: Path) -> Rows:
         connection.row_factory = sqlite3.Row
         tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         return {table: [dict(row) for row in connection.execute(f'SELECT * FROM "{table}"')] for table in tables}
-
-
-def reported(rows: Rows) -> dict[str, tuple[str, dict[str, str]]]:
-    """Of each flow run in these rows: its state, and those of its stages, by its name."""
-    return {
-        row["name"]: (
-            row["state_type"],
-            {task["name"]: task["state_type"] for task in rows["task_run"] if task["flow_run_id"] == row["id"]},
-        )
-        for row in rows["flow_run"]
-    }

@@ -6,8 +6,6 @@ from importlib.util import find_spec
 import pytest
 from sqlalchemy import text
 
-from flows.observability import prefect_report
-from flows.observability.prefect_report import FlowReport, PrefectApi
 from models_db.sessions import database, read_only
 from models_db.sessions.database import Database, LedgerUnreachable
 from models_db.sessions.read_only import ReadOnlyDatabase
@@ -21,7 +19,7 @@ from tests.dripping import STARTS, Dripping, ended
 from tests.integration.story import Almoner
 from tests.support import require
 
-CONCERNS = ("flows/observability", "flows/schedules", "models_db/sessions", "tasks/object_storage")
+CONCERNS = ("flows/schedules", "models_db/sessions", "tasks/object_storage")
 each_start = pytest.mark.parametrize("start", STARTS)
 SETTINGS: dict[str, Callable[[str], AnySettings]] = {
     "s3": lambda url: S3Settings(endpoint_url=url, region="us-east-1", key_env="KEY", secret_env="KEY"),
@@ -35,7 +33,6 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadlines are short."""
     monkeypatch.setattr(backend, "SECONDS", 0.3)
     monkeypatch.setattr(backend, "BYTES_A_SECOND", 1 << 40)
-    monkeypatch.setattr(prefect_report, "SECONDS_TO_ANSWER", 1)
     for module in (database, read_only):
         monkeypatch.setattr(module, "CONNECT_SECONDS", 2)
 
@@ -67,20 +64,6 @@ class Valid:
     """Credentials of Google that need no renewal."""
 
     valid, token = True, "ya29"
-
-
-@pytest.mark.usefixtures("hurried")
-@each_start
-def test_a_prefect_server_that_is_told_of_a_flow(start: str) -> None:
-    """Not even its thread stays behind."""
-    server = Dripping(*STARTS[start])
-
-    def report() -> None:
-        made = FlowReport(PrefectApi(f"http://127.0.0.1:{server.port}/api"), "execute")
-        made.end("done")
-        made._thread.join()
-
-    assert ended(server, report) is None
 
 
 @pytest.mark.parametrize("opened", [Database, ReadOnlyDatabase])

@@ -1,31 +1,22 @@
 """The artifact beside a run on Prefect's page: its links lead into a dashboard that runs, and name no dataset."""
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from cli.web.access import AccessOptions
-from flows.observability.request_links import ADDRESS_VARIABLE
+from flows.orchestration.request_links import ADDRESS_VARIABLE, describe_links
 from tests.dashboard_homes import Home
-from tests.integration.prefect_rows import Rows
 from tests.integration.story import Almoner
 from tests.integration.test_dashboard import many  # noqa: F401
 from tests.integration.test_dashboard_door import serving
 from tests.support import free_port
 
-pytestmark = pytest.mark.slow  # a Prefect server
-CONCERNS = ("flows/observability", "flows/dashboard")
+CONCERNS = ("flows/orchestration", "flows/dashboard")
 LINK = re.compile(r"\]\((http[^)]*)\)")
 STAGES = ("submitted", "produced", "published")
-
-
-def newest_page(rows: Rows) -> str:
-    """The artifact that was attached last."""
-    return str(max(rows["artifact"], key=lambda row: str(row["created"]))["data"])
 
 
 def opened(client: httpx.Client, link: str) -> tuple[str, str, str]:
@@ -37,12 +28,12 @@ def opened(client: httpx.Client, link: str) -> tuple[str, str, str]:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_links_lead_to_the_request_its_price_its_report_and_its_budget(
-    almoner: Almoner, told_server: Path, new_rows: Callable[[], Rows], monkeypatch: pytest.MonkeyPatch, stage: str
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     asked = AccessOptions(port=free_port())
     monkeypatch.setenv(ADDRESS_VARIABLE, f"http://127.0.0.1:{asked.port}/")
     getattr(almoner, stage)()
-    data = newest_page(new_rows())
+    data = describe_links(1)
     links = LINK.findall(data)
     assert len(links) == 5
     assert "clinic" not in data
@@ -60,15 +51,6 @@ def test_links_lead_to_the_request_its_price_its_report_and_its_budget(
     assert "Left" in budget
     assert ("report?version=steward" in report) == (stage != "submitted")
     assert "Request 1" in request
-
-
-def test_without_an_address_the_artifact_names_commands(
-    almoner: Almoner, told_server: Path, new_rows: Callable[[], Rows]
-) -> None:
-    almoner.submitted()
-    data = newest_page(new_rows())
-    assert LINK.findall(data) == []
-    assert "almoner budget show DATASET" in data
 
 
 def test_every_request_leads_to_the_budget_of_its_dataset(many: Home) -> None:  # noqa: F811

@@ -9,7 +9,6 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.run_options import Device, Runner, RunnerAddress, Workers
 from cli.framework.tables import fact_list
-from flows.observability import tracing
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import UsageError
 from models_db.services.catalogue import requests
@@ -91,12 +90,10 @@ def run_command(
     )
 
 
-@tracing.traced("execute")
 def _execute(
     context: CommandContext, request_id: int, device: str, anew: bool, workers: int, runner: tuple[str, str | None]
 ) -> "RunOutcome":
     """Execute as the flow `execute` does, but refuse a run that may not begin before model libraries are loaded."""
-    tracing.set_request(request_id)
     workspace = open_workspace(context.home)
     _require_startable(workspace, request_id)
     from flows.releases.attempt import check
