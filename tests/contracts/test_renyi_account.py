@@ -287,7 +287,7 @@ LIMITS = (18, 18, 18, 18, 20, 20, 22, 40)
 def limit(world: World, limits: tuple[int, ...] | None = LIMITS, **rules: tuple[int, ...]) -> None:
     """Put a policy in force that limits the sums."""
     datasets_rules = tuple(
-        DatasetTerms(name, None, None, None, None, None, None, given) for name, given in sorted(rules.items())
+        DatasetTerms(name, None, None, None, None, None, given) for name, given in sorted(rules.items())
     )
     with world.database.write() as session:
         policies.adopt(session, world.admin, terms(renyi_limits=limits, rules=datasets_rules))

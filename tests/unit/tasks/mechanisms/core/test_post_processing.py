@@ -19,8 +19,7 @@ def test_it_costs_nothing_and_claims_what_its_parent_claims():
     assert recompute(MORE) == MORE.loss == Amount()
     assert loss_paid_by_parent([MORE]) == loss_paid_by_parent([PAID]) == PAID.loss
     more, paid = (state_claim([event], 3, "1e-6") for event in (MORE, PAID))
-    assert more.gaussian is None  # it knows what its parent paid, not by which noise
-    assert more.model_copy(update={"replace_one": paid.replace_one, "gaussian": paid.gaussian}) == paid
+    assert more.model_copy(update={"replace_one": paid.replace_one}) == paid
     # Which of its parent's mechanisms were one-hot further texts do not know: they take the larger factor.
     assert Decimal(str(more.replace_one.rho)) == Decimal((PAID.loss * 4).rho_text)
 
