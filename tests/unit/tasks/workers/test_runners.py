@@ -96,7 +96,7 @@ def test_a_worker_that_is_killed_is_missed(runner: Runner) -> None:
         crew.serve(lambda number, what: None)
 
 
-@pytest.mark.parametrize("kind", [THREADS, pytest.param(RAY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [THREADS])
 def test_a_worker_ends_when_the_run_does_not_answer_any_more(runner: Runner, tmp_path: Path) -> None:
     """An answer that is refused is no answer: the worker does nothing more."""
 
