@@ -18,8 +18,6 @@ from typer._click.formatting import HelpFormatter
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_group
 
-from cli.removed import explain_removed
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -341,10 +339,12 @@ class CommandTable(TyperGroup):
         try:
             return super().invoke(ctx)
         except UsageError as problem:
+            from cli.removed_commands import REMOVED_COMMANDS  # no command line that can be read needs it
+
             unknown = problem.option_name if isinstance(problem, NoSuchOption) else problem.message.split("'")[-2:-1]
-            called = problem.ctx.command_path.removeprefix(ctx.command_path).strip() if problem.ctx else ""
-            if replaced := explain_removed(called, "".join(unknown)):
-                problem.message = f"{problem.message.rstrip('.')}, for it was removed. {replaced}"
+            called = problem.ctx.command_path.removeprefix(ctx.command_path) if problem.ctx else ""
+            if replacement := REMOVED_COMMANDS.get(f"{called} {''.join(unknown)}".strip()):
+                problem.message = f"{problem.message.rstrip('.')}, for it was removed. {replacement}"
             raise
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:

@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from models_db.errors import EnvironmentProblem, UsageError
-from models_db.removed import explain_removed
+from models_db.removed_settings import explain_removed
 from models_db.values.canonical_json import Json
 from models_db.values.printable_text import JOINERS, is_storable, plain_spelling
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-import cli.removed
+import cli.removed_commands
 from cli.app import main
-from cli.removed import REMOVED
-from models_db.removed import REMOVED_SETTINGS
+from cli.removed_commands import REMOVED_COMMANDS
+from models_db.removed_settings import REMOVED_SETTINGS
 from models_db.values.requests import FileInvalid, ReleaseRequest, RequestModel, parse_model
 
 
@@ -15,17 +15,17 @@ from models_db.values.requests import FileInvalid, ReleaseRequest, RequestModel,
 def test_a_removed_name_is_explained(
     line: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli.removed, "REMOVED", {name: "Use another."})
+    monkeypatch.setattr(cli.removed_commands, "REMOVED_COMMANDS", {name: "Use another."})
     assert answer(line, monkeypatch, capsys).endswith("for it was removed. Use another.")
-    monkeypatch.setattr(cli.removed, "REMOVED", {})
+    monkeypatch.setattr(cli.removed_commands, "REMOVED_COMMANDS", {})
     assert "removed" not in answer(line, monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("name", REMOVED)
+@pytest.mark.parametrize("name", REMOVED_COMMANDS)
 def test_no_removed_name_is_left(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert answer(name, monkeypatch, capsys).endswith(f"for it was removed. {REMOVED[name]}")
+    assert answer(name, monkeypatch, capsys).endswith(f"for it was removed. {REMOVED_COMMANDS[name]}")
 
 
 @pytest.mark.parametrize("setting", [name for name in REMOVED_SETTINGS if ": " not in name])
