@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from models_db.errors import UsageError
-from tasks.inference.network.decoder_parts import list_of_layers
 
 
 class LayersNotSpread(UsageError):
@@ -111,3 +110,14 @@ def _move_own(module: nn.Module, device: torch.device) -> bool:
     alone._modules = {}  # `Module.to` goes into all parts; weights and tables are in dictionaries that both share
     alone.to(device)
     return bool([*module.parameters(recurse=False), *module.buffers(recurse=False)])
+
+
+def list_of_layers(decoder: nn.Module) -> nn.ModuleList | None:
+    """Return the list of a decoder's layers; None if it cannot be identified."""
+    count = getattr(getattr(decoder, "config", None), "num_hidden_layers", None)
+    lists = [
+        module
+        for name, module in decoder.named_modules()
+        if isinstance(module, nn.ModuleList) and name.count(".") < 2 and len(module) == count
+    ]
+    return lists[0] if len(lists) == 1 else None

@@ -1,5 +1,6 @@
 """Loaded causal language model: the part of transformers that the engine needs."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
@@ -13,7 +14,6 @@ from tasks.inference.kernels.dense_linear import DenseLinear, linear, linear_of_
 from tasks.inference.kernels.kernel_order import PLAIN, KernelName, KernelOrder
 from tasks.inference.network.attention import Attention, attention_of, use_attention, within_window
 from tasks.inference.network.capabilities import keeps_bfloat16
-from tasks.inference.network.decoder_parts import with_modules
 from tasks.inference.network.packed_linear import PackedLinear
 
 
@@ -242,3 +242,20 @@ class LanguageModel:
         if self.logit_factor != 1.0:
             products = products * self.logit_factor
         return products if self.logit_cap is None else torch.tanh(products / self.logit_cap) * self.logit_cap
+
+
+def with_modules(network: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
+    """Return a network with these modules in the place of those of the same names, which shares all others.
+
+    Args:
+        modules: by their dotted names in `network`.
+    """
+    for name, module in modules.items():
+        first, _, rest = name.partition(".")
+        part = network._modules[first]
+        if rest and part is not None:
+            module = with_modules(part, {rest: module})
+        twin = copy.copy(network)
+        twin._modules = {**network._modules, first: module}
+        network = twin
+    return network

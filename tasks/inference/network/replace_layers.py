@@ -89,11 +89,11 @@ def widen_parameters(network: nn.Module) -> None:
 
 def _packing(precision: Precision, device: torch.device) -> Callable[[nn.Linear], nn.Module]:
     """Return what makes a packed layer of `precision`, float32 or bfloat16, of one in float32 or bfloat16."""
-    packs = can_pack(device, torch.bfloat16)
+    wide = precision == "float32"
+    kind = PackedLinear if wide or can_pack(device, torch.bfloat16) else WidenedLinear
 
     def pack(linear: nn.Linear) -> nn.Module:
-        kind = PackedLinear if packs or precision == "float32" else WidenedLinear
-        layer = kind(widened(linear) if precision == "float32" else linear)
+        layer = kind(widened(linear) if wide else linear)
         release_pages(linear.weight)
         return layer
 

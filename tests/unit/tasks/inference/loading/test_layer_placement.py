@@ -22,10 +22,9 @@ from tasks.inference.isolation.arrangements import arrangements
 from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
 from tasks.inference.loading import adopt, layer_placement
 from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.loading.layer_placement import LayersNotSpread, place_decoder
+from tasks.inference.loading.layer_placement import LayersNotSpread, list_of_layers, place_decoder
 from tasks.inference.network import replace_layers
 from tasks.inference.network.capabilities import CPU
-from tasks.inference.network.decoder_parts import list_of_layers
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.recorded_passes import PassRecorder

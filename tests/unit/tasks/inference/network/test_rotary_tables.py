@@ -12,7 +12,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.loading import adopt
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.network.language_model import LanguageModel, with_modules
 from tasks.inference.network.rotary_tables import long_tables, original_length
 from tests.unit.tasks.inference.conformance import differences, is_isolated
 from tests.unit.tasks.inference.families import LONG, LONGROPE, READ, config_of, network_of
@@ -107,3 +107,11 @@ def test_tables_inside_layers_are_refused() -> None:
     network.model.rotary_emb = nn.Identity()
     with pytest.raises(ValueError, match="parts of its layers"):
         long_tables(network.model)
+
+
+def test_modules_deep_inside_are_replaced_in_a_copy() -> None:
+    network = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    other = with_modules(network, {"0.1": nn.Identity()})
+    assert isinstance(network.get_submodule("0.1"), nn.ReLU)
+    assert isinstance(other.get_submodule("0.1"), nn.Identity)
+    assert other.get_submodule("0.0") is network.get_submodule("0.0")
