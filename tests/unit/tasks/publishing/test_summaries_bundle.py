@@ -46,7 +46,8 @@ def test_it_holds(summaries: Path) -> None:
     assert report.holds, failed(report)
     events = json.loads((summaries / RECORD).read_text())["events"]
     assert [PrivacyEvent.from_json(one).mechanism for one in events] == ["noisy_mean"]
-    assert (report.epsilon, report.recomputed_epsilon[:3]) == ("4", "3.9")  # type: ignore[index]
+    assert report.epsilon == "4"
+    assert str(report.recomputed_epsilon).startswith("3.9")
 
 
 def another_scale(stored: Json) -> None:
