@@ -1,6 +1,5 @@
 """Privacy audit: many trials of a mechanism on neighbouring inputs, and their proof about its epsilon (PRIVACY §8)."""
 
-import time
 from dataclasses import dataclass
 
 from models_db.errors import UsageError
@@ -22,14 +21,10 @@ class MechanismAudit:
     Attributes:
         case: the audited mechanism, its inputs and its claim.
         bound: the lower bound on epsilon that the trials prove.
-        trials: runs on each of the two inputs; one half chooses the event, the other half tests it.
-        seconds: duration.
     """
 
     case: AuditCase
     bound: EpsilonLowerBound
-    trials: int
-    seconds: float
 
     @property
     def holds(self) -> bool:
@@ -45,7 +40,7 @@ def audit(
     """Run `case`.
 
     Args:
-        trials: on each of the two inputs.
+        trials: on each of the two inputs; one half chooses the event, the other half tests it.
         confidence: one minus the probability that the bound is above the true epsilon.
 
     Raises:
@@ -53,14 +48,13 @@ def audit(
     """
     if trials < FEWEST_TRIALS:
         raise TooFewTrials(trials)
-    began = time.monotonic()
     outcomes: dict[bool, list[int]] = {True: [], False: []}
     for done in range(0, trials, _AT_ONCE):
         some = min(_AT_ONCE, trials - done)
         for present, sample in outcomes.items():
             sample += case.sample(present, some)
     bound = epsilon_lower_bound(outcomes[True], outcomes[False], float(case.delta), confidence)
-    return MechanismAudit(case, bound, trials, time.monotonic() - began)
+    return MechanismAudit(case, bound)
 
 
 class TooFewTrials(UsageError):

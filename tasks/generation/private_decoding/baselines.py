@@ -67,9 +67,6 @@ class BaselineParameters(
     centre: Literal["public", "none"] | None = None
     adapter: str | None = None
     shots: Annotated[int, Field(ge=1)] | None = None
-    depth: ExactDecimal | None = None
-    strength: ExactDecimal | None = None
-    public_draws: Annotated[int, Field(ge=1)] | None = None
 
 
 class _Baseline(GeneratorDefaults):
