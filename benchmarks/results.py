@@ -39,6 +39,7 @@ from benchmarks.invented_facts import worlds as facts
 from benchmarks.reproductions import batch_size, email_extraction
 from benchmarks.secret_assignment import audits as secret_assignment_audits
 from benchmarks.secret_assignment import labelled_texts as secret_claim_labels
+from benchmarks.secret_assignment import utility as secret_claim
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
 from benchmarks.utility import (
@@ -155,6 +156,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "drawn-wordings": lambda: ablation.wordings_table(lines("drawn_wordings")),
         "drawn-notes": lambda: ablation.wordings_table(lines("drawn_notes")),
         "coherence": lambda: ablation.coherence_table(lines("coherence")),
+        "secret-claim": lambda: secret_claim.table(lines("secret_claim")),
         "secret-claim-labels": lambda: secret_claim_labels.table(lines("secret_claim_labels")),
         "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
         "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),

@@ -18,7 +18,7 @@ NO_RESULTS = {
     "gpu": 2,
     "in-context": 1,
     "insights-results": 1,
-    "utility": 6,
+    "utility": 5,
     "orchestration": 4,
     "planning": 4,
     "proofs/secret-assignment": 7,
