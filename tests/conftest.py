@@ -53,6 +53,8 @@ class CompiledStatements(dict[tuple[Any, ...], Any]):
 
 
 MOST_COMPILED = 5000
+CONTRACT = tuple(Path(__file__).parent / name for name in ("contract", "golden", "statistical"))
+"""All tests in these folders are marked `contract`; elsewhere the mark stands in the file (docs/contract.md)."""
 _COMPILED = CompiledStatements()
 
 
@@ -111,7 +113,10 @@ def _load_hypothesis_profile(*, same_examples: bool) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test with `slow_except` every case is slow that the mark does not name."""
+    """Mark the tests of the contract; of a test with `slow_except` every case is slow that the mark does not name."""
+    for item in items:
+        if any(folder in item.path.parents for folder in CONTRACT):
+            item.add_marker(pytest.mark.contract)
     cases: dict[str, set[str]] = {}
     quick: dict[str, set[str]] = {}
     for item in items:

@@ -25,6 +25,7 @@ from tasks.pricing.choices import CHOSEN_PARAMETERS
 from tasks.pricing.influence import LEVELS
 from tasks.pricing.registry import SYSTEMS
 from tests import json_page
+from tests.conftest import CONTRACT as CONTRACT_FOLDERS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -176,6 +177,7 @@ def test_links_lead_somewhere() -> None:
     assert broken == []
 
 
+MARKED = re.compile(r"^pytestmark = .*pytest\.mark\.contract", re.MULTILINE)
 PATHS = re.compile(r"docs/[\w./-]*\w")
 
 
@@ -205,6 +207,25 @@ def test_make_targets_that_are_mentioned_exist() -> None:
         assert set(re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)", page.read_text(), re.MULTILINE)) <= {
             pair for target in targets for pair in ((target, ""), ("", target))
         }
+
+
+def test_every_clause_of_the_contract_names_the_tests_that_hold_it() -> None:
+    sections = (ROOT / "docs" / "contract.md").read_text().split("\n## ")[1:]
+    proofs = [set(re.findall(r"^- `(tests/[\w/.]+)`$", section, re.MULTILINE)) for section in sections]
+    assert [int(section.partition(".")[0]) for section in sections] == list(range(1, 18))
+    assert all(proofs)
+    named = {
+        file
+        for each in proofs
+        for path in each
+        for file in ((ROOT / path).rglob("test_*.py") if (ROOT / path).is_dir() else [ROOT / path])
+    }
+    marked = {
+        file
+        for file in (ROOT / "tests").rglob("test_*.py")
+        if MARKED.search(file.read_text()) or set(CONTRACT_FOLDERS) & set(file.parents)
+    }
+    assert named == marked
 
 
 def request_examples() -> list[str]:

@@ -24,13 +24,13 @@ CEILING = {
     "statements of the product": 49787,
     "modules of the product": 867,
     "error classes": 565,
-    "statements of tests": 70288,
+    "statements of tests": 70341,
     "statements of benchmarks": 8632,
     "tables": 57,
     "commands": 93,
     "options": 278,
     "settings of files": 196,
-    "words of documentation": 217028,
+    "words of documentation": 217908,
     "decisions": 48,
 }
 SLACK = 0.005

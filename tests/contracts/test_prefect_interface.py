@@ -18,6 +18,8 @@ from packaging.version import Version
 from prefect.client.orchestration import PrefectClient, SyncPrefectClient
 from prefect.workers.base import BaseWorker
 
+pytestmark = pytest.mark.contract
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("cli", "flows", "tasks", "models_db")
 SIGNATURES = {

@@ -10,6 +10,8 @@ from models_db.errors import AlmonerError
 from tests.integration.killing import killed
 from tests.integration.story import REQUEST, Almoner
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("flows/releases", "tasks/generation")
 
 SHARED = {"samples": 3, "references": 4, "max_new_tokens": 12, "temperature": 1.0, "max_reference_tokens": 48}

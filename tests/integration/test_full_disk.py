@@ -17,6 +17,8 @@ import pytest
 from tests.integration.story import Almoner
 from tests.support import require
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("models_db/sessions", "tasks/corpus", "flows/backup", "flows/datasets", "flows/workspace")
 
 ROOT = Path(__file__).resolve().parents[2]

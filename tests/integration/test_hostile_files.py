@@ -9,6 +9,8 @@ import pytest
 
 from tests.integration.story import Almoner
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("cli/framework", "flows/workspace", "models_db/home.py")
 
 SECRET = "Quartermaine77"

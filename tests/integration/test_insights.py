@@ -11,6 +11,8 @@ from tests import tiny_model
 from tests.integration.killing import goes_on, killed
 from tests.integration.story import Almoner
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("tasks/analysis", "tasks/insights")
 
 WORDS = ["kettle", "tomato", "violin", "tax form"]

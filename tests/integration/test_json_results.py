@@ -14,6 +14,8 @@ from tasks.inference.catalogue.registry import ListedModel
 from tests.integration.story import Almoner
 from tests.test_docs import COMMANDS
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("cli",)
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,6 +12,8 @@ from tasks.corpus.identity.units import UnitInvalid, normalise_unit
 from tasks.corpus.readers import documents
 from tests.integration.story import Almoner
 
+pytestmark = pytest.mark.contract
+
 PLANT = "zq-planted-7f3a"
 GOOD = {"id": "1", "patient_id": "p1", "text": "plain words", "ward": "north"}
 SURROGATE = f"\ud800{PLANT}"

@@ -10,6 +10,8 @@ from tasks.inference.catalogue.precision import Precision, PrecisionMissing
 from tests.integration.story import REQUEST, Almoner
 from tests.unit.tasks.inference.processors import AVX2, SATURATING, WHOLE, is_available, use_processor
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("flows/releases", "tasks/inference/catalogue")
 
 

@@ -13,6 +13,8 @@ from tests.integration.killing import balance, goes_on, instalments, killed
 from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.support_backend import ModelServer, answer, connections, says
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("flows/releases", "tasks/prompted_generation/evolution")
 
 PARAMETERS: dict[str, Any] = {

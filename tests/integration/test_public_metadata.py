@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tasks.release.file_names import CARD, CROISSANT, DEPLOYMENT, RECORD
 from tests.integration.story import Almoner
+
+pytestmark = pytest.mark.contract
 
 WITH_THE_DATASET = {"name": "Visits", "licence": "CC-BY-4.0", "language": "en", "creators": "The clinic"}
 IN_THE_REQUEST = {"licence": "CC0-1.0", "region": "Utopia"}

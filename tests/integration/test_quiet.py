@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("flows/__init__.py", "tasks/__init__.py")
 
 ROOT = Path(__file__).parents[2]

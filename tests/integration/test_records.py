@@ -10,6 +10,8 @@ from tests.integration.story import REQUEST, Almoner
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.record_schemas import FILM, is_valid
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("flows/releases", "tasks/generation", "tasks/inference/structured_output")
 
 PARAMETERS: dict[str, Any] = REQUEST["parameters"] | {"schema": FILM, "max_new_tokens": 80, "instalment": 40}

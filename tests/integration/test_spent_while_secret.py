@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 import almoner as almoner_package
 from flows.governance.exposure import SIZES_FIXED
 from tests.integration.story import Almoner
 from tests.integration.test_viewing import page, plain, words
+
+pytestmark = pytest.mark.contract
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SMALL = {"epsilon": 1.0, "evaluation": ["length"]}

@@ -11,6 +11,8 @@ from tasks.inference.catalogue.registry import list_models
 from tests.integration.story import REQUEST, Almoner
 from tests.support import require, shared_data
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("flows/releases", "tasks/generation", "tasks/inference")
 
 

@@ -20,6 +20,8 @@ from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.summarization.planted import adapter
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("flows/releases", "tasks/summarization")
 
 SECTIONS = sorted({note["section"] for note in NOTES})

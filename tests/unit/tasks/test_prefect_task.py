@@ -10,7 +10,7 @@ from models_db.errors import EnvironmentProblem, Refused
 from tasks.common.task_errors import TaskFailed
 from tasks.prefect_task import private_task
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 PRIVATE = "Anna Example, (555) 0100"
 

@@ -15,7 +15,7 @@ from models_db.values.amounts import Amount
 from tasks.accounting import conversions
 from tests.golden.accounting_oracle import GOLDEN
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 CONCERNS = ("tasks/accounting",)
 
 EPSILONS = ["0.01", "0.1", "0.5", "1", "2", "5", "12"]

@@ -30,6 +30,8 @@ from tasks.accounting.random_allocation import (
 from tasks.accounting.zcdp import InvalidTarget, epsilon_of, rho_of
 from tests.toy_release import ToyRelease, least_epsilon
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("tasks/accounting",)
 
 DELTA = "1e-5"

@@ -18,6 +18,8 @@ from tasks.accounting.rounding import Exact
 from tasks.accounting.zcdp import InvalidTarget, epsilon_of, rho_of
 from tests.toy_release import probability
 
+pytestmark = pytest.mark.contract
+
 CONCERNS = ("tasks/accounting",)
 
 ALLOCATIONS = [

@@ -24,7 +24,7 @@ from tasks.accounting.rounding import (
     upper,
 )
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 
 @pytest.mark.parametrize(

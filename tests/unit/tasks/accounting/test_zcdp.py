@@ -21,7 +21,7 @@ from tasks.accounting.zcdp import (
 )
 from tests.golden.accounting_oracle import GOLDEN, delta_at
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 EPSILONS = st.decimals("0.01", "60", places=3)
 DELTAS = st.integers(1, 12).flatmap(lambda e: st.integers(1, 9).map(lambda d: Decimal(f"{d}e-{e}")))

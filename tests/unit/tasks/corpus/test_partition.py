@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from tasks.corpus.identity.fingerprints import ManifestMark, mark_of, source_mark
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 
+pytestmark = pytest.mark.contract
+
 KEY = bytes(range(32))
 CORPORA = st.dictionaries(st.text(min_size=1, max_size=6), st.text(max_size=3), min_size=1, max_size=12)
 

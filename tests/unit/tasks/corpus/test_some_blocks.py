@@ -12,6 +12,8 @@ from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import NOWHERE, BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.store import Corpus, PartOfCorpus, WholeCorpusRequested, open_corpus
 
+pytestmark = pytest.mark.contract
+
 KEY = bytes(range(32))
 SPLIT = BatchSplit(KEY, "r")
 WHOLE = PartitionScheme(KEY, 6)

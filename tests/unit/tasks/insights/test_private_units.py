@@ -26,6 +26,8 @@ from tasks.values.insight import Facets
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.workshop import Workshop, store
 
+pytestmark = pytest.mark.contract
+
 SAME = "Which kettle would you buy?"
 SAYING = [
     SAME,

@@ -19,7 +19,7 @@ from tasks.release.record import claim_of_plan, planned_events
 from tasks.values.plan import Plan, PlanInputs
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 CONCERNS = ("tasks/accounting", "tasks/pricing")
 
 SETTINGS = {"samples": 100, "references": 7, "max_new_tokens": 48, "temperature": 1.0}

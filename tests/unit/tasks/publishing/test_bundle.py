@@ -25,7 +25,7 @@ from tasks.release.signatures.attestation import NotAttested
 from tests.support import require
 from tests.unit.tasks.publishing.builders import HEAD, TEXTS, Steward, a_record, a_request
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 BUNDLE_FILES = bundle_files("synthetic_corpus")
 KEYS = {

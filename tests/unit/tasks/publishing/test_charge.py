@@ -12,6 +12,8 @@ from tasks.release.signatures.chain_checkpoint import Checkpoint
 from tests.unit.tasks.publishing.builders import HEAD, charge_of
 from tests.unit.tasks.publishing.forging import failed, seal_as_it_is
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.mark.parametrize("changes", [
     {"rho": "0"}, {"rho": "0.000000000001"}, {"blocks": ()}, {"blocks": (0, 1, 2)}, {"blocks": (1,)},

@@ -28,6 +28,8 @@ from tests.unit.tasks.publishing.builders import TEXTS as TWO_TEXTS
 from tests.unit.tasks.publishing.builders import Release, a_record, a_request
 from tests.unit.tasks.publishing.forging import failed, failures, reseal
 
+pytestmark = pytest.mark.contract
+
 GOLDEN = Path(__file__).parent / "golden"
 DATA: FileTable = {TEXTS: {"sha256": "11" * 32, "bytes": 75}, PARQUET: {"sha256": "22" * 32, "bytes": 572}}
 ROWS = tuple((text, None) for text in TWO_TEXTS)

@@ -13,6 +13,8 @@ from tasks.release.record import planned_events
 from tests.unit.tasks.publishing.builders import a_record, a_request
 from tests.unit.tasks.publishing.forging import edit
 
+pytestmark = pytest.mark.contract
+
 
 def test_a_release_claims_no_more_while_secret_than_its_request_asks_for(make_release, tmp_path):
     opinion, released = second_opinion(planned_events(a_request()), "1e-7"), {"batches_per_block": "2"}

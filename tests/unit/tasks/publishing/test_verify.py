@@ -49,7 +49,7 @@ from tests.unit.tasks.publishing.builders import (
 )
 from tests.unit.tasks.publishing.forging import edit, failed, failures, reseal, seal, seal_as_it_is
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 ROOT = Path(__file__).resolve().parents[4]
 BUNDLE_FILES = bundle_files("synthetic_corpus")

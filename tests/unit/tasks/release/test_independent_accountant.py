@@ -17,6 +17,8 @@ from tasks.release.independent_accountant import second_opinion
 from tests.unit.tasks.publishing.builders import a_record, a_request, charging, event
 from tests.unit.tasks.publishing.forging import failures
 
+pytestmark = pytest.mark.contract
+
 ROOM = release_amount("4", "1e-7", "1/10")
 QUARTER = ROOM.rho // 4
 INSIGHTS = [

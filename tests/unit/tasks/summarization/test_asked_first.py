@@ -31,7 +31,7 @@ from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
 from tests.unit.tasks.summarization.adapters.test_escapes import GROUPS, planted
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 CONCERNS = ("tasks/summarization", "tasks/insights")
 
 TEXTS: dict[str, Any] = {

@@ -26,6 +26,8 @@ from tasks.corpus.identity.keys import (
     load_key,
 )
 
+pytestmark = pytest.mark.contract
+
 KEY = bytes(range(32))
 
 

@@ -13,7 +13,7 @@ from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.store import LabelsNotKept, PartOfCorpus, open_corpus
 from tests.unit.tasks.corpus.identity.test_label_batches import DECLARED, KEY, RECORDS, Record, stored
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 SPLIT = BatchSplit(KEY, "r1")
 SCHEME = PartitionScheme(KEY, 2)

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from tasks.generation.decoding.loop import DrawMeter
 
+pytestmark = pytest.mark.contract
+
 SIZES = st.integers(1, 40)
 
 

@@ -11,6 +11,8 @@ import pytest
 from tasks.generation.decoding import journal as journals
 from tasks.generation.decoding.journal import FILE, Contents, Journal, JournalInUse, JournalUnfit, JournalUnwritable
 
+pytestmark = pytest.mark.contract
+
 SPLIT_KEY = bytes(range(32))
 RELEASED = {"batches_per_block": "4", "noisy_population": "12"}
 

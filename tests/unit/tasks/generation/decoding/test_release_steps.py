@@ -8,6 +8,8 @@ from models_db.values.canonical_json import Json
 from tasks.generation.decoding.release_steps import ReleaseSteps, StepLost
 from tests.watched_journal import WatchedJournal
 
+pytestmark = pytest.mark.contract
+
 
 class Once:
     """Writes down what happens, and dies where it is told to."""

@@ -23,6 +23,8 @@ from tasks.values.plan import NotForGovernedData
 from tests.unit.tasks.generation.asking import ask, ink
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 
+pytestmark = pytest.mark.contract
+
 
 def baseline(**changes: object) -> BaselineParameters:
     return BaselineParameters.model_validate({"samples": 3, "max_new_tokens": 8, "temperature": "1"} | changes)

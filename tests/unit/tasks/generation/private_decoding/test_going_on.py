@@ -27,7 +27,7 @@ from tests.unit.tasks.generation.private_decoding.test_family_at_work import AMI
 from tests.unit.tasks.generation.workshop import KEY, Workshop
 from tests.watched_journal import WatchedJournal
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 CONCERNS = ("tasks/generation",)
 
 each_system = pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
 from tests.unit.tasks.inference.processors import expect_refusal
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 CONCERNS = ("tasks/generation", "tasks/inference/engine")
 
 UNITS = sorted({note["patient_id"] for note in NOTES})

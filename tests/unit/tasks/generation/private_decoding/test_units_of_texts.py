@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import pytest
+
 from models_db.home import ProjectHome
 from tasks.corpus.store import Corpus, UnitDocuments
 from tasks.generation.private_decoding.base import rows_of
 from tasks.planning.batches import layout_of
 from tests.unit.tasks.generation.asking import ink
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
+
+pytestmark = pytest.mark.contract
 
 UNITS = sorted({note["patient_id"] for note in NOTES})
 TEXTS, BATCHES = 3, 4

@@ -22,7 +22,7 @@ from tests.unit.tasks.inference.isolation.test_check import CANDIDATES, CHANGES,
 from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import by_row, text
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 RECOMMENDED = "qwen2.5-coder-1.5b-instruct"
 LOWERED = [precision for precision in PRECISIONS if precision != "float32"]

@@ -19,7 +19,7 @@ from tests.unit.tasks.inference.rows_at_work import MOST, PRIVATE, PUBLIC, by_ro
 
 CONCERNS = ("tasks/inference",)
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 OTHER_PUBLIC = PromptPieces((1, 50, 51), (52, 53, 54, 55))
 OTHER_PRIVATE = PromptPieces((1, 50), (56,))

@@ -25,7 +25,7 @@ from tests.unit.tasks.inference.rows_at_work import DRAWN, MOST, PRIVATE, PUBLIC
 
 CONCERNS = ("tasks/inference",)
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 Read = Callable[[Engine, Batches], dict[str, Tensor]]
 

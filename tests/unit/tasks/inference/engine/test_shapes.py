@@ -16,6 +16,8 @@ from tasks.inference.engine.shapes import (
 from tasks.inference.prompts.render import PromptPieces
 from tests.unit.tasks.inference.fixtures import Twins
 
+pytestmark = pytest.mark.contract
+
 CPU = torch.device("cpu")
 
 

@@ -24,7 +24,7 @@ from tests.unit.tasks.inference.rows_at_work import DRAWN, MOST, PRIVATE, PUBLIC
 
 CONCERNS = ("tasks/inference",)
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 Batches = list[dict[str, list[int]]]
 LENGTHS = {"a": 12, "b": 33, "changed": 30, "c": 64, "d": 3, "e": 70, "f": 41, "g": 18, "h": 55}

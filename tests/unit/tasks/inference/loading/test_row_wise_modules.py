@@ -16,7 +16,7 @@ from tasks.inference.loading.row_wise_modules import ROWWISE, require_rowwise
 from tests.unit.tasks.inference.families import READ, REFUSED, UNKNOWN, adopted, config_of, network_of
 from tests.unit.tasks.inference.fixtures import tiny_network
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 
 @pytest.mark.parametrize("family", READ)

@@ -28,7 +28,7 @@ from tests.unit.tasks.inference.rows_at_work import MOST, PRIVATE, PUBLIC, by_ro
 
 CONCERNS = ("tasks/inference/isolation", "tasks/inference/network")
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 Spoil = Callable[[Tensor, Tensor], Tensor]
 """Hidden states [R, Q, D] and positions [R, Q] -> hidden states."""

@@ -21,7 +21,7 @@ from tests.unit.tasks.inference.rows_at_work import by_row, text
 
 CONCERNS = ("tasks/inference/engine", "tasks/inference/loading", "tasks/inference/network")
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 # More than the tests' short rows, fewer than their long ones.
 STRADDLED: Mapping[str, Any] = {"rope_parameters": {**LONGROPE, "original_max_position_embeddings": 40}}

@@ -25,7 +25,7 @@ from tests.unit.tasks.inference.rows_at_work import by_row, text
 
 CONCERNS = ("tasks/inference/loading", "tasks/inference/network")
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 KIND, CHANGES = READ["gpt-oss"]
 ROWS = [{"a": text(12, 1, 250), "b": text(30, 2, 250)}]

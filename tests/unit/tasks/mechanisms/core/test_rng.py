@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tasks.mechanisms.core import rng
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom, OperatingSystemRandom, uniform_below_each
 
+pytestmark = pytest.mark.contract
+
 
 def test_kinds_say_who_is_protected():
     assert OS_RANDOM.kind == "os"

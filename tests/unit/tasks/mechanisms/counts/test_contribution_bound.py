@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from tasks.mechanisms.counts.contribution_bound import bound_contributions, count_units_by_item
 
+pytestmark = pytest.mark.contract
+
 UNITS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=8), max_size=6)
 
 

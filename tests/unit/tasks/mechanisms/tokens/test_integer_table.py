@@ -21,7 +21,7 @@ from tasks.mechanisms.tokens import exponential_mechanism, integer_table
 from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, BudgetTooSmall, TokenDrawInvalid
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism, calibrate
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 GOLDEN_STEPS = 619820
 GOLDEN_ETA = "380301221450993/2251799813685248"

@@ -16,6 +16,8 @@ from tasks.mechanisms.tokens import sampler
 from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall, ExponentialMechanism, TokenDrawInvalid
 from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS, IntegerTableMechanism
 
+pytestmark = pytest.mark.contract
+
 RHO = 266313968646
 CLASSES = {"table": IntegerTableMechanism, "opendp": ExponentialMechanism}
 

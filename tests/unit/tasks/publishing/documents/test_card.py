@@ -45,6 +45,8 @@ from tests.unit.tasks.publishing.builders import (
     standing,
 )
 
+pytestmark = pytest.mark.contract
+
 FAKE = "x\n\n## The claim\n\n| epsilon | `0.1` |\n| delta | `0.1` |\n\n# end `` ` <b>"
 
 

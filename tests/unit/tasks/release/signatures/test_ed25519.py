@@ -22,6 +22,8 @@ from tasks.release.signatures.ed25519 import (
     verify,
 )
 
+pytestmark = pytest.mark.contract
+
 # RFC 8032, section 7.1, TEST 2.
 SECRET = "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb"
 PUBLIC = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"

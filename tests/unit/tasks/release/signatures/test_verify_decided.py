@@ -32,7 +32,7 @@ from tests.unit.tasks.publishing.builders import (
 )
 from tests.unit.tasks.publishing.forging import edit, failed, failures, reseal, seal_as_it_is
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 
 def signed_by(payload: bytes, *keys: SigningKey) -> bytes:

@@ -59,7 +59,7 @@ from tests.watched_journal import WatchedJournal
 
 CONCERNS = ("tasks/mechanisms/vectors", "tasks/summarization")
 
-pytestmark = pytest.mark.dear
+pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
 UNIT = "patient-006"
 """It wrote in every section but one."""
