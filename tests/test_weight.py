@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 49787,
-    "modules of the product": 867,
+    "statements of the product": 49713,
+    "modules of the product": 866,
     "error classes": 565,
-    "statements of tests": 70341,
+    "statements of tests": 70188,
     "statements of benchmarks": 8632,
     "tables": 57,
     "commands": 93,
     "options": 278,
     "settings of files": 196,
-    "words of documentation": 217908,
+    "words of documentation": 217798,
     "decisions": 48,
 }
 SLACK = 0.005

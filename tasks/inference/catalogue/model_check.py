@@ -40,7 +40,7 @@ class NetworkShape(BaseModel):
         context: tokens of a row that the engine reads at most.
         parameters: numbers of the whole network, shared ones counted once.
         head_parameters: numbers of the head; `tied` if the word embeddings are the same numbers.
-        stored_bytes_per_number: 4 or 2, by the type that its files are said to have; less where they are MXFP4.
+        stored_bytes_per_number: 4 or 2, by the type that its files are said to have.
         linear_parameters: numbers of the linear layers without the head, which alone become int8.
     """
 
@@ -60,7 +60,7 @@ class NetworkShape(BaseModel):
     head_parameters: int = Field(ge=0)
     linear_parameters: int = Field(ge=0)
     tied: bool
-    stored_bytes_per_number: float = Field(default=4, gt=0)
+    stored_bytes_per_number: int = Field(default=4, gt=0)
 
     def weight_bytes(self, precision: Precision, *, packed: bool, widened: bool = False) -> int:
         """Return the bytes of the weights once they are loaded.

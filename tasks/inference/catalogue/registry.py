@@ -276,8 +276,8 @@ class ModelNotPulled(EnvironmentProblem):
 
 
 FAMILIES: Final = (
-    "Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi, Granite, OLMo, SmolLM3, Cohere, GLM, GPT-2, Falcon, gpt-oss and "
-    "some twenty more"
+    "Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi, Granite, OLMo, SmolLM3, Cohere, GLM, GPT-2, Falcon and some "
+    "twenty more"
 )
 """Supported families, as text for a refusal; the classes are in `tasks.inference.loading.row_wise_modules`."""
 SUPPORTED: Final = (

@@ -236,11 +236,10 @@ class IsolationCheck:
         held = self._numbers((number, model.key_value_heads, columns, model.head_size)).to(device, model.cache_dtype)
         cache = KeyValueCache.allocate(model, rows, columns, layers=[layer])
         keys, values = cache.keys[0], cache.values[0]
-        sinks = torch.linspace(-2, 2, model.heads, device=device) if model.sinks else None
         recorded, plain = RecordedPasses(recorder), RecordedPasses(None)
 
         def attend(some: int, query: Tensor, bias: Tensor) -> Tensor:
-            mixed, _ = model.attention(None, query, keys[:, :, :some], values[:, :, :some], bias, s_aux=sinks)
+            mixed, _ = model.attention(None, query, keys[:, :, :some], values[:, :, :some], bias)
             return mixed
 
         asked = [(contents, recorded) for contents in arrangements(rows)]

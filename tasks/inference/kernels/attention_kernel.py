@@ -30,7 +30,6 @@ def _attention_kernel(
     key_pointer,
     value_pointer,
     mask_pointer,
-    sink_pointer,
     out_pointer,
     queries,
     columns,
@@ -53,7 +52,6 @@ def _attention_kernel(
     SHARING: tl.constexpr,
     SIZE: tl.constexpr,
     HAS_CAP: tl.constexpr,
-    HAS_SINK: tl.constexpr,
     BLOCK_QUERIES: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
@@ -100,8 +98,6 @@ def _attention_kernel(
         )
         mixed = tl.dot(weights.to(value.dtype), value, mixed * earlier[:, None], input_precision="ieee")
         largest = highest
-    if HAS_SINK:
-        total += tl.exp(tl.load(sink_pointer + head, mask=has_query, other=0.0).to(tl.float32) - largest)
     mixed = mixed / tl.where(has_query, total, 1.0)[:, None]
 
     out_row = (row * queries + place) * (GROUPS * SHARING) + head  # [R, Q, heads, size]
@@ -116,7 +112,6 @@ def attention(
     mask: Tensor,
     scale: float,
     softcap: float | None = None,
-    sinks: Tensor | None = None,
 ) -> Tensor:
     """Return softmax(scale * query @ key.T + mask) @ value, as `network.attention.grouped_attention` defines it.
 
@@ -128,7 +123,6 @@ def attention(
         key, value: float32 or bfloat16 [R, key/value heads, S, size], in any layout of memory.
         mask: float32 [R, 1, Q, S].
         softcap: c, where scores s become c tanh(s / c) before the mask.
-        sinks: [heads], the scores of attention sinks.
 
     Returns:
         [R, Q, heads, size] of the query's type.
@@ -147,7 +141,6 @@ def attention(
             key,
             value,
             mask,
-            query if sinks is None else sinks,
             out,
             queries,
             columns,
@@ -163,7 +156,6 @@ def attention(
             SHARING=heads // groups,
             SIZE=size,
             HAS_CAP=softcap is not None,
-            HAS_SINK=sinks is not None,
             BLOCK_QUERIES=block,
             BLOCK_COLUMNS=_COLUMNS[key.dtype],
             BLOCK_SIZE=max(_LEAST, triton.next_power_of_2(size)),

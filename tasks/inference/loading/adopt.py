@@ -32,7 +32,6 @@ from tasks.inference.network.mapped_weights import file_of, is_protected
 from tasks.inference.network.packed_linear import PackedLinear, frozen_linear
 from tasks.inference.network.replace_layers import quantise_layers, widen_parameters
 from tasks.inference.network.rotary_tables import fix_tables, long_tables, original_length
-from tasks.inference.network.row_wise_experts import replace_experts
 from tasks.inference.prompts.render import closing_token
 
 # Float32 sums in another order differ by about 1e-5 of the largest logit; a wrong mask or scale differs by far more.
@@ -95,8 +94,6 @@ def wrap_network(
         prompts.append(list(example))
     with _describe_failures(name), float32_arithmetic(network), largest_inputs(network.base_model) as ranges:
         own = [network(torch.tensor([prompt], device=network.device)).logits[0] for prompt in prompts]
-    replace_experts(network)
-    require_rowwise(name, network)
     with _describe_failures(name), float32_arithmetic(network):
         if precision != "bfloat16":
             widen_parameters(network.get_output_embeddings())  # where the embeddings are its numbers, they stay them
@@ -155,7 +152,6 @@ def _take_over(network: Any, tokenizer: Any, *, name: str, revision: str, digest
         long_positions=config.max_position_embeddings,
         window=window,
         layer_kinds=layer_kinds,
-        sinks=any(hasattr(module, "sinks") for module in network.modules()),
         logit_factor=_logit_factor(config),
         logit_cap=getattr(config, "final_logit_softcapping", None),
     )
@@ -237,7 +233,7 @@ def _check_supported(name: str, network: Any) -> None:
     if head.weight.dtype not in (torch.float32, torch.bfloat16):
         kind = str(head.weight.dtype).removeprefix("torch.")
         raise UnsupportedModel(name, f"its weights are neither float32 nor bfloat16 but {kind}")
-    require_rowwise(name, network, experts_replaced=False)
+    require_rowwise(name, network)
 
 
 def stop_tokens(vocabulary: int, tokenizer: Any, *settings: Any) -> tuple[int, ...]:

@@ -19,7 +19,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
-    Mxfp4Config,
 )
 
 from tasks.inference.catalogue import model_store
@@ -34,14 +33,12 @@ from tasks.inference.loading.network_shape import shape_of
 from tasks.inference.loading.probe_inputs import LONGEST_EXAMPLE, PUBLIC_TEXT
 from tasks.inference.loading.resource_requirements import layer_devices, require_memory
 from tasks.inference.loading.row_wise_modules import (
-    is_mxfp4,
     require_possible_numbers,
     require_rowwise,
     require_sizes,
 )
 from tasks.inference.loading.stored_precision import restore_constants, type_to_read
 from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.network.row_wise_experts import replace_experts
 from tasks.inference.prompts.render import reference_tokens
 
 TEXT_PARTS: Final = ("gemma3", "mistral3")
@@ -52,8 +49,8 @@ _TEXT_NAMES: Final = {
 }
 """Names of that part's weights in the checkpoint of the whole, and in the network of the part."""
 
-WITHOUT_SDPA: Final = ("gemma2", "gpt_oss", "vaultgemma")
-"""Types whose attention transformers computes in its own way alone: they cap logits, or have sinks."""
+WITHOUT_SDPA: Final = ("gemma2", "vaultgemma")
+"""Types whose attention transformers computes in its own way alone: they cap logits."""
 _UNUSED: Final = re.compile(
     r"(^|\.)(rotary_emb\.inv_freq|position_ids)$|^(model\.)?(vision_tower|vision_model|multi_modal_projector)\."
 )
@@ -157,7 +154,6 @@ def require_supported(name: str, folder: Path) -> Any:
         except Exception as error:
             reason = f"transformers makes no language model of its config.json ({_first_line(error)})"
             raise UnsupportedModel(name, reason) from error
-    replace_experts(network)
     require_rowwise(name, network)
     require_sizes(name, config)
     return network
@@ -221,13 +217,13 @@ def read_network(name: str, folder: Path, kind: Any, dtype: torch.dtype = torch.
 def weights_problem(folder: Path) -> str:
     """Return why the weights in `folder` are not those of its config.json, by their names and shapes; else empty.
 
-    Nothing is said where weights are not all there yet, and of MXFP4, whose shapes are not those of the network.
+    Nothing is said where weights are not all there yet.
     """
     safely = {"local_files_only": True, "trust_remote_code": False}
     try:
         with silence_libraries():
             config = AutoConfig.from_pretrained(folder, **safely)
-            if is_mxfp4(config) or not _weights_are_here(folder):
+            if not _weights_are_here(folder):
                 return ""
             network, report = AutoModelForCausalLM.from_pretrained(
                 folder,
@@ -296,10 +292,8 @@ def read_tokens(name: str, folder: Path) -> ModelTokens:
 
 
 def _options_for(config: Any, folder: Path) -> dict[str, Any]:
-    """Return how transformers reads a checkpoint: its own attention, MXFP4 as floats, and the text part alone."""
+    """Return how transformers reads a checkpoint: its own attention, and the text part alone."""
     options: dict[str, Any] = {"attn_implementation": "eager" if config.model_type in WITHOUT_SDPA else "sdpa"}
-    if is_mxfp4(config):
-        options["quantization_config"] = Mxfp4Config(dequantize=True)
     if config.model_type in TEXT_PARTS:
         part = text_config(config)
         part.tie_word_embeddings = not any(map(_has_head, folder.glob("*.safetensors")))

@@ -1,16 +1,12 @@
 """Shape of a network, taken from a network with or without weights."""
 
-from typing import Any, Final
+from typing import Any
 
 from torch import nn
 
 from tasks.inference.catalogue.model_check import NetworkShape
-from tasks.inference.loading.row_wise_modules import heads_of, is_mxfp4, windows_of
+from tasks.inference.loading.row_wise_modules import heads_of, windows_of
 from tasks.inference.network.rotary_tables import rotary_settings
-from tasks.inference.network.row_wise_experts import RowWiseExperts
-
-_MXFP4_BITS: Final = 4 + 8 / 32
-"""A number has 4 bits, and 32 numbers share an exponent of 8 (Open Compute Project, MX formats v1.0, section 5.3)."""
 
 
 def shape_of(network: Any) -> NetworkShape:
@@ -33,19 +29,8 @@ def shape_of(network: Any) -> NetworkShape:
         head_parameters=head.weight.numel(),
         linear_parameters=sum(module.weight.numel() for module in linear),
         tied=bool(getattr(config, "tie_word_embeddings", False)),
-        stored_bytes_per_number=_stored_bytes(network),
+        stored_bytes_per_number=getattr(getattr(config, "dtype", None), "itemsize", 4),
     )
-
-
-def _stored_bytes(network: Any) -> float:
-    """Return the bytes of a number in the files, in the mean over all numbers: MXFP4 has 4.25 bits."""
-    plain: float = getattr(getattr(network.config, "dtype", None), "itemsize", 4)
-    if not is_mxfp4(network.config):
-        return plain
-    experts = [module for module in network.modules() if type(module) is RowWiseExperts]
-    packed: float = sum(linear.weight.numel() for layer in experts for linear in (*layer.inner, *layer.outer))
-    total: float = sum(parameter.numel() for parameter in network.parameters())
-    return (packed * _MXFP4_BITS / 8 + (total - packed) * plain) / total
 
 
 def _attention(config: Any) -> str:

@@ -20,7 +20,6 @@ from torch import nn
 from tasks.common import extensions
 from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.network.rotary_tables import EXCHANGED, original_length, rotary_settings
-from tasks.inference.network.row_wise_experts import has_row_wise_form
 
 _BUILT = "ForCausalLM Model DecoderLayer Attention MLP RotaryEmbedding"
 _NORMED = f"{_BUILT} RMSNorm"
@@ -53,7 +52,6 @@ _FAMILIES: Final[Mapping[str, tuple[str, str]]] = {
     "nanochat": ("NanoChat", _NORMED),
     "cwm": ("Cwm", _NORMED),
     "persimmon": ("Persimmon", _BUILT),
-    "gpt_oss": ("GptOss", _NORMED.replace(" MLP", "")),
     "glm": ("Glm", _NORMED),
     "glm4": ("Glm4", _NORMED),
     "granite": ("Granite", _NORMED),
@@ -87,7 +85,6 @@ def _listed() -> Iterator[str]:
         yield from (f"torch.nn.modules.{module}.{name}" for name in names.split())
     yield from (f"transformers.activations.{name}" for name in _ACTIVATIONS.split())
     yield "transformers.pytorch_utils.Conv1D"
-    yield "tasks.inference.network.row_wise_experts.RowWiseExperts"
     for family, (prefix, names) in _FAMILIES.items():
         yield from (f"transformers.models.{family}.modeling_{family}.{prefix}{name}" for name in names.split())
 
@@ -119,19 +116,13 @@ _REASONS: Final = (
 _UNKNOWN: Final = "is not known to act on each row by itself"
 
 
-def require_rowwise(name: str, network: nn.Module, *, experts_replaced: bool = True) -> None:
+def require_rowwise(name: str, network: nn.Module) -> None:
     """Check every module of a network, with weights or without.
-
-    Args:
-        experts_replaced: whether `replace_experts` has been called; where it will be, what it replaces is passed over.
 
     Raises:
         UnsupportedModel: a module is of a class that is not listed, or has a table of angles of an unknown kind.
     """
     modules = list(network.named_modules())
-    if not experts_replaced:
-        later = tuple(f"{path}." for path, module in modules if has_row_wise_form(module))
-        modules = [(path, module) for path, module in modules if not f"{path}.".startswith(later)]
     unknown = [(path, type(module)) for path, module in modules if _full_name(type(module)) not in ROWWISE]
     if unknown:
         of_extensions = frozenset(_of_extensions())
@@ -199,7 +190,7 @@ def require_sizes(name: str, config: Any) -> None:
         raise UnsupportedModel(name, f"{config.num_attention_heads} heads cannot share {groups} heads of keys")
     if getattr(config, "alibi", False):
         raise UnsupportedModel(name, "it adds positions to attention (ALiBi), which the engine does not")
-    if getattr(config, "quantization_config", None) and not is_mxfp4(config):
+    if getattr(config, "quantization_config", None):
         reason = "its weights are quantised; take the original ones, and `parameters.precision` for fewer bits"
         raise UnsupportedModel(name, reason)
     _require_known_attention(name, config)
@@ -224,13 +215,6 @@ def _require_known_attention(name: str, config: Any) -> None:
         raise UnsupportedModel(name, f"its attention window {window!r} is not a number of tokens")
     if window is None and "sliding_attention" in kinds:
         raise UnsupportedModel(name, "some of its layers have an attention window of unknown length")
-
-
-def is_mxfp4(config: Any) -> bool:
-    """Return whether the experts are stored in MXFP4 and are read as the floats that they stand for (gpt-oss)."""
-    settings = getattr(config, "quantization_config", None)
-    method = settings.get("quant_method") if isinstance(settings, Mapping) else getattr(settings, "quant_method", None)
-    return config.model_type == "gpt_oss" and method == "mxfp4"
 
 
 def heads_of(config: Any) -> tuple[int, int, int]:

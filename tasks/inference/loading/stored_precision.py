@@ -15,25 +15,24 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from tasks.inference.loading.row_wise_modules import is_mxfp4
 from tasks.inference.network.mapped_weights import release_pages
 
 
 def type_to_read(config: Any, folder: Path) -> torch.dtype:
     """Return the type in which the weights in `folder` are read, for every precision of the layers.
 
-    bfloat16 where every number is stored in it (or in MXFP4, whose numbers are numbers of bfloat16 as well): a layer is
-    then given its precision by itself, float32 too. Constants that a network makes for itself would be rounded: where
-    they cannot be made again (`restore_constants`), the network is read in float32.
+    bfloat16 where every number is stored in it: a layer is then given its precision by itself, float32 too. Constants
+    that a network makes for itself would be rounded: where they cannot be made again (`restore_constants`), the network
+    is read in float32.
     """
-    stored = all(_is_bfloat16(file, is_mxfp4(config)) for file in folder.glob("*.safetensors"))
+    stored = all(map(_is_bfloat16, folder.glob("*.safetensors")))
     return torch.bfloat16 if stored and _keeps_constants(config) else torch.float32
 
 
-def _is_bfloat16(file: Path, mxfp4: bool) -> bool:
+def _is_bfloat16(file: Path) -> bool:
     with safetensors.safe_open(file, "pt") as weights:
         types = {weights.get_slice(name).get_dtype() for name in weights.keys()}  # noqa: SIM118 - no mapping
-    return types <= ({"BF16", "U8"} if mxfp4 else {"BF16"})
+    return types <= {"BF16"}
 
 
 def _keeps_constants(config: Any) -> bool:

@@ -27,7 +27,7 @@ ALIGNMENT = 16
 """Numbers of columns are multiples of this: 16 floats are 64 bytes, so every row of the scores is aligned too."""
 
 # Variants of attention that transformers asks for through these; we have none of them.
-_VARIANTS = ("position_bias",)
+_VARIANTS = ("position_bias", "s_aux")
 
 
 def aligned(columns: int) -> int:
@@ -43,7 +43,6 @@ def grouped_attention(
     attention_mask: Tensor,
     scaling: float | None = None,
     softcap: float | None = None,
-    s_aux: Tensor | None = None,
     **options: object,
 ) -> tuple[Tensor, None]:
     """softmax(scaling * query @ key.T + mask) @ value, in transformers' signature.
@@ -58,8 +57,6 @@ def grouped_attention(
         key, value: float32 or bfloat16 [R, key/value heads, S, size], S a multiple of ALIGNMENT.
         attention_mask: float32 [R, 1, Q, S], added to the scores.
         softcap: c, where scores s become c tanh(s / c) before the mask (Gemma 2, arXiv 2408.00118, section 2).
-        s_aux: [heads], the scores of attention sinks: a token without a value that every query sees, so that weights
-            sum to less than 1 (gpt-oss; OpenAI 2025, arXiv 2508.10925, section 2).
 
     Returns:
         [R, Q, heads, size] of the query's type, and no weights.
@@ -75,21 +72,9 @@ def grouped_attention(
     scores = torch.matmul(stacked, key.transpose(2, 3)).view(rows, heads, queries, columns).float()
     if softcap is not None:
         scores = scores.div_(softcap).tanh_().mul_(softcap)
-    weights = _softmax(scores.add_(attention_mask), s_aux).to(value.dtype)
+    weights = torch.softmax(scores.add_(attention_mask), dim=-1).to(value.dtype)
     mixed = torch.matmul(weights.view(rows, groups, -1, columns), value).to(query.dtype)
     return mixed.view(rows, heads, queries, size).transpose(1, 2).contiguous(), None
-
-
-def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Return the weights of the columns, beside a sink per head if there are sinks: float32 [R, heads, Q, S] -> same.
-
-    exp(s_j) / (sum_i exp(s_i) + exp(sink)) = softmax(s)_j sigmoid(logsumexp(s) - sink).
-    """
-    weights = torch.softmax(scores, dim=-1)
-    if sinks is None:
-        return weights
-    seen = torch.logsumexp(scores, dim=-1, keepdim=True)
-    return weights.mul_(torch.sigmoid(seen - sinks.float().view(-1, 1, 1)))
 
 
 def within_window(mask: Tensor, window: int, newest: int | Tensor) -> Tensor:
@@ -119,7 +104,6 @@ def fixed_order_attention(
     attention_mask: Tensor,
     scaling: float | None = None,
     softcap: float | None = None,
-    s_aux: Tensor | None = None,
     **options: object,
 ) -> tuple[Tensor, None]:
     """`grouped_attention` by the kernel of that name: one program for each row, key/value head and block of queries.
@@ -127,12 +111,12 @@ def fixed_order_attention(
     The kernel has no derivative: where one is wanted, as in training, `grouped_attention` computes.
     """
     if any(part.requires_grad for part in (query, key, value)):
-        return grouped_attention(module, query, key, value, attention_mask, scaling, softcap, s_aux, **options)
+        return grouped_attention(module, query, key, value, attention_mask, scaling, softcap, **options)
     _check_variants(options)
     from tasks.inference.kernels import attention_kernel  # it imports Triton
 
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return attention_kernel.attention(query, key, value, attention_mask, scale, softcap, s_aux), None
+    return attention_kernel.attention(query, key, value, attention_mask, scale, softcap), None
 
 
 def _check_variants(options: Mapping[str, object]) -> None:

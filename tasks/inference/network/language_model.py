@@ -46,7 +46,6 @@ class LanguageModel:
         long_tables: its rotary embeddings for rows of more tokens, at most `long_positions`; none if it has none.
         window: tokens that a layer with a sliding window sees; None if no layer has one.
         layer_kinds: transformers' kind of each layer, where only some have the window; else empty.
-        sinks: whether attention has sinks (`attention.grouped_attention`).
         kernel_order: the kernels that it may be multiplied by.
         logit_factor, logit_cap: logits are `cap * tanh(factor * states @ head / cap)`; None: no cap.
     """
@@ -70,7 +69,6 @@ class LanguageModel:
     soft_tokens: Tensor | None = None
     window: int | None = None
     layer_kinds: tuple[str, ...] = ()
-    sinks: bool = False
     long_tables: Mapping[str, nn.Module] = field(default_factory=dict)
     long_positions: int = 0
     logit_factor: float = 1.0

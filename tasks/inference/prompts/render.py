@@ -171,8 +171,8 @@ def _beginning(tokenizer: Any, spec: PromptSpec, label: str | None) -> tuple[int
 def _open_answer(tokenizer: Any, spec: PromptSpec, system: str, turns: Sequence[tuple[str, str]]) -> str:
     """Return the rendered conversation up to the first word of the answer.
 
-    Some templates (gpt-oss) open an answer and leave it to the model in which channel it goes on, thoughts or final
-    words. Where a conversation that has an answer shows control tokens between the two, they open it as well.
+    Some templates open an answer and leave it to the model whether thoughts or final words follow. Where a conversation
+    that has an answer shows control tokens between the two, they open it as well.
     """
     whole = _render(tokenizer, spec, system, turns)
     try:

@@ -21,7 +21,7 @@ CONCERNS = ("tasks/inference/engine", "tasks/inference/network", "tasks/inferenc
 pytestmark = pytest.mark.dear
 
 META = torch.device("meta")
-FAMILIES = ("Llama", "Llama, longrope", "Gemma 2", "GPT-2", "gpt-oss", "Qwen2, windows in some layers")
+FAMILIES = ("Llama", "Llama, longrope", "Gemma 2", "GPT-2", "Qwen2, windows in some layers")
 """One for each way of computing attention, positions or logits."""
 
 

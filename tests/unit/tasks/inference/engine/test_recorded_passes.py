@@ -42,7 +42,7 @@ def same(one: Diary, other: Diary) -> bool:
     return public and not differing(one.rows, other.rows)
 
 
-@pytest.mark.slow_except("Llama", "gpt-oss", "Gemma 3", "Cohere 2", "GPT-2", "Falcon", "Phi-3")
+@pytest.mark.slow_except("Llama", "Gemma 3", "Cohere 2", "GPT-2", "Falcon", "Phi-3")
 @pytest.mark.parametrize("family", READ)
 def test_replays_have_the_bits_of_plain_passes_in_every_family(family: str) -> None:
     model, recording = adopted(network_of(*READ[family])), OperationRecording()

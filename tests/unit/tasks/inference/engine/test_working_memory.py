@@ -68,7 +68,7 @@ def dense(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adopt, "can_pack", lambda *_: False)
 
 
-@pytest.mark.slow_except("Llama", "gpt-oss", "Gemma 2", "Falcon", "GPT-NeoX", "Ministral 3")
+@pytest.mark.slow_except("Llama", "Gemma 2", "Falcon", "GPT-NeoX", "Ministral 3")
 @pytest.mark.usefixtures("dense")
 @pytest.mark.parametrize("family", READ)
 def test_a_pass_takes_no_more_than_is_counted(family: str) -> None:

@@ -52,9 +52,9 @@ def all_kernels() -> dict[str, dict[str, int]]:
                 linear_kernel._linear_kernel, pointers, constants, tile.warps, tile.stages
             )
         parts = dict.fromkeys(("query_pointer", "key_pointer", "value_pointer", "out_pointer"), kind)
-        parts |= {"mask_pointer": "*fp32", "sink_pointer": "*fp32", "scale": "fp32", "softcap": "fp32"}
+        parts |= {"mask_pointer": "*fp32", "scale": "fp32", "softcap": "fp32"}
         constants = {
-            "GROUPS": 8, "SHARING": 4, "SIZE": 64, "HAS_CAP": True, "HAS_SINK": True, "BLOCK_QUERIES": 16,
+            "GROUPS": 8, "SHARING": 4, "SIZE": 64, "HAS_CAP": True, "BLOCK_QUERIES": 16,
             "BLOCK_COLUMNS": attention_kernel._COLUMNS[dtype], "BLOCK_SIZE": 64, "key_column": 1, "mask_column": 1,
         }  # fmt: skip
         found[f"attention {kind}"] = words_of(attention_kernel._attention_kernel, parts, constants, 4, 2)

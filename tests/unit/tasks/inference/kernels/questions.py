@@ -111,8 +111,7 @@ def attention_problems(
     counts = list(counts)
     contents, found = max(counts), []
     query, key, value, mask = shape.numbers(contents, dtype, device)
-    sinks = numbers(shape.heads, device=device, seed=9)
-    everything: dict[str, Any] = {"scaling": 0.3, "softcap": 2.0, "s_aux": sinks}
+    everything: dict[str, Any] = {"scaling": 0.3, "softcap": 2.0}
     options: list[dict[str, Any]] = [{}, everything]
     for some in options:
         if not _attends(attention, query, key, value, mask, some):
@@ -158,17 +157,12 @@ def _attends(
 ) -> bool:
     """Whether the result is the definition's, computed in float64."""
     result, _ = attention(None, query, key, value, mask, **options)
-    rows, heads, queries, size = query.shape
+    heads, size = query.shape[1], query.shape[3]
     repeated = [part.double().repeat_interleave(heads // key.shape[1], 1) for part in (key, value)]
     scores = query.double() @ repeated[0].transpose(2, 3) * float(options.get("scaling", size**-0.5))
     if cap := options.get("softcap"):
         scores = torch.tanh(scores / cap) * cap
-    scores = scores + mask
-    if (sinks := options.get("s_aux")) is not None:
-        beside = sinks.double().view(1, -1, 1, 1).expand(rows, -1, queries, 1)
-        weights = torch.cat([scores, beside], -1).softmax(-1)[..., :-1]
-    else:
-        weights = scores.softmax(-1)
+    weights = (scores + mask).softmax(-1)
     tolerance = 1e-5 if query.dtype == torch.float32 else 2e-2
     exact = (weights @ repeated[1]).transpose(1, 2)
     return result.shape == exact.shape and torch.allclose(result.double(), exact, rtol=tolerance, atol=tolerance)

@@ -40,7 +40,6 @@ FAMILIES = (
     "Gemma 2",
     "Gemma 3",
     "Mistral, short window",
-    "gpt-oss",
     "Phi-2",
     "Phi-3",
     "GPT-2",
@@ -104,7 +103,7 @@ def logits(model: LanguageModel) -> list[Tensor]:
     return found
 
 
-@pytest.mark.slow_except("Llama-2", "gpt-oss-3", "Gemma 2-2", "GPT-2-3")
+@pytest.mark.slow_except("Llama-2", "Gemma 2-2", "GPT-2-3")
 @pytest.mark.parametrize("stages", STAGES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_have_the_bits_of_one_device(family: str, stages: int, copying: list[torch.Size]) -> None:
@@ -161,7 +160,7 @@ def decoded(model: LanguageModel) -> tuple[list[list[int]], list[Tensor]]:
 
 
 @pytest.mark.slow_except("Llama")
-@pytest.mark.parametrize("family", ["Llama", "Gemma 3", "gpt-oss"])
+@pytest.mark.parametrize("family", ["Llama", "Gemma 3"])
 def test_a_group_writes_the_texts_of_one_device(family: str, copying: list[torch.Size]) -> None:
     texts, one = decoded(adopted(four_layers(family)))
     group = spread(four_layers(family), 3)
@@ -236,7 +235,7 @@ def read_watched(model: LanguageModel) -> Tensor:
     return read(model)
 
 
-@pytest.mark.slow_except("Llama-cpu", "Llama-meta", "gpt-oss-meta", "GPT-2-meta")
+@pytest.mark.slow_except("Llama-cpu", "Llama-meta", "GPT-2-meta")
 @pytest.mark.parametrize("home", PLACES, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_pass_mixes_no_devices(family: str, home: torch.device, sent: list[Any]) -> None:
@@ -384,7 +383,7 @@ def test_every_device_with_layers_is_asked_about_attention(
 
 
 def test_the_question_goes_through_the_whole_chain(sent: list[Any]) -> None:
-    check = IsolationCheck(mixed("gpt-oss", CPU))
+    check = IsolationCheck(mixed("Gemma 3", CPU))
     assert check._passes(8, 1)(arrangements(8)[2]).device == CPU
     assert sent
     for layer, device in enumerate(PLACES[CPU]):

@@ -49,7 +49,7 @@ def test_pickles_are_not_read(snapshot: Path) -> None:
         load(NAME, "cpu")
 
 
-@pytest.mark.slow_except("Llama", "gpt-oss", "Gemma 3", "Phi-3", "GPT-2", "Falcon", "ERNIE 4.5", "OLMo-2")
+@pytest.mark.slow_except("Llama", "Gemma 3", "Phi-3", "GPT-2", "Falcon", "ERNIE 4.5", "OLMo-2")
 @pytest.mark.parametrize("family", READ)
 def test_every_family_is_read_from_its_files(snapshot: Path, family: str) -> None:
     """Not only from its configuration: transformers must be asked for an attention that the family has."""

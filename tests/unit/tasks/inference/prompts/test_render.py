@@ -396,7 +396,7 @@ CHANNELS = (
     "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|end|>final{% endif %}<|start|>"
     "{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
 )
-"""As gpt-oss writes: which channel an answer is in, thoughts or final words, is left to the model."""
+"""Which channel an answer is in, thoughts or final words, is left to the model."""
 
 
 @pytest.mark.parametrize("turns", [2, 1])
