@@ -123,7 +123,7 @@ TEXTS: dict[str, dict[str, int]] = {
     "proposal": {"reason": SHORT, "configuration": LONG, "choices": LONG}, "schedule": {"reason": SHORT, "rule": SHORT},
     "schedule_change": {"reason": SHORT}, "schedule_slot": {"detail": SHORT}, "slot_end": {"detail": SHORT},
     "delivery": {"destination": SHORT}, "restoration": {"reason": SHORT}, "twin_attack": {"attacks": SHORT},
-    "rehearsal": {"result": LONG}, "assignment_exposure": {"reason": SHORT},
+    "rehearsal": {"result": LONG}, "assignment_exposure": {"reason": SHORT}, "erasure": {"reason": SHORT},
     "policy_version": {"body": LONG}, "request": {"canonical": 4 * LONG},
     "invocation": {"event": LONG, "libraries": LONG}, "artifact": {"files": 16 * LONG},
     "evaluation": {"result": 16 * LONG}, "dataset": {"public_metadata": LONG},

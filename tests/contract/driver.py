@@ -5,8 +5,9 @@ and know a refusal by its name; what is behind the ledger stands here alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
@@ -15,14 +16,39 @@ from flows.audit.charges import charge_of_release, uncharged_releases
 from flows.releases.sweep import sweep_attempts
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
-from models_db.services.catalogue import datasets, requests
-from models_db.services.lifecycle import attempts, envelopes, ledger
+from models_db.policies.rules import DatasetTerms
+from models_db.services.audit import log
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import datasets, internal_views, policies, principals, requests
+from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services.lifecycle import artifacts, attempts, envelopes, gates, ledger, proposals
+from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.ledger import Attempt, InvocationPlan
+from models_db.services.queries import health
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
 from models_db.writes import budget_steps
 from models_db.writes.budget_steps import PlannedHold
-from tests.support import CAP, PROVENANCE, World, fetch, plan_of, planned, unguarded
+from tests.support import (
+    CAP,
+    FAR,
+    LATE,
+    PLAN,
+    PROVENANCE,
+    ROUTINE,
+    SOON,
+    TEN,
+    World,
+    any_amounts,
+    fetch,
+    later,
+    plan_of,
+    planned,
+    snapshot,
+    terms,
+    unguarded,
+)
 
 Part = tuple[int, int, int]
 """A part of a plan on a block: number of the mechanism, instalment, block."""
@@ -40,18 +66,47 @@ class Driver:
 
     @classmethod
     def on(cls, database: Database, **policy: Any) -> "Driver":
-        """A new ledger, under a policy that demands no more than is said."""
-        return cls(World.create(database, **policy))
+        """A new ledger, under a policy that demands no more than is said; `datasets` says what differs for one."""
+        return cls(World.create(database, **_rules(policy)))
 
     # --- what people do ------------------------------------------------------------------------------------------
 
-    def register(self, dataset: str = "clinic", cap: Amount = CAP, blocks: int = 1) -> None:
-        """Register a dataset and ingest a version of it."""
-        self.world.dataset(dataset, cap, blocks=blocks)
+    def enrol(self, name: str, *roles: str) -> None:
+        """One more person, a steward unless roles are named."""
+        self.world.person(name, *roles)
 
-    def request(self, plan: Sequence[InvocationPlan], dataset: str = "clinic") -> int:
-        """Request a release that costs a plan on every block; return its number."""
-        return self.world.request(dataset, approved=plan)
+    def dismiss(self, name: str, role: str) -> None:
+        """Take a role away."""
+        self.world.revoke(name, role)
+
+    def adopt(self, **policy: Any) -> None:
+        """Adopt another policy."""
+        with self.world.database.write() as session:
+            policies.adopt(session, self.world.admin, terms(**_rules(policy)))
+
+    def register(self, dataset: str = "clinic", cap: Amount = CAP, blocks: int = 1, beside: str | None = None) -> None:
+        """Register a dataset, with an account of its own or beside another one, and ingest a version of it."""
+        account = None
+        if beside is not None:
+            with self.world.database.read() as session:
+                account = datasets.find_dataset(session, beside).account_id
+        self.world.dataset(dataset, cap, blocks=blocks, account_id=account)
+
+    def request(self, plan: Sequence[InvocationPlan] = PLAN, dataset: str = "clinic", hours: int | None = None) -> int:
+        """Request a release that costs a plan on every block, and that expires after some hours; return its number."""
+        return self.world.request(dataset, approved=plan, valid=FAR if hours is None else timedelta(hours=hours))
+
+    def request_under(self, **policy: Any) -> int:
+        """Request a release under a policy that is not in force."""
+        with self.world.database.write() as session:
+            before = policies.policy_in_force(session)
+            assert before is not None
+            other = policies.adopt(session, self.world.admin, terms(**_rules(policy)))
+            policies.adopt(session, self.world.admin, terms())
+            clinic = datasets.find_dataset(session, "clinic")
+            body: dict[str, Any] = {"kind": "k", "mechanism": "m", "epsilon": "1", "plan": plan_of([0])}
+            version = datasets.newest_version(session, clinic)
+            return requests.submit(session, self.world.analyst, clinic, version, other, body, FAR).id
 
     def request_blocks(self, blocks: Sequence[int]) -> int:
         """Request a release that reads some blocks."""
@@ -69,15 +124,109 @@ class Driver:
         body = {"plan": plan_of(range(blocks), plan)}
         return self.world.routine(self.world.standing(most, **body), **body)
 
-    def approve(self, request: int, gate: str = "spend") -> None:
-        """A steward approves a request at a gate."""
-        self.world.decide(request, gate)
+    def approve(self, request: int, gate: str = "spend", by: str = "steward", hours: int | None = None) -> str:
+        """Approve a request at a gate, for some hours; return its state."""
+        valid = FAR if hours is None else timedelta(hours=hours)
+        return self.world.decide(request, gate, by=self._person(by), valid=valid)
+
+    def approve_another(self, request: int, digest: str) -> str:
+        """Approve a request by another digest than its own."""
+        decision = GateDecision(request, "spend", digest, "approve", "because", SOON)
+        with self.world.database.write() as session:
+            return gates.record_decision(session, self.world.steward, decision, "s", amount_check=any_amounts)
+
+    def sign(self, request: int, signature: str) -> str:
+        """Approve a request by a signature that somebody has."""
+        decision = GateDecision(request, "spend", self.world.subject(request, "spend"), "approve", "because", SOON)
+        with self.world.database.write() as session:
+            return gates.record_decision(session, self.world.steward, decision, signature, amount_check=any_amounts)
+
+    def reject(self, request: int, gate: str = "spend", by: str = "steward") -> str:
+        """Reject a request at a gate; return its state."""
+        return self.world.decide(request, gate, "reject", by=self._person(by))
+
+    def take_back(self, request: int, gate: str = "spend", by: str = "steward") -> str:
+        """Take an approval back; return the request's state."""
+        return self.world.take_back(request, self._person(by), gate)
+
+    def open_gate(self, request: int) -> None:
+        """Say that the spend gate is passed, as a client of somebody's own does that counts no approvals."""
+        with self.world.database.write() as session:
+            requests.record_transition(session, self.world.runner, request, "submitted", "approved")
+
+    def publish(self, request: int) -> None:
+        """Publish a release."""
+        with self.world.database.write() as session:
+            artifacts.record_publication(session, self.world.runner, request)
+
+    def later(self, hours: int) -> AbstractContextManager[None]:
+        """Inside, everybody sees a clock that is some hours ahead."""
+        return later(timedelta(hours=hours))
+
+    def propose_cap(self, cap: Amount, by: str = "analyst", epsilon: str = "9") -> int:
+        """Propose another cap of the clinic; return the proposal's number."""
+        claim = LifetimeClaim(epsilon, "0.000001", 9 * 10**11, cap)
+        with self.world.database.write() as session:
+            clinic, policy = datasets.find_dataset(session, "clinic"), policies.policy_in_force(session)
+            assert policy is not None
+            return proposals.propose_cap(session, self._person(by), clinic, policy, claim, "a study", FAR).id
+
+    def propose_authorisation(self, most: Amount = TEN, runs: int = 2, until: str = LATE, **changes: Json) -> int:
+        """Propose an authorisation of runs on the clinic; return the proposal's number."""
+        return self.world.standing(most, runs, until, carry=False, **changes)
+
+    def propose_retraction(self, request: int) -> int:
+        """Propose to call a publication back; return the proposal's number."""
+        return self.world.retraction(request, carry=False)
+
+    def request_run(self, authorisation: int, by: str = "analyst", **changes: Json) -> int:
+        """Request a run under an authorisation, of its configuration but for some changes; return its number."""
+        asked = ROUTINE | {"nonce": str(next(self.world._numbers))} | changes
+        actor = self._person(by)
+        with self.world.database.write() as session:
+            clinic, policy = datasets.find_dataset(session, "clinic"), policies.policy_in_force(session)
+            assert policy is not None
+            version = datasets.newest_version(session, clinic)
+            proposal = proposals.find_authorisation(session, authorisation, asked, actor)
+            return requests.submit(session, actor, clinic, version, policy, asked, FAR, standing=proposal).id
+
+    def look(self, request: int, by: str = "steward") -> bool:
+        """See figures of a release that no mechanism protects; return whether there was anything to record."""
+        with self.world.database.write() as session:
+            artifact = artifacts.artifact_of(session, request)
+            assert artifact is not None
+            return internal_views.record_view(session, self._person(by), artifact, "computed")
 
     # --- what a runner does --------------------------------------------------------------------------------------
 
-    def start(self, request: int) -> Attempt:
+    def start(self, request: int, by: str = "runner") -> Attempt:
         """Begin an attempt."""
-        return self.world.start(request)
+        return replace(self.world, runner=self._person(by)).start(request)
+
+    def reserve(self, attempt: Attempt, *plan: InvocationPlan) -> None:
+        """Reserve a plan on the blocks of an attempt, as almoner does."""
+        self.world.hold(attempt, *plan or PLAN)
+
+    def reserve_rest(self, attempt: Attempt, *plan: InvocationPlan) -> None:
+        """Reserve what no earlier attempt has armed of a plan, as almoner does when it goes on."""
+        with self.world.database.write() as session:
+            armed = ledger.armed_instalments(session, attempt.request_id, range(1, attempt.number))
+            paid = [len(armed.get(mechanism, ())) for mechanism in range(len(plan))]
+            ledger.hold(session, self.world.runner, attempt, plan, PROVENANCE, paid)
+
+    def arm_part(self, attempt: Attempt, mechanism: int = 0, instalment: int = 0) -> Amount:
+        """Arm one part of a plan on every block, as almoner does; return what a block is charged."""
+        return self.world.arm(attempt, mechanism, instalment)
+
+    def release(self, dataset: str = "clinic", *plan: InvocationPlan) -> int:
+        """Request, approve, run and produce a release; return its number."""
+        attempt = self.world.running(dataset, *plan or PLAN)
+        self.reserve(attempt, *plan)
+        for mechanism, each in enumerate(plan or PLAN):
+            for instalment in range(len(each.instalments)):
+                self.arm_part(attempt, mechanism, instalment)
+        self.produce(attempt)
+        return attempt.request_id
 
     def go_on(self, request: int, from_attempt: Attempt) -> Attempt:
         """Begin an attempt that goes on from an interrupted one."""
@@ -177,9 +326,12 @@ class Driver:
 
     def spent(self, dataset: str = "clinic") -> dict[int, Amount]:
         """What is spent of the account of each block."""
+        return self._amounts(dataset, "spent")
+
+    def _amounts(self, dataset: str, counter: str) -> dict[int, Amount]:
         query = (
-            "SELECT a.block, a.rho_spent, a.delta_spent FROM account a JOIN dataset d ON d.account_id = a.parent_id"
-            " WHERE d.name = :name AND a.kind = 'block'"
+            f"SELECT a.block, a.rho_{counter}, a.delta_{counter} FROM account a"
+            " JOIN dataset d ON d.account_id = a.parent_id WHERE d.name = :name AND a.kind = 'block'"
         )
         rows = fetch(self.world.database, query, name=dataset)
         return {int(str(block)): Amount(int(str(rho)), int(str(delta))) for block, rho, delta in rows}
@@ -188,6 +340,43 @@ class Driver:
         """What is spent or held of each envelope (`scope`) or window (`pacing`), in units of rho."""
         query = "SELECT rho_spent + rho_held FROM account WHERE kind = :kind ORDER BY id"
         return [int(str(used)) for (used,) in fetch(self.world.database, query, kind=kind)]
+
+    def held(self, dataset: str = "clinic") -> dict[int, Amount]:
+        """What is reserved of the account of each block."""
+        return self._amounts(dataset, "held")
+
+    def sound(self) -> bool:
+        """Whether `doctor` finds nothing."""
+        with self.world.database.read() as session:
+            return all(finding.ok for finding in health.check_health(session))
+
+    def record(self, request: int) -> list[str]:
+        """The kinds of the entries of the record about a request."""
+        with self.world.database.read() as session:
+            return [entry.kind for entry in log.stream_links(session, log.LogFilter(request_id=request))]
+
+    def left(self, dataset: str = "clinic") -> Amount:
+        """What the fullest block of a dataset has left."""
+        return self.world.balance(dataset).remaining
+
+    def everything(self) -> object:
+        """All that the ledger holds, to compare before and after a refusal."""
+        return snapshot(self.world.database)
+
+    def cap(self, dataset: str = "clinic") -> Amount:
+        """The cap of a dataset's account."""
+        return self.world.balance(dataset).cap
+
+    def proposal_state(self, proposal: int) -> str:
+        """Where a proposal is."""
+        with self.world.database.read() as session:
+            return proposals.state_of(session, proposals.find_proposal(session, proposal))
+
+    def viewers(self, dataset: str = "clinic") -> tuple[str, ...]:
+        """Who is on record for having seen unprotected figures of the account of a dataset."""
+        with self.world.database.read() as session:
+            found = internal_views.find_viewing(session, datasets.find_dataset(session, dataset).account_id)
+            return found.people if found else ()
 
     def state(self, request: int) -> str:
         """Where a request is."""
@@ -225,10 +414,21 @@ class Driver:
         with unguarded(self.world.database, *guards[0]), self.without(*guards[1:]):
             yield
 
+    def _person(self, name: str) -> Actor:
+        with self.world.database.read() as session:
+            return Actor(principals.find_principal(session, name).id, name)
+
     def _accounts(self) -> dict[tuple[str, int], int]:
         query = "SELECT d.name, a.block, a.id FROM account a JOIN dataset d ON d.account_id = a.parent_id"
         rows = fetch(self.world.database, f"{query} WHERE a.kind = 'block'")
         return {(str(name), int(str(block))): int(str(number)) for name, block, number in rows}
+
+
+def _rules(policy: dict[str, Any]) -> dict[str, Any]:
+    """A policy whose `datasets` are rules of the ledger."""
+    nothing = dict.fromkeys(("spend_approvals", "publish_approvals", "proposal_approvals", "rho_max", "delta_max"))
+    given = policy.pop("datasets", {})
+    return policy | {"rules": tuple(DatasetTerms(name, **nothing | rule) for name, rule in given.items())}
 
 
 def parts_of(plan: Sequence[InvocationPlan], blocks: int) -> dict[Part, Amount]:
@@ -250,4 +450,4 @@ def refusal_of(act: Callable[[], object]) -> str | None:
     return None
 
 
-__all__ = ["Driver", "parts_of", "planned", "refusal_of"]
+__all__ = ["Attempt", "Driver", "InvocationPlan", "parts_of", "planned", "refusal_of"]

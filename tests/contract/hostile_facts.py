@@ -1,0 +1,350 @@
+"""As `hostile_rows`: proposals and authorisations, people and policies, data, looks, and the record."""
+
+from tests.contract.hostile_rows import Deed, backdated, change, ended, fired, former
+from tests.contracts.cohort_cases import beside, of_a_bare_account
+from tests.contracts.decision_cases import LONG_AGO, THEN, proposal_id
+from tests.contracts.limit_cases import last, standing, too_late
+from tests.contracts.link_cases import overlap_key, restoration
+from tests.contracts.name_cases import called, dataset_called
+from tests.contracts.rows import (
+    DIGEST,
+    adoption,
+    approval,
+    asked_slot,
+    assignment_exposure,
+    audit,
+    carried,
+    checkpoint,
+    cohort,
+    dataset,
+    erased_version,
+    erasure,
+    erasure_end,
+    evaluation,
+    internal_view,
+    new_policy,
+    passkey,
+    passkey_end,
+    policy,
+    policy_rule,
+    produced,
+    proposal,
+    role_grant,
+    role_revocation,
+    schedule,
+    schedule_change,
+    slot,
+    slot_end,
+    standing_use,
+    twin_attack,
+    unit_mark,
+    version,
+    waiting_slot,
+)
+from tests.contracts.schedule_cases import TO_COME, between
+from tests.contracts.view_cases import of_one_version, old_steward
+from tests.support import LATE, SOON
+
+AUTHORISATIONS: dict[str, Deed] = {
+    "a proposal by a runner": Deed(lambda t: proposal(t, proposer_id=t.world.runner.id), proposal),
+    "a proposal by somebody without a role": Deed(lambda t: proposal(t, proposer_id=former(t))),
+    "a proposal under a policy that nobody adopted": Deed(
+        lambda t: [*new_policy(t), proposal(t, policy_id=t.id_of("policy_version", "TRUE") + 1)]
+    ),
+    "a retraction of another dataset's release": Deed(
+        lambda t: proposal(t, dataset_id=t.id_of("dataset", "name = 'harbour'"), **proposal_id(t, "retraction")),
+        lambda t: proposal(t, **proposal_id(t, "retraction")),
+    ),
+    "a cap below nothing": Deed(lambda t: proposal(t, rho=-1), lambda t: proposal(t, rho=0)),
+    "an authorisation of a negative amount": Deed(
+        lambda t: proposal(t, rho=-1, **proposal_id(t, "standing")),
+        lambda t: proposal(t, **proposal_id(t, "standing")),
+    ),
+    "a proposal that expires after the policy's days": Deed(
+        lambda t: proposal(t, expires_at=too_late()), lambda t: proposal(t, expires_at=last())
+    ),
+    "an authorisation that outlasts its last day": Deed(
+        lambda t: proposal(t, expires_at=too_late(), **standing(t, SOON)),
+        lambda t: proposal(t, expires_at=too_late(), **standing(t, too_late())),
+    ),
+    "a proposal carried without approvals": Deed(
+        lambda t: carried(t, t.open_proposal),
+        lambda t: [approval(t, t.open_proposal, "proposal"), carried(t, t.open_proposal)],
+    ),
+    "a proposal carried after a rejection": Deed(
+        lambda t: [approval(t, t.open_proposal, "proposal", decision="reject"), carried(t, t.open_proposal)]
+    ),
+    "a proposal carried after its approvals have expired": Deed(
+        lambda t: [approval(t, t.open_proposal, "proposal"), carried(t, t.open_proposal, at=LATE)]
+    ),
+    "a proposal carried after its approver is no steward": Deed(
+        lambda t: [approval(t, t.open_proposal, "proposal"), fired(t), carried(t, t.open_proposal)]
+    ),
+    "a proposal carried long ago": Deed(
+        lambda t: [
+            role_grant(t, "steward", "steward", valid_from=LONG_AGO),
+            approval(t, t.open_proposal, "proposal"),
+            carried(t, t.open_proposal, at=THEN),
+        ]
+    ),
+    "a run beyond the number of an authorisation": Deed(
+        lambda t: [standing_use(t), standing_use(t, number=3, attempt=2)], standing_use
+    ),
+    "a run of another number than the next": Deed(lambda t: standing_use(t, number=3), standing_use),
+    "a run of an attempt that is not next": Deed(lambda t: standing_use(t, attempt=2), standing_use),
+    "a run of a request that asks under no authorisation": Deed(
+        lambda t: standing_use(t, request_id=t.approved), standing_use
+    ),
+    "a run of an exhausted authorisation": Deed(
+        lambda t: standing_use(
+            t, request_id=t.exhausted, attempt=2, proposal_id=t.id_of("proposal", "kind = 'standing'")
+        )
+    ),
+    "a run under an authorisation by an analyst": Deed(
+        lambda t: standing_use(t, actor_id=t.world.analyst.id), standing_use
+    ),
+    "a run after the last day of an authorisation": Deed(lambda t: standing_use(t, at=LATE), standing_use),
+    "a run under an authorisation that was ended": Deed(lambda t: [ended(t), standing_use(t)], standing_use),
+    "a run under an authorisation long ago": Deed(
+        backdated("runner", lambda t: standing_use(t, at=THEN)), standing_use
+    ),
+    "a schedule by a steward": Deed(lambda t: schedule(t, created_by=t.world.steward.id), schedule),
+    "a schedule of a proposal that is no authorisation": Deed(
+        lambda t: schedule(t, standing_id=t.open_proposal), schedule
+    ),
+    "a schedule of another dataset's authorisation": Deed(
+        lambda t: schedule(t, dataset_id=t.id_of("dataset", "name = 'harbour'")), schedule
+    ),
+    "a schedule changed out of turn": Deed(lambda t: schedule_change(t, number=2), schedule_change),
+    "a schedule resumed that was not paused": Deed(lambda t: schedule_change(t, kind="resumed"), schedule_change),
+    "a schedule resumed that has ended": Deed(
+        lambda t: [schedule_change(t, kind="ended"), schedule_change(t, number=2, kind="resumed")],
+        lambda t: schedule_change(t, kind="ended"),
+    ),
+    "a schedule paused by a runner": Deed(
+        lambda t: schedule_change(t, actor_id=t.world.runner.id),
+        lambda t: schedule_change(t, actor_id=t.world.analyst.id),
+    ),
+    "a schedule resumed by an analyst after a steward paused it": Deed(
+        lambda t: schedule_change(t, schedule_id=t.paused, number=2, kind="resumed", actor_id=t.world.analyst.id),
+        lambda t: schedule_change(t, schedule_id=t.paused, number=2, kind="resumed"),
+    ),
+    "a schedule changed long ago": Deed(
+        lambda t: [
+            role_grant(t, "second steward", "steward", valid_from=LONG_AGO),
+            schedule_change(t, at=THEN, actor_id=t.second_steward),
+        ],
+        lambda t: schedule_change(t, at=LATE),
+    ),
+    "a slot by a runner": Deed(lambda t: slot(t, actor_id=t.world.runner.id), slot),
+    "a slot of a paused schedule": Deed(
+        lambda t: slot(t, schedule_id=t.paused),
+        lambda t: [schedule_change(t, schedule_id=t.paused, number=2, kind="resumed"), slot(t, schedule_id=t.paused)],
+    ),
+    "a slot of a schedule that has ended": Deed(lambda t: [schedule_change(t, kind="ended"), slot(t)], slot),
+    "a slot that has not come": Deed(lambda t: slot(t, slot=TO_COME), lambda t: slot(t, slot=TO_COME, at=TO_COME)),
+    "a slot before one that is decided": Deed(lambda t: slot(t, slot=between(t)), slot),
+    "a slot for a request under no authorisation": Deed(lambda t: asked_slot(t, standing_id=None), asked_slot),
+    "a slot for somebody else's request": Deed(lambda t: asked_slot(t, requester_id=t.world.admin.id), asked_slot),
+    "a slot for a request that waits": Deed(lambda t: slot(t, skipped=None, request_id=t.submitted)),
+    "a slot long ago": Deed(
+        lambda t: [
+            role_grant(t, "second steward", "analyst", valid_from=LONG_AGO),
+            schedule(t, starts_at=LONG_AGO, id=t.paused + 1),
+            slot(t, schedule_id=t.paused + 1, at=THEN, slot=LONG_AGO, actor_id=t.second_steward),
+        ]
+    ),
+    "a scheduled run given up that was skipped": Deed(
+        lambda t: slot_end(t, slot_id=t.id_of("schedule_slot", "skipped IS NOT NULL")),
+        lambda t: [*waiting_slot(t), slot_end(t)],
+    ),
+    "a scheduled run given up that was never submitted": Deed(lambda t: [*asked_slot(t), slot_end(t)]),
+    "a scheduled run given up by an analyst": Deed(
+        lambda t: [*waiting_slot(t), slot_end(t, actor_id=t.world.analyst.id)]
+    ),
+    "a scheduled run given up long ago": Deed(
+        lambda t: [*waiting_slot(t), role_grant(t, "runner", "runner", valid_from=LONG_AGO), slot_end(t, at=THEN)]
+    ),
+}
+
+PEOPLE: dict[str, Deed] = {
+    "a role that she gives herself": Deed(
+        lambda t: role_grant(t, "analyst", "admin", granted_by=t.world.analyst.id),
+        lambda t: role_grant(t, "analyst", "admin"),
+    ),
+    "a role given by a steward": Deed(
+        lambda t: role_grant(t, "delegate", "steward", granted_by=t.world.steward.id),
+        lambda t: role_grant(t, "delegate", "steward"),
+    ),
+    "a role given by a former admin": Deed(lambda t: role_grant(t, "former", "admin", granted_by=former(t))),
+    "a role revoked by a steward": Deed(
+        lambda t: role_revocation(t, "runner", "runner", revoked_by=t.world.steward.id),
+        lambda t: role_revocation(t, "runner", "runner"),
+    ),
+    "the role of the last admin revoked": Deed(
+        lambda t: role_revocation(t, "admin", "admin"),
+        lambda t: [role_grant(t, "analyst", "admin"), role_revocation(t, "admin", "admin")],
+    ),
+    "the role of the last lasting admin revoked": Deed(
+        lambda t: [role_grant(t, "analyst", "admin", valid_to=LATE), role_revocation(t, "admin", "admin")]
+    ),
+    "the role of the last admin of today revoked": Deed(
+        lambda t: [role_grant(t, "analyst", "admin", valid_from=LATE), role_revocation(t, "admin", "admin")]
+    ),
+    "a passkey for another person": Deed(
+        lambda t: passkey(t, "analyst", created_by=t.world.steward.id), lambda t: passkey(t, "analyst")
+    ),
+    "another person's passkey revoked": Deed(lambda t: passkey_end(t, "second steward"), passkey_end),
+    "a person whose name has a space before it": Deed(called(" anna"), called("Anna")),
+    "a person whose name turns the line round": Deed(called("an\u202ena"), called("Anna")),
+    "a person whose name reads like another's": Deed(called("STEWARD"), called("stewards")),
+    "a policy of no approval before spending": Deed(lambda t: policy(t, 0, 1), lambda t: policy(t, 1, 1)),
+    "a policy of no approval before publication": Deed(lambda t: policy(t, 1, 0), lambda t: policy(t, 1, 1)),
+    "a policy of no approval of proposals": Deed(
+        lambda t: policy(t, 1, 1, proposal_approvals=0), lambda t: policy(t, 1, 1, proposal_approvals=1)
+    ),
+    "a policy of endless attempts": Deed(lambda t: policy(t, 1, 1, attempts=None), lambda t: policy(t, 1, 1)),
+    "a policy of approvals for two years": Deed(
+        lambda t: policy(t, 1, 1, approval_days=730), lambda t: policy(t, 1, 1, approval_days=1)
+    ),
+    "a policy of requests that never expire": Deed(lambda t: policy(t, 1, 1, request_days=None)),
+    "a rule of no approval for a dataset": Deed(
+        lambda t: new_policy(t, spend_approvals=0), lambda t: new_policy(t, spend_approvals=1)
+    ),
+    "a rule added to a policy in use": Deed(lambda t: policy_rule(t, spend_approvals=1), new_policy),
+    "a policy adopted by a steward": Deed(
+        lambda t: adoption(t, t.world.policy_id, t.world.steward.id), lambda t: adoption(t, t.world.policy_id)
+    ),
+    "a policy adopted by a former admin": Deed(lambda t: adoption(t, t.world.policy_id, former(t))),
+}
+
+DATA: dict[str, Deed] = {
+    "a dataset by an analyst": Deed(
+        lambda t: dataset(t, "clinic", created_by=t.world.analyst.id), lambda t: dataset(t, "clinic")
+    ),
+    "a dataset that calls shared people public": Deed(
+        lambda t: dataset(t, "clinic", governed=False), lambda t: dataset(t, "library", governed=False)
+    ),
+    "a dataset that does not name shared people": Deed(
+        lambda t: dataset(t, "clinic", unit_field=None), lambda t: dataset(t, "clinic")
+    ),
+    "a dataset that names shared people by another field": Deed(
+        lambda t: dataset(t, "clinic", unit_field="other_id"),
+        lambda t: dataset(t, "harbour", unit_field="other_id"),
+    ),
+    "a dataset whose name is a path": Deed(dataset_called("../evil"), dataset_called("clinic-2027")),
+    "a dataset whose name is in other letters": Deed(dataset_called("\u0441linic"), dataset_called("a_b.c-d")),
+    "a version taken in by an analyst": Deed(
+        lambda t: version(t, "clinic", created_by=t.world.analyst.id), lambda t: version(t, "clinic")
+    ),
+    "people without names taken in again": Deed(lambda t: version(t, "ward"), lambda t: version(t, "harbour")),
+    "another key for people in two datasets": Deed(overlap_key),
+    "a person in two datasets": Deed(
+        lambda t: unit_mark(t, "harbour", b"clinic-unit"), lambda t: unit_mark(t, "harbour", b"new")
+    ),
+    "a person moved to another cohort": Deed(
+        lambda t: unit_mark(t, "grown", b"grown-unit", cohort=2), lambda t: unit_mark(t, "grown", b"new", cohort=2)
+    ),
+    "a new person in a cohort that is closed": Deed(
+        lambda t: unit_mark(t, "grown", b"new"), lambda t: unit_mark(t, "grown", b"new", cohort=2)
+    ),
+    "a person added to people who were counted": Deed(
+        lambda t: unit_mark(t, "clinic", b"late-unit", claim=t.id_of("unit_claim", "TRUE")),
+        lambda t: unit_mark(t, "clinic", b"late-unit"),
+    ),
+    "a cohort by a runner": Deed(lambda t: cohort(t, created_by=t.world.runner.id), cohort),
+    "a cohort out of turn": Deed(lambda t: cohort(t, number=4), cohort),
+    "a cohort of public data": Deed(lambda t: cohort(t, "library", number=2), lambda t: cohort(t, "harbour", number=2)),
+    "a cohort beside people without names": Deed(lambda t: beside(t, None), lambda t: beside(t, "patient_id")),
+    "a cohort without data": Deed(lambda t: of_a_bare_account(t, 1), cohort),
+    "an erasure by an analyst": Deed(lambda t: erasure(t, actor_id=t.world.analyst.id), erasure),
+    "an erasure of another dataset's data": Deed(
+        lambda t: erasure(t, scope="version", unit_mark=None, version_id=1),
+        lambda t: erasure(t, scope="version", unit_mark=None, version_id=t.kept),
+    ),
+    "an erasure while a release runs": Deed(
+        lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'clinic'")),
+        lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'seen'")),
+    ),
+    "an erasure long ago": Deed(lambda t: [old_steward(t), erasure(t, at=THEN)], erasure),
+    "an erasure that leaves no digest": Deed(lambda t: erased_version(t, manifest_mark=None), erased_version),
+    "an erasure of other data than it says": Deed(
+        lambda t: of_one_version(t, t.id_of("dataset_version", f"id < {t.kept}")), lambda t: of_one_version(t, t.kept)
+    ),
+    "data erased twice": Deed(lambda t: erased_version(t, version_id=t.emptied), erased_version),
+    "data added to an erasure that has ended": Deed(lambda t: [erasure_end(t), erased_version(t)], erased_version),
+    "an erasure ended by a runner": Deed(lambda t: erasure_end(t, actor_id=t.world.runner.id), erasure_end),
+    "an erasure ended long ago": Deed(lambda t: [old_steward(t), erasure_end(t, at=THEN)], erasure_end),
+}
+
+LOOKS: dict[str, Deed] = {
+    "a look at another account": Deed(
+        lambda t: internal_view(t, t.looked, "grown"), lambda t: internal_view(t, t.looked, "seen")
+    ),
+    "a look while a release waits": Deed(
+        lambda t: internal_view(t, t.published, "clinic"), lambda t: internal_view(t, t.spurned, "seen")
+    ),
+    "a look long ago": Deed(lambda t: internal_view(t, t.looked, "seen", at=THEN)),
+    "a leak recorded by a runner": Deed(
+        lambda t: assignment_exposure(t, t.published.request_id, actor_id=t.world.runner.id),
+        lambda t: assignment_exposure(t, t.discarded.request_id, actor_id=t.world.admin.id),
+    ),
+    "a leak of a release that was never charged": Deed(
+        lambda t: assignment_exposure(t, t.submitted), lambda t: assignment_exposure(t, t.failed.request_id)
+    ),
+    "a leak recorded long ago": Deed(
+        lambda t: [old_steward(t), assignment_exposure(t, t.published.request_id, at=THEN)]
+    ),
+    "unprotected figures that nobody is recorded to see": Deed(
+        lambda t: evaluation(t, t.unseen, "internal"),
+        lambda t: [internal_view(t, t.unseen, "seen"), evaluation(t, t.unseen, "internal")],
+    ),
+    "unprotected figures that somebody else has seen": Deed(
+        lambda t: evaluation(t, t.looked, "internal"),
+        lambda t: evaluation(t, t.looked, "internal", created_by=t.second_steward),
+    ),
+    "unprotected figures before the decision": Deed(lambda t: evaluation(t, t.produced, "internal")),
+    "unprotected figures by an analyst": Deed(
+        lambda t: evaluation(t, t.open_data, "internal", created_by=t.world.analyst.id),
+        lambda t: evaluation(t, t.open_data, "internal"),
+    ),
+    "unprotected figures that are called public": Deed(
+        lambda t: produced(t, "public", metric="mauve"), lambda t: produced(t, "public", metric="self_similarity")
+    ),
+    "unprotected figures that are called charged": Deed(lambda t: produced(t, "charged", metric="mauve")),
+    "public figures added after the run": Deed(
+        lambda t: evaluation(t, t.produced, "public"), lambda t: produced(t, "public")
+    ),
+    "public figures twice": Deed(lambda t: [*produced(t, "public"), produced(t, "public")[1]]),
+    "charged figures that another run has paid": Deed(
+        lambda t: produced(t, "charged", invocation_id=t.invocation(t.published)), lambda t: produced(t, "charged")
+    ),
+    "charged figures that nobody has paid": Deed(
+        lambda t: produced(t, "charged", invocation_id=t.invocation(t.unarmed))
+    ),
+    "two charged figures paid once": Deed(
+        lambda t: [*produced(t, "charged"), produced(t, "charged", metric="dp_labels")[1]]
+    ),
+    "an attack recorded by a steward": Deed(lambda t: twin_attack(t, actor_id=t.world.steward.id), twin_attack),
+    "an attack on governed data": Deed(lambda t: twin_attack(t, dataset="clinic"), twin_attack),
+    "an attack recorded long ago": Deed(backdated("runner", lambda t: twin_attack(t, at=THEN)), twin_attack),
+}
+
+RECORD: dict[str, Deed] = {
+    "an entry that does not follow": Deed(lambda t: audit(t, prev_hash=DIGEST), audit),
+    "an entry with a later number": Deed(lambda t: audit(t, ahead=2), audit),
+    "an entry long ago": Deed(lambda t: audit(t, at=THEN), lambda t: audit(t, at=LATE)),
+    "a newest entry that is not there": Deed(change("audit_head", "seq = seq + 1", "TRUE")),
+    "an older newest entry": Deed(change("audit_head", "seq = seq - 1", "TRUE")),
+    "a newest entry with another hash": Deed(change("audit_head", f"hash = '{DIGEST}'", "TRUE")),
+    "a second newest entry": Deed(change("audit_head", "id = 2", "TRUE")),
+    "a checkpoint by an analyst": Deed(lambda t: checkpoint(t, created_by=t.world.analyst.id), checkpoint),
+    "a checkpoint of nobody": Deed(lambda t: checkpoint(t, created_by=None), checkpoint),
+    "a checkpoint of another hash": Deed(lambda t: checkpoint(t, hash=DIGEST), checkpoint),
+    "a checkpoint ahead of the record": Deed(lambda t: checkpoint(t, seq=999), checkpoint),
+    "a checkpoint by a key of nobody": Deed(
+        lambda t: checkpoint(t, public_key=DIGEST), lambda t: checkpoint(t, public_key="key of runner")
+    ),
+    "a checkpoint long ago": Deed(backdated("steward", lambda t: checkpoint(t, at=THEN)), checkpoint),
+    "a restoration by a runner": Deed(lambda t: restoration(t, t.world.runner.id), restoration),
+}
