@@ -13,7 +13,7 @@ closed form: between aligned points and the target's C_S = C_T, so that loss is 
 to weigh against accuracy.
 
 What comes of it depends on all rows of the target. It is post-processing only where the target is public or was
-released (PRIVACY section 5), so a target says which of these it is, and a private one is refused.
+released (PRIVACY §5), so a target says which of these it is, and a private one is refused.
 """
 
 from dataclasses import dataclass, field

@@ -1,8 +1,9 @@
 """Release record (`release.json`): all that a reader needs to recompute a claim, and nothing about private data.
 
 The format is closed: a field that is not declared here cannot be written and is refused when read. It never holds the
-number of units, documents or chunks, a hash of private data, times, attempts, crashes or internal metrics (PRIVACY §1,
-§7). Once released, a field's meaning never changes; a new field is a new format (`tasks.release.format_versions`).
+number of units, documents or chunks, a hash of private data, times, attempts, crashes or internal metrics
+(PRIVACY §1, §7). Once released, a field's meaning never changes; a new field is a new format
+(`tasks.release.format_versions`).
 """
 
 import re

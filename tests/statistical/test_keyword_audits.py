@@ -4,7 +4,7 @@ The honest ones as shipped are in test_privacy_audits.py. Claims are epsilon 1 a
 is Laplace. Bounds are above the true epsilon with probability at most 1 - CONFIDENCE.
 
 A cluster from which a sample is drawn before its histogram is here because the paper does that (URANIA, Algorithm 1): a
-sample of fixed size is a twin, one of each unit by itself is honest (PRIVACY §5, "URANIA total").
+sample of fixed size is a twin, one of each unit by itself is honest (PRIVACY §5, "Insights").
 """
 
 import math

@@ -37,7 +37,7 @@ class Labelled:
 def train_on_synthetic(subject: EvaluationInput) -> MetricResult:
     """Accuracy and macro-F1 on documents that no classifier has seen. INTERNAL: it reads private documents.
 
-    Aligning with a private target, as Deep CORAL does, is no post-processing (PRIVACY section 9); here nothing but
+    Aligning with a private target, as Deep CORAL does, is no post-processing (PRIVACY §5); here nothing but
     figures comes of it. Null if texts or documents have no labels, or released texts have fewer than two.
     """
     subject.require_documents()

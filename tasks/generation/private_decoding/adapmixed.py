@@ -3,8 +3,8 @@
 Each row's distribution is mixed with the public one until it lies within a Renyi ball around it; the next token is
 drawn from the mean of the mixtures. A noisy screening sends steps whose mean is far from the public distribution to the
 public model. The privacy loss is then computed from the distributions themselves: it depends on the data, holds for
-that data alone, and would have to be protected before anybody sees it. So it is no guarantee in the sense of PRIVACY
-§1: on governed data the system is refused, on public data it charges nothing and claims nothing.
+that data alone, and would have to be protected before anybody sees it. So it is no guarantee in the sense of
+PRIVACY §1: on governed data the system is refused, on public data it charges nothing and claims nothing.
 """
 
 from collections.abc import Sequence

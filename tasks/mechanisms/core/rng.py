@@ -1,4 +1,4 @@
-"""Random number generator: the only source of randomness (PRIVACY §4.2, item 4).
+"""Random number generator: the only source of randomness (PRIVACY §4.2 point 4).
 
 Whatever protects a unit draws its bits from the operating system: here, or inside OpenDP, which reads the
 same source. There is no seed to set. Tests that need a repeatable pipeline use `DeterministicRandom`, whose

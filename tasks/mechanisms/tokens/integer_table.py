@@ -1,4 +1,4 @@
-"""Token draw by an integer table: exact, and for many generations at once (PRIVACY §4.2, item 3).
+"""Token draw by an integer table: exact, and for many generations at once (PRIVACY §4.2 point 3).
 
 Scores are those of `tasks.mechanisms.tokens.exponential_mechanism`: integers k_v in units of u = g/B, moved by at most
 S = C/g when one unit comes or goes. With a public top U and a table of integer weights w

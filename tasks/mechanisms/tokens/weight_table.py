@@ -1,4 +1,4 @@
-"""Integer weights that fall like exp(-i step), and a proven bound on how fast they fall (PRIVACY §4.2, item 3).
+"""Integer weights that fall like exp(-i step), and a proven bound on how fast they fall (PRIVACY §4.2 point 3).
 
 One flat table would need 55 million entries; two short ones give the same weights. Write i = a 2^b + r. Then
 

@@ -1,4 +1,4 @@
-"""Clipping of vectors to integers of bounded L2 norm, each row by itself (PRIVACY §4.2, item 2).
+"""Clipping of vectors to integers of bounded L2 norm, each row by itself (PRIVACY §4.2 point 2).
 
 A row's contribution is a function of that row alone, bit for bit, for any number of rows and at any place
 (the reasons are in `tasks.mechanisms.tokens.utility_scores`): no float is ever added to another here. A row's largest

@@ -117,7 +117,7 @@ def test_the_least_ratio_bounds_add_without_any_delta() -> None:
     assert math.log(1000 / 900) <= figures.add < math.log(1000 / 900) + 1e-11
 
 
-# PRIVACY's worst case at every order is the Gaussian, so a figure below its exact one would be false.
+# The worst case of zCDP at every order is the Gaussian, so a figure below its exact one would be false.
 
 
 @lru_cache

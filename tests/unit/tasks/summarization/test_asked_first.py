@@ -1,4 +1,4 @@
-"""Whatever a device can refuse is refused before the first ARM: structure, probe and memory cost nothing (§10.1)."""
+"""Whatever a device can refuse is refused before the first ARM and costs nothing (PRIVACY §10.1)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -32,7 +32,7 @@ NOISES = st.integers(1, LARGEST_NOISE * NOISE_GRID).map(lambda steps: Fraction(s
 
 @given(NOISES, st.integers(1, 2**20))
 def test_a_run_costs_no_more_than_the_stated_bound_and_nearly_that(noise: Fraction, references: int) -> None:
-    """2/(s^2 sigma^2) is PRIVACY's figure at the paper's split; epsilon tanh(epsilon/2) is below, and tends to it."""
+    """2/(s^2 sigma^2) bounds epsilon tanh(epsilon/2) at the paper's split (PRIVACY §4.3), which tends to it."""
     tests = SparseVector(noise, references)
     stated = 2 / (tests.references * tests.sigma) ** 2
     assert tests.epsilon == 2 / (tests.references * tests.sigma)
