@@ -24,13 +24,13 @@ CEILING = {
     "statements of the product": 49713,
     "modules of the product": 866,
     "error classes": 565,
-    "statements of tests": 70413,
+    "statements of tests": 70449,
     "statements of benchmarks": 8632,
     "tables": 57,
     "commands": 93,
     "options": 278,
     "settings of files": 196,
-    "words of documentation": 217891,
+    "words of documentation": 220284,
     "decisions": 48,
 }
 SLACK = 0.005
