@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 49713,
-    "modules of the product": 866,
-    "error classes": 565,
-    "statements of tests": 70449,
+    "statements of the product": 49174,
+    "modules of the product": 860,
+    "error classes": 563,
+    "statements of tests": 69826,
     "statements of benchmarks": 8632,
     "tables": 57,
     "commands": 93,
     "options": 278,
     "settings of files": 196,
-    "words of documentation": 220284,
+    "words of documentation": 219997,
     "decisions": 48,
 }
 SLACK = 0.005

@@ -12,7 +12,7 @@ from typing import Final
 from flows.orchestration.request_links import dashboard_address
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
-from tasks.object_storage.address import Place, parse_place, require_destination
+from tasks.object_storage.address import Place, parse_place
 
 DESTINATION_VARIABLE: Final = "ALMONER_PUBLISH_TO"
 DEVICE_VARIABLE: Final = "ALMONER_DEVICE"
@@ -51,9 +51,9 @@ class WorkerSettings:
         """The destination.
 
         Raises:
-            as `tasks.object_storage.address.parse_place` and `require_destination`.
+            as `tasks.object_storage.address.parse_place`.
         """
-        return require_destination(parse_place(self.destination))
+        return parse_place(self.destination)
 
     @property
     def environment(self) -> Mapping[str, str]:

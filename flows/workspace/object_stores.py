@@ -13,9 +13,9 @@ from models_db.values.requests import FileInvalid, parse_model
 from tasks.common.files import FileUnfit
 from tasks.corpus.readers.object_source import StoredSource
 from tasks.corpus.readers.sources import Source, files_to_copy
-from tasks.object_storage.address import Address, Place, parse_place, require_destination
+from tasks.object_storage.address import Address, Place, parse_place
 from tasks.object_storage.bucket import open_store
-from tasks.object_storage.bucket_settings import PAGE, SETTINGS, Buckets
+from tasks.object_storage.bucket_settings import PAGE, Buckets, BucketSettings
 from tasks.object_storage.hub_dataset import HubDataset, fetch_dataset
 from tasks.publishing.object_store_delivery import BundlePrefix, fetch, listed
 from tasks.publishing.verify import NoBundle
@@ -39,17 +39,16 @@ def buckets_of(home: ProjectHome) -> Buckets:
     for name, written in sections.get("buckets", {}).items():
         if not isinstance(written, dict):
             raise FileInvalid(path.name, ["a bucket needs a name and its settings"], PAGE)
-        address = _bucket(str(name))
-        buckets[address] = parse_model(SETTINGS[address.scheme], written, f"The bucket {str(name)!r}", PAGE)
+        buckets[_bucket(str(name))] = parse_model(BucketSettings, written, f"The bucket {str(name)!r}", PAGE)
     return Buckets(buckets)
 
 
-def _bucket(name: str) -> Address:
-    """Return the bucket that a name in the file stands for: `clinic-notes` of S3, or `gs://clinic-notes`."""
+def _bucket(name: str) -> str:
+    """Return the bucket that a name in the file stands for: `clinic-notes`, or `s3://clinic-notes`."""
     place = parse_place(name) if "://" in name else Address(name)
     if not isinstance(place, Address) or place.key:
         raise FileInvalid("stores.yaml", ["a bucket is named without a key"], PAGE)
-    return place
+    return place.bucket
 
 
 @contextmanager
@@ -57,7 +56,7 @@ def open_source(home: ProjectHome, place: Place | HubDataset) -> Iterator[Source
     """Open a private source, on this machine, in a store or in the hub, until the end of the block.
 
     Raises:
-        StoreExtraMissing, CredentialsUnset, AccountMissing, EndpointUnsafe: the store cannot be used.
+        StoreExtraMissing, CredentialsUnset, EndpointUnsafe: the store cannot be used.
         HubDatasetHidden, HubDatasetUnreachable: the hub does not deliver it.
         FolderMixed, TableLogUnread, FilesUnread: a dataset of the hub is not read (`tasks.corpus.readers.sources`).
         The errors of `buckets_of`.
@@ -78,14 +77,12 @@ def open_destination(home: ProjectHome, place: Place) -> Iterator[Path | BundleP
     """Open the destination of bundles until the end of the block; a store has answered once.
 
     Raises:
-        StoreReadOnly: almoner does not publish to this kind of store.
         StoreUnreachable, StoreDenied, BucketMissing, StoreFailed: the store does not accept a first request.
         The errors of `open_source`.
     """
     if not isinstance(place, Address):
         yield place
         return
-    require_destination(place)
     with (
         open_store(place, buckets_of(home)) as store,
         TemporaryDirectory(prefix="publish-", dir=home.scratch) as scratch,

@@ -8,17 +8,15 @@ name the address, which is public, and the kind of failure.
     StoreDenied         (3) no credentials, or not enough of them
     BucketMissing       (3)
     StoreFailed         (3) any other error of the store, with its code
-    AccountMissing      (3) no storage account is named for a container
     ObjectChanged       (1) another object under the name than a moment ago
 """
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from models_db.errors import EnvironmentProblem, Refused
-from tasks.object_storage.address import AZURE, GOOGLE, S3, Address
+from tasks.object_storage.address import Address
 
 _DENIED = {
     "AccessDenied", "AllAccessDisabled", "AccountProblem", "AuthorizationHeaderMalformed", "ExpiredToken", "Forbidden",
@@ -41,14 +39,6 @@ class StoreAnswer(OSError):
         self.response = {"Error": {"Code": code}}
 
 
-class NoCredentialsError(OSError):
-    """No credentials to sign a request with; nothing was sent."""
-
-
-class UnsafeUrlError(OSError):
-    """A request over plain http to another machine; nothing was sent."""
-
-
 @contextmanager
 def translate_store_errors(address: Address, libraries: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Translate the errors that libraries raise inside the block.
@@ -58,7 +48,7 @@ def translate_store_errors(address: Address, libraries: tuple[type[Exception], .
 
     Raises:
         ObjectChanged: the object was removed or replaced.
-        StoreUnreachable, StoreDenied, BucketMissing, EndpointUnsafe, StoreFailed.
+        StoreUnreachable, StoreDenied, BucketMissing, StoreFailed.
     """
     kinds: tuple[type[Exception], ...] = (OSError, *libraries)
     try:
@@ -97,8 +87,6 @@ def _unanswered(address: Address, problem: BaseException) -> EnvironmentProblem 
         return StoreDenied(address, "there is no such profile")
     if "FileExpired" in kinds:  # s3fs: another state than when the file was opened
         return ObjectChanged(address)
-    if "UnsafeUrlError" in kinds:
-        return EndpointUnsafe(address)
     if kinds & _NOT_ASKED:
         return StoreDenied(address, "there are no credentials")
     if kinds & _TLS:
@@ -113,34 +101,17 @@ def _chain(problem: BaseException | None) -> Iterator[BaseException]:
         problem = inner if isinstance(inner, BaseException) else problem.__cause__ or problem.__context__
 
 
-EXTRAS: Final = {S3: "s3", GOOGLE: "gcs", AZURE: "azure"}
-_DEFAULT_PLACE: Final = {
-    S3: "a bucket that stores.yaml does not name is looked for at Amazon",
-    GOOGLE: "a bucket that stores.yaml does not name is looked for at Google",
-    AZURE: "a container is looked for in the account that stores.yaml names for it",
-}
+_DEFAULT_PLACE = "a bucket that stores.yaml does not name is looked for at Amazon"
 
 
 class StoreExtraMissing(EnvironmentProblem):
     """Packages for object stores that are not installed."""
 
-    def __init__(self, scheme: str) -> None:
-        extra = EXTRAS[scheme]
+    def __init__(self) -> None:
         super().__init__(
-            f"{scheme}:// addresses need packages that are not installed.",
-            f"Install them with `pip install 'almoner[{extra}]'`.",
-            {"extra": extra},
-        )
-
-
-class AccountMissing(EnvironmentProblem):
-    """Azure container whose storage account is not named anywhere."""
-
-    def __init__(self, address: Address) -> None:
-        super().__init__(
-            f"The storage account of {address} is not known: stores.yaml names none.",
-            f"Write `account:` under `{address.scheme}://{address.bucket}:` in stores.yaml (docs/stores.md).",
-            {"address": str(address)},
+            "s3:// addresses need packages that are not installed.",
+            "Install them with `pip install 'almoner[s3]'`.",
+            {"extra": "s3"},
         )
 
 
@@ -152,19 +123,18 @@ class StoreUnreachable(EnvironmentProblem):
     def __init__(self, address: Address, reason: str) -> None:
         super().__init__(
             f"The store of {address} cannot be reached: {reason}.",
-            f"Check the name {address.bucket!r}: {_DEFAULT_PLACE[address.scheme]}."
+            f"Check the name {address.bucket!r}: {_DEFAULT_PLACE}."
             " Then check its endpoint_url, proxy and ca_file there (docs/stores.md), and give the command again.",
             {"address": str(address), "reason": reason},
         )
 
 
 class EndpointUnsafe(EnvironmentProblem):
-    """Endpoint over plain http, named by the environment or by credentials, whose traffic others could read."""
+    """Endpoint over plain http, named by the environment, whose traffic others could read."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(
-            f"The store of {address}, or the server of its credentials, would be reached over plain http, which anybody"
-            " on the network can read.",
+            f"The store of {address} would be reached over plain http, which anybody on the network can read.",
             "Use https. Plain http goes to this machine alone.",
             {"address": str(address)},
         )
@@ -198,7 +168,7 @@ class BucketMissing(EnvironmentProblem):
     def __init__(self, address: Address) -> None:
         super().__init__(
             f"There is no bucket {address.bucket!r}.",
-            f"Check its name and endpoint_url; {_DEFAULT_PLACE[address.scheme]}. almoner makes no buckets.",
+            f"Check its name and endpoint_url; {_DEFAULT_PLACE}. almoner makes no buckets.",
             {"bucket": address.bucket},
         )
 

@@ -1,12 +1,15 @@
 """fsspec's S3 file system, each of whose requests has one deadline and a bounded answer."""
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 
-from tasks.object_storage.backend import seconds_for
+_SECONDS: Final = 120
+"""Seconds that a store has for a request and its answer, however often it is tried."""
+_BYTES_A_SECOND: Final = 64 << 10
+"""The slowest line over which objects are read and written."""
 
 
 class TimedS3(S3FileSystem):  # type: ignore[misc]
@@ -15,7 +18,7 @@ class TimedS3(S3FileSystem):  # type: ignore[misc]
     async def _call_s3(self, method: str, *given: Any, **options: Any) -> Any:
         size = _requested(options["Range"]) if "Range" in options else len(options.get("Body", b""))
         try:
-            async with asyncio.timeout(seconds_for(size)):
+            async with asyncio.timeout(_SECONDS + size / _BYTES_A_SECOND):
                 answer = await super()._call_s3(method, *given, **options)
                 if method == "get_object":
                     answer["Body"] = _Body(await _whole(answer["Body"], size))

@@ -21,8 +21,7 @@ from models_db.errors import EnvironmentProblem, Refused
 from models_db.values.canonical_json import digest
 from tasks.common.files import FileTable, FileUnfit, measure
 from tasks.object_storage.address import Address
-from tasks.object_storage.backend import Entry
-from tasks.object_storage.bucket import Store
+from tasks.object_storage.bucket import Entry, Store
 from tasks.publishing.bundle import (
     BundleDocuments,
     BundleExists,

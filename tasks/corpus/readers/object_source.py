@@ -11,8 +11,7 @@ from io import BufferedReader
 from pathlib import PurePosixPath
 
 from tasks.object_storage.address import Address
-from tasks.object_storage.backend import Entry
-from tasks.object_storage.bucket import Store
+from tasks.object_storage.bucket import Entry, Store
 
 
 class StoredSource:
@@ -89,10 +88,7 @@ class StoredSource:
 
     def files(self) -> Iterator["StoredSource"]:
         """Yield every object below it, in byte order of the whole path, as a local folder has them."""
-        listed = self._store.list_below(self._address)
-        if not self._store.sorted:
-            listed = iter(sorted(listed, key=lambda entry: entry.address.key.encode()))
-        for entry in listed:
+        for entry in self._store.list_below(self._address):
             yield StoredSource(self._store, entry.address, entry, self._address)
 
     def parents(self) -> Iterator["StoredSource"]:
