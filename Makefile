@@ -97,7 +97,6 @@ audit:
 
 bench: setup-dev weights
 	$(BIN)/python -m benchmarks.inference.decoding
-	$(BIN)/python -m benchmarks.inference.drawing
 	$(BIN)/python -m benchmarks.ledger.writes
 	$(BIN)/python -m benchmarks.ingestion.ingest
 	$(BIN)/python -m benchmarks.ledger.audit

@@ -59,7 +59,7 @@ REQUEST = {
     "delta": 1.0e-6,
     "model": "smollm2-135m-instruct",
     "parameters": {"samples": 2, "references": 4, "max_new_tokens": 12, "temperature": 0.9, "top_k": 100,
-                   "max_reference_tokens": 64, "sampler": "opendp"},
+                   "max_reference_tokens": 64},
     "prompt": {"description": "A short note that a doctor writes after seeing a patient in a clinic."},
     "evaluation": ["length", "distinct", "perplexity"],
 }  # fmt: skip

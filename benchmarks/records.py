@@ -87,7 +87,6 @@ class Cell:
             "top_k": 100,
             "schema": SCHEMA,
             "constrained": self.constrained,
-            **({"sampler": "opendp"} if self.mechanism == "invisible_ink" else {}),
         }
 
 

@@ -103,7 +103,7 @@ def _request(corpus: str, setting: float, rehearsed: Rehearsed) -> dict[str, obj
     epsilon = f"{zcdp.epsilon_of(round(rho * 10**12), DELTA):.4f}"
     parameters = {
         "samples": rehearsed.texts, "max_new_tokens": TOKENS, "temperature": 1, "references": REFERENCES,
-        "max_reference_tokens": REFERENCE_TOKENS, "sampler": "opendp",
+        "max_reference_tokens": REFERENCE_TOKENS,
     }  # fmt: skip
     return {
         "dataset": corpus, "kind": "synthetic_corpus", "mechanism": MECHANISM, "epsilon": epsilon,

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.amounts import Amount
 from tasks.generation.decoding.run_context import RunContext
-from tasks.mechanisms.tokens.exponential_mechanism import calibrate
+from tasks.mechanisms.tokens.integer_table import calibrate
 from tasks.pricing import registry
 from tasks.release.record import ReleaseRecord
 from tasks.values.generated import Generated

@@ -72,7 +72,7 @@ def event_of(mechanism: str) -> PrivacyEvent:
     return PrivacyEvent(mechanism, 1, {"sigma": "1/2"}, Amount(), {"kind": "NoOp"})
 
 
-def planned(*instalments: Amount, mechanism: str = "token_draw") -> InvocationPlan:
+def planned(*instalments: Amount, mechanism: str = "integer_draw") -> InvocationPlan:
     """One mechanism of a run, and its parts."""
     return InvocationPlan(event_of(mechanism), instalments)
 

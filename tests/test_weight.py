@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 49174,
-    "modules of the product": 860,
+    "statements of the product": 49037,
+    "modules of the product": 858,
     "error classes": 563,
-    "statements of tests": 69826,
-    "statements of benchmarks": 8632,
+    "statements of tests": 69576,
+    "statements of benchmarks": 8586,
     "tables": 57,
     "commands": 93,
     "options": 278,
-    "settings of files": 196,
-    "words of documentation": 219997,
+    "settings of files": 195,
+    "words of documentation": 219847,
     "decisions": 48,
 }
 SLACK = 0.005

@@ -99,8 +99,7 @@ def draw_release(
         labels: those that the parameters declare.
     """
     generator = SYSTEMS[system]
-    sampler = {"sampler": "table"} if generator.charges else {}
-    settings = generator.parameters.model_validate({"temperature": "1", **sampler, **parameters})
+    settings = generator.parameters.model_validate({"temperature": "1", **parameters})
     started, amount = time.process_time(), release_amount(epsilon, DELTA) if generator.charges else None
     plan = generator.plan(PlanInputs(amount, settings, 1, units, governed=generator.charges))
     bench = open_bench(engine, corpus, PromptSpec.of(prompt, tuple(labels)))

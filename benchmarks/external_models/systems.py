@@ -295,8 +295,7 @@ def parameters_of(system: str, labels: Sequence[str], units: int, sizes: Sizes) 
         how = system.split("_")[1]
         return common if how == "selected" else common | {"sequences": how, "vocabulary": topics}
     if system == INK:
-        read = {"references": REFERENCES, "max_reference_tokens": REFERENCE_TOKENS}
-        return common | read | {"sampler": "opendp"}
+        return common | {"references": REFERENCES, "max_reference_tokens": REFERENCE_TOKENS}
     if system == "evolution_1x":
         return common | {"samples": total // KEPT_OF_A_VOTE, "rounds": 1, "candidates": sizes.each}
     if system in ("evolution_10x", RANDOM_VOTES):

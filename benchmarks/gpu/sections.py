@@ -5,7 +5,6 @@ from typing import Final
 from benchmarks.gpu.section import Section
 
 _ENGINE: Final = ("torch", "transformers", "numpy", "safetensors", "pydantic", "mpmath", "psutil", "scipy")
-_DRAWING: Final = (*_ENGINE, "opendp")
 
 SECTIONS: Final = (
     Section(
@@ -26,27 +25,27 @@ SECTIONS: Final = (
     ),
     Section(
         "tests", "Tests that need an accelerator", 130, "conformance_tests:gpu_tests",
-        (*_DRAWING, "pytest", "hypothesis"),
+        (*_ENGINE, "opendp", "pytest", "hypothesis"),
         "The tests that are marked `gpu`, which no other machine runs.",
     ),
     Section(
-        "kernels", "Fixed-order kernels", 60, "kernels.comparison:measure", (*_DRAWING, "triton"),
+        "kernels", "Fixed-order kernels", 60, "kernels.comparison:measure", (*_ENGINE, "triton"),
         "Products and attention of fixed order beside cuBLAS and torch, by tile, and a small model decoded with them.",
     ),
     Section(
-        "speed_8b", "Speed, Llama 8B", 330, "speed:llama_8b", _DRAWING,
+        "speed_8b", "Speed, Llama 8B", 330, "speed:llama_8b", _ENGINE,
         "Tokens a second beside a plain loop, plain `generate` and vLLM, for 7 to 63 references.",
     ),
     Section(
-        "speed_1b", "Speed, Llama 1B", 170, "speed:llama_1b", _DRAWING,
+        "speed_1b", "Speed, Llama 1B", 170, "speed:llama_1b", _ENGINE,
         "The same for a small model, where launches weigh most.",
     ),
     Section(
-        "split", "Where a step spends its time", 110, "step_profile:measure", _DRAWING,
+        "split", "Where a step spends its time", 110, "step_profile:measure", _ENGINE,
         "Layers, heads, draw and host, and the kernels that are launched in a step.",
     ),
     Section(
-        "speed_smollm2", "Speed, SmolLM2-135M", 70, "speed:smollm2", _DRAWING,
+        "speed_smollm2", "Speed, SmolLM2-135M", 70, "speed:smollm2", _ENGINE,
         "The same for the model that everything else is tested with; random weights where its own are not there.",
     ),
     Section(
@@ -55,7 +54,7 @@ SECTIONS: Final = (
     ),
     Section(
         "embedding", "Embedding and k-means", 70, "training_and_embedding:embedding",
-        (*_DRAWING, "sentence-transformers"),
+        (*_ENGINE, "opendp", "sentence-transformers"),
         "Texts embedded in a second, whether places of a pass are alike, and private k-means of their points.",
     ),
 )  # fmt: skip

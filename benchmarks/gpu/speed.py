@@ -36,7 +36,7 @@ from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.recorded_passes import PassRecorder
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.tokens import sampler
+from tasks.mechanisms.tokens.integer_table import calibrate
 
 DRAWS: Final = 256
 """Draws of a text that the noise is calibrated to."""
@@ -151,9 +151,9 @@ class EnoughSteps(Exception):
     """A measurement is long enough."""
 
 
-def rule_for(work: Work, kind: sampler.Kind = "table") -> InvisibleInkRule:
+def rule_for(work: Work) -> InvisibleInkRule:
     """InvisibleInk's rule, as a release of these sizes has it."""
-    draw = sampler.calibrate(kind, RHO, DRAWS, work.sizes.references, Fraction(1))
+    draw = calibrate(RHO, DRAWS, work.sizes.references, Fraction(1))
     meter = DrawMeter(16, work.tokens, lambda number: None)
     return InvisibleInkRule(draw, TOP_K, "log_probability", OS_RANDOM, meter)
 

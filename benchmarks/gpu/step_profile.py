@@ -21,7 +21,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import generations_at_once
 from tasks.inference.network.language_model import LanguageModel
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens.sampler import KINDS, TokenMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 
 PROFILED: Final = 3
 """Steps under the profiler."""
@@ -33,13 +33,12 @@ READS: Final = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSync
 
 
 def measure(bench: Bench) -> None:
-    """A small and a large model at 7 references: shares of a step, both samplers, and the kernels."""
+    """A small and a large model at 7 references: shares of a step, and the kernels."""
     for name in (LLAMA_1B,) if bench.small else (LLAMA_1B, LLAMA_8B):
         plan = SMALL if bench.small else Plan(name, (7,), seconds=3.0, most=GENERATIONS)
         with memory_returned():
             model = networks.random_model(name, bench.device, plan.precision, small=bench.small)
-            for kind in KINDS:
-                bench.row(f"{name}, shares, {kind}", partial(shares, bench, plan, model, kind))
+            bench.row(f"{name}, shares", partial(shares, bench, plan, model))
             bench.row(f"{name}, launches", partial(launches, bench, plan, model))
             del model
 
@@ -48,7 +47,7 @@ def measure(bench: Bench) -> None:
 class TimedDraw:
     """A mechanism whose draws are timed; everything else is the mechanism's own."""
 
-    mechanism: TokenMechanism
+    mechanism: IntegerTableMechanism
     watch: Stopwatch
 
     def __getattr__(self, name: str) -> Any:
@@ -60,7 +59,7 @@ class TimedDraw:
             return self.mechanism.draw_each(scores, allowed, rng)
 
 
-def shares(bench: Bench, plan: Plan, model: LanguageModel, kind: Any) -> Mapping[str, Any]:
+def shares(bench: Bench, plan: Plan, model: LanguageModel) -> Mapping[str, Any]:
     """Milliseconds of a step by part, of plain passes.
 
     Each part waits for the device, which cannot be recorded; so their sum is more than a step alone.
@@ -69,7 +68,7 @@ def shares(bench: Bench, plan: Plan, model: LanguageModel, kind: Any) -> Mapping
     Watched.watch = watch
     engine, work = _engine_and_work(plan, _watched(model))
     Watched.public_rows = len(work.jobs)
-    rule = rule_for(work, kind)
+    rule = rule_for(work)
     rule = replace(rule, draw=TimedDraw(rule.draw, watch))
     first: dict[str, float] = {}
     steps = Steps(bench.device, plan.seconds)

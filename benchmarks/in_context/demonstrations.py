@@ -125,8 +125,7 @@ def released(
     """The demonstrations of one release by a private mechanism."""
     words = public_labels(task)
     system = SYSTEMS[mechanism]
-    drawn = {"sampler": "opendp"} if mechanism == "invisible_ink" else {}
-    parameters = system.parameters.model_validate(_parameters(sizes) | drawn | {"labels": tuple(words)})
+    parameters = system.parameters.model_validate(_parameters(sizes) | {"labels": tuple(words)})
     plan = system.plan(PlanInputs(release_amount(Decimal(epsilon), DELTA), parameters, 1, units, governed=True))
     prompt = PromptSpec.of(Prompt(description=DESCRIPTIONS[task.name]), tuple(words))
     made = system.generate(plan, parameters, open_bench(engine, corpus, prompt))

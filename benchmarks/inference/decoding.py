@@ -49,7 +49,7 @@ from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import private_prompt, public_prompt, reference_tokens
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.tokens.exponential_mechanism import calibrate
+from tasks.mechanisms.tokens.integer_table import calibrate
 
 MODEL = "smollm2-135m-instruct"
 DESCRIPTION = "Short dialogues between a doctor and a patient about symptoms and history."

@@ -142,7 +142,7 @@ def names(data: str) -> tuple[str, ...]:
 
 def charged(data: str) -> dict[str, Any]:
     """The parameters of InvisibleInk's requests."""
-    return parameters(data) | {"references": USUAL_ROWS, "batches": BATCHES, "sampler": "table"}
+    return parameters(data) | {"references": USUAL_ROWS, "batches": BATCHES}
 
 
 def epsilon_of(data: str, kind: Kind) -> str | None:

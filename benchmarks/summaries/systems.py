@@ -164,7 +164,7 @@ def known_adapter(name: str) -> KnownAdapter | None:
 
 
 _COLD, _ONE_SHOT = {"temperature": "0.1"}, {"temperature": "0.3"}
-_INK = {"temperature": "0.4", "sampler": "table"}
+_INK = {"temperature": "0.4"}
 _FORM = {"form": FORM, "slot_tokens": 4}
 _PAPERS = {"temperature": "0.3", "centre": "none", "top_k": 0}
 _WITH_NONE = (*EPSILONS, NO_NOISE)

@@ -59,8 +59,8 @@ UNREAD = 4
 MECHANISMS = {
     PUBLIC: ("public_only", {}),
     ONE: ("non_private", {}),
-    LOG_PROBABILITY: ("invisible_ink", {"clipping": "log_probability", "sampler": "opendp"}),
-    PAPER: ("invisible_ink", {"clipping": "logit", "sampler": "opendp"}),
+    LOG_PROBABILITY: ("invisible_ink", {"clipping": "log_probability"}),
+    PAPER: ("invisible_ink", {"clipping": "logit"}),
     "Amin et al.": ("private_prediction", {}),
     "private ICL": ("private_icl", {}),
 }

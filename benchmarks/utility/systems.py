@@ -21,7 +21,7 @@ from tasks.generation.private_decoding.private_prediction_rule import PrivatePre
 from tasks.inference.engine.session import RowLogits
 from tasks.mechanisms.core.rng import DeterministicRandom, RandomSource
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.exponential_mechanism import GRID_EXPONENT, ExponentialMechanism
+from tasks.mechanisms.tokens.integer_table import GRID_EXPONENT, IntegerTableMechanism
 from tasks.mechanisms.tokens.sparse_vector import SparseVector, calibrate_tests
 from tasks.pricing.registry import SYSTEMS
 
@@ -80,15 +80,16 @@ class Distribution:
 class Recorder:
     """Stands in for a draw: keeps the distribution, and returns the likeliest places."""
 
-    draw: ExponentialMechanism
+    draw: IntegerTableMechanism
     log: Tensor | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.draw, name)
 
     def draw_each(self, scores: Tensor, allowed: Tensor, rng: RandomSource) -> Tensor:
-        """P(v) ~ exp(score u / tau), as the draw's docstring has it."""
-        values = (scores - scores.masked_fill(~allowed, -(2**62)).amax(1, keepdim=True)).double() / self.draw.scale
+        """P(v) ~ exp(score u / tau), the ideal of the draw's docstring."""
+        scale = float(self.draw.temperature * self.draw.references * 2**self.draw.grid_exponent)
+        values = (scores - scores.masked_fill(~allowed, -(2**62)).amax(1, keepdim=True)).double() / scale
         self.log = values.masked_fill(~allowed, -math.inf).log_softmax(1)
         return self.log.argmax(1)
 
@@ -113,7 +114,7 @@ class Bound:
     """A setting with what its budget buys."""
 
     rule: SamplingRule
-    draw: ExponentialMechanism
+    draw: IntegerTableMechanism
     tests: SparseVector | None
     private_tokens: int
     threshold: Fraction
@@ -131,7 +132,6 @@ def bind(setting: Setting, tokens: int = TOKENS) -> Bound:
             "max_new_tokens": tokens,
             "temperature": setting.temperature,
             "top_k": setting.top_k,
-            "sampler": "opendp",
             **({"public_temperature": setting.temperature} if name == "private_prediction" else {}),
         }
     )
@@ -141,13 +141,13 @@ def bind(setting: Setting, tokens: int = TOKENS) -> Bound:
     else:
         twice = 2 if setting.system == ICL else 1  # its blend is a draw at twice the temperature
         steps = round(Decimal(setting.clip) * 2**GRID_EXPONENT)
-        draw = ExponentialMechanism(steps, setting.references, Fraction(setting.temperature) * twice)
+        draw = IntegerTableMechanism(steps, setting.references, Fraction(setting.temperature) * twice, 0)
         events = (draw.event(tokens), calibrate_tests(10**12, tokens, setting.references).event(tokens))
         events = events if name == "private_prediction" else events[:1]
     rule = system.rule(events, wanted, DrawMeter(tokens, tokens, lambda number: None), DeterministicRandom("utility"))
     return Bound(
         rule=rule,
-        draw=ExponentialMechanism.from_event(events[0]),
+        draw=IntegerTableMechanism.from_event(events[0]),
         tests=SparseVector.from_event(events[1]) if len(events) > 1 else None,
         private_tokens=events[0].count,
         threshold=Fraction(getattr(wanted, "threshold", 0)),

@@ -136,11 +136,11 @@ def account_figure(session: Session, account_id: int, delta: Fraction) -> Accoun
         stated.pop(number, None)
     if not stated:
         return None
-    from tasks.mechanisms.tokens import sampler
+    from tasks.mechanisms.tokens import integer_table
     from tasks.planning.secret_assignment import SpentOnBlock, epsilon_of_account
     from tasks.values.plan import BatchAssignment
 
-    armed = history.armed_on_blocks(session, account_id, stated, sampler.MECHANISMS)
+    armed = history.armed_on_blocks(session, account_id, stated, integer_table.MECHANISM)
     accounts = [session.get_one(Account, block) for block in armed]
     if any(account.delta_spent for account in accounts):
         return None

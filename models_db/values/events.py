@@ -18,7 +18,7 @@ class PrivacyEvent:
     """`count` equal invocations of one mechanism on the same units.
 
     Attributes:
-        mechanism: the stable name, such as `token_draw` or `noisy_count`.
+        mechanism: the stable name, such as `integer_draw` or `noisy_count`.
         count: how many times it is invoked in a row on the same data (adaptively chosen queries are fine).
         parameters: everything the loss depends on; reals as exact decimal or fraction strings, never floats.
         loss: the charge for all `count` invocations together, rounded up.

@@ -28,8 +28,7 @@ from tasks.mechanisms.counts import (
     set_histogram,
     weighted_selection,
 )
-from tasks.mechanisms.tokens import exponential_mechanism, integer_table, sparse_vector
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens import integer_table, sparse_vector
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
 
 EPSILON, DELTA = "1", "0.03"
@@ -86,15 +85,9 @@ def under_zcdp(event: PrivacyEvent, neighbours: str, statistic: str, sample: Sta
     return AuditCase(event, claim, exact(DELTA), neighbours, statistic, sample)
 
 
-def _token_draw() -> AuditCase:
-    return _pushed(exponential_mechanism.calibrate(rho_of(EPSILON, DELTA), DRAWS, REFERENCES, "1"))
-
-
 def _integer_draw() -> AuditCase:
-    return _pushed(integer_table.calibrate(rho_of(EPSILON, DELTA), DRAWS, REFERENCES, "1"))
+    draw = integer_table.calibrate(rho_of(EPSILON, DELTA), DRAWS, REFERENCES, "1")
 
-
-def _pushed(draw: TokenMechanism) -> AuditCase:
     def sample(present: bool, trials: int) -> Sequence[int]:
         from tasks.auditing.worst_case_tokens import worst_case_scores, worst_case_tokens  # torch
 
@@ -272,7 +265,6 @@ def _kde() -> AuditCase:
 
 
 CASES: Mapping[str, Callable[[], AuditCase]] = {
-    exponential_mechanism.MECHANISM: _token_draw,
     integer_table.MECHANISM: _integer_draw,
     sparse_vector.MECHANISM: _sparse_vector,
     noisy_count.MECHANISM: _noisy_count,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tasks.mechanisms.tokens.total_variation import distances, distributions
 from tasks.mechanisms.tokens.utility_scores import Candidates, clip_rows, draw_tokens, sum_rows, utilities
@@ -36,8 +36,8 @@ LONG = torch.tensor([[20.0, -20.0, 20.0, -20.0]])
 
 
 def worst_case_scores(
-    clipping: TokenMechanism,
-    scoring: TokenMechanism,
+    clipping: IntegerTableMechanism,
+    scoring: IntegerTableMechanism,
     others: int,
     present: bool,
     public: Tensor = PUBLIC,
@@ -55,7 +55,7 @@ def worst_case_scores(
 
 
 def worst_case_tokens(
-    drawing: TokenMechanism, row: Tensor, draws: int, trials: int, rng: RandomSource, pushed: int = 1
+    drawing: IntegerTableMechanism, row: Tensor, draws: int, trials: int, rng: RandomSource, pushed: int = 1
 ) -> list[int]:
     """Return for each of `trials` texts how many of its `draws` tokens are below `pushed`; scores: int64 [1, K]."""
     many = row.expand(draws * trials, -1)

@@ -22,7 +22,7 @@ from tasks.mechanisms.counts import (
     set_histogram,
     weighted_selection,
 )
-from tasks.mechanisms.tokens import exponential_mechanism, integer_table, sparse_vector
+from tasks.mechanisms.tokens import integer_table, sparse_vector
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
 
 _Rebuild: TypeAlias = Callable[[PrivacyEvent], PrivacyEvent]
@@ -37,9 +37,6 @@ def _of_extensions() -> Iterator[tuple[str, _Rebuild]]:
 
 
 _OWN: Mapping[str, _Rebuild] = {
-    exponential_mechanism.MECHANISM: lambda event: exponential_mechanism.ExponentialMechanism.from_event(event).event(
-        event.count
-    ),
     integer_table.MECHANISM: lambda event: integer_table.IntegerTableMechanism.from_event(event).event(event.count),
     sparse_vector.MECHANISM: lambda event: sparse_vector.SparseVector.from_event(event).event(event.count),
     noisy_count.MECHANISM: lambda event: noisy_count.NoisyCount.from_event(event).event(event.count),

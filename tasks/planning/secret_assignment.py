@@ -19,7 +19,7 @@ from tasks.accounting.random_allocation import RandomAllocation, allocation_figu
 from tasks.accounting.renyi_account import allocation_curve
 from tasks.common.number_format import round_up
 from tasks.common.strict_model import Figure, Strict, figure
-from tasks.mechanisms.tokens import sampler
+from tasks.mechanisms.tokens import integer_table
 from tasks.values.plan import BatchAssignment
 
 METHOD: Final = (
@@ -89,7 +89,7 @@ def costs_at_most(
 
 def _allocation(events: Sequence[PrivacyEvent], assignment: BatchAssignment | None) -> RandomAllocation | None:
     """Return the losses of these events by whether they read the assignment; None where nothing is claimed for it."""
-    draws = total_amount([event.loss for event in events if event.mechanism in sampler.MECHANISMS])
+    draws = total_amount([event.loss for event in events if event.mechanism == integer_table.MECHANISM])
     whole = total_amount([event.loss for event in events])
     if assignment is None or whole.delta or not draws.rho:
         return None
@@ -123,7 +123,7 @@ def curve_of_plan(plan: Mapping[str, Any]) -> RenyiCurve:
     for invocation in plan["invocations"]:
         paid = total_amount([Amount(int(part["rho"]), int(part["delta"])) for part in invocation["instalments"]])
         whole += paid
-        draws += paid if invocation["event"]["mechanism"] in sampler.MECHANISMS else Amount()
+        draws += paid if invocation["event"]["mechanism"] == integer_table.MECHANISM else Amount()
     assignment = assignment_of_plan(plan)
     if assignment is None or whole.delta or not draws.rho:
         return RenyiCurve.of_rho(whole.rho)

@@ -32,8 +32,7 @@ from tasks.generation.private_decoding.base import (
 from tasks.inference.prompts.render import PromptPieces, reference_tokens
 from tasks.inference.prompts.templates import LABEL, Template
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens import sampler
-from tasks.mechanisms.tokens.sampler import public_sampler
+from tasks.mechanisms.tokens.integer_table import public_sampler
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 from tasks.planning.batches import Layout, with_labels
 from tasks.summarization.adapters.metadata import AdapterMeta, Digest, KnownAdapter
@@ -129,7 +128,7 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
             NoiseInvalid, MeanInvalid: only noise is affordable, or the clip norm is out of range.
             TokenDrawInvalid: the temperature is out of range.
         """
-        public_sampler(settings.temperature, sampler.DEFAULT)  # refused now, not after something has been spent
+        public_sampler(settings.temperature)  # refused now, not after something has been spent
         meta = settings.adapter.meta
         mean = calibrate_mean(rho, settings.draws, settings.clip_norm or meta.clip_norm)
         facts = {

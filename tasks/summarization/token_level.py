@@ -24,8 +24,7 @@ from tasks.generation.private_decoding.base import (
     top_k_text,
 )
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens import sampler
-from tasks.mechanisms.tokens.sampler import public_sampler
+from tasks.mechanisms.tokens.integer_table import public_sampler
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 from tasks.values.release_kinds import ReleaseKind
 
@@ -83,7 +82,7 @@ class TokenLevelSummary(PrivateDecodingSystem[TokenLevelParameters]):
             NoiseInvalid, MeanInvalid: only noise is affordable, or the clip norm is out of range.
             TokenDrawInvalid: the temperature is out of range.
         """
-        public_sampler(settings.temperature, sampler.DEFAULT)  # refused now, not after something has been spent
+        public_sampler(settings.temperature)  # refused now, not after something has been spent
         norm = settings.clip_norm or CLIP_NORMS[settings.centre]
         if settings.noise is not None:
             norm = min(norm, affordable_clip_norm(rho, settings.draws, settings.references, settings.noise))
@@ -105,7 +104,7 @@ class TokenLevelSummary(PrivateDecodingSystem[TokenLevelParameters]):
 
         return TokenLevelRule(
             mechanism=NoisyMean.from_event(events[0]),
-            public_draw=public_sampler(settings.temperature, sampler.DEFAULT),
+            public_draw=public_sampler(settings.temperature),
             references=settings.references,
             top_k=settings.top_k,
             space=settings.space,

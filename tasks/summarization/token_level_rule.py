@@ -11,7 +11,7 @@ from tasks.generation.decoding.loop import BudgetMeter, StatelessRule, Step
 from tasks.inference.engine.session import RowValues
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.summarization.group_means import noisy_means
 
@@ -37,7 +37,7 @@ class TokenLevelRule(StatelessRule):
     """
 
     mechanism: NoisyMean
-    public_draw: TokenMechanism
+    public_draw: IntegerTableMechanism
     references: int
     top_k: int | None
     space: Space

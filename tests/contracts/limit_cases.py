@@ -55,7 +55,7 @@ def unplanned(plan: Json) -> Make:
 
 
 def with_part(part: Json) -> Make:
-    event = event_of("token_draw").to_json()
+    event = event_of("integer_draw").to_json()
     return unplanned({"blocks": [0], "invocations": [{"event": event, "instalments": [part]}]})
 
 

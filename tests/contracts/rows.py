@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.contracts.town import Town
 
 DIGEST = "d" * 64
-EVENT = encode_canonical(event_of("token_draw").to_json()).decode()
+EVENT = encode_canonical(event_of("integer_draw").to_json()).decode()
 PLAN = (planned(TEN, Amount(1), TEN), planned(TEN))
 """The plan of a town's requests whose attempts come to an end: equal amounts in parts that are apart."""
 PARTS = (
@@ -247,7 +247,7 @@ def draft_of(town: "Town", blocks: Sequence[int], *parts: Amount) -> list[Execut
 
 def invocation(town: "Town", of: Attempt, **given: object) -> Executable:
     row = {
-        "request_id": of.request_id, "attempt": of.number, "sequence": 1, "mechanism": "token_draw", "event": EVENT,
+        "request_id": of.request_id, "attempt": of.number, "sequence": 1, "mechanism": "integer_draw", "event": EVENT,
         "relation": "add_or_remove_one", "rng_kind": "os", "device": "cpu", "code_digest": DIGEST, "libraries": "{}",
         "idem_key": DIGEST, "created_at": utc_now(), "created_by": town.world.runner.id,
     }  # fmt: skip

@@ -22,7 +22,7 @@ def reserve(
 ) -> list[str]:
     """A mechanism and one hold for it."""
     plan = (
-        f'[{{"request_id": {request}, "attempt": 1, "sequence": {sequence}, "mechanism": "token_draw",'
+        f'[{{"request_id": {request}, "attempt": 1, "sequence": {sequence}, "mechanism": "integer_draw",'
         f' "event": {json.dumps(EVENT)}, "relation":'
         ' "add_or_remove_one", "rng_kind": "os", "device": "cpu", "code_digest": "$d", "libraries": "{}",'
         ' "idem_key": "$d"'

@@ -60,14 +60,14 @@ FITS: list[tuple[LogFilter, Callable[[LoggedLink], bool]]] = [
     (LogFilter(kind="ledger.arm"), lambda link: link.kind == "ledger.arm"),
     (LogFilter(kind="ledger_"), lambda link: False),
     (LogFilter(kind="r", dataset="court"), lambda link: link.kind.startswith("r") and link.dataset == "court"),
-    (LogFilter(mechanism="token_draw"), lambda link: link.request_id in (1, 2)),  # the third failed before its hold
+    (LogFilter(mechanism="integer_draw"), lambda link: link.request_id in (1, 2)),  # the third failed before its hold
     (LogFilter(mechanism="invisible_ink"), lambda link: link.request_id in (1, 2, 3)),
     (LogFilter(mechanism="invisible_ink", kind="ledger.arm"), lambda link: link.kind == "ledger.arm"),
     (LogFilter(mechanism="TOKEN_DRAW"), lambda link: False),
     (LogFilter(mechanism="token%"), lambda link: False),
     (LogFilter(mechanism="because"), lambda link: False),  # a reason that approvals give
     (LogFilter(mechanism="entry"), lambda link: False),  # a table that holds name under `rows`
-    (LogFilter(mechanism="token_draw", dataset="court"), lambda link: link.dataset == "court"
+    (LogFilter(mechanism="integer_draw", dataset="court"), lambda link: link.dataset == "court"
                                                                       and link.request_id is not None),
     (LogFilter(since="2000", until="2001"), lambda link: False),
     (LogFilter(since="2000-01-01", until="9999"), lambda link: True),

@@ -36,7 +36,7 @@ def test_a_block_without_an_account_is_an_error(world: World) -> None:
 
 @pytest.mark.parametrize("instalments", [(), (Amount(9),), (Amount(5), Amount(4))])
 def test_instalments_cover_the_event(instalments: tuple[Amount, ...]) -> None:
-    event = PrivacyEvent("token_draw", 1, {}, Amount(10), {"kind": "NoOp"})
+    event = PrivacyEvent("integer_draw", 1, {}, Amount(10), {"kind": "NoOp"})
     with pytest.raises(ValueError, match="do not cover"):
         InvocationPlan(event, instalments)
     InvocationPlan(event, (*instalments, Amount(10)))

@@ -30,7 +30,7 @@ CONCERNS = ("migrations/schema", "models_db/services")
 initial = importlib.import_module("migrations.versions.0001_initial")
 
 PARTS = [("7", "1"), ("7", "1"), ("5", "0"), ("7", "1")]
-AWKWARD = PrivacyEvent("token_draw", 1, {"sigma": "1/2", "note": 'é " \\ \n \u001f'}, Amount(), {"kind": "NoOp"})
+AWKWARD = PrivacyEvent("integer_draw", 1, {"sigma": "1/2", "note": 'é " \\ \n \u001f'}, Amount(), {"kind": "NoOp"})
 PLAN: dict[str, Any] = {
     "blocks": [0, 1, 3],
     "facts": {},
@@ -54,7 +54,7 @@ def test_the_database_writes_the_plan_of_a_request_from_its_text(world: World) -
         "planned_block": [(number, 0, 1), (number, 3, 3)],
         "planned_invocation": [
             (number, 0, "noisy_count", encode_canonical(event_of("noisy_count").to_json()).decode(), 1),
-            (number, 1, "token_draw", encode_canonical(AWKWARD.to_json()).decode(), 4),
+            (number, 1, "integer_draw", encode_canonical(AWKWARD.to_json()).decode(), 4),
         ],
         "planned_instalment": [
             (number, 0, 0, 0, 3, 0), (number, 1, 0, 1, 7, 1), (number, 1, 2, 2, 5, 0), (number, 1, 3, 3, 7, 1)

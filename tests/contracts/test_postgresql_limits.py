@@ -55,7 +55,7 @@ def findings(database: Database) -> dict[str, Finding]:
 
 
 def reserved(
-    world: World, request: int, event: str, rho: int, mechanism: str = "token_draw", instalment: int = 0
+    world: World, request: int, event: str, rho: int, mechanism: str = "integer_draw", instalment: int = 0
 ) -> str:
     """The door to holds, as the red team's runner called it."""
     account = fetch(world.database, "SELECT id FROM account WHERE kind = 'block'")[0][0]
@@ -77,7 +77,7 @@ def reserved(
 
 
 def test_an_approval_bounds_what_a_runner_with_sql_holds(by: dict[str, World]) -> None:
-    approved = encode_canonical(event_of("token_draw").to_json()).decode()
+    approved = encode_canonical(event_of("integer_draw").to_json()).decode()
     request = by["analyst"].request(plan=plan_of([0], [planned(TEN, TEN)]))
     by["steward"].decide(request)
     by["runner"].start(request)

@@ -26,7 +26,7 @@ WEEK = timedelta(days=7)
 
 def body(rho: int = 10, **changes: Json) -> dict[str, Json]:
     parts: list[Json] = [{"rho": str(part), "delta": "0"} for part in (rho - rho // 2, rho // 2)]
-    plan: Json = {"blocks": [0], "invocations": [{"event": event_of("token_draw").to_json(), "instalments": parts}]}
+    plan: Json = {"blocks": [0], "invocations": [{"event": event_of("integer_draw").to_json(), "instalments": parts}]}
     return {"kind": "k", "mechanism": "m", "epsilon": "1", "code": "c", "policy": "p", "plan": plan, **changes}
 
 

@@ -311,7 +311,7 @@ def test_what_still_fits_counts_turns_cohorts_and_envelopes(tmp_path: Path) -> N
     plan = {"blocks": [4, 5], "facts": {}}
     for price, runs in ((cap // 100, 4), (cap // 20, 0)):
         plan["invocations"] = [
-            {"event": {"mechanism": "token_draw"}, "instalments": [{"rho": str(price), "delta": "0"}]}
+            {"event": {"mechanism": "integer_draw"}, "instalments": [{"rho": str(price), "delta": "0"}]}
         ]
         number = home.world.request("clinic", scope="trial", cohorts=[3], plan=plan)
         like = client.get("/index.json").json()["overview"]["datasets"][0]["like"]

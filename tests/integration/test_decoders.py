@@ -16,7 +16,7 @@ CONCERNS = ("flows/releases", "tasks/generation")
 
 SHARED = {"samples": 3, "references": 4, "max_new_tokens": 12, "temperature": 1.0, "max_reference_tokens": 48}
 OWN: dict[str, dict[str, Any]] = {
-    "invisible_ink": {"top_k": 50, "sampler": "table", "instalment": 4},
+    "invisible_ink": {"top_k": 50, "instalment": 4},
     "private_prediction": {"private_tokens": 6, "threshold": 0.7, "instalment": 4},
     "private_icl": {"instalment": 4},
     "few_shot_generation": {"instalment": 4},
@@ -139,7 +139,7 @@ def wrong(mechanism: str, expected: int, error: type[AlmonerError] | str, **chan
     [
         wrong("private_prediction", 2, "FileInvalid", parameters={"references": 0}),
         wrong("private_icl", 2, "FileInvalid", parameters={"references": 0}),
-        wrong("few_shot_generation", 2, "FileInvalid", parameters={"sampler": "table"}),
+        wrong("few_shot_generation", 2, "FileInvalid", parameters={"clipping": "logit"}),
         wrong("few_shot_generation", 2, "TokenDrawInvalid", parameters={"temperature": "0.0001"}),
         wrong("few_shot_generation", 2, "NoiseInvalid", epsilon="0.0005", parameters={"max_new_tokens": 90_000}),
         wrong("private_prediction", 2, "FileInvalid", parameters={"test_share": 1}),

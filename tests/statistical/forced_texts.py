@@ -30,8 +30,8 @@ from tasks.inference.engine.session import Session
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.prompts.render import PromptPieces
 from tasks.mechanisms.core.rng import OS_RANDOM, RandomSource
-from tasks.mechanisms.tokens import sampler, utility_scores
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens import integer_table, utility_scores
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.utility_scores import Candidates
 from tests.tiny_model import tiny_model
 
@@ -44,7 +44,7 @@ Batch = tuple[tuple[int, ...], ...]
 """The tokens of each row, LONGEST at most."""
 BATCHES: tuple[Batch, Batch] = ((OTHER, UNIT), (OTHER,))
 Texts = Mapping[int, Sequence[int]]
-MakesRule = Callable[[TokenMechanism, BudgetMeter], SamplingRule]
+MakesRule = Callable[[IntegerTableMechanism, BudgetMeter], SamplingRule]
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Draws:
     numbers: Sequence[int] = ()
     honest: Any = utility_scores.draw_tokens
 
-    def draw(self, kind: TokenMechanism, found: Candidates, summed: Any, rng: RandomSource) -> list[int]:
+    def draw(self, kind: IntegerTableMechanism, found: Candidates, summed: Any, rng: RandomSource) -> list[int]:
         """As `utility_scores.draw_tokens`."""
         tokens = self.honest(kind, found, summed, rng) if self.forced is None else [self._next(n) for n in self.numbers]
         unit = kind.references * 2**kind.grid_exponent * float(kind.temperature)
@@ -124,7 +124,7 @@ class Trial:
     rule: MakesRule = lambda draw, meter: InvisibleInkRule(draw, 0, "log_probability", OS_RANDOM, meter)
     admitted: int | None = None
 
-    def run(self, draw: TokenMechanism, batch: Batch, count: int, forced: Texts | None = None) -> Draws:
+    def run(self, draw: IntegerTableMechanism, batch: Batch, count: int, forced: Texts | None = None) -> Draws:
         """`count` texts, each from this batch; as many at a time as fit into 16 megabytes, so they come and go."""
         draws, sizes = Draws(forced), Sizes.of([PUBLIC], [PRIVATE], LONGEST, self.tokens, references=ROWS)
         engine = Engine(tiny_model(), memory=2**24)
@@ -148,7 +148,7 @@ class Trial:
 
 
 def decode_batches(
-    draw: TokenMechanism, count: int, rows: int, batches: Sequence[Batch], forced: Texts | None = None
+    draw: IntegerTableMechanism, count: int, rows: int, batches: Sequence[Batch], forced: Texts | None = None
 ) -> Draws:
     """One text of `count` draws by InvisibleInk from each batch; as many at a time as fit into four megabytes.
 
@@ -172,8 +172,8 @@ def watching(draws: Draws) -> Iterator[None]:
         yield
 
 
-def calibrated(draws: int) -> TokenMechanism:
+def calibrated(draws: int) -> IntegerTableMechanism:
     """So many draws cost epsilon 1."""
-    draw = sampler.calibrate("table", rho_of("1", DELTA), draws, ROWS, TEMPERATURE)
+    draw = integer_table.calibrate(rho_of("1", DELTA), draws, ROWS, TEMPERATURE)
     assert 0.999 < epsilon_of(draw.event(draws).loss.rho, DELTA) <= CLAIM
     return draw

@@ -9,8 +9,8 @@ import pytest
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.mechanisms.tokens import sampler
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens import integer_table
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tests.statistical.forced_texts import Batch, decode_batches
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
@@ -20,7 +20,7 @@ DRAWS, ROWS, TRIALS = 6, 2, 4000
 OTHER, UNIT = (30, 31, 32, 33), (77, 78, 200, 90, 150)
 
 
-def audit(draw: TokenMechanism, copies: int = 1, trials: int = TRIALS) -> float:
+def audit(draw: IntegerTableMechanism, copies: int = 1, trials: int = TRIALS) -> float:
     batches: tuple[Batch, Batch] = ((OTHER, *[UNIT] * copies), (OTHER,))
     ratios = []
     for batch in batches:
@@ -31,7 +31,7 @@ def audit(draw: TokenMechanism, copies: int = 1, trials: int = TRIALS) -> float:
 
 
 def test_texts_stay_below_the_claim_and_those_of_a_unit_that_is_there_three_times_do_not() -> None:
-    draw = sampler.calibrate("table", rho_of("1", DELTA), DRAWS, ROWS, "1")
+    draw = integer_table.calibrate(rho_of("1", DELTA), DRAWS, ROWS, "1")
     assert 0.999 < epsilon_of(draw.event(DRAWS).loss.rho, DELTA) <= CLAIM
     # 0 to 0.2 in repeated runs: how much shows in few trials is chance. That a loss can be seen, the twin shows.
     assert audit(draw) < CLAIM

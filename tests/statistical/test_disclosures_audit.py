@@ -22,8 +22,7 @@ from tasks.corpus.partition import PartitionScheme, SomeBlocks
 from tasks.evaluation.core.subject import EvaluationInput, HoldOut
 from tasks.evaluation.lexical.disclosures import disclosures
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.tokens import sampler
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism, calibrate
 from tasks.mechanisms.tokens.utility_scores import Candidates, clip_rows, draw_tokens, sum_rows, utilities
 from tests.unit.tasks.evaluation.subjects import Text
 
@@ -32,30 +31,30 @@ pytestmark = pytest.mark.statistical
 UNITS, WORDS, VOCABULARY, TEXTS = 160, 12, 256, 24
 CLAIM, DELTA = 1.0, "0.00001"
 PUSH = 20.0
-Pick = Callable[[TokenMechanism, Tensor], list[int]]
+Pick = Callable[[IntegerTableMechanism, Tensor], list[int]]
 Words = Sequence[int]
 
 
-def drawn(mechanism: TokenMechanism, scores: Tensor) -> list[int]:
+def drawn(mechanism: IntegerTableMechanism, scores: Tensor) -> list[int]:
     everything = torch.arange(VOCABULARY).expand_as(scores)
     return draw_tokens(
         mechanism, Candidates(everything, torch.ones_like(everything, dtype=torch.bool)), scores, OS_RANDOM
     )
 
 
-def without_noise(mechanism: TokenMechanism, scores: Tensor) -> list[int]:
+def without_noise(mechanism: IntegerTableMechanism, scores: Tensor) -> list[int]:
     largest: list[int] = scores.argmax(1).tolist()
     return largest
 
 
-def release(units: Sequence[Words], honest: TokenMechanism, clipping: TokenMechanism, pick: Pick) -> list[str]:
+def release(units: Sequence[Words], draw: IntegerTableMechanism, pick: Pick) -> list[str]:
     """A text for each unit: all places at once, since a row's push depends on its own next word alone."""
     public = torch.zeros(len(units) * WORDS, VOCABULARY)
     rows = public.clone()
     rows[torch.arange(len(rows)), torch.tensor([word for own in units for word in own])] = PUSH
     generation = torch.arange(len(rows))
-    summed = sum_rows(clip_rows(clipping, rows, public, generation, "logit"), generation, len(rows))
-    tokens = pick(honest, utilities(honest, public, summed))
+    summed = sum_rows(clip_rows(draw, rows, public, generation, "logit"), generation, len(rows))
+    tokens = pick(draw, utilities(draw, public, summed))
     return [text_of(tokens[start : start + WORDS]) for start in range(0, len(tokens), WORDS)]
 
 
@@ -82,28 +81,25 @@ def audit(seed: int, write: Callable[[Sequence[Words]], list[str]]) -> Any:
     return disclosures(subject)
 
 
-def mechanism(kind: sampler.Kind = "table") -> TokenMechanism:
-    return sampler.calibrate(kind, rho_of("1", DELTA), WORDS, 1, "1")
+HONEST = calibrate(rho_of("1", DELTA), WORDS, 1, "1")
 
 
-def without_clipping(honest: TokenMechanism) -> Any:
+def without_clipping(honest: IntegerTableMechanism) -> IntegerTableMechanism:
+    """The draw with room for unclipped rows, at whose honest top they saturate, so that no word is copied."""
     steps = round(PUSH * 2**honest.grid_exponent)
-    return replace(honest, clip_steps=steps)  # type: ignore[type-var]  # both kinds of draws are dataclasses
+    return replace(honest, clip_steps=steps, head_room=steps)
 
 
-@pytest.mark.parametrize("kind", sampler.KINDS)
-def test_the_shipped_draw_is_not_told_from_chance(kind: sampler.Kind) -> None:
-    honest = mechanism(kind)
-    found = audit(1, lambda read: release(read[:TEXTS], honest, honest, drawn))
+def test_the_shipped_draw_is_not_told_from_chance() -> None:
+    found = audit(1, lambda read: release(read[:TEXTS], HONEST, drawn))
     assert (found.values["true"], found.values["phantom"]) == (0, 0)
     assert float(found.values["epsilon_at_least"]) == 0
 
 
 @pytest.mark.parametrize("twin", ["no clipping", "no noise"])
 def test_a_broken_twin_is_caught(twin: str) -> None:
-    honest = mechanism("opendp")  # the table has room for few nats, so that it does not copy even unclipped rows
-    clipping, pick = (without_clipping(honest), drawn) if twin == "no clipping" else (honest, without_noise)
-    found = audit(2, lambda read: release(read[:TEXTS], honest, clipping, pick))
+    broken, pick = (without_clipping(HONEST), drawn) if twin == "no clipping" else (HONEST, without_noise)
+    found = audit(2, lambda read: release(read[:TEXTS], broken, pick))
     assert found.values["true"] >= 20
     assert found.values["phantom"] == 0
     assert float(found.values["epsilon_at_least"]) > CLAIM

@@ -22,8 +22,11 @@ from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.auditing.worst_case_tokens import EVEN, FIRST, SECOND, distance, run_length, worst_case_distances
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens.clipped_logits import blended, clip_recentred
-from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, ExponentialMechanism
-from tasks.mechanisms.tokens.sampler import TokenMechanism, calibrate
+from tasks.mechanisms.tokens.integer_table import (
+    WHOLE_TABLE_NATS,
+    IntegerTableMechanism,
+    calibrate,
+)
 from tasks.mechanisms.tokens.sparse_vector import LEAST_NOISE_RATIO, NOISE_GRID, NORM, SparseVector
 from tasks.mechanisms.tokens.utility_scores import Candidates, draw_tokens
 
@@ -43,34 +46,34 @@ PUSH = [20.0, 0.0, 0.0, 0.0, 0.0]
 LEANING = [math.log(4), 0.0, 0.0, 0.0, 0.0]
 
 
-def clipped(draw: TokenMechanism, rows: list[list[float]]) -> torch.Tensor:
+def clipped(draw: IntegerTableMechanism, rows: list[list[float]]) -> torch.Tensor:
     """The sum of what the rows contribute, [1, 5]."""
     given = torch.tensor(rows or [[0.0] * 5], dtype=torch.float32)
     sums = clip_recentred(draw, given, torch.ones_like(given, dtype=torch.bool)).sum(0, keepdim=True)
     return sums if rows else torch.zeros_like(sums)
 
 
-def amin(clipping: TokenMechanism, scoring: TokenMechanism, rows: list[list[float]]) -> torch.Tensor:
+def amin(clipping: IntegerTableMechanism, scoring: IntegerTableMechanism, rows: list[list[float]]) -> torch.Tensor:
     """z = (1/s) sum clip_c(z_i)."""
     return clipped(clipping, rows)
 
 
-def icl(clipping: TokenMechanism, scoring: TokenMechanism, rows: list[list[float]]) -> torch.Tensor:
+def icl(clipping: IntegerTableMechanism, scoring: IntegerTableMechanism, rows: list[list[float]]) -> torch.Tensor:
     """(zbar + clip_c(z_pub)) / 2, doubled."""
     return blended(scoring, torch.tensor([LEANING]), EVERY_TOKEN.allowed, clipped(clipping, rows))
 
 
-Score = Callable[[TokenMechanism, TokenMechanism, list[list[float]]], torch.Tensor]
-HONEST: dict[str, tuple[Score, TokenMechanism, list[list[float]]]] = {
-    "amin": (amin, calibrate("opendp", RHO, DRAWS, ROWS, "1"), [LEANING] * (ROWS - 1)),
-    "private ICL": (icl, calibrate("opendp", RHO, DRAWS, ROWS, "2"), [[0.0] * 5] * (ROWS - 1)),
+Score = Callable[[IntegerTableMechanism, IntegerTableMechanism, list[list[float]]], torch.Tensor]
+HONEST: dict[str, tuple[Score, IntegerTableMechanism, list[list[float]]]] = {
+    "amin": (amin, calibrate(RHO, DRAWS, ROWS, "1", WHOLE_TABLE_NATS), [LEANING] * (ROWS - 1)),
+    "private ICL": (icl, calibrate(RHO, DRAWS, ROWS, "2", WHOLE_TABLE_NATS), [[0.0] * 5] * (ROWS - 1)),
 }
 
 
 def token_audit(
     system: str,
-    clipping: TokenMechanism | None = None,
-    drawing: Callable[[int], TokenMechanism] | None = None,
+    clipping: IntegerTableMechanism | None = None,
+    drawing: Callable[[int], IntegerTableMechanism] | None = None,
     others: int | None = None,
     draws: int = DRAWS,
     trials: int = TRIALS,
@@ -104,8 +107,9 @@ def test_the_honest_draw_stays_below_its_claim(system: str) -> None:
 @pytest.mark.parametrize("system", HONEST)
 def test_a_draw_without_clipping_exceeds_the_claim(system: str) -> None:
     honest = HONEST[system][1]
-    unclipped = ExponentialMechanism(LARGEST_CLIP_STEPS, ROWS, honest.temperature)
-    assert token_audit(system, clipping=unclipped, others=0, trials=2000) > CLAIM
+    wide = 20 * 2**20  # the table's top is above the scores of what nobody has clipped, which would else saturate
+    unclipped = replace(honest, clip_steps=wide, head_room=wide)
+    assert token_audit(system, clipping=unclipped, drawing=lambda rows: unclipped, others=0, trials=2000) > CLAIM
 
 
 @pytest.mark.parametrize("system", HONEST)
@@ -114,7 +118,7 @@ def test_a_mean_over_the_rows_that_are_present_exceeds_the_claim(system: str) ->
     honest = HONEST[system][1]
     mean = token_audit(
         system,
-        drawing=lambda rows: ExponentialMechanism(honest.clip_steps, max(1, rows), honest.temperature),
+        drawing=lambda rows: replace(honest, references=max(1, rows)),
         others=0,
         trials=3000,
     )

@@ -1,4 +1,4 @@
-"""From logits to tokens: the rules of Amin et al. and private ICL draw what their formulas say, by either sampler."""
+"""From logits to tokens: the rules of Amin et al. and private ICL draw what their formulas say."""
 
 from fractions import Fraction
 
@@ -9,9 +9,7 @@ from tasks.generation.decoding.loop import DrawMeter
 from tasks.generation.private_decoding.private_icl_rule import PrivateIclRule
 from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.tokens import sampler
-from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS
-from tasks.mechanisms.tokens.sampler import public_sampler
+from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS, IntegerTableMechanism, calibrate, public_sampler
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tests.statistical.harness import P_THRESHOLD, p_value
 from tests.unit.tasks.generation.fake_step import FakeSteps
@@ -42,13 +40,12 @@ def stated(scores: torch.Tensor, temperature: float) -> dict[int, float]:
     return dict(enumerate((scores / temperature).softmax(0).tolist()))
 
 
-def calibrated(kind: sampler.Kind, temperature: str) -> sampler.TokenMechanism:
-    return sampler.calibrate(kind, RHO, 3, ROWS, temperature, head_room_nats=WHOLE_TABLE_NATS)
+def calibrated(temperature: str) -> IntegerTableMechanism:
+    return calibrate(RHO, 3, ROWS, temperature, WHOLE_TABLE_NATS)
 
 
-@pytest.mark.parametrize("kind", sampler.KINDS)
-def test_private_icl_draws_from_the_blend(kind: sampler.Kind) -> None:
-    draw = calibrated(kind, "2")  # a temperature of 1
+def test_private_icl_draws_from_the_blend() -> None:
+    draw = calibrated("2")  # a temperature of 1
     rule = PrivateIclRule(draw, 0, OS_RANDOM, FREE)
     fake, c = steps(), float(draw.clip_norm)
     sample = [rule.next_tokens(fake.step(0))[0] for _ in range(TRIALS)]
@@ -59,11 +56,11 @@ def test_private_icl_draws_from_the_blend(kind: sampler.Kind) -> None:
     assert p_value(sample, stated(recentred(PUBLIC, c) / 2, 1.0)) < P_THRESHOLD
 
 
-def amin(kind: sampler.Kind, threshold: Fraction) -> PrivatePredictionRule:
+def amin(threshold: Fraction) -> PrivatePredictionRule:
     """A text with more private tokens than any of these tests draws."""
     return PrivatePredictionRule(
-        draw=calibrated(kind, "1"),
-        public_draw=public_sampler("3/2", kind),
+        draw=calibrated("1"),
+        public_draw=public_sampler("3/2"),
         tests=SparseVector(Fraction(1, 1024), ROWS),
         threshold=threshold,
         private_tokens=10**9,
@@ -73,9 +70,8 @@ def amin(kind: sampler.Kind, threshold: Fraction) -> PrivatePredictionRule:
     )
 
 
-@pytest.mark.parametrize("kind", sampler.KINDS)
-def test_private_tokens_come_from_the_mean_of_the_rows_alone(kind: sampler.Kind) -> None:
-    rule, fake = amin(kind, Fraction(0)), steps()  # whatever is further than nothing is private
+def test_private_tokens_come_from_the_mean_of_the_rows_alone() -> None:
+    rule, fake = amin(Fraction(0)), steps()  # whatever is further than nothing is private
     sample = [rule.next_tokens(fake.step(position))[0] for position in range(TRIALS)]
     c = float(rule.draw.clip_norm)
     total = torch.stack([recentred(row, c) for row in PRIVATE]).sum(0)
@@ -85,9 +81,8 @@ def test_private_tokens_come_from_the_mean_of_the_rows_alone(kind: sampler.Kind)
     assert p_value(sample, stated(total / ROWS, 1.6)) < P_THRESHOLD
 
 
-@pytest.mark.parametrize("kind", sampler.KINDS)
-def test_public_tokens_come_from_the_public_model_at_their_own_temperature(kind: sampler.Kind) -> None:
-    rule, fake = amin(kind, Fraction(2)), steps()  # nothing is further
+def test_public_tokens_come_from_the_public_model_at_their_own_temperature() -> None:
+    rule, fake = amin(Fraction(2)), steps()  # nothing is further
     sample = [rule.next_tokens(fake.step(position))[0] for position in range(TRIALS)]
     assert rule.facts(0) == {"private_tokens": 0.0}
     assert p_value(sample, stated(PUBLIC.double(), 1.5)) > P_THRESHOLD

@@ -1,7 +1,7 @@
 """The integer draw's distribution: its table's to the last unit, exp(s_v / tau) to a millionth, and OpenDP's.
 
 The draw from given random bytes is compared with the definition, unit by unit, in the unit tests; here are its random
-bytes, and the two samplers beside each other. Everything wrong by 2 % of the temperature is caught.
+bytes, and OpenDP's draw beside it. Everything wrong by 2 % of the temperature is caught.
 """
 
 import math
@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.tokens import integer_table, sampler
-from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
+from tasks.mechanisms.tokens import integer_table
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism, calibrate
 from tasks.mechanisms.tokens.utility_scores import Candidates, candidates, clip_rows, draw_tokens, sum_rows, utilities
+from tests.opendp_draw import noisy_max
 from tests.statistical.harness import (
     P_THRESHOLD,
     TEMPERATURE_ERROR,
@@ -27,8 +28,7 @@ pytestmark = pytest.mark.statistical
 CONCERNS = ("tasks/mechanisms/core", "tasks/mechanisms/tokens")
 
 RHO, DRAWS, REFERENCES = 266313968646, 48, 7
-DRAW = sampler.calibrate("table", RHO, DRAWS, REFERENCES, "1")
-OPENDP = sampler.calibrate("opendp", RHO, DRAWS, REFERENCES, "1")
+DRAW = calibrate(RHO, DRAWS, REFERENCES, "1")
 SCALE = REFERENCES * 2.0**20
 TRIALS = 400_000
 SLOW_TRIALS = 40_000  # what OpenDP draws in some seconds
@@ -50,7 +50,7 @@ def of_table(draw: IntegerTableMechanism, row: list[int]) -> dict[int, float]:
     return {place: weight / total for place, weight in enumerate(weights)}
 
 
-def drawn(draw: sampler.TokenMechanism, row: list[int], trials: int) -> list[int]:
+def drawn(draw: IntegerTableMechanism, row: list[int], trials: int) -> list[int]:
     many = torch.tensor([row]).expand(trials, len(row))
     found = Candidates(torch.arange(len(row)).expand_as(many), torch.ones_like(many, dtype=torch.bool))
     return draw_tokens(draw, found, many, OS_RANDOM)
@@ -99,12 +99,10 @@ def test_numbers_by_remainder_are_caught(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_two_samplers_draw_the_same_distribution(honest):
-    """OpenDP's noisy maximum on the very same scores; one that is 5 % too hot or cold would be told apart.
-
-    Each sampler's own distribution is tested without this one, and that they agree on the shipped path, below.
-    """
-    other = drawn(OPENDP, SCORES, SLOW_TRIALS)
+def test_opendp_draws_the_same_distribution(honest):
+    """OpenDP's noisy maximum on the very same scores; one that is 5 % too hot or cold would be told apart."""
+    opendp = noisy_max(DRAW)
+    other = [opendp(SCORES) for _ in range(SLOW_TRIALS)]
     assert two_sample_p_value(honest, other) > P_THRESHOLD
     for factor in (1 + TEMPERATURE_ERROR, 1 / (1 + TEMPERATURE_ERROR)):
         tau = Fraction(factor).limit_denominator(1000)
@@ -112,24 +110,29 @@ def test_the_two_samplers_draw_the_same_distribution(honest):
         assert two_sample_p_value(drawn(wrong, SCORES, TRIALS), other) < P_THRESHOLD
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("temperature", ["0.2", "5"])
-def test_the_samplers_agree_from_logits_to_tokens(temperature):
-    """The shipped path with either sampler's own clip norm, which differ by parts in a million."""
+@pytest.mark.parametrize("temperature", ["0.2", "1", "5"])
+def test_from_logits_to_tokens(temperature):
+    """The shipped path draws what the formula says in doubles, and what OpenDP draws; the rows matter in it."""
     torch.manual_seed(3)
     public, private = torch.randn(1, 60) * 2, torch.randn(7, 60) * 2
     rows = torch.zeros(7, dtype=torch.int64)
+    draw = calibrate(RHO, DRAWS, REFERENCES, temperature)
+    found = candidates(public, 20, draw)
+    known, own = found.of_public(public), found.of_rows(private, rows)
+    summed = utilities(draw, known, sum_rows(clip_rows(draw, own, known, rows, "log_probability"), rows, 1))
+    sample = drawn(draw, summed[0].tolist(), 100_000)
 
-    def sample(kind: sampler.Kind, trials: int) -> list[int]:
-        draw = sampler.calibrate(kind, RHO, DRAWS, REFERENCES, temperature)
-        found = candidates(public, 20, draw)
-        known, own = found.of_public(public), found.of_rows(private, rows)
-        sums = sum_rows(clip_rows(draw, own, known, rows, "log_probability"), rows, 1)
-        summed = utilities(draw, known, sums).expand(trials, -1)
-        many = Candidates(found.tokens.expand(trials, -1), found.allowed.expand(trials, -1))
-        return draw_tokens(draw, many, summed, OS_RANDOM)
+    limit, tau = float(draw.clip_norm), float(temperature)
+    difference = own.double().log_softmax(1) - known.double().log_softmax(1)
+    logits = known[0].double() + difference.clamp(-limit, limit).sum(0) / REFERENCES
+    assert p_value(sample, dict(enumerate((logits / tau).softmax(0).tolist()))) > P_THRESHOLD
+    assert p_value(sample, dict(enumerate((known[0].double() / tau).softmax(0).tolist()))) < P_THRESHOLD
+    opendp, scores = noisy_max(draw), summed[0].tolist()
+    assert two_sample_p_value(sample, [opendp(scores) for _ in range(5_000)]) > P_THRESHOLD
 
-    assert two_sample_p_value(sample("table", 100_000), sample("opendp", 10_000)) > P_THRESHOLD
+
+def test_two_hundred_equal_candidates_are_equally_likely():
+    assert p_value(drawn(DRAW, [0] * 200, 20_000), softmax([0] * 200, 1)) > P_THRESHOLD
 
 
 def test_saturated_scores_share_the_top_evenly():

@@ -31,8 +31,8 @@ from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.inference.prompts.render import reference_tokens
-from tasks.mechanisms.tokens import sampler
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens import integer_table
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tests.statistical.forced_texts import LONGEST, Batch, Texts, decode_batches
 from tests.tiny_model import tiny_model
 
@@ -75,11 +75,11 @@ def batches_of(corpus: Corpus, split: BatchSplit, batches: int) -> list[Batch]:
     return [tuple(tokens_of(row.text) for row in rows[0, 0, number]) for number in range(batches)]
 
 
-def fixed_denominator(draw: TokenMechanism, rows: int) -> TokenMechanism:
+def fixed_denominator(draw: IntegerTableMechanism, rows: int) -> IntegerTableMechanism:
     return draw
 
 
-def own_denominator(draw: TokenMechanism, rows: int) -> TokenMechanism:
+def own_denominator(draw: IntegerTableMechanism, rows: int) -> IntegerTableMechanism:
     """BROKEN: a batch is divided by the number of its rows, not by the nominal one."""
     return replace(draw, references=max(1, rows))  # type: ignore[type-var]
 
@@ -98,11 +98,11 @@ class Releases:
         draws: of each text.
     """
 
-    draw: TokenMechanism
+    draw: IntegerTableMechanism
     batches: int
     corpus: Corpus
     splits: Sequence[BatchSplit]
-    denominator: Callable[[TokenMechanism, int], TokenMechanism] = fixed_denominator
+    denominator: Callable[[IntegerTableMechanism, int], IntegerTableMechanism] = fixed_denominator
     spread: int = 1
     draws: int = DRAWS
 
@@ -214,7 +214,7 @@ def bound_of(
     Args:
         neighbours: the texts of all other units, which the reader may have written.
     """
-    draw = sampler.calibrate("table", RHO, draws, references, TEMPERATURE)
+    draw = integer_table.calibrate(RHO, draws, references, TEMPERATURE)
     found = []
     for name, texts in (("with", {UNIT: TEXTS[UNIT], **neighbours}), ("without", dict(neighbours))):
         splits = [BatchSplit(BatchSplit.new_key(), "audit/1") for _ in range(trials)]
@@ -300,7 +300,7 @@ class OneRun:
         corpus = store(folder, {f"unit {n}": kinds[n % self.KINDS] for n in np.flatnonzero(self.present)})
         split = BatchSplit(BatchSplit.new_key(), "audit/1")
         self.places = np.array([split.batch_of(f"unit {n}", self.BATCHES) for n in range(self.BATCHES)])
-        self.draw = sampler.calibrate("table", self.RHO, 1, 1, "1")
+        self.draw = integer_table.calibrate(self.RHO, 1, 1, "1")
         texts = decode_batches(self.draw, 1, 1, batches_of(corpus, split, self.BATCHES)).tokens
         without = self._logs((), texts)
         by_kind = np.array([self._logs((tokens_of(kind),), texts) - without for kind in kinds])

@@ -17,7 +17,7 @@ from torch import Tensor
 from tasks.generation.decoding.sentence_completion import SentenceCompletion
 from tasks.inference.engine.session import Session
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.tokens import sampler
+from tasks.mechanisms.tokens import integer_table
 from tests.statistical.forced_texts import BATCHES, CLAIM, TEMPERATURE, Draws, Trial, Watched, calibrated
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
@@ -59,7 +59,7 @@ def completed(kind: type[SentenceCompletion] = SentenceCompletion) -> Any:
     """`options` of a trial: at most `MORE` public tokens behind the charged draws."""
 
     def options(session: Session, watch: Draws) -> Mapping[str, Any]:
-        made = kind(MORE, sampler.public_sampler(TEMPERATURE, "table"), 0, OS_RANDOM)
+        made = kind(MORE, integer_table.public_sampler(TEMPERATURE), 0, OS_RANDOM)
         made.__dict__["session"] = session
         if issubclass(kind, ReadsPrivateRows):
             session.let_go = lambda number: None  # type: ignore[method-assign]

@@ -76,9 +76,9 @@ def spent_by_day(session: Session, blocks: Collection[int]) -> dict[int, list[tu
 
 
 def armed_on_blocks(
-    session: Session, account_id: int, requests: Collection[int], mechanisms: Collection[str]
+    session: Session, account_id: int, requests: Collection[int], mechanism: str
 ) -> dict[int, dict[int, int]]:
-    """Return the rho that requests have armed for some mechanisms, in units, by block account and request.
+    """Return the rho that requests have armed for a mechanism, in units, by block account and request.
 
     Every block of the root account is there, also one without any.
     """
@@ -88,7 +88,7 @@ def armed_on_blocks(
         .join(Invocation, Invocation.id == Hold.invocation_id)
         .join(Account, Account.id == Hold.account_id)
         .where(Account.parent_id == account_id, Account.kind == "block")
-        .where(Invocation.request_id.in_(requests), Invocation.mechanism.in_(mechanisms))
+        .where(Invocation.request_id.in_(requests), Invocation.mechanism == mechanism)
         .group_by(Hold.account_id, Invocation.request_id)
     )
     blocks = select(Account.id).where(Account.parent_id == account_id, Account.kind == "block")

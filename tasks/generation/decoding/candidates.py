@@ -10,7 +10,7 @@ from torch import Tensor
 from tasks.generation.decoding.loop import Step
 from tasks.inference.engine.session import RowLogits
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.utility_scores import Candidates
 
 # So many logits are clipped at a time: int64 copies of many whole vocabularies would need gigabytes.
@@ -36,7 +36,7 @@ class CandidateSet:
     vocabulary: int
 
     @classmethod
-    def of(cls, step: Step, top_k: int | None, draw: TokenMechanism) -> "CandidateSet":
+    def of(cls, step: Step, top_k: int | None, draw: IntegerTableMechanism) -> "CandidateSet":
         """Return the top-k+ of `draw` (PRIVACY §4.1): None, 0, or k of at least V, is the whole vocabulary."""
         candidates = utility_scores.candidates(step.public, top_k, draw)
         return cls(candidates, candidates.of_public(step.public), step.public.shape[1])

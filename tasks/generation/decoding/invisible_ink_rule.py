@@ -12,7 +12,7 @@ from tasks.generation.decoding.candidates import CandidateSet
 from tasks.generation.decoding.loop import BudgetMeter, Step
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.utility_scores import Variant
 
 
@@ -34,7 +34,7 @@ class InvisibleInkRule:
         meter: pays for the draws.
     """
 
-    draw: TokenMechanism
+    draw: IntegerTableMechanism
     top_k: int | None
     variant: Variant
     rng: RandomSource

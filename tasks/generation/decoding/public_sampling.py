@@ -15,8 +15,7 @@ from tasks.inference.backends.interface import Sampling, TextBackend
 from tasks.inference.backends.local import LocalBackend
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.prompts.render import PromptPieces
-from tasks.mechanisms.tokens import sampler as samplers
-from tasks.mechanisms.tokens.sampler import public_sampler
+from tasks.mechanisms.tokens.integer_table import public_sampler
 from tasks.values.generated import GeneratedText
 
 
@@ -31,7 +30,6 @@ class PublicSampling:
     max_new_tokens: int
     temperature: ExactDecimal
     top_k: int
-    sampler: samplers.Kind = samplers.DEFAULT
     complete_sentence: int | None = None
 
 
@@ -42,13 +40,13 @@ def draw_public_texts(
 
     A text ends as the request's form of prompt says. Free draws are not journalled: an interrupted run repeats them.
     """
-    draw = public_sampler(how.temperature, how.sampler)  # without rows it is a plain exact softmax
+    draw = public_sampler(how.temperature)  # without rows it is a plain exact softmax
     meter = DrawMeter(how.max_new_tokens, how.max_new_tokens, lambda number: None)
     jobs = [GenerationJob(PromptPieces((), tuple(prompt))) for prompt in prompts]
     sizes = Sizes.of([job.public for job in jobs], [], 0, how.max_new_tokens + (how.complete_sentence or 0))
     rule = partial(InvisibleInkRule, draw, how.top_k, "logit", bench.rng)
     unkept = replace(bench, journal=RunJournal())
-    completion = sentence_completion(how.complete_sentence, how.temperature, how.top_k, how.sampler, bench.rng)
+    completion = sentence_completion(how.complete_sentence, how.temperature, how.top_k, bench.rng)
     drawing = DecodingSpec(sizes, rule, constraint, bench.prompt.end, completion=completion)
     with open_decoder(unkept, drawing, len(jobs), ResumeState()) as draw_texts:
         return draw_texts(jobs, meter)

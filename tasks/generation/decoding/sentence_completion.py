@@ -34,7 +34,7 @@ from torch import Tensor
 from tasks.accounting.rounding import Exact
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.sampler import Kind, TokenMechanism, public_sampler
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism, public_sampler
 from tasks.text.output_cleaning import ends_sentence
 from tasks.values.generated import GeneratedText
 
@@ -45,12 +45,12 @@ class SentenceCompletion:
 
     Attributes:
         most: N, tokens of a text that finish its last sentence, at most.
-        draw: the exact softmax of public logits at the temperature of public tokens (`sampler.public_sampler`).
+        draw: the exact softmax of public logits at the temperature of public tokens (`integer_table.public_sampler`).
         top_k: candidates of the draw, as in the request; 0 for the whole vocabulary.
     """
 
     most: int
-    draw: TokenMechanism
+    draw: IntegerTableMechanism
     top_k: int
     rng: RandomSource
     FACT: ClassVar[str] = "completion_tokens"
@@ -80,12 +80,12 @@ class SentenceCompletion:
 
 
 def sentence_completion(
-    most: int | None, temperature: Exact, top_k: int, sampler: Kind, rng: RandomSource
+    most: int | None, temperature: Exact, top_k: int, rng: RandomSource
 ) -> Callable[[], SentenceCompletion] | None:
     """Makes what finishes cut sentences with `most` public tokens at that temperature; None where none are wanted."""
     if most is None:
         return None
-    return partial(SentenceCompletion, most, public_sampler(temperature, sampler), top_k, rng)
+    return partial(SentenceCompletion, most, public_sampler(temperature), top_k, rng)
 
 
 def completion_figures(texts: Sequence[GeneratedText]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from tasks.generation.decoding.candidates import CandidateSet
 from tasks.generation.decoding.loop import Step
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens.sampler import public_sampler
+from tasks.mechanisms.tokens.integer_table import public_sampler
 
 BISECTIONS = 30
 _TINY = 1e-30
@@ -50,7 +50,7 @@ class AdaPMixedRule:
 
     def next_tokens(self, step: Step) -> list[int]:
         """Return one token id for each live generation."""
-        choice = CandidateSet.of(step, self.top_k, public_sampler("1", "table"))
+        choice = CandidateSet.of(step, self.top_k, public_sampler(1))
         public = _softmax(choice.public.double() / self.temperature)
         rows = choice.rows(step)
         tokens = []

@@ -31,8 +31,7 @@ from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts import noisy_count, noisy_histogram
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
-from tasks.mechanisms.tokens import sampler
-from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall
+from tasks.mechanisms.tokens.integer_table import BudgetTooSmall
 from tasks.planning.batches import AllocatedLayout, BatchLayout, Layout, layout_of, with_labels
 from tasks.planning.label_allocation import (
     BATCHES_PER_LABEL,
@@ -251,7 +250,6 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
             settings.complete_sentence,
             settings.temperature_of_public_tokens,
             settings.top_k,
-            sampler.DEFAULT,
             bench.rng,
         )
         drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, completion)
@@ -354,11 +352,6 @@ def instalments(event: PrivacyEvent, size: int) -> tuple[Amount, ...]:
         raise ValueError(f"the invocations of {event.mechanism} do not cost the same")
     whole, rest = divmod(event.count, size)
     return (*[each * size] * whole, *([each * rest] if rest else []))
-
-
-def sampler_facts(kind: sampler.Kind) -> dict[str, str]:
-    """Return the fact about the sampler of tokens, where it is not the default."""
-    return {} if kind == sampler.DEFAULT else {"sampler": kind}
 
 
 def top_k_text(top_k: int) -> str:

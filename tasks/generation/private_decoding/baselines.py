@@ -16,7 +16,6 @@ from tasks.inference.prompts.render import PromptPieces, is_cut, prompts_for, re
 from tasks.inference.structured_output.form_parameters import FormParameters, form_facts
 from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
 from tasks.mechanisms.core.uncharged import uncharged
-from tasks.mechanisms.tokens import sampler as samplers
 from tasks.planning.batches import layout_of, with_labels
 from tasks.planning.label_allocation import AllocationNeedsClaim, LabelAllocationParameters
 from tasks.planning.labels_and_groups import part_facts
@@ -47,7 +46,6 @@ class BaselineParameters(
     temperature: Annotated[ExactDecimal, Field(gt=0, le=100)]
     top_k: Annotated[int, Field(ge=0)] = 100
     max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
-    sampler: samplers.Kind | None = None
     references: Annotated[int, Field(ge=1)] = 1
     batches: Annotated[int, Field(ge=1)] | None = None
     instalment: Annotated[int, Field(ge=1)] | None = None
@@ -187,7 +185,6 @@ def _generate(
         settings.max_new_tokens,
         settings.temperature,
         settings.top_k,
-        settings.sampler or samplers.DEFAULT,
         settings.complete_sentence,
     )
     texts = draw_public_texts(bench, prompts, how, constraint)

@@ -37,7 +37,7 @@ from tasks.generation.private_decoding.base import (
     top_k_text,
 )
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens.sampler import DEFAULT, public_sampler
+from tasks.mechanisms.tokens.integer_table import public_sampler
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class FewShotGeneration(PrivateDecodingSystem[FewShotGenerationParameters]):
             NoiseInvalid: a sum would be nothing but noise.
             TokenDrawInvalid: the temperature is out of range.
         """
-        public_sampler(settings.temperature, DEFAULT)  # refused now, not when something has been spent
+        public_sampler(settings.temperature)  # refused now, not when something has been spent
         mean = calibrate_mean(rho, settings.draws, CLIP_NORM)
         facts = {
             "draws per text T": str(settings.draws_per_text),

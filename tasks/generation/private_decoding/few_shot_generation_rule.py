@@ -8,7 +8,7 @@ from torch import Tensor
 from tasks.generation.decoding.candidates import CandidateSet
 from tasks.generation.decoding.loop import BudgetMeter, StatelessRule, Step
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens.sampler import DEFAULT, public_sampler
+from tasks.mechanisms.tokens.integer_table import public_sampler
 from tasks.mechanisms.tokens.sparse_vector import NORM
 from tasks.mechanisms.tokens.total_variation import distributions
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
@@ -34,7 +34,7 @@ class FewShotGenerationRule(StatelessRule):
     def next_tokens(self, step: Step) -> list[int]:
         """Return one token id for each live generation."""
         self.meter.admit(max(step.positions))
-        choice = CandidateSet.of(step, self.top_k, public_sampler(1, DEFAULT))
+        choice = CandidateSet.of(step, self.top_k, public_sampler(1))
         noisy = self.mechanism.draw(choice.sums_over_allowed(choice.rows(step), self.contribution), self.rng)
         usable = noisy.masked_fill(~choice.candidates.allowed, torch.iinfo(torch.int64).min)
         best: list[int] = choice.candidates.tokens.gather(1, usable.argmax(1, keepdim=True))[:, 0].tolist()

@@ -2,8 +2,8 @@
 
 Each token is drawn by the exponential mechanism from public logits shifted by the clipped mean difference of the
 batch's rows (DClip), among the tokens the public model finds likely (Top-k+). Scores, draw and loss are
-`tasks.mechanisms.tokens.utility_scores` and `samplers`, the rule is `invisible_ink_rule`; this file plans the release
-around them (PRIVACY §3, §4.1).
+`tasks.mechanisms.tokens.utility_scores` and `integer_table`, the rule is `invisible_ink_rule`; this file plans the
+release around them (PRIVACY §3, §4.1).
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,10 @@ from tasks.generation.private_decoding.base import (
     CalibratedMechanisms,
     PrivateDecodingParameters,
     PrivateDecodingSystem,
-    sampler_facts,
     top_k_text,
 )
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens import sampler as samplers
+from tasks.mechanisms.tokens import integer_table
 from tasks.values.generated import GeneratedText
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
@@ -36,7 +35,6 @@ class InvisibleInkParameters(PrivateDecodingParameters):
     """`parameters:` of a request; every one is public."""
 
     clipping: Literal["log_probability", "logit"] = "log_probability"
-    sampler: samplers.Kind = samplers.DEFAULT
 
 
 class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
@@ -54,14 +52,13 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
             BudgetTooSmall: not one grid step of clip norm is affordable.
         """
         draws = settings.draws
-        draw = samplers.calibrate(settings.sampler, rho, draws, settings.references, settings.temperature)
+        draw = integer_table.calibrate(rho, draws, settings.references, settings.temperature)
         facts = {
             "draws per text T": str(settings.draws_per_text),
             "top k": top_k_text(settings.top_k),
             "clip norm C": format(decimal_above(draw.clip_norm, 6), "f"),
             "clipping": settings.clipping.replace("_", " "),
             "rho per draw": draw.loss().rho_text,
-            **sampler_facts(settings.sampler),
         }
         return CalibratedMechanisms((draw.event(draws),), facts)
 
@@ -71,7 +68,8 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
         """Return the rule that makes one draw for each token."""
         from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 
-        return InvisibleInkRule(samplers.from_event(events[0]), settings.top_k, settings.clipping, rng, meter)
+        draw = integer_table.IntegerTableMechanism.from_event(events[0])
+        return InvisibleInkRule(draw, settings.top_k, settings.clipping, rng, meter)
 
     def figures(self, texts: Sequence[GeneratedText]) -> dict[str, str]:
         """Return the mean number of candidates of a draw, and the share of tokens from beyond the public top k."""

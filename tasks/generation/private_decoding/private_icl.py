@@ -18,12 +18,10 @@ from tasks.generation.private_decoding.base import (
     CalibratedMechanisms,
     PrivateDecodingParameters,
     PrivateDecodingSystem,
-    sampler_facts,
     top_k_text,
 )
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens import sampler as samplers
-from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS
+from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS, IntegerTableMechanism, calibrate
 
 if TYPE_CHECKING:
     from tasks.generation.decoding.loop import BudgetMeter, ResumableSamplingRule
@@ -33,7 +31,6 @@ class PrivateIclParameters(PrivateDecodingParameters):
     """`parameters:` of a request; every one is public."""
 
     top_k: Annotated[int, Field(ge=0)] = 0
-    sampler: samplers.Kind = samplers.DEFAULT
 
 
 class PrivateIcl(PrivateDecodingSystem[PrivateIclParameters]):
@@ -52,20 +49,12 @@ class PrivateIcl(PrivateDecodingSystem[PrivateIclParameters]):
         draws = settings.draws
         # (zbar + u) / 2 drawn at temperature tau is zbar + u drawn at 2 tau.
         # Rows are recentred: their best token adds c each, so the top of the scores is c above the public top.
-        draw = samplers.calibrate(
-            settings.sampler,
-            rho,
-            draws,
-            settings.references,
-            2 * settings.temperature,
-            head_room_nats=WHOLE_TABLE_NATS,
-        )
+        draw = calibrate(rho, draws, settings.references, 2 * settings.temperature, WHOLE_TABLE_NATS)
         facts = {
             "draws per text T": str(settings.draws_per_text),
             "top k": top_k_text(settings.top_k),
             "clip norm c": format(decimal_above(draw.clip_norm, 6), "f"),
             "rho per draw": draw.loss().rho_text,
-            **sampler_facts(settings.sampler),
         }
         return CalibratedMechanisms((draw.event(draws),), facts)
 
@@ -75,4 +64,4 @@ class PrivateIcl(PrivateDecodingSystem[PrivateIclParameters]):
         """Return the rule that makes one draw for each token."""
         from tasks.generation.private_decoding.private_icl_rule import PrivateIclRule
 
-        return PrivateIclRule(samplers.from_event(events[0]), settings.top_k, rng, meter)
+        return PrivateIclRule(IntegerTableMechanism.from_event(events[0]), settings.top_k, rng, meter)

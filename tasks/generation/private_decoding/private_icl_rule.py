@@ -8,7 +8,7 @@ from tasks.generation.decoding.loop import BudgetMeter, StatelessRule, Step
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.clipped_logits import blended, clip_recentred
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class PrivateIclRule(StatelessRule):
         meter: pays for the draws.
     """
 
-    draw: TokenMechanism
+    draw: IntegerTableMechanism
     top_k: int
     rng: RandomSource
     meter: BudgetMeter

@@ -23,13 +23,15 @@ from tasks.generation.private_decoding.base import (
     CalibratedMechanisms,
     PrivateDecodingParameters,
     PrivateDecodingSystem,
-    sampler_facts,
     top_k_text,
 )
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens import sampler as samplers
-from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS
-from tasks.mechanisms.tokens.sampler import public_sampler
+from tasks.mechanisms.tokens.integer_table import (
+    WHOLE_TABLE_NATS,
+    IntegerTableMechanism,
+    calibrate,
+    public_sampler,
+)
 from tasks.mechanisms.tokens.sparse_vector import SparseVector, calibrate_tests
 from tasks.values.generated import GeneratedText
 
@@ -44,7 +46,6 @@ class PrivatePredictionParameters(PrivateDecodingParameters):
     """`parameters:` of a request; every one is public."""
 
     top_k: Annotated[int, Field(ge=0)] = 0
-    sampler: samplers.Kind = samplers.DEFAULT
     private_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
     threshold: Annotated[ExactDecimal, Field(ge=0, le=2)] = Decimal("0.7")
     test_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.5")
@@ -75,18 +76,11 @@ class PrivatePrediction(PrivateDecodingSystem[PrivatePredictionParameters]):
             BudgetTooSmall: a share affords nothing.
             TokenDrawInvalid: a temperature is out of range, that of public tokens included.
         """
-        public_sampler(settings.public_temperature, settings.sampler)  # refused now, not when something has been spent
+        public_sampler(settings.public_temperature)  # refused now, not when something has been spent
         runs, share = settings.runs, exact(settings.test_share)
         tests = calibrate_tests(int(rho * share), runs, settings.references)
         remaining = rho - tests.event(runs).loss.rho
-        draw = samplers.calibrate(
-            settings.sampler,
-            remaining,
-            runs,
-            settings.references,
-            settings.temperature,
-            head_room_nats=WHOLE_TABLE_NATS,
-        )
+        draw = calibrate(remaining, runs, settings.references, settings.temperature, WHOLE_TABLE_NATS)
         facts = {
             "tokens per text": str(settings.max_new_tokens),
             "private tokens per text r": str(runs),
@@ -97,7 +91,6 @@ class PrivatePrediction(PrivateDecodingSystem[PrivatePredictionParameters]):
             "noise of a threshold sigma": format(decimal_above(tests.sigma, 6), "f"),
             "rho per run of tests": tests.loss().rho_text,
             "temperature of public tokens": format_decimal(settings.public_temperature),
-            **sampler_facts(settings.sampler),
         }
         return CalibratedMechanisms((draw.event(runs), tests.event(runs)), facts)
 
@@ -113,8 +106,8 @@ class PrivatePrediction(PrivateDecodingSystem[PrivatePredictionParameters]):
 
         drawn, tested = events
         return PrivatePredictionRule(
-            draw=samplers.from_event(drawn),
-            public_draw=public_sampler(settings.public_temperature, settings.sampler),
+            draw=IntegerTableMechanism.from_event(drawn),
+            public_draw=public_sampler(settings.public_temperature),
             tests=SparseVector.from_event(tested),
             threshold=exact(settings.threshold),
             private_tokens=drawn.count,

@@ -14,7 +14,7 @@ from tasks.inference.engine.session import RowLogits
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.clipped_logits import clip_recentred
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tasks.mechanisms.tokens.total_variation import distances, distributions
 
@@ -41,8 +41,8 @@ class PrivatePredictionRule:
         meter: pays for runs: the tests of one and the private token that ends it.
     """
 
-    draw: TokenMechanism
-    public_draw: TokenMechanism
+    draw: IntegerTableMechanism
+    public_draw: IntegerTableMechanism
     tests: SparseVector
     threshold: Fraction
     private_tokens: int

@@ -1,1 +1,1 @@
-"""Randomness, samplers of OpenDP, and uncharged invocations."""
+"""Randomness, noise of OpenDP, and uncharged invocations."""

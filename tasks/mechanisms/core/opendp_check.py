@@ -9,7 +9,7 @@ from tasks.mechanisms.core.opendp_library import dp
 
 Measurement: TypeAlias = Any  # OpenDP's is untyped
 
-# OpenDP marks whatever has no complete proof document yet as `contrib`, the noisy maximum included.
+# OpenDP marks whatever has no complete proof document yet as `contrib`.
 dp.enable_features("contrib")
 
 # OpenDP rounds each float operation up, so it may sit a few ulps above an exact charge.

@@ -2,7 +2,7 @@
 
 clip_c(z) = max(-c, z - max z + c): each row is recentred so that its best token has c, and cut at -c (PRIVACY §4.3).
 On the grid of the token draw it is an integer vector in [-S, S]^V, S = c/g, whatever the row is, and the proof in
-`tasks.mechanisms.tokens.exponential_mechanism` needs no more than that: an absent row adds exactly zero, the others are
+`tasks.mechanisms.tokens.integer_table` needs no more than that: an absent row adds exactly zero, the others are
 functions of themselves, so adding or removing a row changes the integer scores by q_i, by at most S in each entry.
 
 * **Amin**: z = (1/s) sum clip_c(z_i). In units of g/s the score is sum_i q_i: sensitivity S, so the draw from
@@ -20,11 +20,10 @@ import math
 import torch
 from torch import Tensor
 
-from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens.integer_table import LARGEST_CLIP_STEPS, IntegerTableMechanism
 
 
-def clip_recentred(draw: TokenMechanism, logits: Tensor, allowed: Tensor) -> Tensor:
+def clip_recentred(draw: IntegerTableMechanism, logits: Tensor, allowed: Tensor) -> Tensor:
     """max(-c, z - max z + c) on the grid: float32 and bool [N, K] -> int64 [N, K], in [-S, S].
 
     The maximum is over the row's candidates (`allowed`); what is no candidate, or not finite, gets -S, and a row
@@ -42,7 +41,7 @@ def clip_recentred(draw: TokenMechanism, logits: Tensor, allowed: Tensor) -> Ten
     return steps.clamp_(-draw.clip_steps, draw.clip_steps).masked_fill_(top == -math.inf, 0)
 
 
-def blended(draw: TokenMechanism, public: Tensor, allowed: Tensor, row_sums: Tensor) -> Tensor:
+def blended(draw: IntegerTableMechanism, public: Tensor, allowed: Tensor, row_sums: Tensor) -> Tensor:
     """s (q_pub - S) + sum_i q_i: twice the blended score in units of g/s, less 2c: -> int64 [G, K].
 
     The best public token has a public part of 0: a public shift changes no draw, and the integer draw wants it so.

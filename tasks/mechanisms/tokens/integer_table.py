@@ -1,8 +1,9 @@
 """Token draw by an integer table: exact, and for many generations at once (PRIVACY §4.2 point 3).
 
-Scores are those of `tasks.mechanisms.tokens.exponential_mechanism`: integers k_v in units of u = g/B, moved by at most
-S = C/g when one unit comes or goes. With a public top U and a table of integer weights w
-(`tasks.mechanisms.tokens.weight_table`),
+Scores live on an integer grid. Row i's clipped vector is q_i in {-S, .., S}^V, S = C/g with grid g = 2^-20, and the
+score of candidate v is the integer k_v = round(phi_pub,v / u) + sum_i q_i,v in units of u = g/B: no division, so no
+rounding depends on the sum. The ideal draw is P(v) ~ exp(k_v u / tau). With a public top U and a table of integer
+weights w (`tasks.mechanisms.tokens.weight_table`) it is
 
     j_v = max(0, U - k_v),     P(v) = w(j_v >> t) / sum of w(j_v' >> t) over the candidates,
 
@@ -13,13 +14,18 @@ million, down to e^-26 of the largest.
 Why a draw costs A^2 / 2. A is a bound on |ln w_i - ln w_k| for places at most D = ceil(S / 2^t) apart, proven from the
 very integers that are drawn with. Fix the prefix and everything public; let the batches differ by one unit.
 
-1. Candidates, U and the table are public, so both sides have them equal; and k_v differs by at most S in each entry, in
-   either direction (`token_draw`, items 1 and 2).
+1. Candidates, phi_pub, U and the table are functions of the prefix and of public data, so both sides have them equal.
+   The other rows' q are functions of their own row alone (row isolation, `tasks.mechanisms.tokens.utility_scores`), and
+   an absent row adds exactly zero: k_v differs by exactly q_i,v, by at most S in each entry, in either direction.
 2. Neither saturation at U, nor the cut at the table's end, nor keeping scores inside 64 bits lets two scores move
    further apart: x -> max(0, U - x) and x -> min(x, end) are 1-Lipschitz. And i >> t moves by at most D.
 3. So every weight moves by a factor between e^-A and e^A, the floor and every rounding of the table included. Tokens
    may move in opposite directions: ln(P(v)/P'(v)) spans a range of at most eta = 2A over v, as the sums cancel in it.
-4. The draw is of bounded range eta, so it is eta^2/8 = A^2/2-zCDP (`tasks.accounting.conversions.bounded_range`).
+4. The draw is of bounded range eta, so it is eta^2/8 = A^2/2-zCDP (`tasks.accounting.conversions.bounded_range`),
+   adaptively composable with anything. In exact arithmetic A were C / (B tau), and the charge C^2 / (2 B^2 tau^2).
+
+Other scores fit in by their unit: a blend (private mean + public) / 2 is a draw with 2B references, and so is a mean
+drawn at temperature 2 tau.
 
 The sums and the search are exact: weights are at most 2^62, and are added in two halves of 31 bits, neither of which
 can overflow 64 bits with fewer than 2^31 candidates. Nothing that is summed or drawn is a float.
@@ -32,18 +38,12 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from models_db.errors import Refused, UsageError
 from models_db.values.amounts import RHO_UNIT, Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import dp_events
 from tasks.accounting.rounding import Exact, charge_rounded_up, exact
 from tasks.mechanisms.core.rng import RandomSource, uniform_below_each
-from tasks.mechanisms.tokens.exponential_mechanism import (
-    GRID_EXPONENT,
-    LARGEST_CLIP_STEPS,
-    BudgetTooSmall,
-    TokenDrawInvalid,
-    check_public,
-)
 from tasks.mechanisms.tokens.weight_table import WeightTable, weight_table
 
 if TYPE_CHECKING:
@@ -51,6 +51,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MECHANISM = "integer_draw"
+GRID_EXPONENT = 20
+# 2^31 grid steps are a clip norm of 2048, where clipping has long stopped to matter; with it, 2^31 rows
+# cannot overflow a 64-bit sum.
+LARGEST_CLIP_STEPS = 2**31 - 1
+LARGEST_REFERENCES = 2**20
 WEIGHT_BITS = 62
 FLOOR_BITS = 24
 # How much of the table's 26 nats head-room may take: above the likeliest token of a public prompt, and where every row
@@ -89,7 +94,7 @@ class IntegerTableMechanism:
     floor_bits: int = FLOOR_BITS
 
     def __post_init__(self) -> None:
-        check_public(self.references, self.temperature)
+        _check_public(self.references, self.temperature)
         if not 1 <= self.clip_steps <= LARGEST_CLIP_STEPS:
             raise TokenDrawInvalid(f"The clip norm must be 1 to 2^31 - 1 grid steps, not {self.clip_steps}.")
         if not 16 <= self.grid_exponent <= 24:
@@ -211,7 +216,8 @@ def calibrate(
     """Return the integer draw with the largest clip norm whose `draws` draws cost at most `rho` (units of 1e-12).
 
     C / (B tau) is a multiple of the table's step, which is at most 2^-20, and 2^-23 smaller than an ideal table's.
-    The head-room is what B rows that agree can add to a token, B S units, but at most `head_room_nats`.
+    The head-room is what B rows that agree can add to a token, B S units, but at most `head_room_nats`;
+    `WHOLE_TABLE_NATS` where every row is recentred and adds its S to some token.
 
     Raises:
         BudgetTooSmall: not even one step of clip norm is affordable.
@@ -220,7 +226,7 @@ def calibrate(
     if draws < 1:
         raise TokenDrawInvalid(f"A text takes at least one draw, not {draws}.")
     tau = exact(temperature)
-    check_public(references, tau)
+    _check_public(references, tau)
     units_per_nat = tau * (references << GRID_EXPONENT)
     stride = _stride(units_per_nat)
     # A^2 / 2 <= rho / T, and A is D steps and a fraction of one: the guess is at most one too many.
@@ -234,6 +240,15 @@ def calibrate(
         if (mechanism.loss() * draws).fits(Amount(rho)):
             return mechanism
     raise BudgetTooSmall(draws, references)
+
+
+def public_sampler(temperature: Exact) -> IntegerTableMechanism:
+    """Return the exact softmax of public logits at that temperature: no private text has a part in it.
+
+    Raises:
+        TokenDrawInvalid: the temperature is out of range.
+    """
+    return IntegerTableMechanism(clip_steps=1, references=1, temperature=exact(temperature), head_room=0)
 
 
 def _stride(units_per_nat: Fraction) -> int:
@@ -290,3 +305,33 @@ def _places(weights: "Tensor", rng: RandomSource) -> "Tensor":
     # The first place whose running sum exceeds the number: as many places as do not come before it.
     before: Tensor = ((upper < high) | ((upper == high) & (lower <= low))).sum(1)
     return before
+
+
+def _check_public(references: int, temperature: Fraction) -> None:
+    """Refuse a number of references or a temperature that no token draw takes.
+
+    Raises:
+        TokenDrawInvalid: one of them is out of range.
+    """
+    if not 1 <= references <= LARGEST_REFERENCES:
+        raise TokenDrawInvalid(f"The number of references must be 1 to 2^20, not {references}.")
+    if not Fraction(1, 1000) <= temperature <= 1000:
+        raise TokenDrawInvalid(f"The temperature must be 0.001 to 1000, not {temperature}.")
+
+
+class TokenDrawInvalid(UsageError):
+    """A parameter of the token draw is out of range."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "Correct the parameters of the request.")
+
+
+class BudgetTooSmall(Refused):
+    """The budget buys no clip norm at all."""
+
+    def __init__(self, draws: int, references: int) -> None:
+        super().__init__(
+            f"The budget is too small for {draws} draws with {references} references: the clip norm is zero.",
+            "Ask for a larger epsilon, fewer new tokens, or more references.",
+            {"draws": draws, "references": references},
+        )

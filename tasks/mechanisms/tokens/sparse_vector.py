@@ -50,7 +50,7 @@ from tasks.mechanisms.core.opendp_check import ULPS, Measurement, OpenDPChargesM
 from tasks.mechanisms.core.opendp_library import dp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.discrete_laplace import rounded_laplace
-from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_REFERENCES, BudgetTooSmall, TokenDrawInvalid
+from tasks.mechanisms.tokens.integer_table import LARGEST_REFERENCES, BudgetTooSmall, TokenDrawInvalid
 
 MECHANISM = "sparse_vector"
 NORM = 2**30

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from models_db.errors import EnvironmentProblem
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens.integer_table import LARGEST_CLIP_STEPS, IntegerTableMechanism
 
 Variant: TypeAlias = Literal["log_probability", "logit"]
 
@@ -54,7 +53,7 @@ class Candidates:
         return logits.gather(1, self.tokens[generation])
 
 
-def candidates(public: Tensor, top_k: int | None, draw: TokenMechanism) -> Candidates:
+def candidates(public: Tensor, top_k: int | None, draw: IntegerTableMechanism) -> Candidates:
     """Top-k+: {v : phi_pub,v >= l_k - 2C/B}, l_k the k-th largest public logit (PRIVACY §4.1).
 
     Args:
@@ -79,7 +78,9 @@ def candidates(public: Tensor, top_k: int | None, draw: TokenMechanism) -> Candi
     return Candidates(tokens, allowed.gather(1, tokens))
 
 
-def clip_rows(draw: TokenMechanism, private: Tensor, public: Tensor, generation: Tensor, variant: Variant) -> Tensor:
+def clip_rows(
+    draw: IntegerTableMechanism, private: Tensor, public: Tensor, generation: Tensor, variant: Variant
+) -> Tensor:
     """DClip on the grid: each row's difference from its public logits, as integers in [-S, S].
 
     q_i,v = round(clip(phi_i,v - phi_pub,v - a_i, -C, C) / g). `log_probability` takes a_i = logsumexp(phi_i) -
@@ -119,7 +120,7 @@ def sum_rows(clipped: Tensor, generation: Tensor, generations: int) -> Tensor:
     return sums.index_add_(0, generation, clipped)
 
 
-def utilities(draw: TokenMechanism, public: Tensor, row_sums: Tensor) -> Tensor:
+def utilities(draw: IntegerTableMechanism, public: Tensor, row_sums: Tensor) -> Tensor:
     """k_v = round(phi_pub,v / u) + sum_i q_i,v, u = g/B: float32 [G, K] and int64 [G, K] -> int64 [G, K].
 
     The public part is taken relative to its largest entry, which shifts all scores of a generation by one public
@@ -131,7 +132,7 @@ def utilities(draw: TokenMechanism, public: Tensor, row_sums: Tensor) -> Tensor:
     return public_part + row_sums
 
 
-def draw_tokens(draw: TokenMechanism, candidates: Candidates, summed: Tensor, rng: RandomSource) -> list[int]:
+def draw_tokens(draw: IntegerTableMechanism, candidates: Candidates, summed: Tensor, rng: RandomSource) -> list[int]:
     """Draw one token id for each generation from its int64 [G, K] scores among its candidates.
 
     Scores are in units of u = g/B, relative to the generation's largest public score; a system whose scores have no
@@ -142,11 +143,11 @@ def draw_tokens(draw: TokenMechanism, candidates: Candidates, summed: Tensor, rn
     return drawn
 
 
-def draw_public_tokens(draw: TokenMechanism, public: Tensor, top_k: int | None, rng: RandomSource) -> list[int]:
+def draw_public_tokens(draw: IntegerTableMechanism, public: Tensor, top_k: int | None, rng: RandomSource) -> list[int]:
     """Draw one token id for each row of public logits, float32 [G, V]: their softmax among the top k of `candidates`.
 
     Args:
-        draw: of `sampler.public_sampler`.
+        draw: of `integer_table.public_sampler`.
     """
     found = candidates(public, top_k, draw)
     scores = utilities(draw, found.of_public(public), torch.zeros_like(found.tokens))

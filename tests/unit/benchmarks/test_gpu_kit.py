@@ -102,11 +102,11 @@ def test_the_check_names_what_is_missing_and_how_it_is_brought(
     assert kit.main(["--check"]) == 0
     assert "MISSING" not in capsys.readouterr().out
     found = bench["gpu.requirements"].installed
-    monkeypatch.setattr(bench["gpu.requirements"], "installed", lambda name: None if name == "opendp" else found(name))
+    monkeypatch.setattr(bench["gpu.requirements"], "installed", lambda name: None if name == "mpmath" else found(name))
     assert kit.main(["--check"]) == 1
     shown = capsys.readouterr().out
-    assert "opendp                  MISSING         >=0.16,<0.17" in shown
-    assert "pip install --no-index --find-links wheels opendp" in shown
+    assert "mpmath                  MISSING         >=1.3" in shown
+    assert "pip install --no-index --find-links wheels mpmath" in shown
     assert "device: a GPU" in shown
 
 

@@ -217,7 +217,7 @@ def test_generate_takes_half_as_many_generations_where_memory_ends(
 def test_a_step_has_its_parts(bench: dict[str, ModuleType], here: Any) -> None:
     split, networks = bench["gpu.step_profile"], bench["gpu.networks"]
     model = networks.random_model(networks.SMOLLM2, "cpu", "float32", small=True)
-    found = split.shares(here, split.SMALL, model, "table")
+    found = split.shares(here, split.SMALL, model)
     parts = {name: value for name, value in found.items() if name not in ("generations", "step ms")}
     assert {"layers, public rows ms", "layers, private rows ms", "head, public rows ms", "draw ms"} <= set(parts)
     assert sum(parts.values()) == pytest.approx(found["step ms"])

@@ -148,7 +148,7 @@ UNKNOWN = [
     (LogFilter(kind="foo"), SearchedNameUnknown, "ledger"),
     (LogFilter(mechanism="invisible_inc"), SearchedNameUnknown, "invisible_ink"),
     (LogFilter(mechanism="gauss"), SearchedNameUnknown, "noisy_count"),
-    (LogFilter(dataset="clinic", mechanism="token"), SearchedNameUnknown, "token_draw"),
+    (LogFilter(dataset="clinic", mechanism="token"), SearchedNameUnknown, "integer_draw"),
 ]
 
 

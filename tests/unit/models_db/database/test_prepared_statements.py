@@ -95,7 +95,7 @@ def test_a_plan_is_the_same_rows_on_both_backends(database: Database) -> None:
         "SELECT i.sequence, i.mechanism, a.block, h.instalment, h.rho, h.delta FROM hold h"
         " JOIN invocation i ON i.id = h.invocation_id JOIN account a ON a.id = h.account_id ORDER BY h.id",
     )
-    first = [(0, "token_draw", block, *part) for block in (0, 1) for part in ((0, 3, 1), (1, 4, 0))]
+    first = [(0, "integer_draw", block, *part) for block in (0, 1) for part in ((0, 3, 1), (1, 4, 0))]
     assert holds == first + [(1, "noisy_count", block, 0, 5, 0) for block in (0, 1)]
     entries = fetch(world.database, "SELECT e.kind, h.rho FROM entry e JOIN hold h ON h.id = e.hold_id ORDER BY e.id")
     assert entries == [("HOLD", rho) for _, _, _, _, rho, _ in holds]

@@ -23,7 +23,7 @@ events = st.builds(
 )  # fmt: skip
 
 STORED: dict[str, Any] = PrivacyEvent(
-    "token_draw", 500, {"eta": "1/7"}, Amount(10**12, 5), {"class_name": "X"}
+    "integer_draw", 500, {"eta": "1/7"}, Amount(10**12, 5), {"class_name": "X"}
 ).to_json()
 
 
@@ -37,7 +37,7 @@ def test_stored_and_read_back(event: PrivacyEvent) -> None:
 def test_the_stored_form_does_not_change() -> None:
     """Rows and published bundles outlive the code: this text is what they hold."""
     assert encode_canonical(STORED) == (
-        b'{"count":500,"delta":"5","dp_event":{"class_name":"X"},"mechanism":"token_draw","parameters":{"eta":"1/7"},'
+        b'{"count":500,"delta":"5","dp_event":{"class_name":"X"},"mechanism":"integer_draw","parameters":{"eta":"1/7"},'
         b'"relation":"add_or_remove_one","rho":"1000000000000"}'
     )
 

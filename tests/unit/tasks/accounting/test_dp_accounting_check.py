@@ -49,7 +49,7 @@ def encoded(value: Any) -> Json:
 
 
 def draws(rho: int, count: int, relation: str = "add_or_remove_one") -> PrivacyEvent:
-    return PrivacyEvent("token_draw", count, {}, Amount(rho) * count, dp_events.zcdp(rho, count), relation)
+    return PrivacyEvent("integer_draw", count, {}, Amount(rho) * count, dp_events.zcdp(rho, count), relation)
 
 
 def gaussians(sigma: str, count: int, delta: int = 0) -> PrivacyEvent:

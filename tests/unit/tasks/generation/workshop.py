@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from models_db.home import ProjectHome
 from tasks.corpus.demo.clinic import demo_notes
 from tasks.corpus.ingest import ingest
@@ -15,12 +17,26 @@ from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import DeterministicRandom, RandomSource
+from tasks.mechanisms.tokens import integer_table
 from tests.tiny_model import tiny_model
 
 KEY = b"k" * 32
 PATIENTS = 12
 NOTES = [note for note in demo_notes() if note["patient_id"] <= f"patient-{PATIENTS:03}"]
 Step = tuple[object, ...]
+
+
+def draw_by_one_number_each(patch: pytest.MonkeyPatch) -> None:
+    """Let each draw of a token read equally many random bytes, whatever its scores are.
+
+    A number below a sum of weights is drawn by rejection, so its bytes depend on the sum: another sum moves the bytes
+    of all later draws.
+    """
+
+    def scaled(sums: Sequence[int], rng: RandomSource) -> list[int]:
+        return [most * int.from_bytes(rng.random_bytes(16)) >> 128 for most in sums]
+
+    patch.setattr(integer_table, "uniform_below_each", scaled)
 
 
 def store(

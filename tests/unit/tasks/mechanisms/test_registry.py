@@ -17,7 +17,6 @@ from tasks.mechanisms.counts.partition_selection import PartitionSelection
 from tasks.mechanisms.counts.set_histogram import SetHistogram
 from tasks.mechanisms.counts.weighted_selection import WeightedSelection
 from tasks.mechanisms.registry import MECHANISMS, EventInconsistent, UnknownMechanism, recompute
-from tasks.mechanisms.tokens.exponential_mechanism import ExponentialMechanism
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tasks.mechanisms.vectors.kde_sketch import KdeSketches
@@ -25,7 +24,6 @@ from tasks.mechanisms.vectors.kmeans_rounds import KMeansRounds
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 
 EVENTS = [
-    ExponentialMechanism(2**19, 4, Fraction(9, 10)).event(48),
     IntegerTableMechanism(2**19, 4, Fraction(9, 10), 2**21).event(48),
     NoisyCount(Fraction(5, 2)).event(),
     NoisyHistogram(7, NoisyCount(Fraction(5, 2))).event(),
@@ -105,7 +103,7 @@ def test_contradictions_are_refused(event):
 
 def test_only_known_systems_are_uncharged():
     with pytest.raises(ValueError, match="not an uncharged mechanism"):
-        uncharged("token_draw")
+        uncharged("integer_draw")
 
 
 def test_an_unknown_mechanism_is_refused_by_name():

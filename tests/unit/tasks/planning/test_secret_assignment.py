@@ -16,7 +16,7 @@ from tasks.accounting.zcdp import epsilon_of, release_amount, rho_of
 from tasks.evaluation.registry import METRICS
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.mechanisms.counts.noisy_count import calibrate_count
-from tasks.mechanisms.tokens.exponential_mechanism import calibrate
+from tasks.mechanisms.tokens.integer_table import calibrate
 from tasks.planning.batches import layout_of
 from tasks.planning.secret_assignment import (
     SpentOnBlock,

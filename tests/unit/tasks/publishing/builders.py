@@ -21,7 +21,7 @@ from tasks.evaluation.registry import METRICS, evaluate
 from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.generation.private_decoding.invisible_ink import InvisibleInkParameters
 from tasks.inference.prompts.prompt_spec import prompt_json
-from tasks.mechanisms.tokens import sampler
+from tasks.mechanisms.tokens import integer_table
 from tasks.pricing.quote import plan_json
 from tasks.pricing.registry import system_for
 from tasks.publishing.bundle import BundleDocuments, WrittenBundle, write_bundle
@@ -38,7 +38,7 @@ from tasks.values.insight import Insight
 from tasks.values.metric_result import MetricResult
 from tasks.values.plan import PlanInputs
 
-DRAW = sampler.calibrate(sampler.DEFAULT, rho_of("4", "1e-7"), 48, 7, "1")
+DRAW = integer_table.calibrate(rho_of("4", "1e-7"), 48, 7, "1")
 TEXTS = ("Doctor: How are you? Patient: Better.", "")
 HEAD = "ab" * 32
 POLICY = Policy(several_roles=False, approvals=RequiredApprovals(spend=1, publish=2))

@@ -11,7 +11,7 @@ from models_db.values.amounts import Amount
 from tasks.accounting.zcdp import lifetime_cap, release_amount, spent_epsilon
 from tasks.evaluation.registry import METRICS
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
-from tasks.mechanisms.tokens.sampler import from_event
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.release.claim import guessing_bounds, implied_epsilon, state_claim
 from tasks.release.independent_accountant import second_opinion
 from tasks.values.plan import PlanInputs
@@ -48,7 +48,7 @@ def stated() -> dict[str, str]:
 
 def test_the_figures_of_the_example():
     count, draws = (invocation.event for invocation in PLAN.invocations)
-    draw = from_event(draws)
+    draw = IntegerTableMechanism.from_event(draws)
     claim = state_claim([count, draws], "4", "1e-7")
     figures = stated()
     assert figures["rho the claim allows"] == down(release_amount("4", "1e-7").rho_text, 9)

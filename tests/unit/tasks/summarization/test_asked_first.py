@@ -45,9 +45,9 @@ TEXTS: dict[str, Any] = {
 OF_GROUPS = {name: value for name, value in TEXTS.items() if name != "samples"} | {"groups": GROUPS}
 
 SYSTEMS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "ink": (InvisibleInk(), InvisibleInkParameters, TEXTS | {"batches": 2, "sampler": "table"}),
+    "ink": (InvisibleInk(), InvisibleInkParameters, TEXTS | {"batches": 2}),
     "ink, counted": (InvisibleInk(), InvisibleInkParameters, TEXTS),
-    "ink, all tokens": (InvisibleInk(), InvisibleInkParameters, TEXTS | {"top_k": 0, "sampler": "table"}),
+    "ink, all tokens": (InvisibleInk(), InvisibleInkParameters, TEXTS | {"top_k": 0}),
     "amin": (PrivatePrediction(), PrivatePredictionParameters, TEXTS | {"private_tokens": 6, "threshold": "0.1"}),
     "icl": (PrivateIcl(), PrivateIclParameters, TEXTS),
     "tang": (FewShotGeneration(), FewShotGenerationParameters, TEXTS),

@@ -25,7 +25,7 @@ from tasks.inference.structured_output.form import FormTooLong
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID, NoiseInvalid
 from tasks.mechanisms.registry import MECHANISMS
-from tasks.mechanisms.tokens.exponential_mechanism import TokenDrawInvalid
+from tasks.mechanisms.tokens.integer_table import TokenDrawInvalid
 from tasks.mechanisms.vectors.noisy_mean import MeanInvalid, NoisyMean
 from tasks.summarization.token_level import CLIP_NORMS, NOISE, TokenLevelParameters, TokenLevelSummary
 from tasks.summarization.token_level_rule import TokenLevelRule

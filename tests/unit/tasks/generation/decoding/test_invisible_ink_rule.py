@@ -11,7 +11,7 @@ from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.generation.decoding.loop import DrawMeter, Step
 from tasks.inference.engine.session import RowLogits
 from tasks.mechanisms.core.rng import DeterministicRandom
-from tasks.mechanisms.tokens.exponential_mechanism import GRID_EXPONENT, ExponentialMechanism
+from tasks.mechanisms.tokens.integer_table import GRID_EXPONENT, IntegerTableMechanism
 
 PUBLIC = torch.tensor([[5.0, 4.0, 3.0, 2.0, -40.0, -41.0]])
 
@@ -28,7 +28,9 @@ def step(public: Tensor = PUBLIC, private: Callable[[Tensor | None], RowLogits] 
 
 
 def rule(top_k: int | None, clip: float = 1.0, arm: Callable[[int], None] = lambda number: None) -> InvisibleInkRule:
-    draw = ExponentialMechanism(clip_steps=round(clip * 2**GRID_EXPONENT), references=2, temperature=Fraction(1))
+    draw = IntegerTableMechanism(
+        clip_steps=round(clip * 2**GRID_EXPONENT), references=2, temperature=Fraction(1), head_room=8 * 2**GRID_EXPONENT
+    )
     return InvisibleInkRule(draw, top_k, "logit", DeterministicRandom("rule"), DrawMeter(1, 400, arm))
 
 

@@ -16,7 +16,7 @@ from tasks.inference.engine.session import Session
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.prompts.render import PromptPieces
 from tasks.mechanisms.core.rng import DeterministicRandom
-from tasks.mechanisms.tokens.sampler import public_sampler
+from tasks.mechanisms.tokens.integer_table import public_sampler
 from tests.tiny_model import tiny_model
 
 pytestmark = pytest.mark.dear
@@ -27,7 +27,7 @@ T, N = 5, 6
 
 
 def finishes(most: int = N, temperature: str = "1", top_k: int = 0) -> SentenceCompletion:
-    return SentenceCompletion(most, public_sampler(temperature, "table"), top_k, DeterministicRandom("completion"))
+    return SentenceCompletion(most, public_sampler(temperature), top_k, DeterministicRandom("completion"))
 
 
 def token(letter: str) -> int:
@@ -45,7 +45,7 @@ class Scripted(SentenceCompletion):
 
 
 def scripted(*letters: str | int, most: int = N) -> Scripted:
-    made = Scripted(most, public_sampler("1", "table"), 0, DeterministicRandom("completion"))
+    made = Scripted(most, public_sampler("1"), 0, DeterministicRandom("completion"))
     made.__dict__["script"] = [each if isinstance(each, int) else token(each) for each in letters]
     return made
 

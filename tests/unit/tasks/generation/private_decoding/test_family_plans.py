@@ -14,13 +14,11 @@ from models_db.values.requests import model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.private_decoding.base import COUNT_SHARE, PrivateDecodingSystem, instalments
 from tasks.generation.private_decoding.few_shot_generation import FewShotGeneration, FewShotGenerationParameters
-from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction, PrivatePredictionParameters
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.registry import recompute
-from tasks.mechanisms.tokens import sampler
-from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall, TokenDrawInvalid
+from tasks.mechanisms.tokens.integer_table import BudgetTooSmall, TokenDrawInvalid
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tests.unit.tasks.generation.asking import AMOUNT, OUT_OF_RANGE, ask, ink
 
@@ -45,9 +43,7 @@ def icl(**changes: Any) -> PrivateIclParameters:
 
 
 def tang(**changes: Any) -> FewShotGenerationParameters:
-    """It draws noise, not tokens, so that it has no sampler."""
-    given = {name: value for name, value in (GIVEN | changes).items() if value not in sampler.KINDS}
-    return FewShotGenerationParameters.model_validate(given)
+    return FewShotGenerationParameters.model_validate(GIVEN | changes)
 
 
 SYSTEMS: list[tuple[PrivateDecodingSystem[Any], Any]] = [(AMIN, amin), (ICL, icl), (TANG, tang)]
@@ -58,7 +54,6 @@ CHANGES = st.fixed_dictionaries({
     "max_new_tokens": st.integers(1, 600),
     "temperature": st.decimals("0.2", "4", places=1),
     "instalment": st.integers(1, 700),
-    "sampler": st.sampled_from(sampler.KINDS),
     "batches": st.none() | st.integers(1, 9),
 })  # fmt: skip
 
@@ -86,10 +81,10 @@ def test_nearly_all_of_the_budget_is_used(system, asked) -> None:
 
 def test_the_golden_figures_of_private_icl() -> None:
     """PRIVACY §4.3: rho = T c^2 / (8 s^2 tau^2), so c = s tau sqrt(8 rho / T)."""
-    plan = ICL.plan(ask(icl(sampler="opendp")))
+    plan = ICL.plan(ask(icl()))
     stated = 40 * math.sqrt(8 * AMOUNT.rho / RHO_UNIT / 48)
     assert float(Decimal(plan.facts["clip norm c"])) == pytest.approx(stated, rel=1e-5)
-    assert [invocation.event.mechanism for invocation in plan.invocations] == ["token_draw"]
+    assert [invocation.event.mechanism for invocation in plan.invocations] == ["integer_draw"]
     assert plan.invocations[0].event.count == 48
 
 
@@ -107,9 +102,9 @@ def test_what_private_icl_states_itself_is_about_twice_as_much(epsilon: str, del
 
 def test_the_golden_figures_of_private_prediction() -> None:
     """Per private token c^2/(2 s^2 tau^2) for the draw, and epsilon^2/2 at most for the tests before it."""
-    plan = AMIN.plan(ask(amin(sampler="opendp", private_tokens=10)))
+    plan = AMIN.plan(ask(amin(private_tokens=10)))
     draws, tests = (invocation.event for invocation in plan.invocations)
-    assert (draws.mechanism, tests.mechanism) == ("token_draw", "sparse_vector")
+    assert (draws.mechanism, tests.mechanism) == ("integer_draw", "sparse_vector")
     assert (draws.count, tests.count) == (10, 10)
     c, half = float(Decimal(plan.facts["clip norm c"])), AMOUNT.rho / RHO_UNIT / 2
     assert c == pytest.approx(40 * math.sqrt(2 * half / 10), rel=2e-3)
@@ -163,7 +158,6 @@ def test_a_budget_too_small_for_one_token_is_refused_by_name(system, asked, rho:
     "wrong",
     [
         *OUT_OF_RANGE,
-        {"sampler": "numpy"},
         {"clipping": "logit"},
         {"labels": ["a", "a"]},
     ],
@@ -193,20 +187,9 @@ def test_parameters_of_the_tests_out_of_range_are_refused(wrong: dict[str, Any])
 def test_defaults_are_written_out_and_labels_only_where_there_are_some(system, asked) -> None:
     stored = model_to_json(asked())
     assert isinstance(stored, dict)
-    assert (stored["sampler"], stored["top_k"]) == ("table", 0)
+    assert stored["top_k"] == 0
     assert "labels" not in stored
     assert model_to_json(asked(labels=["b", "a"]))["labels"] == ["b", "a"]  # type: ignore[index,call-overload]
-
-
-def test_a_stored_request_names_its_sampler() -> None:
-    assert model_to_json(ink())["sampler"] == sampler.DEFAULT  # type: ignore[index,call-overload]
-    assert model_to_json(ink(sampler="opendp"))["sampler"] == "opendp"  # type: ignore[index,call-overload]
-
-
-@pytest.mark.parametrize(("system", "asked"), [*SYSTEMS[:2], (InvisibleInk(), ink)])
-def test_facts_name_a_sampler_that_is_not_the_default(system, asked) -> None:
-    assert "sampler" not in system.plan(ask(asked())).facts
-    assert system.plan(ask(asked(sampler="opendp"))).facts["sampler"] == "opendp"
 
 
 @each_system
@@ -222,8 +205,7 @@ def test_instalments_are_of_equal_invocations() -> None:
 
 
 @pytest.mark.parametrize("name", ["temperature", "public_temperature"])
-@pytest.mark.parametrize("kind", sampler.KINDS)
-def test_a_temperature_that_no_draw_takes_is_refused_with_the_price(name: str, kind: sampler.Kind) -> None:
+def test_a_temperature_that_no_draw_takes_is_refused_with_the_price(name: str) -> None:
     """That of public tokens, too: refused later, it would be refused when something has been spent."""
     with pytest.raises(TokenDrawInvalid, match="temperature"):
-        AMIN.plan(ask(amin(**{name: "0.0001", "sampler": kind})))
+        AMIN.plan(ask(amin(**{name: "0.0001"})))

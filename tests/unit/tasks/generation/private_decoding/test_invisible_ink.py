@@ -16,7 +16,15 @@ from tasks.inference.prompts.render import BadDescription
 from tasks.mechanisms.core.rng import DeterministicRandom, OperatingSystemRandom
 from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
-from tests.unit.tasks.generation.workshop import NOTES, PATIENTS, Step, Workshop, refusing, store
+from tests.unit.tasks.generation.workshop import (
+    NOTES,
+    PATIENTS,
+    Step,
+    Workshop,
+    draw_by_one_number_each,
+    refusing,
+    store,
+)
 
 pytestmark = pytest.mark.dear
 CONCERNS = ("tasks/generation",)
@@ -131,8 +139,9 @@ def test_groups_of_batches_share_prepaid_instalments(corpus: Corpus, monkeypatch
 def test_texts_come_in_the_public_order_however_they_are_grouped(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One draw a text, one after the other as OpenDP's are: the random numbers of a text are those of any grouping."""
-    wanted = ink(samples=5, batches=5, max_new_tokens=1, sampler="opendp")
+    """One draw a text: the random numbers of a text are those of any grouping."""
+    draw_by_one_number_each(monkeypatch)
+    wanted = ink(samples=5, batches=5, max_new_tokens=1)
     together = make(Workshop(corpus), wanted)
     groups_of(monkeypatch, 2)
     assert make(Workshop(corpus), wanted).texts == together.texts
@@ -216,14 +225,17 @@ def notes_with(change: str) -> Iterable[dict[str, str]]:
 
 @pytest.mark.slow_except("joined by another", "replaced")
 @pytest.mark.parametrize("change", ["removed", "replaced", "lengthened", "shortened", "joined by another"])
-def test_what_one_unit_does_reaches_one_text_only(corpus: Corpus, tmp_path: Path, change: str) -> None:
+def test_what_one_unit_does_reaches_one_text_only(
+    corpus: Corpus, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """End to end: the same random numbers, one unit changed, and all texts but its batch's are the same.
 
-    A seeded draw of OpenDP's sampler reads equally many random bytes whatever the scores. Those of the table share one
-    stream by rejection, so that bytes would move from text to text; `test_neighbours` compares what they are asked.
+    Real draws share one stream by rejection, so that bytes move from text to text; `test_neighbours` compares what
+    they are asked.
     """
+    draw_by_one_number_each(monkeypatch)
     sizes = {"references": 1, "max_new_tokens": 40, "max_reference_tokens": 96}
-    wanted = ink(samples=PER_BLOCK, batches=PER_BLOCK, **sizes, sampler="opendp")
+    wanted = ink(samples=PER_BLOCK, batches=PER_BLOCK, **sizes)
     plan = SYSTEM.plan(ask(wanted, AMOUNT * 1000))  # a clip norm that lets every text follow its references
 
     def texts(source: Corpus) -> list[str]:

@@ -13,8 +13,7 @@ from tasks.generation.private_decoding.base import COUNT_SHARE
 from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.mechanisms.counts.noisy_count import NoisyCount
-from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall
-from tasks.mechanisms.tokens.sampler import from_event
+from tasks.mechanisms.tokens.integer_table import BudgetTooSmall, IntegerTableMechanism
 from tasks.planning.batches import BlockWithoutSample
 from tasks.planning.sentence_completion_parameters import SentenceInGrammar
 from tests.unit.tasks.generation.asking import AMOUNT, OUT_OF_RANGE, ask, ink
@@ -30,7 +29,7 @@ PARAMETERS = st.builds(
     instalment=st.integers(1, 700),
     batches=st.none() | st.integers(1, 100),
 )
-# Below it, one step of the grid of 2^-20 is more than a thousandth of C (`token_draw.calibrate`).
+# Below it, one step of the grid of 2^-20 is more than a thousandth of C (`integer_table.calibrate`).
 LEAST_CLIP_NORM = Decimal(2) ** -9
 POPULATIONS = st.none() | st.integers(1, 10**6)
 
@@ -55,7 +54,7 @@ def test_instalments_are_exactly_the_loss_of_their_event(epsilon, parameters, po
 @given(PARAMETERS)
 def test_each_instalment_pays_for_its_draws(parameters) -> None:
     drawing = SYSTEM.plan(ask(parameters)).invocations[-1]
-    draw = from_event(drawing.event)
+    draw = IntegerTableMechanism.from_event(drawing.event)
     assert drawing.event.count == parameters.max_new_tokens
     left = parameters.max_new_tokens
     for instalment in drawing.instalments:

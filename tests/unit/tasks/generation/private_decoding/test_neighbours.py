@@ -27,7 +27,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.network.language_model import LanguageModel
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.sampler import TokenMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.sparse_vector import NORM, SparseVector
 from tasks.mechanisms.tokens.utility_scores import Candidates
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
@@ -54,9 +54,9 @@ GIVEN: dict[str, Any] = {
     "labels": (*SECTIONS[:2], "nobody has it"),
 }
 SYSTEMS: dict[str, tuple[PrivateDecodingSystem[Any], Any, dict[str, Any]]] = {
-    "ink": (InvisibleInk(), InvisibleInkParameters, {"sampler": "table", "top_k": 30}),
+    "ink": (InvisibleInk(), InvisibleInkParameters, {"top_k": 30}),
     "ink, paper": (InvisibleInk(), InvisibleInkParameters, {"clipping": "logit", "top_k": 0}),
-    "ink, completed": (InvisibleInk(), InvisibleInkParameters, {"complete_sentence": 6, "sampler": "table"}),
+    "ink, completed": (InvisibleInk(), InvisibleInkParameters, {"complete_sentence": 6}),
     "amin": (PrivatePrediction(), PrivatePredictionParameters, {"private_tokens": PRIVATE_TOKENS}),
     "icl": (PrivateIcl(), PrivateIclParameters, {"top_k": 30}),
     "tang": (FewShotGeneration(), FewShotGenerationParameters, {"top_k": 30}),
@@ -75,12 +75,14 @@ class Diary:
         seen: what was armed, and progress.
     """
 
-    draws: list[tuple[TokenMechanism, Candidates, torch.Tensor]] = field(default_factory=list)
+    draws: list[tuple[IntegerTableMechanism, Candidates, torch.Tensor]] = field(default_factory=list)
     tests: list[int] = field(default_factory=list)
     sums: list[tuple[int, torch.Tensor]] = field(default_factory=list)
     seen: list[object] = field(default_factory=list)
 
-    def draw(self, draw: TokenMechanism, found: Candidates, summed: torch.Tensor, rng: RandomSource) -> list[int]:
+    def draw(
+        self, draw: IntegerTableMechanism, found: Candidates, summed: torch.Tensor, rng: RandomSource
+    ) -> list[int]:
         """Tokens that only candidates and the number of the call decide; the end token is among them at times."""
         number, sick = len(self.draws), sick_token(tiny_model())
         self.draws.append((draw, found, summed))

@@ -5,15 +5,20 @@ from fractions import Fraction
 from tasks.generation.decoding.loop import DrawMeter
 from tasks.generation.private_decoding.private_icl_rule import PrivateIclRule
 from tasks.mechanisms.core.rng import DeterministicRandom
-from tasks.mechanisms.tokens.exponential_mechanism import ExponentialMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tests.unit.tasks.generation.fake_step import FakeSteps
 
 ROWS = 2
 
 
-def rule(steps: FakeSteps, clip_steps: int = 400 * 2**20, top_k: int = 0) -> PrivateIclRule:
+def rule(steps: FakeSteps, clip_steps: int = 60 * 2**20, top_k: int = 0) -> PrivateIclRule:
     meter = DrawMeter(1, 4, lambda number: steps.seen.append(("arm", number)))
-    return PrivateIclRule(ExponentialMechanism(clip_steps, ROWS, Fraction(2)), top_k, DeterministicRandom("icl"), meter)
+    return PrivateIclRule(
+        IntegerTableMechanism(clip_steps, ROWS, Fraction(5), ROWS * clip_steps),
+        top_k,
+        DeterministicRandom("icl"),
+        meter,
+    )
 
 
 def test_the_blend_decides() -> None:

@@ -9,8 +9,7 @@ import pytest
 from tasks.generation.decoding.loop import DrawMeter
 from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
 from tasks.mechanisms.core.rng import DeterministicRandom
-from tasks.mechanisms.tokens.exponential_mechanism import ExponentialMechanism
-from tasks.mechanisms.tokens.sampler import public_sampler
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism, public_sampler
 from tasks.mechanisms.tokens.sparse_vector import NOISE_GRID, SparseVector
 from tests.unit.tasks.generation.fake_step import FakeSteps
 
@@ -26,8 +25,8 @@ QUIET = SparseVector(Fraction(1, NOISE_GRID), ROWS)
 def rule(steps: FakeSteps, private_tokens: int = 2, size: int = 1, **changes: Any) -> PrivatePredictionRule:
     """Draws that take the best token, and a meter that writes into `steps.seen`."""
     given: dict[str, Any] = {
-        "draw": ExponentialMechanism(30 * 2**20, ROWS, Fraction(1)),
-        "public_draw": public_sampler("1/1000", "opendp"),
+        "draw": IntegerTableMechanism(30 * 2**20, ROWS, Fraction(1), ROWS * 30 * 2**20),
+        "public_draw": public_sampler("1/1000"),
         "tests": QUIET,
         "threshold": Fraction(7, 10),
         "private_tokens": private_tokens,
@@ -136,7 +135,7 @@ def test_the_threshold_is_drawn_afresh_after_each_private_token_and_at_no_other_
 
 def test_with_candidates_the_rows_are_only_asked_about_them() -> None:
     steps = FakeSteps([[9.0, 8.0, -50.0, -60.0]], {0: [OTHER] * ROWS})
-    made = rule(steps, top_k=2, draw=ExponentialMechanism(2**16, ROWS, Fraction(1)))
+    made = rule(steps, top_k=2, draw=IntegerTableMechanism(2**16, ROWS, Fraction(1), ROWS * 2**16))
     assert {token for tokens in drawn(made, steps, 2) for token in tokens} <= {0, 1}
 
 

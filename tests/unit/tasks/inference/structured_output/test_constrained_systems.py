@@ -1,6 +1,7 @@
 """Records from every system: valid by construction, at the same price, and masked by nothing private."""
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from tasks.inference.structured_output.schema_parameters import (
 )
 from tasks.inference.structured_output.token_bytes import TokenTexts
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.exponential_mechanism import ExponentialMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.values.generated import Generated
 from tasks.values.plan import Generator
 from tests.tiny_tokenizer import tiny_tokenizer
@@ -147,7 +148,7 @@ def _texts() -> TokenTexts:
 
 @given(seed=st.integers(0, 2**32), top_k=st.integers(0, 300), length=st.integers(0, 40))
 def test_candidates_of_a_masked_row_are_allowed_tokens(seed: int, top_k: int, length: int) -> None:
-    draw = ExponentialMechanism(clip_steps=1000, references=4, temperature=1)  # type: ignore[arg-type]
+    draw = IntegerTableMechanism(1000, 4, Fraction(1), 4000)
     tokens = tiny_tokenizer()('{"title": "The White Dawn", "year": 1974, "genres": ["D', add_special_tokens=False)[
         "input_ids"
     ]

@@ -9,30 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.mechanisms.tokens.clipped_logits import blended, clip_recentred
-from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, ExponentialMechanism
+from tasks.mechanisms.tokens.integer_table import LARGEST_CLIP_STEPS, IntegerTableMechanism
 
 GRID = 2**20
 LOGITS = st.lists(
     st.floats(width=32) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1.5, -3.0]), min_size=4, max_size=4
 )
 DRAWS = st.sampled_from([1, 17, 3 * GRID, LARGEST_CLIP_STEPS]).map(
-    lambda steps: ExponentialMechanism(steps, 7, Fraction(1))
+    lambda steps: IntegerTableMechanism(steps, 7, Fraction(1), 0)
 )
 
 
-def clipped(draw: ExponentialMechanism, *logits: list[float]) -> list[list[int]]:
+def clipped(draw: IntegerTableMechanism, *logits: list[float]) -> list[list[int]]:
     rows = torch.tensor(logits, dtype=torch.float32)
     found: list[list[int]] = clip_recentred(draw, rows, torch.ones_like(rows, dtype=torch.bool)).tolist()
     return found
 
 
 def test_the_best_token_has_c_and_the_worst_at_least_minus_c() -> None:
-    draw = ExponentialMechanism(3 * GRID, 7, Fraction(1))
+    draw = IntegerTableMechanism(3 * GRID, 7, Fraction(1), 0)
     assert clipped(draw, [1.0, 0.5, -4.0, -40.0]) == [[3 * GRID, round(2.5 * GRID), -2 * GRID, -3 * GRID]]
 
 
 @given(DRAWS, LOGITS)
-def test_whatever_a_row_is_it_stays_in_the_window(draw: ExponentialMechanism, logits: list[float]) -> None:
+def test_whatever_a_row_is_it_stays_in_the_window(draw: IntegerTableMechanism, logits: list[float]) -> None:
     """S is the sensitivity that the token draw is calibrated to."""
     (found,) = clipped(draw, logits)
     assert all(-draw.clip_steps <= entry <= draw.clip_steps for entry in found)
@@ -43,19 +43,19 @@ def test_whatever_a_row_is_it_stays_in_the_window(draw: ExponentialMechanism, lo
 
 
 @given(DRAWS, st.lists(LOGITS, min_size=2, max_size=5))
-def test_each_row_stands_for_itself(draw: ExponentialMechanism, logits: list[list[float]]) -> None:
+def test_each_row_stands_for_itself(draw: IntegerTableMechanism, logits: list[list[float]]) -> None:
     assert clipped(draw, *logits) == [clipped(draw, one)[0] for one in logits]
 
 
 def test_only_candidates_set_the_maximum() -> None:
-    draw = ExponentialMechanism(3 * GRID, 7, Fraction(1))
+    draw = IntegerTableMechanism(3 * GRID, 7, Fraction(1), 0)
     rows, allowed = torch.tensor([[1.0, 50.0, 0.0]]), torch.tensor([[True, False, True]])
     assert clip_recentred(draw, rows, allowed).tolist() == [[3 * GRID, -3 * GRID, 2 * GRID]]
 
 
 def test_the_blend_is_twice_the_mean_of_both_but_for_a_public_shift() -> None:
     """(zbar + clip(z_pub)) / 2 with s = 2: differences between tokens are what a draw sees."""
-    draw = ExponentialMechanism(3 * GRID, 2, Fraction(2))
+    draw = IntegerTableMechanism(3 * GRID, 2, Fraction(2), 0)
     public = torch.tensor([[0.0, -1.0, -2.0]])
     allowed = torch.ones(1, 3, dtype=torch.bool)
     rows = torch.tensor([[1.0, 0.0, -4.0], [0.0, 2.0, -30.0]])
@@ -70,5 +70,5 @@ def test_the_blend_is_twice_the_mean_of_both_but_for_a_public_shift() -> None:
 def test_other_precisions_are_refused() -> None:
     with pytest.raises(TypeError, match="float32"):
         clip_recentred(
-            ExponentialMechanism(1, 1, Fraction(1)), torch.zeros(1, 2).double(), torch.ones(1, 2, dtype=torch.bool)
+            IntegerTableMechanism(1, 1, Fraction(1), 0), torch.zeros(1, 2).double(), torch.ones(1, 2, dtype=torch.bool)
         )

@@ -14,12 +14,20 @@ from hypothesis import strategies as st
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.conversions import bounded_range
-from tasks.accounting.rounding import enclose, iv, upper
+from tasks.accounting.rounding import InexactNumber, enclose, iv, upper
 from tasks.accounting.zcdp import rho_of
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
-from tasks.mechanisms.tokens import exponential_mechanism, integer_table
-from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, BudgetTooSmall, TokenDrawInvalid
-from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism, calibrate
+from tasks.mechanisms.tokens import integer_table
+from tasks.mechanisms.tokens.integer_table import (
+    LARGEST_CLIP_STEPS,
+    BudgetTooSmall,
+    IntegerTableMechanism,
+    TokenDrawInvalid,
+    calibrate,
+    public_sampler,
+)
+from tests.golden.accounting_oracle import GOLDEN
+from tests.opendp_draw import noisy_max
 
 pytestmark = [pytest.mark.dear, pytest.mark.contract]
 
@@ -89,6 +97,25 @@ def test_golden_draw():
     assert draw.head_room == 7 * GOLDEN_STEPS
     assert draw.event(500).parameters["eta"] == GOLDEN_ETA
     assert float(draw.clip_norm) == pytest.approx(0.5911, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [(row["arguments"], row["value"]) for row in json.loads(GOLDEN.read_text()) if row["function"] == "clip_steps"],
+)
+def test_golden_clip_norm(arguments, value):
+    epsilon, delta, draws, references, temperature = arguments
+    found = calibrate(rho_of(epsilon, delta), draws, references, temperature)
+    assert 0 <= value - found.clip_steps <= 2**found.stride
+
+
+@given(st.integers(10**9, 10**13), st.integers(1, 2000), REFERENCES, TEMPERATURES)
+def test_opendps_map_confirms_the_charge(rho, draws, references, temperature):
+    draw = calibrate(rho, draws, references, temperature)
+    assume(draw.distance < draw.table.end)
+    ideal = draw.clip_norm / (references * Fraction(temperature))
+    assert noisy_max(draw).map(draw.clip_steps) == pytest.approx(float(ideal**2 / 2), rel=1e-9)
+    assert 0 <= draw.fall - ideal <= Fraction(1, 2**22)
 
 
 @settings(max_examples=50)
@@ -243,12 +270,14 @@ def test_a_calibrated_plan_never_exceeds_its_budget_and_one_step_more_would(rho,
 @settings(max_examples=60)
 @given(st.integers(10**9, 10**13), st.integers(1, 2000), REFERENCES, TEMPERATURES)
 def test_the_table_costs_next_to_no_clip_norm(rho, draws, references, temperature):
-    """Against OpenDP's draw: at most a step and the table's 2^-23 nats less, and never more."""
+    """Against the ideal draw, C = B tau sqrt(2 rho / T): at most a step and the table's 2^-23 nats less, never more."""
     ours = calibrate(rho, draws, references, temperature)
-    other = exponential_mechanism.calibrate(rho, draws, references, temperature)
+    ideal = math.isqrt(
+        math.floor(2 * Fraction(rho // draws, 10**12) * (references * Fraction(temperature)) ** 2 * 4**20)
+    )
     assume(ours.clip_steps + 2**ours.stride < LARGEST_CLIP_STEPS)
     assume(ours.distance < ours.table.end // 2)
-    lost = (other.clip_norm - ours.clip_norm) / (references * Fraction(temperature))
+    lost = Fraction(ideal - ours.clip_steps, 2**20) / (references * Fraction(temperature))
     assert 0 <= lost <= Fraction(2**ours.stride, ours.references * 2**20) / Fraction(temperature) + Fraction(1, 2**22)
 
 
@@ -328,3 +357,18 @@ def test_a_plan_without_draws_or_budget_is_refused():
         calibrate(9, 10, 7, "1")
     with pytest.raises(TokenDrawInvalid, match="references"):
         calibrate(10**12, 1, 0, "1")
+
+
+def test_a_blend_is_a_draw_at_twice_the_temperature_or_with_twice_the_references():
+    """Half of a mean of s rows, drawn at tau: sensitivity c/(2s), c^2 / (8 s^2 tau^2) (PRIVACY §4.3)."""
+    rho = 266313968646
+    hotter, wider = calibrate(rho, 48, 7, "2"), calibrate(rho, 48, 14, "1")
+    assert hotter.clip_steps == wider.clip_steps
+    assert hotter.loss() == wider.loss()
+    assert hotter.loss().rho == pytest.approx(float(hotter.clip_norm**2 / (8 * 7**2)) * 1e12, rel=2e-5)
+
+
+def test_a_temperature_in_binary_is_refused():
+    for draw in (lambda: calibrate(10**12, 5, 7, 0.9), lambda: public_sampler(0.9)):
+        with pytest.raises(InexactNumber):
+            draw()

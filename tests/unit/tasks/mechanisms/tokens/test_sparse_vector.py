@@ -16,7 +16,7 @@ from tasks.mechanisms.core.opendp_check import OpenDPChargesMore
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.registry import recompute
 from tasks.mechanisms.tokens import sparse_vector
-from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall, TokenDrawInvalid
+from tasks.mechanisms.tokens.integer_table import BudgetTooSmall, TokenDrawInvalid
 from tasks.mechanisms.tokens.sparse_vector import (
     LARGEST_NOISE,
     LEAST_NOISE_RATIO,

@@ -89,7 +89,7 @@ SYSTEMS: dict[str, tuple[PrivateDecodingSystem[Any], Any, dict[str, Any]]] = {
     ),
     "one-shot": (OneShotSummary(), OneShotParameters, {"clip_norm": "0.5"}),
     "two shots, three centres": (OneShotSummary(), OneShotParameters, {"clip_norm": "0.5", "shots": 2}),
-    "ink": (InvisibleInk(), InvisibleInkParameters, {"sampler": "table"}),
+    "ink": (InvisibleInk(), InvisibleInkParameters, {}),
 }  # fmt: skip
 
 
