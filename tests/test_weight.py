@@ -24,7 +24,7 @@ CEILING = {
     "statements of the product": 49037,
     "modules of the product": 858,
     "error classes": 563,
-    "statements of tests": 69576,
+    "statements of tests": 69632,
     "statements of benchmarks": 8586,
     "tables": 57,
     "commands": 93,

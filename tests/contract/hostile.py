@@ -68,6 +68,8 @@ class HostileLogin:
     def taken(self, forgery: str) -> list[str]:
         """The facts of which the ledger takes a forgery: one of `FORGERIES`."""
         with self.town.world.database.write() as session:
+            if self.town.world.database.is_sqlite:  # whoever opens the file decides whether references are asked
+                session.connection().exec_driver_sql("PRAGMA defer_foreign_keys = ON")
             made = forgeries(self.town, forgery)
             taken = [name for name, statements in made if refused(session, statements) is None]
             session.rollback()

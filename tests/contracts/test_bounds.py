@@ -16,8 +16,8 @@ from models_db.writes.database_errors import RuleViolated
 from models_db.writes.insert import insert_row
 from models_db.writes.json_depth import JSON_TEXT_COLUMNS, MOST_JSON_DEPTH, UNBOUNDED_TEXT
 from tests.conftest import Ledgers
+from tests.contract.altered import altered, some_row
 from tests.contracts import whole_story
-from tests.contracts.test_every_column import altered, some_row
 from tests.support import World, terms
 
 COLUMNS = [(table, column, most) for table, texts in forms.TEXTS.items() for column, most in texts.items()]

@@ -18,9 +18,9 @@ from models_db.tables import DatasetVersion
 from models_db.writes.database_errors import RuleViolated
 from models_db.writes.insert import insert_row
 from tests.conftest import Ledgers
+from tests.contract.altered import some_row
 from tests.contracts import whole_story
 from tests.contracts.guard_alone import undone
-from tests.contracts.test_every_column import some_row
 from tests.support import World
 
 CONCERNS = ("migrations/schema", "models_db/tables")
