@@ -150,7 +150,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "batch-size": lambda: batch_size.table(lines("batch_size")),
         "more-rows": lambda: batch_size.table(lines("more_rows")),
         "wording": lambda: wording.table(lines("wording")),
-        "sentence-time": lambda: ablation.time_table(lines("sentence_time")),
         "sentences": lambda: ablation.table(lines("ablation")),
         "sentences-second-model": lambda: ablation.sentences_table(lines("drawn_wordings")),
         "drawn-wordings": lambda: ablation.wordings_table(lines("drawn_wordings")),

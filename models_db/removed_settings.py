@@ -9,6 +9,7 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "presence_penalty": "it made real next tokens no likelier; leave it out",
     "selection": "every drawn text is published",
     "mechanism: steering_vector": "of four releases it helped one and harmed one; take `invisible_ink`",
+    "complete_sentence": "by default the public model finishes a text's last sentence with at most 24 tokens",
     "sampler": "tokens are drawn from the exact integer table",
     "outline": "longer texts are drawn without one",
 }

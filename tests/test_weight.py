@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 49037,
+    "statements of the product": 49036,
     "modules of the product": 858,
-    "error classes": 563,
-    "statements of tests": 69632,
-    "statements of benchmarks": 8586,
+    "error classes": 562,
+    "statements of tests": 69642,
+    "statements of benchmarks": 8555,
     "tables": 57,
     "commands": 93,
     "options": 278,
-    "settings of files": 195,
-    "words of documentation": 219847,
+    "settings of files": 194,
+    "words of documentation": 219581,
     "decisions": 48,
 }
 SLACK = 0.005

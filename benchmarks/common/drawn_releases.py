@@ -46,14 +46,10 @@ def drawing_parser(description: str | None, figures_of: str, samples: int) -> ar
     return parser
 
 
-def parsed(parser: argparse.ArgumentParser, *without_texts: str) -> argparse.Namespace:
-    """Return the options; texts are needed unless the table of what is there is asked for.
-
-    Args:
-        without_texts: names of other options with which they are not needed.
-    """
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Return the options; texts are needed unless the table of what is there is asked for."""
     arguments = parser.parse_args()
-    if arguments.texts is None and not any(getattr(arguments, option) for option in ("table", *without_texts)):
+    if arguments.texts is None and not arguments.table:
         parser.error("--texts is needed to draw texts")
     return arguments
 

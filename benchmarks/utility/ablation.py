@@ -3,17 +3,12 @@
     python -m benchmarks.utility.ablation --texts texts.jsonl --out docs/figures/ablation.jsonl
     python -m benchmarks.utility.ablation --out docs/figures/ablation.jsonl --table
     python -m benchmarks.utility.ablation --draw-only --model gemma3-270m --texts texts.jsonl --settings completion ...
-    python -m benchmarks.utility.ablation --time 2 --samples 12 --settings 'as it was' \\
-        --out docs/figures/sentence_time.jsonl
 
-Releases of InvisibleInk from public data, at a bench in memory. All are drawn with
-`complete_sentence`; a text without the tokens that finish its sentence is the text that the same request would have
-drawn without it, so the two lines of a release are paired by text. Texts are appended to `--texts` when a release is
-made, and one that is there already is not made again; `--out` gets the figures of each text (none of its words). MAUVE
-is of the first `DRAWS` tokens of all texts. The examples are those of `wording`: they come from no corpus.
-
-`--time` appends the processor time of so many pairs of releases, one with and one without the tokens that finish a
-sentence, in turns; both split the units alike, and each draws texts of its own.
+Releases of InvisibleInk from public data, at a bench in memory. A text without the public tokens that finish its
+sentence is the text of the draws alone, so the two lines of a release are paired by text. Texts are appended to
+`--texts` when a release is made, and one that is there already is not made again; `--out` gets the figures of each text
+(none of its words). MAUVE is of the first `DRAWS` tokens of all texts. The examples are those of `wording`: they come
+from no corpus.
 """
 
 import argparse
@@ -35,7 +30,7 @@ from benchmarks.common.drawn_releases import (
     parsed,
 )
 from benchmarks.common.intervals import written
-from benchmarks.common.json_lines import append_lines, read_lines, write_lines
+from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.utility.sampled import interval, perplexity, real_texts, store
 from benchmarks.utility.texts import DESCRIPTIONS, NOTES
 from benchmarks.utility.wording import EXAMPLES
@@ -58,7 +53,6 @@ if TYPE_CHECKING:
     from benchmarks.utility.mauve import Estimate
 
 EPSILON, REFERENCES, REFERENCE_TOKENS, DRAWS = Decimal(4), 7, 64, 48
-COMPLETE = 32
 MINILM, MPNET = "all-minilm-l6-v2", "all-mpnet-base-v2"
 EMBEDDERS = (MINILM, MPNET)
 TODAY = "as it was"
@@ -117,9 +111,8 @@ SETTINGS: Mapping[str, Setting] = {
 
 @dataclass
 class Tokens(RunJournal):
-    """The tokens of each text, and how many of them finish its last sentence; none if it is not `completed`."""
+    """The tokens of each text, and how many of them finish its last sentence."""
 
-    completed: bool = True
     drawn: dict[int, list[int]] = field(default_factory=dict)
     completing: dict[int, int] = field(default_factory=dict)
 
@@ -127,7 +120,7 @@ class Tokens(RunJournal):
         """As `RunJournal`; the count of tokens that finish the sentence stands behind the token."""
         for number, (token, *others) in drawn.items():
             self.drawn.setdefault(number, []).append(int(token))
-            self.completing[number] = int(others[0]) if self.completed else 0
+            self.completing[number] = int(others[0])
 
 
 def main() -> None:
@@ -135,14 +128,8 @@ def main() -> None:
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS)[:4], choices=list(SETTINGS))
     parser.add_argument("--data", nargs="+", default=list(DESCRIPTIONS), choices=list(DESCRIBED))
     parser.add_argument("--epsilon", type=Decimal, default=EPSILON)
-    parser.add_argument("--time", type=int, metavar="PAIRS", help="only append the time of so many pairs of releases")
     parser.add_argument("--draw-only", action="store_true", help="measure nothing yet: further models are to follow")
-    arguments = parsed(parser, "time")
-    if arguments.time:
-        model = load(arguments.model, arguments.device, arguments.precision)
-        append_lines(arguments.out, timed(model, arguments))
-        print("\n".join(time_table(read_lines(arguments.out))))
-        return
+    arguments = parsed(parser)
     if not arguments.table:
         model = load(arguments.model, arguments.device, arguments.precision)
         draw(model, arguments)
@@ -173,28 +160,6 @@ def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
         )
 
 
-def timed(model: LanguageModel, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the processor time of each pair of releases that differ in whether sentences are finished."""
-    engine = Engine(model)
-    with tempfile.TemporaryDirectory() as folder:
-        for data in arguments.data:
-            corpus = store(data, Path(folder) / data)
-            for number in range(arguments.time):
-                for setting in arguments.settings:
-                    ways = (True, False) if number % 2 else (False, True)
-                    made = {way: release(engine, *corpus, data, setting, arguments, completed=way) for way in ways}
-                    yield {
-                        **{name: made[True][name] for name in ("model", "data", "setting", "epsilon")},
-                        "texts": arguments.samples,
-                        "drawn": sum(text["tokens"] for text in made[True]["cut"]),
-                        "completing": sum(
-                            whole["tokens"] - cut["tokens"]
-                            for whole, cut in zip(made[True]["completed"], made[True]["cut"], strict=True)
-                        ),
-                        "seconds": {"cut": made[False]["seconds"], "completed": made[True]["seconds"]},
-                    }
-
-
 def release(
     engine: Engine,
     corpus: Corpus,
@@ -202,14 +167,8 @@ def release(
     data: str,
     setting: str,
     arguments: argparse.Namespace,
-    *,
-    completed: bool = True,
 ) -> dict[str, Any]:
-    """One release's texts, each with and without the tokens that finish its last sentence.
-
-    Args:
-        completed: whether these tokens are drawn.
-    """
+    """One release's texts, each with and without the tokens that finish its last sentence."""
     changed = SETTINGS[setting]
     parameters = {
         "samples": arguments.samples,
@@ -217,10 +176,9 @@ def release(
         "max_new_tokens": DRAWS,
         "max_reference_tokens": REFERENCE_TOKENS,
         "precision": arguments.precision,
-        **({"complete_sentence": COMPLETE} if completed else {}),
         **changed.own,
     }
-    tokens = Tokens(completed=completed)
+    tokens = Tokens()
     asked = Prompt.model_validate({
         "description": DESCRIBED[data],
         **changed.wording,
@@ -354,22 +312,6 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             "" if line["completed"] else _mauve(line["mauve_difference"], MINILM),
         ]
         yield f"| {' | '.join(shown)} |"
-
-
-def time_table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield Markdown: the processor time of a text with cut and with completed sentences, by model and data."""
-    yield "| model | data | pairs | texts | tokens | tokens that finish | CPU s a text, cut | completed | ratio |"
-    yield "|" + 9 * " --- |"
-    for model, data in dict.fromkeys((line["model"], line["data"]) for line in lines):
-        mine = [line for line in lines if (line["model"], line["data"]) == (model, data)]
-        texts = sum(line["texts"] for line in mine)
-        each = [[line[name] / line["texts"] for line in mine] for name in ("drawn", "completing")]
-        seconds = {way: [line["seconds"][way] / line["texts"] for line in mine] for way in ("cut", "completed")}
-        ratios = [after / before for before, after in zip(seconds["cut"], seconds["completed"], strict=True)]
-        shown = [f"{fmean(values):.1f}" for values in each]
-        shown += [f"{fmean(values):.2f}" for values in seconds.values()]
-        ratio = f"{fmean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        yield f"| {model} | {data} | {len(mine)} | {texts // len(mine)} | {' | '.join(shown)} | {ratio} |"
 
 
 def sentences_table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:

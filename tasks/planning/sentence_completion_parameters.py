@@ -1,62 +1,33 @@
-"""Completion of cut sentences in a system's `parameters:`: how many public tokens may finish the last one of a text."""
+"""Completion of cut sentences: how many public tokens finish the last sentence of a text."""
 
-from typing import Annotated, Self
+from typing import Final
 
-from pydantic import Field, model_validator
-
-from models_db.errors import UsageError
 from models_db.values.requests import RequestModel
 from tasks.inference.structured_output.form_parameters import form_of
 from tasks.inference.structured_output.schema_parameters import schema_of
 
-MOST_TOKENS = 1000
+COMPLETION_TOKENS: Final = 24
+"""Tokens of the public model that finish a cut sentence at most, beyond `max_new_tokens` and uncharged."""
 
 
 class SentenceCompletionParameters(RequestModel):
-    """The part of a system's `parameters:` that is about cut sentences; public.
+    """Parameters of texts that `decoding.sentence_completion` finishes; no request sets how."""
 
-    Attributes:
-        complete_sentence: N, tokens of the public model that finish the last sentence of a text at most, beyond
-            `max_new_tokens` and uncharged (`decoding.sentence_completion`). None: a text ends where it is cut.
-    """
-
-    complete_sentence: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | None = None
+    @property
+    def reproduces_paper(self) -> bool:
+        """Whether texts end with their last draw, as those of the paper that the parameters reproduce."""
+        return False
 
     @property
     def completion_tokens(self) -> int:
-        """N; 0 where no sentence is completed."""
-        return self.complete_sentence or 0
-
-    @model_validator(mode="after")
-    def _no_grammar(self) -> Self:
-        if self.complete_sentence is not None:
-            for name, found in (("form", form_of(self)), ("schema", schema_of(self))):
-                if found is not None:
-                    raise SentenceInGrammar(name)
-        return self
+        """N; 0 where no sentence is completed: a form or a schema ends its texts itself."""
+        in_grammar = form_of(self) is not None or schema_of(self) is not None
+        return 0 if in_grammar or self.reproduces_paper else COMPLETION_TOKENS
 
 
-def completion_facts(settings: SentenceCompletionParameters, tokens_per_text: int) -> dict[str, str]:
-    """Return facts about the completion of sentences, for people.
-
-    Args:
-        tokens_per_text: the most tokens of a text, those included.
-    """
-    if settings.complete_sentence is None:
+def completion_facts(settings: SentenceCompletionParameters) -> dict[str, str]:
+    """Return the fact about the completion of sentences, for people."""
+    if not settings.completion_tokens:
         return {}
-    most = settings.complete_sentence
-    return {
-        "cut sentences": f"are finished with at most {most} tokens of the public model, which cost nothing",
-        "tokens per text": str(tokens_per_text),
-    }
-
-
-class SentenceInGrammar(UsageError):
-    """Completion of sentences in texts that are held to a grammar."""
-
-    def __init__(self, grammar: str) -> None:
-        super().__init__(
-            f"A release has `complete_sentence` or a `{grammar}`, not both: a grammar ends its texts itself.",
-            "Leave `parameters.complete_sentence` out.",
-            {"grammar": grammar},
-        )
+    most = settings.completion_tokens
+    return {"cut sentences": f"are finished with at most {most} more tokens of the public model, which cost nothing"}

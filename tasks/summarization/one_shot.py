@@ -170,7 +170,7 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
             settings.max_new_tokens,
             settings.temperature,
             settings.top_k,
-            complete_sentence=settings.complete_sentence,
+            completion_tokens=settings.completion_tokens,
         )
         texts = draw_public_texts(writing, prompts, sampling, constraint)
         return Generated(with_labels(texts, layout.labels_of_texts(settings.names)), completion_figures(texts))

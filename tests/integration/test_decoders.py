@@ -76,17 +76,12 @@ def test_the_story_of_each_decoder(almoner: Almoner, mechanism: str) -> None:
 
 def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> None:
     """The tiny model hardly ever ends a sentence."""
-    public = {"complete_sentence": 8}
     plain = SHARED | OWN["invisible_ink"] | {"temperature": 0.25}
     example = "Seen on Monday, no fever."
     almoner.ingested("--population 400")
-    request, usual = (
-        almoner.write(f"{name}.yaml", asked("invisible_ink", parameters=parameters, prompt=REQUEST["prompt"] | more))
-        for name, parameters, more in (("free", plain | public, {"examples": [example]}), ("plain", plain, {}))
-    )
+    prompt = REQUEST["prompt"] | {"examples": [example]}
+    request = almoner.write("request.yaml", asked("invisible_ink", parameters=plain, prompt=prompt))
     price = almoner.ask(f"release request {request}")["price"]
-    assert price["rho"] == almoner.ask(f"release request {usual} --dry-run")["price"]["rho"]
-    assert price["facts"]["tokens per text"] == "20"
     almoner.type('approve 1 --gate spend --reason "longer texts"')
     killed("run 1", "mid generation")
     assert almoner.ask("run 1")["rho_spent"] == price["rho"]
@@ -99,7 +94,7 @@ def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> N
     assert record["facts"]["cut sentences"] == price["facts"]["cut sentences"]
     assert [event["count"] for event in record["events"]] == [12]
     card = (almoner.bundle / "README.md").read_text()
-    assert "are finished with at most 8 tokens of the public model" in card
+    assert "are finished with at most 24 more tokens of the public model" in card
     assert "`completion_tokens_per_text`" in card
     assert "The public examples were given as earlier answers" in card
     assert example in card
@@ -154,8 +149,7 @@ def wrong(mechanism: str, expected: int, error: type[AlmonerError] | str, **chan
         wrong("private_icl", 1, "BudgetTooSmall", epsilon="0.0005", parameters={"max_new_tokens": 90_000}),
         wrong("invisible_ink", 2, "FileInvalid", parameters={"free_above": 0.9}),
         wrong("invisible_ink", 2, "FileInvalid", parameters={"outline": {"sections": 2, "tokens": 20}}),
-        wrong("private_icl", 2, "FileInvalid", parameters={"complete_sentence": 0}),
-        wrong("private_icl", 2, "SentenceInGrammar", parameters={"complete_sentence": 9, "form": "It is {what}."}),
+        wrong("private_icl", 2, "FileInvalid", parameters={"complete_sentence": 24}),
         wrong("invisible_ink", 1, "BudgetTooSmall", epsilon="0.0005", parameters={"max_new_tokens": 90_000}),
         wrong("adapmixed", 2, "BatchesNotDeclared", parameters={"batches": None}),
     ],

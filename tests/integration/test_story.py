@@ -160,7 +160,12 @@ def test_a_bundle_holds_nothing_but_what_is_public(almoner: Almoner) -> None:
     today = almoner.ask("dataset show clinic")["history"][0]["ingested_at"][:10]
     assert str(almoner.folder) not in text
     assert today not in text
-    assert set(record["released"]) == {"batches_per_block", "effective_k", "share_from_expansion"}
+    assert set(record["released"]) == {
+        "batches_per_block",
+        "completion_tokens_per_text",
+        "effective_k",
+        "share_from_expansion",
+    }
 
 
 def test_publishing_again_finds_the_bundle_in_place(almoner: Almoner) -> None:

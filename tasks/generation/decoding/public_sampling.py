@@ -24,13 +24,13 @@ class PublicSampling:
     """Sampling of public texts: the exact softmax of the candidates at a temperature.
 
     Attributes:
-        complete_sentence: tokens beyond `max_new_tokens` that may finish the last sentence of a text.
+        completion_tokens: tokens beyond `max_new_tokens` that may finish the last sentence of a text.
     """
 
     max_new_tokens: int
     temperature: ExactDecimal
     top_k: int
-    complete_sentence: int | None = None
+    completion_tokens: int = 0
 
 
 def draw_public_texts(
@@ -43,10 +43,10 @@ def draw_public_texts(
     draw = public_sampler(how.temperature)  # without rows it is a plain exact softmax
     meter = DrawMeter(how.max_new_tokens, how.max_new_tokens, lambda number: None)
     jobs = [GenerationJob(PromptPieces((), tuple(prompt))) for prompt in prompts]
-    sizes = Sizes.of([job.public for job in jobs], [], 0, how.max_new_tokens + (how.complete_sentence or 0))
+    sizes = Sizes.of([job.public for job in jobs], [], 0, how.max_new_tokens + how.completion_tokens)
     rule = partial(InvisibleInkRule, draw, how.top_k, "logit", bench.rng)
     unkept = replace(bench, journal=RunJournal())
-    completion = sentence_completion(how.complete_sentence, how.temperature, how.top_k, bench.rng)
+    completion = sentence_completion(how.completion_tokens, how.temperature, how.top_k, bench.rng)
     drawing = DecodingSpec(sizes, rule, constraint, bench.prompt.end, completion=completion)
     with open_decoder(unkept, drawing, len(jobs), ResumeState()) as draw_texts:
         return draw_texts(jobs, meter)

@@ -80,10 +80,10 @@ class SentenceCompletion:
 
 
 def sentence_completion(
-    most: int | None, temperature: Exact, top_k: int, rng: RandomSource
+    most: int, temperature: Exact, top_k: int, rng: RandomSource
 ) -> Callable[[], SentenceCompletion] | None:
-    """Makes what finishes cut sentences with `most` public tokens at that temperature; None where none are wanted."""
-    if most is None:
+    """Makes what finishes cut sentences with `most` public tokens at that temperature; None where there are none."""
+    if not most:
         return None
     return partial(SentenceCompletion, most, public_sampler(temperature), top_k, rng)
 

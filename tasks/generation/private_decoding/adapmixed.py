@@ -42,6 +42,11 @@ class AdaPMixedParameters(PrivateDecodingParameters):
     screening_noise: Annotated[ExactDecimal, Field(gt=0, le=10)] = Decimal("0.001")
     screening_threshold: Annotated[ExactDecimal, Field(gt=0, le=1000)] = Decimal(2)
 
+    @property
+    def reproduces_paper(self) -> bool:
+        """The mechanism is that of another paper, and is there to be compared with it."""
+        return True
+
 
 class AdaPMixed(PrivateDecodingSystem[AdaPMixedParameters]):
     """The system `adapmixed`."""

@@ -81,11 +81,6 @@ class PrivateDecodingParameters(
         return self.max_new_tokens + self.completion_tokens
 
     @property
-    def temperature_of_public_tokens(self) -> Decimals:
-        """The temperature of tokens that are drawn from the public model alone."""
-        return self.temperature
-
-    @property
     def row_tokens(self) -> int:
         """The most tokens of a private row beside its prompt: the reference, then the text that is written."""
         return self.max_reference_tokens + self.tokens_per_text
@@ -164,7 +159,7 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
             facts={
                 **_facts(settings),
                 **bought.facts,
-                **completion_facts(settings, settings.tokens_per_text),
+                **completion_facts(settings),
                 **_split_facts(settings, ask, layout, count),
             },
             rows=_expected_rows(settings, ask, layout),
@@ -246,12 +241,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         first = int(plan.invocations[0].event.mechanism in _COUNTING)
         events = [invocation.event for invocation in plan.invocations[first:]]
         rule = partial(self.rule, events, settings, rng=bench.rng)
-        completion = sentence_completion(
-            settings.complete_sentence,
-            settings.temperature_of_public_tokens,
-            settings.top_k,
-            bench.rng,
-        )
+        completion = sentence_completion(settings.completion_tokens, settings.temperature, settings.top_k, bench.rng)
         drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, completion)
         with open_decoder(bench, drawing, plan.samples, bench.earlier, lost) as draw_texts:
             split = _split(plan, first, settings, layout, bench)

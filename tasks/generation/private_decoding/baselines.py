@@ -66,6 +66,11 @@ class BaselineParameters(
     adapter: str | None = None
     shots: Annotated[int, Field(ge=1)] | None = None
 
+    @property
+    def reproduces_paper(self) -> bool:
+        """With the clipping of InvisibleInk's paper, texts are compared with that paper's."""
+        return self.clipping == "logit"
+
 
 class _Baseline(GeneratorDefaults):
     """Properties that the two baselines share."""
@@ -185,7 +190,7 @@ def _generate(
         settings.max_new_tokens,
         settings.temperature,
         settings.top_k,
-        settings.complete_sentence,
+        settings.completion_tokens,
     )
     texts = draw_public_texts(bench, prompts, how, constraint)
     return Generated(with_labels(texts, labels), completion_figures(texts))
@@ -216,7 +221,7 @@ def _plan(ask: PlanInputs, event: PrivacyEvent) -> Plan:
             "tokens per text": str(settings.max_new_tokens),
             "temperature": format_decimal(settings.temperature),
             "top k": top_k_text(settings.top_k),
-            **completion_facts(settings, steps),
+            **completion_facts(settings),
         },
         rows=settings.samples,
         steps=steps,

@@ -50,6 +50,11 @@ CLIP_NORM = 1
 class FewShotGenerationParameters(PrivateDecodingParameters):
     """`parameters:` of a request; every one is public. `temperature` is that of the rows' distributions."""
 
+    @property
+    def reproduces_paper(self) -> bool:
+        """The mechanism is that of another paper, and is there to be compared with it."""
+        return True
+
 
 class FewShotGeneration(PrivateDecodingSystem[FewShotGenerationParameters]):
     """The system `few_shot_generation`."""

@@ -36,6 +36,11 @@ class InvisibleInkParameters(PrivateDecodingParameters):
 
     clipping: Literal["log_probability", "logit"] = "log_probability"
 
+    @property
+    def reproduces_paper(self) -> bool:
+        """`logit` is the clipping of the paper."""
+        return self.clipping == "logit"
+
 
 class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
     """The system `invisible_ink`."""

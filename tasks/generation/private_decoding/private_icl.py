@@ -32,6 +32,11 @@ class PrivateIclParameters(PrivateDecodingParameters):
 
     top_k: Annotated[int, Field(ge=0)] = 0
 
+    @property
+    def reproduces_paper(self) -> bool:
+        """The mechanism is that of another paper, and is there to be compared with it."""
+        return True
+
 
 class PrivateIcl(PrivateDecodingSystem[PrivateIclParameters]):
     """The system `private_icl`."""

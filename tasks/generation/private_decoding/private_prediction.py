@@ -52,9 +52,9 @@ class PrivatePredictionParameters(PrivateDecodingParameters):
     public_temperature: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal(1)
 
     @property
-    def temperature_of_public_tokens(self) -> Decimal:
-        """As between the private tokens."""
-        return self.public_temperature
+    def reproduces_paper(self) -> bool:
+        """The mechanism is that of another paper, and is there to be compared with it."""
+        return True
 
     @property
     def runs(self) -> int:

@@ -1,6 +1,5 @@
 """The benchmarks of prompts, completed sentences and units a row: what they compare."""
 
-from argparse import Namespace
 from types import ModuleType
 from typing import Any
 
@@ -10,28 +9,6 @@ from tests.tiny_model import tiny_model
 from tests.tiny_tokenizer import tiny_tokenizer
 
 SCRIPTS = ("utility.wording", "utility.ablation")
-
-
-def test_pairs_of_releases_show_what_finishing_sentences_takes(
-    bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ablation = bench["utility.ablation"]
-    made: list[bool] = []
-
-    def release(*given: Any, completed: bool) -> dict[str, Any]:
-        made.append(completed)
-        lengths = {"completed": [{"tokens": 12}, {"tokens": 9}], "cut": [{"tokens": 8}, {"tokens": 9}]}
-        place = {"model": "m", "data": given[3], "setting": given[4], "epsilon": "4"}
-        return {**place, **lengths, "seconds": 11.0 if completed else 10.0}
-
-    monkeypatch.setattr(ablation, "release", release)
-    monkeypatch.setattr(ablation, "store", lambda *_: (None, 1))
-    asked = Namespace(data=["yelp"], settings=["as it was"], time=2, samples=2)
-    lines = list(ablation.timed(tiny_model(), asked))
-    assert made == [False, True, True, False], "each way is first once"
-    assert [(line["drawn"], line["completing"]) for line in lines] == [(17, 4), (17, 4)]
-    *_, row = ablation.time_table(lines)
-    assert row == "| m | yelp | 2 | 2 | 8.5 | 2.0 | 5.00 | 5.50 | 1.10 (1.10 to 1.10) |"
 
 
 @pytest.mark.parametrize("examples", [True, False])

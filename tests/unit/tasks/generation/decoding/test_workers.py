@@ -25,6 +25,7 @@ from tasks.generation.private_decoding.private_prediction import PrivatePredicti
 from tasks.inference.catalogue.devices import GroupNotDivisible
 from tasks.inference.embeddings.worker_environment import WorkerSpec
 from tasks.inference.network.language_model import LanguageModel
+from tasks.planning import sentence_completion_parameters
 from tasks.values.generated import Generated
 from tasks.workers.pool import WorkerDied
 from tasks.workers.threads import ThreadRunner
@@ -150,9 +151,10 @@ def test_what_is_drawn_already_goes_to_the_worker_that_goes_on(corpus: Corpus) -
 
 
 @pytest.mark.slow
-def test_workers_complete_sentences_and_go_on_with_the_count(corpus: Corpus) -> None:
+def test_workers_complete_sentences_and_go_on_with_the_count(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte of random text ends a sentence now and then; most texts get all of their 5 public tokens."""
-    wanted, whole = ink(samples=4, batches=4, max_new_tokens=6, instalment=3, complete_sentence=5), Desk(corpus)
+    monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 5)
+    wanted, whole = ink(samples=4, batches=4, max_new_tokens=6, instalment=3), Desk(corpus)
     texts = made(InvisibleInk(), wanted, whole.bench()).texts
     assert all(text.tokens - text.facts["completion_tokens"] == 6 for text in texts)
     assert sum(text.facts["completion_tokens"] for text in texts) > 5

@@ -16,6 +16,7 @@ from tasks.generation.private_decoding.invisible_ink import InvisibleInk, Invisi
 from tasks.generation.private_decoding.private_icl import PrivateIcl
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction
 from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.planning import sentence_completion_parameters
 from tasks.planning.batches import BlockWithoutSample
 from tasks.summarization.one_shot import OneShotSummary
 from tasks.summarization.token_level import TokenLevelSummary
@@ -96,12 +97,14 @@ def test_a_baseline_goes_on_with_a_completion_up_to_its_separator(
 @pytest.mark.parametrize("system", [PublicOnly(), NonPrivate()], ids=lambda s: s.name)
 def test_a_baseline_completes_cut_sentences_too(system: Any, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sentence_completion, "ends_sentence", lambda text: False)
-    wanted = baseline(complete_sentence=5)
+    monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 5)
+    wanted = baseline()
     plan = system.plan(ask(wanted, None, governed=False))
     made = system.generate(plan, wanted, Workshop(corpus).bench())
     assert [text.tokens for text in made.texts] == [plan.steps] * 3 == [13] * 3
     assert made.released["completion_tokens_per_text"] == "5.00"
     assert "cost nothing" in plan.facts["cut sentences"]
+    assert baseline(clipping="logit").completion_tokens == 0
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,11 @@ GIVEN: dict[str, Any] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def completion_tokens() -> None:
+    """Plans are those of the default number of tokens that finish a sentence."""
+
+
 def amin(**changes: Any) -> PrivatePredictionParameters:
     return PrivatePredictionParameters.model_validate(GIVEN | changes)
 
@@ -130,6 +135,12 @@ def test_the_share_of_the_tests_is_public_and_splits_the_budget() -> None:
         plan = AMIN.plan(ask(amin(test_share=share)))
         shares[share] = plan.invocations[1].event.loss.rho / plan.loss.rho
     assert shares == pytest.approx({"0.1": 0.1, "0.5": 0.5, "0.9": 0.9}, abs=0.01)
+
+
+@each_system
+def test_texts_of_other_papers_end_with_their_last_draw(system, asked) -> None:
+    assert asked().completion_tokens == 0
+    assert "cut sentences" not in system.plan(ask(asked())).facts
 
 
 def test_both_mechanisms_of_a_private_token_come_in_equal_instalments() -> None:

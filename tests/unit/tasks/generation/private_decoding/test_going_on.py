@@ -21,6 +21,7 @@ from tasks.generation.private_decoding.invisible_ink import InvisibleInk, Invisi
 from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
 from tasks.inference.engine.session import Session
 from tasks.inference.isolation.check import IsolationCheck
+from tasks.planning import sentence_completion_parameters
 from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.private_decoding.test_family_at_work import AMIN, GIVEN, ICL, INK, TANG
@@ -205,19 +206,15 @@ def test_after_the_last_step_nothing_is_drawn_and_nothing_is_read(
     assert (ward.armed, ward.draws) == (armed, draws)
 
 
-COMPLETED = [(system, kind, {**own, "complete_sentence": 6}) for system, kind, own in (INK, ICL, AMIN)]
-
-
-@pytest.mark.slow_except("ink-lost", "icl-written")
 @pytest.mark.parametrize("written", [True, False], ids=["written", "lost"])
-@pytest.mark.parametrize("given", COMPLETED, ids=["ink", "icl", "amin"])
 def test_a_text_that_is_killed_while_its_sentence_is_completed_goes_on_with_that(
-    corpus: Corpus, tmp_path: Path, given: tuple[Any, Any, Any], written: bool, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, tmp_path: Path, written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No sentence ends by itself here, and none is drawn by the rule behind the last draw: `Ward` counts draws."""
     monkeypatch.setattr(sentence_completion, "ends_sentence", lambda text: False)
-    ward = Ward(tmp_path, corpus, given)
-    most, own = 12, given[0].every_token_is_a_draw
+    monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 6)
+    ward = Ward(tmp_path, corpus, INK)
+    most = 12
     deaths = (3, most - 2, 1) if written else (3, most, 1)
     for step in deaths:
         with pytest.raises(Killed):
@@ -227,7 +224,7 @@ def test_a_text_that_is_killed_while_its_sentence_is_completed_goes_on_with_that
     for text in made.texts:
         completed = text.facts["completion_tokens"]
         assert 0 < completed <= 6
-        assert text.tokens - completed in (range(most - len(deaths), most + 1) if own else [most])
+        assert text.tokens - completed in range(most - len(deaths), most + 1)
     assert ward.run() == made
 
 
@@ -236,11 +233,12 @@ def test_who_forgets_which_tokens_complete_a_sentence_is_not_the_same_run(
 ) -> None:
     """Without the counts a text would go on for more tokens than were asked for, up to the bound of all."""
     monkeypatch.setattr(sentence_completion, "ends_sentence", lambda text: False)
-    ward = Ward(tmp_path, corpus, COMPLETED[2])
+    monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 6)
+    ward = Ward(tmp_path, corpus, INK)
     with pytest.raises(Killed):
         ward.run(die_at=15)
     monkeypatch.setattr(SentenceCompletion, "resume", lambda *given: None)
-    assert {text.facts["completion_tokens"] for text in ward.run().texts} == {3.0}
+    assert {text.facts["completion_tokens"] for text in ward.run().texts} == {2.0}
 
 
 FORM = (InvisibleInk(), InvisibleInkParameters, {"form": "Of a cough: {what} and {more}.", "max_new_tokens": 40})

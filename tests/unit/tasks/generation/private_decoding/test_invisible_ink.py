@@ -14,6 +14,7 @@ from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.session import Session
 from tasks.inference.prompts.render import BadDescription
 from tasks.mechanisms.core.rng import DeterministicRandom, OperatingSystemRandom
+from tasks.planning import sentence_completion_parameters
 from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
 from tests.unit.tasks.generation.workshop import (
@@ -248,11 +249,14 @@ def test_what_one_unit_does_reaches_one_text_only(
 
 
 @pytest.mark.slow
-def test_a_whole_text_must_fit_the_context_with_its_last_sentence(corpus: Corpus) -> None:
+def test_a_whole_text_must_fit_the_context_with_its_last_sentence(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workshop, longest = Workshop(corpus), 500
     make(workshop, ink(max_new_tokens=longest, samples=1, temperature="4", batches=1), stops=True)
+    monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 500)
     with pytest.raises(ContextTooLong):
-        make(Workshop(corpus), ink(max_new_tokens=longest, samples=1, batches=1, complete_sentence=500))
+        make(Workshop(corpus), ink(max_new_tokens=longest, samples=1, batches=1))
 
 
 def test_parameters_of_another_system_are_a_mistake_of_ours(corpus: Corpus) -> None:

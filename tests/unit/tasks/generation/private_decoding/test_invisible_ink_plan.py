@@ -14,8 +14,8 @@ from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.mechanisms.counts.noisy_count import NoisyCount
 from tasks.mechanisms.tokens.integer_table import BudgetTooSmall, IntegerTableMechanism
+from tasks.planning import sentence_completion_parameters
 from tasks.planning.batches import BlockWithoutSample
-from tasks.planning.sentence_completion_parameters import SentenceInGrammar
 from tests.unit.tasks.generation.asking import AMOUNT, OUT_OF_RANGE, ask, ink
 
 SYSTEM = InvisibleInk()
@@ -32,6 +32,11 @@ PARAMETERS = st.builds(
 # Below it, one step of the grid of 2^-20 is more than a thousandth of C (`integer_table.calibrate`).
 LEAST_CLIP_NORM = Decimal(2) ** -9
 POPULATIONS = st.none() | st.integers(1, 10**6)
+
+
+@pytest.fixture(autouse=True)
+def completion_tokens() -> None:
+    """Plans are those of the default number of tokens that finish a sentence."""
 
 
 @given(EPSILONS, PARAMETERS, POPULATIONS)
@@ -156,9 +161,6 @@ def test_parameters_of_another_system_are_a_mistake_of_ours() -> None:
         {"clipping": "none"},
         {"batches": 0},
         {"instalment": 0},
-        {"complete_sentence": 0},
-        {"complete_sentence": 1001},
-        {"complete_sentence": "all"},
     ],
 )
 def test_parameters_out_of_range_are_refused(wrong: dict[str, object]) -> None:
@@ -172,20 +174,24 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 @given(EPSILONS, PARAMETERS, POPULATIONS)
 def test_completed_sentences_change_no_charge_and_count_in_a_text(epsilon, parameters, population) -> None:
     amount = release_amount(epsilon, "1e-6")
-    plain = SYSTEM.plan(ask(parameters, amount, population=population))
-    wanted = parameters.model_copy(update={"complete_sentence": 24})
-    completed = SYSTEM.plan(ask(wanted, amount, population=population))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 0)
+        plain, row_tokens = SYSTEM.plan(ask(parameters, amount, population=population)), parameters.row_tokens
+    completed = SYSTEM.plan(ask(parameters, amount, population=population))
     assert (completed.loss, completed.invocations) == (plain.loss, plain.invocations)
-    assert (completed.steps, wanted.row_tokens) == (plain.steps + 24, parameters.row_tokens + 24)
-    assert dict(completed.facts) == {
-        **plain.facts,
-        "cut sentences": "are finished with at most 24 tokens of the public model, which cost nothing",
-        "tokens per text": str(plain.steps + 24),
-    }
+    more = parameters.completion_tokens
+    assert more == (0 if parameters.clipping == "logit" else 24)
+    assert (completed.steps, parameters.row_tokens) == (plain.steps + more, row_tokens + more)
+    said = {"cut sentences": "are finished with at most 24 more tokens of the public model, which cost nothing"}
+    assert dict(completed.facts) == {**plain.facts, **(said if more else {})}
 
 
-@pytest.mark.parametrize("grammar", [{"form": "The product is a {type}."}, {"schema": SCHEMA}], ids=["form", "schema"])
-def test_completed_sentences_in_a_grammar_are_refused(grammar: dict[str, object]) -> None:
-    with pytest.raises(SentenceInGrammar):
-        ink(complete_sentence=8, **grammar)
-    assert "complete_sentence" not in ink().stored_fields
+@pytest.mark.parametrize(
+    "changes",
+    [{"form": "The product is a {type}."}, {"schema": SCHEMA}, {"clipping": "logit"}],
+    ids=["form", "schema", "paper"],
+)
+def test_texts_of_a_grammar_and_of_the_paper_end_with_their_last_draw(changes: dict[str, object]) -> None:
+    asked = ink(**changes)
+    assert (asked.completion_tokens, asked.tokens_per_text) == (0, asked.max_new_tokens)
+    assert "cut sentences" not in SYSTEM.plan(ask(asked)).facts

@@ -31,6 +31,7 @@ from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.sparse_vector import NORM, SparseVector
 from tasks.mechanisms.tokens.utility_scores import Candidates
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
+from tasks.planning import sentence_completion_parameters
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
@@ -44,6 +45,7 @@ SECTIONS = sorted({note["section"] for note in NOTES})
 SICK = "\u20ac"
 """A letter that no note has; its embedding can be made NaN."""
 STEPS, PRIVATE_TOKENS = 10, 4
+COMPLETED = "ink, completed"
 GIVEN: dict[str, Any] = {
     "samples": 8,
     "references": 2,
@@ -56,7 +58,7 @@ GIVEN: dict[str, Any] = {
 SYSTEMS: dict[str, tuple[PrivateDecodingSystem[Any], Any, dict[str, Any]]] = {
     "ink": (InvisibleInk(), InvisibleInkParameters, {"top_k": 30}),
     "ink, paper": (InvisibleInk(), InvisibleInkParameters, {"clipping": "logit", "top_k": 0}),
-    "ink, completed": (InvisibleInk(), InvisibleInkParameters, {"complete_sentence": 6}),
+    COMPLETED: (InvisibleInk(), InvisibleInkParameters, {}),
     "amin": (PrivatePrediction(), PrivatePredictionParameters, {"private_tokens": PRIVATE_TOKENS}),
     "icl": (PrivateIcl(), PrivateIclParameters, {"top_k": 30}),
     "tang": (FewShotGeneration(), FewShotGenerationParameters, {"top_k": 30}),
@@ -126,6 +128,7 @@ def decoded(system: str, notes: Notes, folder: Path, patch: pytest.MonkeyPatch, 
     patch.setattr(SparseVector, "begin", lambda *given: 0)
     patch.setattr(NoisyMean, "draw", lambda *given: diary.noisy(*given))
     patch.setattr(SparseVector, "below", lambda *given: diary.below(*given))
+    patch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 6 if system == COMPLETED else 0)
     maker, kind, own = SYSTEMS[system]
     wanted = kind.model_validate(GIVEN | own)
     bench = Workshop(store(ProjectHome(folder / "home"), folder / "notes.jsonl", notes, "section"), 2).bench(
