@@ -24,7 +24,7 @@ CEILING = {
     "statements of the product": 49036,
     "modules of the product": 858,
     "error classes": 562,
-    "statements of tests": 69642,
+    "statements of tests": 69647,
     "statements of benchmarks": 8555,
     "tables": 57,
     "commands": 93,
