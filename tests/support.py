@@ -223,7 +223,7 @@ def terms(**given: Any) -> PolicyTerms:
     """A policy's terms; what is not given asks for nothing more than one approval."""
     open_terms: dict[str, Any] = {
         "body": "{}", "several_roles": False, "spend_approvals": 1, "publish_approvals": 1, "proposal_approvals": 1,
-        "rho_max": None, "delta_max": None, "pacing_period": None, "pacing_permille": None, "attempts": 100,
+        "rho_max": None, "delta_max": None, "attempts": 100,
         "approval_days": 365, "request_days": 365, "delegation_days": 365, "rules": (),
     }  # fmt: skip
     whole = open_terms | given

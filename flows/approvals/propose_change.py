@@ -139,7 +139,7 @@ def propose_standing(
         require_in_force(session, workspace)
         with_balance = not hides_balances(session, workspace.actor)
     priced = price_request(workspace, parse_model(ReleaseRequest, written, "The request"))
-    require_policy(workspace.policy, priced.body, priced.dataset.budget.cap)
+    require_policy(workspace.policy, priced.body)
     with redact_refusals(workspace):
         priced.require_affordable()
     loss = priced.plan.loss

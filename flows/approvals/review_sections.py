@@ -375,8 +375,6 @@ def _policy_limits(rules: EffectiveRules) -> Iterator[tuple[str, str]]:
             yield what, ", ".join(allowed)
     for metric, figures in rules.required.items():
         yield f"must have {metric}", "; ".join(f"{name} {bound}" for name, bound in figures.items()) or "measured"
-    if rules.pacing is not None:
-        yield "pacing", f"{rules.pacing.share} of the lifetime budget in one {rules.pacing.every}"
 
 
 def _people_section(inputs: RequestReviewInput) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Dataset page: claims, burn-down, forecast, envelopes, windows and requests."""
+"""Dataset page: claims, burn-down, forecast, envelopes and requests."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from flows.dashboard.balances import BalanceFigures, figures_of
 from flows.dashboard.burn_down import BurnDown, burn_downs, most_spent
 from flows.dashboard.request_list import RequestList, request_list
 from flows.dashboard.viewer import View
-from flows.datasets.budget_view import BudgetView, CohortLine, PacingWindow, budget_of_dataset, datasets_on_account
+from flows.datasets.budget_view import BudgetView, CohortLine, budget_of_dataset, datasets_on_account
 from flows.datasets.forecast import forecast_table
 from flows.schedules.schedules import ScheduleRow, schedule_row
 from models_db.services.catalogue import cohorts, datasets, internal_views, schedules
@@ -48,19 +48,6 @@ class EnvelopeLine:
 
 
 @dataclass(frozen=True)
-class WindowLine:
-    """The pacing window of a reservation made now; its days are None before it is opened."""
-
-    period: str
-    opens: str | None
-    closes: str | None
-    rho_cap: str
-    rho_used: str
-    rho_left: str
-    used_percent: str
-
-
-@dataclass(frozen=True)
 class CohortFigures:
     """Spent and remaining budget of one cohort, and the requests that have read it.
 
@@ -81,12 +68,11 @@ class CohortFigures:
 
 @dataclass(frozen=True)
 class ForecastLine:
-    """Numbers of affordable releases of one epsilon: in total and in the window; `after` is the epsilon after one."""
+    """Number of affordable releases of one epsilon; `after` is the lifetime epsilon after one."""
 
     epsilon: str
     rho: str
     ever: int
-    now: int | None
     after: str | None
 
 
@@ -115,7 +101,6 @@ class BudgetPanel:
     delta: str
     forecasts: tuple[Forecast, ...]
     envelopes: tuple[EnvelopeLine, ...]
-    window: WindowLine | None
 
 
 @dataclass(frozen=True)
@@ -196,7 +181,6 @@ def _budget_panel(session: Session, dataset: Dataset) -> BudgetPanel:
         delta=FORECAST_DELTA,
         forecasts=tuple(_forecasts_of(budget_view)),
         envelopes=tuple(map(_envelope_line, budget_view.envelopes)),
-        window=None if budget_view.window is None else _window_line(budget_view.window),
     )
 
 
@@ -221,7 +205,7 @@ def _forecasts_of(budget: BudgetView) -> Iterator[Forecast]:
 
 def _forecast_lines(budget: BudgetView) -> tuple[ForecastLine, ...]:
     return tuple(
-        ForecastLine(one.epsilon, one.price.rho_text, one.ever, one.now, one.after)
+        ForecastLine(one.epsilon, one.price.rho_text, one.ever, one.after)
         for one in forecast_table(budget, FORECAST_DELTA)
     )
 
@@ -238,16 +222,4 @@ def _envelope_line(envelope: Envelope) -> EnvelopeLine:
         envelope.held.rho_text,
         envelope.left.rho_text,
         format_percent(envelope.left.rho, envelope.cap.rho),
-    )
-
-
-def _window_line(window: PacingWindow) -> WindowLine:
-    return WindowLine(
-        window.period,
-        window.opens_on,
-        window.closes_on,
-        window.cap.rho_text,
-        window.used.rho_text,
-        window.left.rho_text,
-        format_percent(window.used.rho, window.cap.rho),
     )

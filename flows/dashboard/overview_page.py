@@ -113,7 +113,6 @@ class _LedgerFacts:
     """Budgets by block, of accounts whose newest request does not read all blocks."""
     envelopes: Mapping[int, Account]
     """The open envelopes by id."""
-    windows: Mapping[int, Account]
     newest: Mapping[int, Request]
     states: Mapping[tuple[int, str], int]
     orders: "Mapping[int, OrdersBudget]"
@@ -157,7 +156,6 @@ def _ledger_facts(view: View, datasets: Sequence[Dataset]) -> _LedgerFacts:
         blocks,
         lists.remaining_of_blocks(session, parts),
         lists.open_envelopes(session, accounts),
-        lists.open_windows(session, accounts),
         newest,
         lists.state_counts(session, ids, (*STATES_AT_A_GATE, RequestState.RUNNING)),
         orders_budgets(session, accounts, view.policy),
@@ -169,7 +167,6 @@ def _dataset_line(dataset: Dataset, facts: _LedgerFacts, *, figures: bool) -> Da
     waiting = sum(facts.states.get((dataset.id, state), 0) for state in STATES_AT_A_GATE)
     like = _repeat_request(dataset, facts) if figures else None
     cohorts = facts.cohorts.get(dataset.account_id, {})
-    window = facts.windows.get(dataset.account_id)
     return DatasetLine(
         name=dataset.name,
         unit=dataset.unit_field or "record",
@@ -181,7 +178,7 @@ def _dataset_line(dataset: Dataset, facts: _LedgerFacts, *, figures: bool) -> Da
         like=like,
         waiting=waiting,
         running=facts.states.get((dataset.id, RequestState.RUNNING), 0),
-        alerts=tuple(_dataset_alerts(cohorts or {FIRST_COHORT: budget.balance}, like, window)) if figures else (),
+        alerts=tuple(_dataset_alerts(cohorts or {FIRST_COHORT: budget.balance}, like)) if figures else (),
     )
 
 
@@ -226,9 +223,7 @@ def _limit_in_orders(
     return lambda places: orders.count(curve, [blocks[place] for place in places])
 
 
-def _dataset_alerts(
-    cohorts: Mapping[int, Balance], like: RepeatRequest | None, window: Account | None
-) -> Iterator[str]:
+def _dataset_alerts(cohorts: Mapping[int, Balance], like: RepeatRequest | None) -> Iterator[str]:
     gone = [number for number, balance in cohorts.items() if not balance.remaining.rho]
     nearly = [number for number, each in cohorts.items() if number not in gone and _spent_share(each) > NEARLY_SPENT]
     if gone:
@@ -237,8 +232,6 @@ def _dataset_alerts(
         yield f"More than {NEARLY_SPENT:.0%} of {_cohort_phrase(nearly, cohorts)} is spent; it never comes back."
     if like is not None and like.runs == 0 and len(gone) < len(cohorts):
         yield f"Another release like request {like.request} does not fit."
-    if window is not None and window.rho_held + window.rho_spent >= window.rho_cap:
-        yield f"The pacing window is used up; the next one opens on {str(window.closes_at)[:10]}."
 
 
 def _spent_share(balance: Balance) -> Decimal:

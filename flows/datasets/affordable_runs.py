@@ -56,7 +56,7 @@ def affordable_runs(
 
     Where the policy limits the account in Rényi orders, both accounts have to admit a release.
 
-    Rotation saves nothing in an envelope, which is one account for all blocks. A pacing window only delays releases.
+    Rotation saves nothing in an envelope, which is one account for all blocks.
 
     Args:
         groups: the number of groups of blocks over which the releases rotate; None means one group for each block.

@@ -1,7 +1,6 @@
-"""View of a dataset's budget (claim, changes, envelopes, pacing windows), and the opening of envelopes.
+"""View of a dataset's budget (claim, changes, envelopes), and the opening of envelopes.
 
-The remaining budgets outside envelopes, in an envelope and in the current window are three figures; a release must fit
-those that concern it.
+The remaining budgets outside envelopes and in an envelope are two figures; a release must fit the one that concerns it.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from flows.governance.policy import require_visible_balances
 from flows.workspace.policy_file import read_policy_in_force
 from flows.workspace.workspace import Workspace
 from models_db.errors import UsageError
-from models_db.policies.policy import Policy
 from models_db.services.catalogue import cohorts, datasets, internal_views
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import envelopes, ledger
@@ -24,7 +22,7 @@ from models_db.services.lifecycle.envelopes import EnvelopeTooLarge
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.queries import history, lists
 from models_db.services.queries.history import BlockReaders
-from models_db.tables import Account, Dataset
+from models_db.tables import Dataset
 from models_db.values.amounts import Amount, Envelope
 from models_db.values.internal_view import ViewingRecord
 from models_db.values.names import require_plain_name
@@ -37,32 +35,6 @@ if TYPE_CHECKING:
     from tasks.accounting.renyi_account import OrdersBudget
 
 LONGEST_NAME = 100
-
-
-@dataclass(frozen=True)
-class PacingWindow:
-    """A pacing window: its limit and the amount reserved in it. Before it is opened it has no end."""
-
-    period: str
-    cap: Amount
-    used: Amount
-    opens_at: str | None
-    closes_at: str | None
-
-    @property
-    def left(self) -> Amount:
-        """Return the amount that may still be reserved."""
-        return self.cap - self.used
-
-    @property
-    def opens_on(self) -> str | None:
-        """Return the first day."""
-        return self.opens_at and self.opens_at[:10]
-
-    @property
-    def closes_on(self) -> str | None:
-        """Return the last day."""
-        return self.closes_at and self.closes_at[:10]
 
 
 @dataclass(frozen=True)
@@ -89,7 +61,6 @@ class BudgetView(BudgetFacts):
         sharing: the datasets that draw on the budget.
         claims: all lifetime claims so far, the one in force last.
         envelopes: the open envelopes.
-        window: the pacing window of a reservation made now, if the policy has pacing.
         cohorts: the budget of each cohort, if there are several; `balance` is that of the fullest block in view.
         viewing: the first day on which unprotected figures of the account were seen, and by whom; None if never.
         secrecy_ends: the releases of the account that claimed a smaller epsilon while their assignment was secret, and
@@ -102,7 +73,6 @@ class BudgetView(BudgetFacts):
     blocks: int
     claims: tuple[LifetimeClaim, ...]
     envelopes: tuple[Envelope, ...]
-    window: PacingWindow | None
     cohorts: tuple[CohortLine, ...] = ()
     viewing: ViewingRecord | None = None
     secrecy_ends: tuple[tuple[int, SecrecyEnd], ...] = ()
@@ -163,7 +133,6 @@ def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[i
         blocks=each,
         claims=claims,
         envelopes=tuple(envelopes.priced_envelope(scope) for scope in envelopes.open_envelopes(session, root)),
-        window=_pacing_window(session, root, policy),
         cohorts=lines,
         viewing=internal_views.find_viewing(session, root),
         secrecy_ends=ended_figures(session, root),
@@ -194,18 +163,6 @@ def _cohort_lines(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
 def datasets_on_account(session: Session, dataset: Dataset) -> tuple[str, ...]:
     """Return the names of all datasets on the account of this one, itself included."""
     return lists.datasets_on_account(session, dataset.account_id)
-
-
-def _pacing_window(session: Session, account_id: int, policy: Policy | None) -> PacingWindow | None:
-    pacing = None if policy is None else policy.pacing
-    if pacing is None:
-        return None
-    window = envelopes.current_window(session, account_id)
-    if window is None:
-        cap = envelopes.share_of_cap(session.get_one(Account, account_id, populate_existing=True), pacing.permille)
-        return PacingWindow(pacing.every, cap, Amount(), None, None)
-    used = Amount(window.rho_held + window.rho_spent, window.delta_held + window.delta_spent)
-    return PacingWindow(pacing.every, Amount(window.rho_cap, window.delta_cap), used, window.opens_at, window.closes_at)
 
 
 def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, delta: str, reason: str) -> Envelope:

@@ -1,4 +1,4 @@
-"""Forecast of how many further releases a budget affords, by epsilon: now, and over its lifetime."""
+"""Forecast of how many further releases a budget affords, by epsilon."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,12 @@ class ForecastRow:
     Attributes:
         price: the cost of each release.
         ever: the number of releases that the remaining budget affords.
-        now: the number of them in the pacing window that is open or opens next; None without pacing.
         after: the lifetime epsilon after one release; None if not even one is affordable.
     """
 
     epsilon: str
     price: Amount
     ever: int
-    now: int | None
     after: str | None
 
 
@@ -48,20 +46,13 @@ def forecast_table(
     for epsilon in epsilons:
         price = release_price(epsilon, delta)
         fitting = count_admitted(budget, remaining, price)
-        now = min(count_releases(budget.window.left, price), fitting) if budget.window else None
-        ever = 0 if exceeds_window(budget, price) else fitting
-        yield ForecastRow(epsilon, price, ever, now, epsilon_after(budget, price) if ever else None)
+        yield ForecastRow(epsilon, price, fitting, epsilon_after(budget, price) if fitting else None)
 
 
 @lru_cache(maxsize=256)
 def release_price(epsilon: str, delta: str) -> Amount:
     """Return the amount that a release may charge; see `release_amount`."""
     return release_amount(epsilon, delta)
-
-
-def count_releases(balance: Amount, price: Amount) -> int:
-    """Return how many releases at a price fit into a balance."""
-    return balance.rho // price.rho
 
 
 def count_admitted(budget: BudgetView, remaining: Amount, price: Amount) -> int:
@@ -82,11 +73,6 @@ def largest_epsilon(rho: int, releases: int, delta: Decimal) -> str | None:
     while epsilon > 0 and release_amount(epsilon, delta).rho * releases > rho:
         epsilon -= Decimal("0.001")
     return figure(epsilon) if epsilon > 0 else None
-
-
-def exceeds_window(budget: BudgetView, price: Amount) -> bool:
-    """Return whether a release costs more than a whole pacing window."""
-    return budget.window is not None and not price.fits(budget.window.cap)
 
 
 def epsilon_after(budget: BudgetView, amount: Amount) -> str:

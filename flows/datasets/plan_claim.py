@@ -32,7 +32,7 @@ class RemainingBudget:
 
     Attributes:
         rho: remaining rho of the budget, or of an envelope.
-        most: the most that the policy allows one release now, by its limits and its pacing window; None for any.
+        most: the most that the policy allows one release; None for any.
         epsilon_max: the policy's limit.
         is_used: whether anything has been spent or reserved.
         source: `the budget` or `the envelope`.
@@ -54,10 +54,9 @@ class RemainingBudget:
         """
         budget, rules = load_budget(workspace, terms.dataset), workspace.policy.rules_for(terms.dataset)
         left = budget.left(terms.scope)
-        limits = [bounds_of(rules).rho_max, budget.window.left.rho if budget.window else None]
         return cls(
             rho=budget.rho_admitted(left) if terms.epsilon_while_secret is None else left.rho,
-            most=min((limit for limit in limits if limit is not None), default=None),
+            most=bounds_of(rules).rho_max,
             epsilon_max=rules.release.epsilon_max if rules.release else None,
             delta=terms.delta,
             is_used=budget.balance.remaining != budget.balance.cap,
@@ -80,7 +79,7 @@ class RemainingBudget:
         epsilon = rounded_epsilon(zcdp.epsilon_of(rho, self.delta))
         if self.epsilon_max is not None and self.epsilon_max < epsilon:
             epsilon, held = self.epsilon_max, True
-        return epsilon, "the most that the policy allows one release now" if held else f"{SHARES[share]} {self.source}"
+        return epsilon, "the most that the policy allows one release" if held else f"{SHARES[share]} {self.source}"
 
 
 class BudgetExhausted(Refused):

@@ -306,7 +306,7 @@ def _within_the_rest(workspace: Workspace, terms: PlanTerms, *, hidden: bool) ->
 def _allowed_price(workspace: Workspace, request: ReleaseRequest) -> Quote:
     """Return the price of a request that policy and budget allow."""
     priced = price_request(workspace, request)
-    require_policy(workspace.policy, priced.body, priced.dataset.budget.cap)
+    require_policy(workspace.policy, priced.body)
     with redact_refusals(workspace):
         priced.require_affordable()
     return priced

@@ -1,7 +1,7 @@
 """Policy in force, and its checks at every step.
 
-A check returns nothing or raises, so that no caller can overlook its answer. The database enforces approvals, limits
-and pacing once more.
+A check returns nothing or raises, so that no caller can overlook its answer. The database enforces approvals and
+limits once more.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,7 +21,6 @@ from models_db.services.catalogue import policies, principals, requests
 from models_db.services.lifecycle import artifacts
 from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.tables import PolicyVersion, Request
-from models_db.values.amounts import Amount
 from models_db.writes.database_errors import LimitInOrdersExceeded
 from tasks.accounting.policy_limits import bounds_of, terms_of
 from tasks.values.metric_result import MetricResult
@@ -30,15 +29,15 @@ ROLES_SEEING_BALANCES = frozenset({"steward", "auditor", "admin"})
 """Roles that see remaining budgets even under `refusals: quiet`."""
 
 
-def require_policy(policy: Policy, body: Mapping[str, Any], cap: Amount) -> None:
-    """Check a canonical request against a policy; `cap` is the lifetime cap of its dataset.
+def require_policy(policy: Policy, body: Mapping[str, Any]) -> None:
+    """Check a canonical request against a policy.
 
     Raises:
         PolicyForbids: the request breaks rules; the error lists all of them.
     """
     subject = PolicySubject.from_request(body)
     rules = policy.rules_for(subject.dataset)
-    require_allowed(rules, bounds_of(rules, cap), subject)
+    require_allowed(rules, bounds_of(rules), subject)
 
 
 def require_bounds(session: Session, request_id: int, reasons: Iterable[str]) -> None:

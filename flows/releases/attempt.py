@@ -97,7 +97,7 @@ class RunningAttempt:
         What was armed for earlier attempts is from here on also this one's, so that it can be committed.
 
         Raises:
-            BudgetExceeded, BudgetRefused: some block, envelope or window cannot afford it.
+            BudgetExceeded, BudgetRefused: some block or envelope cannot afford it.
             JournalUnwritable: it cannot be written down that this attempt goes on.
         """
         paid = self.resume_point.paid if self.resume_point else (0,) * len(self.quote.plan.all_invocations)
@@ -244,7 +244,7 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
         policy = policy_of_request(session, request)
     if sum(step.to_state == RequestState.RUNNING for step in steps) >= policy.attempts:
         raise TooManyAttempts(request_id, policy.attempts)
-    require_policy(policy, body, facts.budget.cap)
+    require_policy(policy, body)
     require_generation()
     priced = _reprice_request(workspace, request_id, facts, body)
     require_data(workspace, request_id)

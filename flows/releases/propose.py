@@ -151,7 +151,7 @@ def price_for_home(workspace: Workspace, request: ReleaseRequest, standing: int 
     with workspace.database.read() as session:
         require_in_force(session, workspace)
     priced = price_request(workspace, request)
-    require_policy(workspace.policy, priced.body, priced.dataset.budget.cap)
+    require_policy(workspace.policy, priced.body)
     load_values(workspace, priced.body)
     _require_labels(workspace, priced)
     if standing is not None:

@@ -51,9 +51,6 @@ delta_below_population: false
 # Metrics that a release needs before publication, and their bounds.
 # evaluation: {required: {length: {cut_share: {max: 0.5}}, distinct: {}}}
 
-# Largest share of a dataset's lifetime budget to reserve in one calendar week or month. Nothing is ever refilled.
-# pacing: {every: month, share: 0.25}
-
 # The most that all releases of a dataset may come to while nobody knows which units were behind which texts. The
 # lifetime budget, which is unconditional, holds beside it.
 # lifetime_while_secret: {epsilon: 4, delta: 1.0e-6}

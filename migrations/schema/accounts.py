@@ -1,15 +1,13 @@
 """Accounts, holds, the entries on holds, which move the accounts' counters, and charges in Rényi orders.
 
-An account is the root of a dataset, a block of its units, an envelope (`scope`) or a window of time (`pacing`). Its
-counters are moved by `entry_moves_account` and by nothing else: an UPDATE is admitted only if it is exactly the effect
-of the next entry on the account (`last_entry_id`), or that of a carried proposal on the cap.
+An account is the root of a dataset, a block of its units, or an envelope (`scope`). Its counters are moved by
+`entry_moves_account` and by nothing else: an UPDATE is admitted only if it is exactly the effect of the next entry on
+the account (`last_entry_id`), or that of a carried proposal on the cap.
 """
 
 from migrations.schema.conditions import (
     CHARGED,
-    IN_FORCE,
     LIMIT_IN_ORDERS_PASSED,
-    MOMENT,
     SPEND_GATE,
     STALE,
     STANDING,
@@ -23,7 +21,7 @@ from migrations.schema.conditions import (
     role,
     state,
 )
-from migrations.schema.definitions import Action, Both, Guard, Index, Table
+from migrations.schema.definitions import Action, Guard, Index, Table
 from migrations.schema.forms import PLAIN_NAME
 
 
@@ -36,8 +34,7 @@ def moved(counter: str, amount: str, *, on_hold: int, on_arm: int, on_release: i
 
 
 MOVED_OTHERWISE = " OR ".join(
-    f"NEW.{column} IS DISTINCT FROM OLD.{column}"
-    for column in ("id", "kind", "parent_id", "block", "name", "opens_at", "closes_at")
+    f"NEW.{column} IS DISTINCT FROM OLD.{column}" for column in ("id", "kind", "parent_id", "block", "name")
 )
 BY_ENTRY = (
     "(NEW.rho_cap = OLD.rho_cap AND NEW.delta_cap = OLD.delta_cap AND NEW.last_entry_id > OLD.last_entry_id"
@@ -85,30 +82,6 @@ def fits(counter: str) -> str:
     )
 
 
-# A window ends at midnight of a Monday or of a first: as many windows end in any time as calendar windows do.
-_LENGTH = (
-    "CASE p.pacing_period WHEN 'week' THEN {monday} ELSE substr(NEW.closes_at, 9, 2) = '01' END"
-    " AND {days} BETWEEN CASE p.pacing_period WHEN 'week' THEN 7 ELSE 28 END"
-    " AND CASE p.pacing_period WHEN 'week' THEN 14 ELSE 62 END"
-)
-
-
-def _is_well_formed(column: str) -> str:
-    return f"(NEW.{column} ~ '{MOMENT}' AND pg_input_is_valid(left(NEW.{column}, 26), 'timestamp'))"
-
-
-WINDOW_LENGTH = Both(
-    sqlite=_LENGTH.format(
-        monday="strftime('%w', NEW.closes_at) = '1'", days="julianday(NEW.closes_at) - julianday(NEW.opens_at)"
-    ),
-    postgresql=_LENGTH.format(
-        monday="extract(isodow FROM left(NEW.closes_at, 10)::date) = 1",
-        days=f"CASE WHEN {_is_well_formed('opens_at')} AND {_is_well_formed('closes_at')} THEN"
-        " extract(epoch FROM (left(NEW.closes_at, 26)::timestamp - left(NEW.opens_at, 26)::timestamp)) / 86400 END",
-    ),
-)
-
-
 def within(limit: str, counter: str) -> str:
     """Return the condition that all holds of the attempt on the account, with this one, stay within a limit, if any.
 
@@ -148,7 +121,7 @@ PLANNED_PART = (
 """A hold is exactly its planned part, or nothing if an attempt that this one goes on from has armed that part in full.
 
 Both bounds matter: a hold above the plan spends what nobody approved, one below it publishes for less than it costs.
-A window of time or an envelope may be another one than in the earlier attempt, so there the block's charge counts.
+An envelope may be another one than in the earlier attempt, so there the block's charge counts.
 """
 PLANNED_BLOCK = (
     "(a.kind <> 'block' OR coalesce((SELECT k.last_block >= a.block FROM planned_block k"
@@ -160,11 +133,6 @@ SIBLING = (
 )
 """Hold `s` narrows the same instalment as hold `h`, and is armed: a block is armed last, so no envelope misses it."""
 IN_SCOPE = f"(r.scope_id IS NULL OR EXISTS (SELECT 1 FROM hold s WHERE s.account_id = r.scope_id AND {SIBLING}))"
-IN_WINDOW = (
-    "(p.pacing_period IS NULL OR EXISTS (SELECT 1 FROM hold s JOIN account x ON x.id = s.account_id"
-    " JOIN entry k ON k.hold_id = s.id AND k.kind = 'HOLD' WHERE x.kind = 'pacing' AND x.parent_id = b.parent_id"
-    f" AND x.opens_at <= k.at AND k.at < x.closes_at AND {SIBLING}))"
-)
 ARMABLE = (
     "NOT EXISTS (SELECT 1 FROM hold h JOIN account b ON b.id = h.account_id JOIN invocation i ON i.id = h.invocation_id"
     " JOIN request r ON r.id = i.request_id JOIN policy_version p ON p.id = r.policy_id"
@@ -194,20 +162,15 @@ TABLES = (
         delta_spent BIGINT DEFAULT '0' NOT NULL
         last_entry_id {number} DEFAULT '0' NOT NULL
         name VARCHAR(255)
-        opens_at VARCHAR(27)
-        closes_at VARCHAR(27)
         created_by {number} -> principal
         reason TEXT
         """,
-        unique=(("parent_id", "block"), ("parent_id", "name"), ("parent_id", "opens_at")),
+        unique=(("parent_id", "block"), ("parent_id", "name")),
         checks={
             "kind": (
-                "(kind = 'root' AND parent_id IS NULL AND block IS NULL AND name IS NULL AND opens_at IS NULL)"
-                " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0 AND name IS NULL AND opens_at IS NULL)"
-                " OR (kind = 'scope' AND parent_id IS NOT NULL AND block IS NULL AND length(trim(name)) > 0"
-                " AND opens_at IS NULL)"
-                " OR (kind = 'pacing' AND parent_id IS NOT NULL AND block IS NULL"
-                " AND name IS NULL AND opens_at IS NOT NULL AND closes_at > opens_at)"
+                "(kind = 'root' AND parent_id IS NULL AND block IS NULL AND name IS NULL)"
+                " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0 AND name IS NULL)"
+                " OR (kind = 'scope' AND parent_id IS NOT NULL AND block IS NULL AND length(trim(name)) > 0)"
             ),
             "delta": "delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap",
             "rho": "rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap",
@@ -340,21 +303,6 @@ GUARDS = (
         """,
     ),
     Guard(
-        "account_windows_apart",
-        "account",
-        "windows of time do not overlap",
-        """
-        NEW.kind = 'pacing'
-         AND EXISTS (
-             SELECT 1 FROM account x
-              WHERE x.parent_id = NEW.parent_id
-               AND x.kind = 'pacing'
-               AND x.opens_at < NEW.closes_at
-               AND NEW.opens_at < x.closes_at
-         )
-        """,
-    ),
-    Guard(
         "account_block_number",
         "account",
         "a block is one of its partition",
@@ -366,23 +314,6 @@ GUARDS = (
                AND NEW.block < s.blocks * (1 + {later_cohorts("NEW.parent_id")})
          )
         """,
-    ),
-    Guard(
-        "account_pacing_by_policy",
-        "account",
-        "a window has the share and length of the policy in force",
-        WINDOW_LENGTH.within(
-            f"""
-            NEW.kind = 'pacing' AND NOT EXISTS (
-                SELECT 1 FROM policy_version p, account r
-                 WHERE p.id = {IN_FORCE} AND r.id = NEW.parent_id AND r.kind = 'root' AND p.pacing_period IS NOT NULL
-                  AND NEW.rho_cap <= r.rho_cap / 1000 * p.pacing_permille
-                  AND NEW.delta_cap <= r.delta_cap / 1000 * p.pacing_permille
-                  AND substr(NEW.closes_at, 11) = 'T00:00:00.000000Z'
-                  AND @
-            )
-            """
-        ),
     ),
     Guard(
         "account_scope_name_plain",
@@ -418,7 +349,7 @@ GUARDS = (
              WHERE i.id = NEW.invocation_id
               AND a.id = NEW.account_id
               AND (
-                  a.kind IN ('block', 'pacing')
+                  a.kind = 'block'
                    OR (a.id = r.scope_id AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_id = a.id))
               )
         )
@@ -499,11 +430,9 @@ GUARDS = (
         "entry",
         "the spend gate is not passed",
         f"{ARMABLE} AND ({SPEND_GATE} OR ({STANDING} AND {has_drawn('i.attempt')}))"
-        f" AND (b.kind <> 'block' OR ({IN_SCOPE} AND {IN_WINDOW})))",
+        f" AND (b.kind <> 'block' OR {IN_SCOPE}))",
         only="NEW.kind = 'ARM'",
-        usual=(
-            f"{ARMABLE} AND ({SPEND_GATE}) AND (b.kind <> 'block' OR (r.scope_id IS NULL AND p.pacing_period IS NULL)))"
-        ),
+        usual=f"{ARMABLE} AND ({SPEND_GATE}) AND (b.kind <> 'block' OR r.scope_id IS NULL))",
     ),
     Guard(
         "entry_charged",

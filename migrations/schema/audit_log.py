@@ -208,8 +208,8 @@ FOLLOWING = (
 )  # fmt: skip
 RANKS = {**dict.fromkeys(LEADING, 1), **{table: number for number, table in enumerate(FOLLOWING, 2)}}
 BLOCK_RANK = len(RANKS) + 2
-"""Rank of an account that is a block: it is opened with its root, or with a cohort. Envelopes, pacing windows, and the
-steps that begin and end a run without an artifact have links of their own always."""
+"""Rank of an account that is a block: it is opened with its root, or with a cohort. Envelopes, and the steps that
+begin and end a run without an artifact, have links of their own always."""
 _RANK_OF_KIND = "".join(f" WHEN '{table}' THEN {rank}" for table, rank in RANKS.items())
 UNTOLD = """
 BEGIN
@@ -320,7 +320,7 @@ FUNCTIONS = (
         BEGIN
             INSERT INTO pending_link (kind, row_id, rank) VALUES (kind, (made ->> 'id')::bigint, CASE
                 WHEN kind = 'account' AND made ->> 'kind' = 'block' THEN {BLOCK_RANK}
-                WHEN kind = 'account' AND made ->> 'kind' IN ('scope', 'pacing')
+                WHEN kind = 'account' AND made ->> 'kind' = 'scope'
                   OR kind = 'transition' AND (
                       made ->> 'to_state' IN ('running', 'withdrawn')
                        OR made ->> 'from_state' = 'running' AND made ->> 'to_state' = 'approved'

@@ -278,7 +278,6 @@ RECORDING = (
                 WHEN kind IN ('overlap_key', 'principal', 'policy_version', 'policy_rule') THEN almoner_may(me, 'admin')
                 WHEN kind IN ('cap', 'partition_scheme') THEN almoner_may(me, 'admin') OR almoner_may(me, 'steward')
                 WHEN kind = 'account' THEN almoner_may(me, 'admin') OR almoner_may(me, 'steward')
-                  OR (given ->> 'kind' = 'pacing' AND almoner_may(me, 'runner'))
                 WHEN kind IN ('hold', 'artifact', 'renyi_charge') THEN almoner_may(me, 'runner')
                 WHEN kind IN ('evaluation', 'delivery') THEN almoner_may(me, 'runner') OR almoner_may(me, 'steward')
                 WHEN kind = 'checkpoint' THEN almoner_may(me, 'runner') OR almoner_may(me, 'steward')

@@ -81,12 +81,11 @@ VIEWS: dict[str, Sql] = {
                         joined=" JOIN policy_version v ON v.id = x.policy_id"),
     "policy_adoption": view("policy_adoption", "'policy.adopted'", "x.adopted_by", told="v.digest, v.several_roles",
                             joined=" JOIN policy_version v ON v.id = x.policy_id"),
-    "account": view("account", "CASE x.kind WHEN 'scope' THEN 'scope.opened' WHEN 'pacing' THEN 'pacing.opened'"
-                    " ELSE 'account.opened' END", "x.created_by",
-                    "CASE WHEN x.kind IN ('scope', 'pacing') THEN " + FIRST_DATASET.format(id="x.parent_id") + " END",
-                    told="x.name AS scope, CASE WHEN x.kind IN ('scope', 'pacing') THEN CAST(x.rho_cap AS VARCHAR(40))"
-                    " END AS rho, CASE WHEN x.kind IN ('scope', 'pacing') THEN CAST(x.delta_cap AS VARCHAR(40))"
-                    " END AS delta, x.reason, x.opens_at, x.closes_at, x.id AS account, x.block"),
+    "account": view("account", "CASE x.kind WHEN 'scope' THEN 'scope.opened' ELSE 'account.opened' END",
+                    "x.created_by", "CASE x.kind WHEN 'scope' THEN " + FIRST_DATASET.format(id="x.parent_id") + " END",
+                    told="x.name AS scope, CASE x.kind WHEN 'scope' THEN CAST(x.rho_cap AS VARCHAR(40)) END AS rho,"
+                    " CASE x.kind WHEN 'scope' THEN CAST(x.delta_cap AS VARCHAR(40)) END AS delta, x.reason,"
+                    " x.id AS account, x.block"),
     "cap": view("cap", "'cap.recorded'", None, BY_ACCOUNT, told="x.account_id AS account, x.epsilon, x.delta"),
     "partition_scheme": view("partition_scheme", "'partition.recorded'", None, BY_ACCOUNT,
                              told="x.account_id AS account, x.blocks, x.key_commitment"),

@@ -123,8 +123,6 @@ TABLES = (
         proposal_approvals INTEGER NOT NULL
         rho_max BIGINT
         delta_max BIGINT
-        pacing_period VARCHAR(255)
-        pacing_permille INTEGER
         attempts INTEGER
         approval_days INTEGER
         request_days INTEGER
@@ -264,20 +262,7 @@ GUARDS = (
         "policy_asks_somebody",
         "policy_version",
         "each gate needs at least one approval",
-        "NEW.spend_approvals < 1 OR NEW.publish_approvals < 1",
-    ),
-    Guard(
-        "policy_proposals_ask_somebody",
-        "policy_version",
-        "a policy asks somebody, and paces by weeks or months",
-        """
-        NEW.proposal_approvals < 1
-         OR NEW.pacing_permille NOT BETWEEN 1 AND 1000
-         OR (
-             NEW.pacing_period IS NOT NULL
-              AND (NEW.pacing_period NOT IN ('week', 'month') OR NEW.pacing_permille IS NULL)
-         )
-        """,
+        "NEW.spend_approvals < 1 OR NEW.publish_approvals < 1 OR NEW.proposal_approvals < 1",
     ),
     Guard(
         "policy_says_limits",

@@ -1,1 +1,1 @@
-"""Policies: their text, rules, checks and pacing windows."""
+"""Policies: their text, rules and checks."""

@@ -17,15 +17,10 @@ class PolicyBounds:
 
     Attributes:
         rho_max, delta_max: the most one release may charge, in 1e-12 and 1e-18.
-        pacing_period, pacing_permille: of its lifetime budget, how much a dataset may reserve in one window.
-        window: that share of a given lifetime cap.
     """
 
     rho_max: int | None = None
     delta_max: int | None = None
-    pacing_period: str | None = None
-    pacing_permille: int | None = None
-    window: Amount | None = None
 
 
 @dataclass(frozen=True)
@@ -150,13 +145,6 @@ def _amount_violations(bounds: PolicyBounds, subject: PolicySubject) -> Iterator
     if not subject.loss.fits(most):
         yield BrokenRule(
             "release", _amount_text(subject.loss), f"at most {_amount_text(most)}", "ask for a smaller epsilon or delta"
-        )
-    if bounds.window is not None and not subject.loss.fits(bounds.window):
-        yield BrokenRule(
-            "pacing",
-            _amount_text(subject.loss),
-            f"at most {_amount_text(bounds.window)} in a {bounds.pacing_period}",
-            "ask for a smaller epsilon, so that one window can pay for it",
         )
 
 

@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validat
 from models_db.values.requests import ExactDecimal, MechanismName, RequestModel, format_decimal
 
 POLICY_PAGE = "docs/policy.md"
-Period = Literal["week", "month"]
 ApprovalCount = Annotated[int, Field(strict=True, ge=1, le=20)]
 Days = Annotated[int, Field(strict=True, ge=1, le=365)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -117,20 +116,6 @@ class EvaluationRules(_RuleModel):
     """`allowed` lets stewards approve a release outside its bounds, explicitly and on the record."""
 
 
-class PacingRule(_RuleModel):
-    """Rate limit on the lifetime budget of a dataset; a new window refills nothing."""
-
-    every: Period
-    """A calendar week (Monday to Sunday) or month, in UTC."""
-    share: Annotated[ExactDecimal, Field(ge=Decimal("0.001"), le=1, decimal_places=3)]
-    """Share of the lifetime budget that may be reserved in one window; a multiple of 0.001."""
-
-    @property
-    def permille(self) -> int:
-        """The share as an integer."""
-        return int(self.share * 1000)
-
-
 class DatasetApprovals(_RuleModel):
     """Numbers of stewards that must approve for one dataset; omitted fields take the general rule."""
 
@@ -173,7 +158,6 @@ class EffectiveRules:
     mechanisms: tuple[str, ...] | None
     models: tuple[str, ...] | None
     required: Mapping[str, Mapping[str, MetricBound]]
-    pacing: PacingRule | None
     lifetime_while_secret: LifetimeLimit | None = None
     overrides: bool = True
     """True if a release outside the required bounds may be approved explicitly."""
@@ -205,8 +189,6 @@ class Policy(_RuleModel):
     """Models that may be used, as requests name them. Left out: all that are installed."""
     evaluation: EvaluationRules = EvaluationRules()
     """Metrics that must be measured, and their bounds, before a release may be published."""
-    pacing: PacingRule | None = None
-    """Rate limit on the lifetime budget of a dataset. If omitted, no limit."""
     lifetime_while_secret: LifetimeLimit | None = None
     """The most that the releases of a dataset may come to while their assignments are secret, beside its lifetime
     budget, which always holds. If omitted, no limit."""
@@ -234,7 +216,6 @@ class Policy(_RuleModel):
             mechanisms=dataset_rules.mechanisms or self.mechanisms,
             models=dataset_rules.models or self.models,
             required=MappingProxyType(evaluation.required),
-            pacing=self.pacing,
             lifetime_while_secret=dataset_rules.lifetime_while_secret or self.lifetime_while_secret,
             overrides=evaluation.overrides == "allowed",
         )

@@ -28,8 +28,6 @@ class PolicyTerms:
     proposal_approvals: int
     rho_max: int | None
     delta_max: int | None
-    pacing_period: str | None
-    pacing_permille: int | None
     attempts: int
     approval_days: int
     request_days: int

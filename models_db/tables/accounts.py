@@ -13,15 +13,13 @@ class Account(Base):
     """A budget with two counters.
 
     root: a lifetime cap. block: the same cap for the units of one block, where all spending is entered (PRIVACY §3).
-    scope: an envelope under the root, reserved for the requests that name it. pacing: the most that may be reserved in
-    one window of time. Scope and pacing accounts only narrow what the blocks would allow.
+    scope: an envelope under the root, reserved for the requests that name it; it only narrows what the blocks allow.
     """
 
     __tablename__ = "account"
     __table_args__ = (
         UniqueConstraint("parent_id", "block"),
         UniqueConstraint("parent_id", "name"),
-        UniqueConstraint("parent_id", "opens_at"),
         Index(
             "ix_account_scope",
             "parent_id",
@@ -31,12 +29,9 @@ class Account(Base):
         CheckConstraint("rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap", name="rho"),
         CheckConstraint("delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap", name="delta"),
         CheckConstraint(
-            "(kind = 'root' AND parent_id IS NULL AND block IS NULL AND name IS NULL AND opens_at IS NULL)"
-            " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0 AND name IS NULL AND opens_at IS NULL)"
-            " OR (kind = 'scope' AND parent_id IS NOT NULL AND block IS NULL AND length(trim(name)) > 0"
-            " AND opens_at IS NULL)"
-            " OR (kind = 'pacing' AND parent_id IS NOT NULL AND block IS NULL AND name IS NULL"
-            " AND opens_at IS NOT NULL AND closes_at > opens_at)",
+            "(kind = 'root' AND parent_id IS NULL AND block IS NULL AND name IS NULL)"
+            " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0 AND name IS NULL)"
+            " OR (kind = 'scope' AND parent_id IS NOT NULL AND block IS NULL AND length(trim(name)) > 0)",
             name="kind",
         ),
     )
@@ -54,8 +49,6 @@ class Account(Base):
     last_entry_id: Mapped[int] = mapped_column(Id, server_default="0")
     """The newest entry applied; the database admits no counter change that is not exactly the next entry's."""
     name: Mapped[Line | None]
-    opens_at: Mapped[Moment | None]
-    closes_at: Mapped[Moment | None]
     created_by: Mapped[int | None] = mapped_column(reference("principal"))
     """Principal that opened the account; None for a block, which is opened with its root or with a cohort."""
     reason: Mapped[Body | None]

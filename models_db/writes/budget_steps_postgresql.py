@@ -22,7 +22,7 @@ def reserve_in_one_statement(
 ) -> bool:
     """Hold a plan on blocks of a root account, as `budget_steps.reserve` does; its holds name places in `blocks`.
 
-    Returns: False if nothing was done: it is refused, or the request draws on an envelope or a window as well.
+    Returns: False if nothing was done: it is refused, or the request draws on an envelope as well.
     """
     if not any(planned.holds for planned in plan):
         return False
@@ -63,8 +63,8 @@ SELECT CASE WHEN almoner_lock_accounts(:root, CAST(:blocks AS integer[])) IS NOT
     :instalments, :rhos, :deltas, :at, :actor) END
 FROM (SELECT array_agg(x.id ORDER BY x.id) AS ids FROM account x
     WHERE x.parent_id = :root AND x.kind = 'block' AND x.block = ANY (CAST(:blocks AS integer[]))) eligible
-WHERE cardinality(ids) = :many AND EXISTS (SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
-    WHERE r.id = :request AND r.scope_id IS NULL AND p.pacing_period IS NULL)
+WHERE cardinality(ids) = :many AND EXISTS (SELECT 1 FROM request r
+    WHERE r.id = :request AND r.scope_id IS NULL)
 """)
 
 _ARM_WHOLE = PreparedStatement("""

@@ -3,17 +3,16 @@
 from fractions import Fraction
 
 from models_db.policies.checks import PolicyBounds
-from models_db.policies.policy import DatasetRules, EffectiveRules, LifetimeLimit, PacingRule, Policy, ReleaseLimits
+from models_db.policies.policy import DatasetRules, EffectiveRules, LifetimeLimit, Policy, ReleaseLimits
 from models_db.policies.rules import DatasetTerms, PolicyTerms
-from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import model_to_json
 from tasks.accounting import rounding, zcdp
 from tasks.accounting.renyi_account import curve_limits
 
 
-def bounds_of(rules: EffectiveRules, cap: Amount | None = None) -> PolicyBounds:
-    """Return the integers that hold for one dataset; the window's amount only where the lifetime `cap` is given.
+def bounds_of(rules: EffectiveRules) -> PolicyBounds:
+    """Return the integers that hold for one dataset.
 
     rho_max is the largest rho with delta(rho, epsilon_max) <= delta_max, as for a lifetime cap (PRIVACY §2): whatever
     epsilon and delta within the limits a release claims, it charges no more.
@@ -21,16 +20,7 @@ def bounds_of(rules: EffectiveRules, cap: Amount | None = None) -> PolicyBounds:
     Raises:
         InvalidTarget: the limits buy less than the ledger can count.
     """
-    rho_max, delta_max = _release(rules.release)
-    if rules.pacing is None:
-        return PolicyBounds(rho_max, delta_max)
-    window = None if cap is None else window_of(rules.pacing, cap)
-    return PolicyBounds(rho_max, delta_max, rules.pacing.every, rules.pacing.permille, window)
-
-
-def window_of(pacing: PacingRule, cap: Amount) -> Amount:
-    """Return the share of a lifetime cap for one window; divided first, as the database does: integers stay small."""
-    return Amount(cap.rho // 1000 * pacing.permille, cap.delta // 1000 * pacing.permille)
+    return PolicyBounds(*_release(rules.release))
 
 
 def terms_of(policy: Policy) -> PolicyTerms:
@@ -39,7 +29,7 @@ def terms_of(policy: Policy) -> PolicyTerms:
     Raises:
         InvalidTarget: its limits, or those for a dataset, buy less than the ledger can count.
     """
-    body, pacing = model_to_json(policy), policy.pacing
+    body = model_to_json(policy)
     rho_max, delta_max = _release(policy.release)
     return PolicyTerms(
         digest=digest(body),
@@ -50,8 +40,6 @@ def terms_of(policy: Policy) -> PolicyTerms:
         proposal_approvals=policy.approvals.proposal,
         rho_max=rho_max,
         delta_max=delta_max,
-        pacing_period=pacing.every if pacing else None,
-        pacing_permille=pacing.permille if pacing else None,
         attempts=policy.attempts,
         approval_days=policy.approval_days,
         request_days=policy.request_days,

@@ -308,10 +308,7 @@ def measurements(bundle: OpenedBundle) -> str:
 
 
 def policy(bundle: OpenedBundle) -> str:
-    """Check that the policy allows the request, and that its bounds are met or overridden by every approval.
-
-    Pacing cannot be checked from a bundle.
-    """
+    """Check that the policy allows the request, and that its bounds are met or overridden by every approval."""
     record = bundle.record
     rules = record.policy.rules_for(record.dataset.name)
     require_allowed(rules, bounds_of(rules), PolicySubject.from_request(record.request))

@@ -271,7 +271,7 @@ class Driver:
         """Record one kind of entry on the holds of an attempt, one after the other.
 
         Args:
-            account: of which these are: the number of a block, `scope` for the envelope, or `pacing` for the window.
+            account: of which these are: the number of a block, or `scope` for the envelope.
         """
         query = (
             "SELECT h.id FROM hold h JOIN invocation i ON i.id = h.invocation_id JOIN account a ON a.id = h.account_id"
@@ -336,10 +336,10 @@ class Driver:
         rows = fetch(self.world.database, query, name=dataset)
         return {int(str(block)): Amount(int(str(rho)), int(str(delta))) for block, rho, delta in rows}
 
-    def used_beside(self, kind: str) -> list[int]:
-        """What is spent or held of each envelope (`scope`) or window (`pacing`), in units of rho."""
-        query = "SELECT rho_spent + rho_held FROM account WHERE kind = :kind ORDER BY id"
-        return [int(str(used)) for (used,) in fetch(self.world.database, query, kind=kind)]
+    def used_of_envelopes(self) -> list[int]:
+        """What is spent or held of each envelope, in units of rho."""
+        query = "SELECT rho_spent + rho_held FROM account WHERE kind = 'scope' ORDER BY id"
+        return [int(str(used)) for (used,) in fetch(self.world.database, query)]
 
     def held(self, dataset: str = "clinic") -> dict[int, Amount]:
         """What is reserved of the account of each block."""

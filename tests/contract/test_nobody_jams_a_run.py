@@ -24,7 +24,7 @@ MOST = Amount(100)
 
 
 def narrowed(driver: Driver, kind: str) -> Attempt:
-    """An attempt whose whole plan is reserved, in an envelope, in a window of time or in neither."""
+    """An attempt whose whole plan is reserved, in an envelope or in none."""
     driver.register(blocks=BLOCKS)
     request = driver.request_in_envelope(PLAN, "study", MOST) if kind == "scope" else driver.request(PLAN)
     driver.approve(request)
@@ -33,26 +33,21 @@ def narrowed(driver: Driver, kind: str) -> Attempt:
     return attempt
 
 
-def ledger_for(database: Database, kind: str) -> Driver:
-    pace = {"pacing_period": "week", "pacing_permille": 500} if kind == "pacing" else {}
-    return Driver.on(database, **pace)
-
-
 def each(kind: str, *accounts: str | int) -> tuple[tuple[str, str | int], ...]:
     return tuple((kind, account) for account in accounts)
 
 
-ALL = ("scope", "pacing", 0, 1)
+ALL = ("scope", 0, 1)
 CLIENTS: dict[str, tuple[tuple[str, str | int], ...]] = {
     "arms one block alone": each("ARM", 0),
     "arms the last block alone": each("ARM", 1),
-    "arms the envelope or window alone": each("ARM", "scope", "pacing"),
-    "arms the envelope or window and one block": each("ARM", "scope", "pacing", 0),
-    "arms a block before what narrows it": each("ARM", 0, "scope", "pacing"),
-    "gives back what narrows it and arms": (*each("RELEASE", "scope", "pacing"), *each("ARM", 0)),
-    "arms and gives back what narrows it": (*each("ARM", 0), *each("RELEASE", "scope", "pacing")),
-    "commits what it has armed, by itself": (*each("ARM", "scope", "pacing", 0), *each("COMMIT", 0)),
-    "forfeits what it has armed, by itself": (*each("ARM", "scope", "pacing", 0), *each("FORFEIT", 0, "scope")),
+    "arms the envelope alone": each("ARM", "scope"),
+    "arms the envelope and one block": each("ARM", "scope", 0),
+    "arms a block before what narrows it": each("ARM", 0, "scope"),
+    "gives back what narrows it and arms": (*each("RELEASE", "scope"), *each("ARM", 0)),
+    "arms and gives back what narrows it": (*each("ARM", 0), *each("RELEASE", "scope")),
+    "commits what it has armed, by itself": (*each("ARM", "scope", 0), *each("COMMIT", 0)),
+    "forfeits what it has armed, by itself": (*each("ARM", "scope", 0), *each("FORFEIT", 0, "scope")),
     "gives one block back": each("RELEASE", 1),
     "gives everything back": each("RELEASE", *ALL),
     "arms and commits everything": (*each("ARM", *ALL), *each("COMMIT", *ALL)),
@@ -60,17 +55,17 @@ CLIENTS: dict[str, tuple[tuple[str, str | int], ...]] = {
 """What a client records, and on which holds."""
 DISTINCT = {
     (kind, tuple((entry, account) for entry, account in deeds if account in (kind, 0, 1))): f"{kind}: {client}"
-    for kind in ("nothing", "scope", "pacing")
+    for kind in ("nothing", "scope")
     for client, deeds in reversed(CLIENTS.items())
 }
-"""What is left of that in each kind of ledger, which has no hold on an envelope or window that it has not."""
+"""What is left of that in each kind of ledger, which has no hold on an envelope that it has not."""
 
 
 @pytest.mark.parametrize(("kind", "deeds"), DISTINCT, ids=DISTINCT.values())
 def test_what_a_client_leaves_is_closed_by_a_sweep(
     database: Database, kind: str, deeds: tuple[tuple[str, str | int], ...]
 ) -> None:
-    driver = ledger_for(database, kind)
+    driver = Driver.on(database)
     attempt = narrowed(driver, kind)
     for number, (entry, account) in enumerate(deeds):
         unnarrowed = entry == "ARM" and kind not in ("nothing", account) and ("ARM", kind) not in deeds[:number]
@@ -80,21 +75,20 @@ def test_what_a_client_leaves_is_closed_by_a_sweep(
     assert driver.state(attempt.request_id) == "approved"
     spent = max(amount.rho for amount in driver.spent().values())
     assert spent in (0, COST)
-    assert all(used >= spent for used in driver.used_beside(kind)), "an envelope counts what its blocks do"
+    assert all(used >= spent for used in driver.used_of_envelopes()), "an envelope counts what its blocks do"
     again = driver.start(attempt.request_id)
     driver.world.hold(again, *PLAN)
     driver.produce(again)
     assert {amount.rho for amount in driver.spent().values()} <= {COST, 2 * COST}
 
 
-@pytest.mark.parametrize("kind", ["scope", "pacing"])
-def test_no_block_is_armed_before_what_narrows_it(database: Database, kind: str) -> None:
-    driver = ledger_for(database, kind)
-    attempt = narrowed(driver, kind)
+def test_no_block_is_armed_before_what_narrows_it(database: Database) -> None:
+    driver = Driver.on(database)
+    attempt = narrowed(driver, "scope")
     assert refusal_of(lambda: driver.enter(attempt, "ARM", 0)) == "RuleViolated"
-    for account in (kind, 0, 1):
+    for account in ALL:
         driver.enter(attempt, "ARM", account)
-    assert driver.used_beside(kind) == [COST]
+    assert driver.used_of_envelopes() == [COST]
 
 
 def test_an_attempt_without_a_lease_is_closed_by_a_sweep(database: Database) -> None:

@@ -46,7 +46,7 @@ WITHOUT_ROLES = {
     "delegation_end_own": (0, 1),  # ended by those it binds
     "passkey_of_the_person": (0,),  # brought by that person
     "passkey_end_own": (0,),
-    "entry_arm_approved": (5, 6),  # under a standing authorisation
+    "entry_arm_approved": (4, 5),  # under a standing authorisation
     "transition_reopens": EVERY,  # it opens because nothing counts
     "transition_withdrawn": (1,),  # by the requester
     "approval_not_by_admin": EVERY,  # denies those who have a role
@@ -54,12 +54,12 @@ WITHOUT_ROLES = {
 }
 BY_CREATOR = {"schedule_change_by_right": (0, 1, 2)}
 WITHOUT_APPROVALS = {
-    "entry_arm_approved": (5, 6),
+    "entry_arm_approved": (4, 5),
     "transition_reopens": EVERY,
     "approval_counts_once": EVERY,  # denies where one counts
     "carried_approved": EVERY,  # approved in the same breath
 }
-WITHOUT_GATES = {"entry_arm_approved": (5, 6), "transition_reopens": EVERY, "hold_within_release": EVERY}
+WITHOUT_GATES = {"entry_arm_approved": (4, 5), "transition_reopens": EVERY, "hold_within_release": EVERY}
 
 WITH_ROLES = passed_by("role_grant g WHERE g.principal_id", WITHOUT_ROLES)
 WITH_APPROVALS = {

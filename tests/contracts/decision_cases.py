@@ -13,7 +13,7 @@ from tests.contracts.rows import (
     carried,
     delegation,
     delegation_end,
-    paced_policy,
+    other_policy,
     passkey,
     passkey_end,
     proposal,
@@ -262,7 +262,7 @@ DECISIONS: dict[str, Case] = {
         denied=[
             lambda t: proposal(t, proposer_id=t.world.runner.id),
             lambda t: proposal(t, proposer_id=t.actor("former").id),
-            lambda t: proposal(t, policy_id=paced_policy(t)),
+            lambda t: proposal(t, policy_id=other_policy(t)),
         ],
         allowed=[proposal, lambda t: proposal(t, proposer_id=t.world.steward.id)],
     ),

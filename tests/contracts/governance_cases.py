@@ -16,10 +16,9 @@ from tests.contracts.rows import (
     hold,
     invocation,
     new_policy,
-    paced_policy,
+    other_policy,
     passkey,
     passkey_end,
-    policy,
     policy_rule,
     request,
     role_grant,
@@ -30,7 +29,6 @@ from tests.contracts.rows import (
     transition,
     unheld,
     version,
-    window,
     withdrawal,
 )
 from tests.contracts.town import Town
@@ -100,19 +98,6 @@ WORK: dict[str, Case] = {
         allowed=[lambda t: passkey_end(t, "steward"), lambda t: passkey_end(t, "admin")],
     ),
     # --- policies
-    "policy_proposals_ask_somebody": Case(
-        denied=[
-            lambda t: policy(t, 1, 1, proposal_approvals=0),
-            lambda t: policy(t, 1, 1, pacing_permille=0),
-            lambda t: policy(t, 1, 1, pacing_permille=1001),
-            lambda t: policy(t, 1, 1, pacing_period="day", pacing_permille=10),
-            lambda t: policy(t, 1, 1, pacing_period="week"),
-        ],
-        allowed=[
-            lambda t: policy(t, 1, 1, proposal_approvals=1, pacing_period="week", pacing_permille=1000),
-            lambda t: policy(t, 1, 1),
-        ],
-    ),
     "policy_rule_asks_somebody": Case(
         denied=[
             lambda t: new_policy(t, spend_approvals=0),
@@ -124,7 +109,7 @@ WORK: dict[str, Case] = {
     "policy_rule_before_use": Case(
         denied=[
             lambda t: policy_rule(t, spend_approvals=1),
-            lambda t: policy_rule(t, policy_id=paced_policy(t), spend_approvals=1),
+            lambda t: policy_rule(t, policy_id=other_policy(t), spend_approvals=1),
         ],
         allowed=[new_policy],
     ),
@@ -133,7 +118,7 @@ WORK: dict[str, Case] = {
             lambda t: adoption(t, t.world.policy_id, t.world.steward.id),
             lambda t: adoption(t, t.world.policy_id, t.actor("former").id),
         ],
-        allowed=[lambda t: adoption(t, paced_policy(t))],
+        allowed=[lambda t: adoption(t, other_policy(t))],
     ),
     # --- data
     "dataset_by_steward": Case(
@@ -169,7 +154,6 @@ WORK: dict[str, Case] = {
                 ),
                 "kind = 'root'": ("rho_cap = rho_cap + 1", "rho_held = 1"),
                 "kind = 'scope'": ("rho_cap = rho_cap - 1", "name = 'mine'", "rho_held = 0, last_entry_id = 10000"),
-                "kind = 'pacing'": ("rho_cap = rho_cap + 1", f"closes_at = '{LATE}'", "rho_held = 0"),
                 "rho_cap = 2000": ("rho_cap = 1000, delta_cap = 100", "rho_cap = 3000, delta_cap = 300"),
             }.items()
             for setting in settings
@@ -183,26 +167,6 @@ WORK: dict[str, Case] = {
             lambda t: scope(t, parent_id=t.account("estate")),
         ],
         allowed=[lambda t: scope(t, rho_cap=400, delta_cap=50), lambda t: [scope_end(t), scope(t, rho_cap=990)]],
-    ),
-    "account_pacing_by_policy": Case(
-        denied=[
-            lambda t: window(t)[1],
-            lambda t: window(t, rho_cap=501),
-            lambda t: window(t, delta_cap=1),
-            lambda t: window(t, days=6),
-            lambda t: window(t, days=15),
-            lambda t: window(t, days=21),
-            lambda t: window(t, days=7.5),
-            lambda t: window(t, late=1),
-            lambda t: window(t, closes_at=t.now),
-            lambda t: window(t, parent_id=t.account("clinic")),
-            lambda t: window(t, closes_at=None),
-        ],
-        allowed=[window, lambda t: window(t, days=14)],
-    ),
-    "account_windows_apart": Case(
-        denied=[lambda t: window(t, "paced", days=13, late=1), lambda t: window(t, "paced", weeks=-1, days=14)],
-        allowed=[lambda t: window(t, "paced", weeks=1), lambda t: window(t, "paced", weeks=-2)],
     ),
     "scope_end_of_scope": Case(
         denied=[
@@ -222,11 +186,11 @@ WORK: dict[str, Case] = {
     ),
     "request_policy_in_force": Case(
         denied=[
-            lambda t: request(t, "clinic", "clinic", policy_id=paced_policy(t)),
-            lambda t: [adoption(t, paced_policy(t)), request(t, "clinic", "clinic")],
+            lambda t: request(t, "clinic", "clinic", policy_id=other_policy(t)),
+            lambda t: [adoption(t, other_policy(t)), request(t, "clinic", "clinic")],
         ],
         allowed=[
-            lambda t: [adoption(t, paced_policy(t)), request(t, "clinic", "clinic", policy_id=paced_policy(t))],
+            lambda t: [adoption(t, other_policy(t)), request(t, "clinic", "clinic", policy_id=other_policy(t))],
         ],
     ),
     "request_own_scope": Case(
@@ -278,12 +242,12 @@ WORK: dict[str, Case] = {
     ),
     "hold_within_release": Case(
         denied=[
-            lambda t: hold(t, t.paced, rho=91, account_id=t.account("paced")),
+            lambda t: hold(t, t.limited, rho=91, account_id=t.account("limited")),
             lambda t: hold(t, t.routine, rho=1),
             lambda t: hold(t, t.routine, rho=0, delta=1),
         ],
         allowed=[
-            lambda t: hold(t, t.paced, rho=90, account_id=t.account("paced")),
+            lambda t: hold(t, t.limited, rho=90, account_id=t.account("limited")),
             lambda t: hold(t, t.routine, rho=0),
         ],
     ),
@@ -312,9 +276,7 @@ WORK: dict[str, Case] = {
             lambda t: [role_revocation(t, "steward", "steward"), entry(t, t.hold(t.held), "ARM")],
             lambda t: [delegation_end(t, "steward"), entry(t, t.hold(t.lent), "ARM")],
             lambda t: entry(t, t.hold(t.scoped), "ARM"),
-            lambda t: entry(t, t.hold(t.paced), "ARM"),
             lambda t: unheld(t, t.scoped, "HOLD", "ARM", account_id=t.account("estate")),
-            lambda t: unheld(t, t.paced, "HOLD", "ARM", account_id=t.account("paced")),
             lambda t: entry(t, t.hold(t.routine), "ARM", at=LATE),
             lambda t: [approval(t, t.standing, "proposal", decision="reject"), entry(t, t.hold(t.routine), "ARM")],
         ],
@@ -323,7 +285,6 @@ WORK: dict[str, Case] = {
             lambda t: unheld(t, t.held, "HOLD", "ARM"),
             lambda t: entry(t, t.hold(t.lent), "ARM"),
             lambda t: [entry(t, t.hold(t.scoped, on="scope"), "ARM"), entry(t, t.hold(t.scoped), "ARM")],
-            lambda t: [entry(t, t.hold(t.paced, on="pacing"), "ARM"), entry(t, t.hold(t.paced), "ARM")],
             lambda t: entry(t, t.hold(t.routine), "ARM"),
             lambda t: [role_revocation(t, "steward", "steward"), entry(t, t.hold(t.routine), "ARM")],
         ],

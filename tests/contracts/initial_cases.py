@@ -66,8 +66,13 @@ INITIAL: dict[str, Case] = {
         allowed=[lambda t: version(t, "clinic"), lambda t: version(t, "harbour")],
     ),
     "policy_asks_somebody": Case(
-        denied=[lambda t: policy(t, 0, 1), lambda t: policy(t, 1, 0), lambda t: policy(t, -1, 1)],
-        allowed=[lambda t: policy(t, 1, 1), lambda t: policy(t, 2, 3)],
+        denied=[
+            lambda t: policy(t, 0, 1),
+            lambda t: policy(t, 1, 0),
+            lambda t: policy(t, -1, 1),
+            lambda t: policy(t, 1, 1, proposal_approvals=0),
+        ],
+        allowed=[lambda t: policy(t, 1, 1, proposal_approvals=1), lambda t: policy(t, 2, 3)],
     ),
     "account_opens_empty": Case(
         denied=[

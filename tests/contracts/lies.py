@@ -285,12 +285,6 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         [door("account", '{"kind": "block", "parent_id": $root, "block": 1, "rho_cap": 9999, "delta_cap": 100}')],
         r"carries the cap|uq_account",
     ),
-    "a window nobody asked for": (
-        "runner",
-        [door("account", '{"kind": "pacing", "parent_id": $paced, "rho_cap": 999999, "delta_cap": 9,'
-                         ' "opens_at": "$now", "closes_at": "$late"}')],
-        r"share and length|do not overlap",
-    ),
     "an account by an analyst": (
         "analyst",
         [door("account", '{"kind": "root", "rho_cap": 9, "delta_cap": 9}')],

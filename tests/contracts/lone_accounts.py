@@ -17,7 +17,6 @@ from tests.contracts.lone_states import (
     _limits,
     arm_another,
     arm_held,
-    arm_paced,
     arm_routine,
     arm_scoped,
     by_either,
@@ -55,9 +54,7 @@ from tests.contracts.rows import (
     unheld,
     unit_mark,
     version,
-    window,
 )
-from tests.support import LATE
 
 ACCOUNTS: dict[str, list[Lone]] = {
     # --- data and accounts
@@ -90,20 +87,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
         Lone((ROOT_SCOPE,), allowed=[lambda t: scope(t, rho_cap=400, delta_cap=50)]),
         Lone(allowed=[lambda t: [scope_end(t), scope(t, delta_cap=100)]]),
     ],
-    "account_pacing_by_policy": [
-        Lone(
-            ("UPDATE policy_version SET pacing_period = NULL",),
-            denied=[
-                lambda t: window(t, opens_at="2031-01-01T00:00:00.000000Z", closes_at="2031-02-01T00:00:00.000000Z")
-            ],
-        ),
-    ],
-    "account_windows_apart": [
-        Lone(
-            (NO_CHECKS, f"UPDATE account SET kind = 'scope', opens_at = '{PAST}' WHERE kind = 'pacing'"),
-            allowed=[lambda t: window(t, "paced")[1]],
-        )
-    ],
     "account_moves_by_entry": [
         Lone(
             UNMOVED,
@@ -118,8 +101,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
                     "rho_cap = rho_cap + 1",
                     "delta_cap = delta_cap + 1",
                     "name = 'mine'",
-                    f"opens_at = '{PAST}'",
-                    f"closes_at = '{PAST}'",
                     "block = 7",
                     "id = 9000",
                     "parent_id = (SELECT max(id) FROM account WHERE kind = 'root')",
@@ -302,10 +283,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
     ],
     "entry_arm_approved": [
         Lone((sql("UPDATE invocation SET attempt = 7 WHERE id = {held_invocation}"),), denied=[arm_held]),
-        Lone(
-            ("UPDATE policy_version SET pacing_period = 'week', pacing_permille = 500",),
-            allowed=[lambda t: entry(t, t.hold(t.scoped, on="scope"), "ARM")],
-        ),
         Lone(("DELETE FROM standing_use",), denied=[arm_routine]),
         Lone(("UPDATE standing_use SET attempt = attempt + 5",), denied=[arm_routine]),
         Lone((sql("DELETE FROM standing_use WHERE request_id = {routine}"),), denied=[arm_routine]),
@@ -313,33 +290,10 @@ ACCOUNTS: dict[str, list[Lone]] = {
         Lone((lambda t: rejection(t, t.held.request_id, "publish"),), allowed=[arm_held]),
         Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.standing)), allowed=[arm_routine]),
         *narrowed("scope_hold", arm_scoped),
-        *narrowed("window_hold", arm_paced),
         Lone((lambda t: entry(t, t.hold(t.scoped, on="scope"), "ARM"),), denied=[arm_another("scoped", "estate")]),
-        Lone((lambda t: entry(t, t.hold(t.paced, on="pacing"), "ARM"),), denied=[arm_another("paced", "paced")]),
         Lone(
             tuple(stray_hold("scoped", "HOLD", "ARM", instalment=0, rho=10)),
             denied=[lambda t: entry(t, t.hold(t.scoped), "ARM")],
-        ),
-        Lone(
-            (
-                NO_CHECKS,
-                f"UPDATE account SET opens_at = '{PAST}', closes_at = '{PAST}' WHERE kind = 'pacing'",
-            ),
-            denied=[arm_paced],
-        ),
-        Lone(
-            (f"UPDATE account SET opens_at = '{LATE}', closes_at = '{FUTURE}' WHERE kind = 'pacing'",),
-            denied=[arm_paced],
-        ),
-        Lone((NO_CHECKS, "UPDATE account SET kind = 'scope' WHERE kind = 'pacing'"), denied=[arm_paced]),
-        Lone((sql("UPDATE account SET parent_id = {clinic} WHERE kind = 'pacing'"),), denied=[arm_paced]),
-        Lone((sql(f"UPDATE entry SET at = '{PAST}' WHERE hold_id = {{window_hold}}"),), denied=[arm_paced]),
-        Lone(
-            (
-                sql(f"UPDATE entry SET at = '{PAST}' WHERE hold_id = {{window_hold}}"),
-                lambda t: entry(t, t.hold(t.paced, on="pacing"), "COMMIT"),
-            ),
-            denied=[arm_paced],
         ),
     ],
     "audit_head_follows": [

@@ -306,15 +306,6 @@ DECISIONS: dict[str, list[Lone]] = {
         ),
         Lone(
             (
-                sql(
-                    "INSERT INTO account (kind, parent_id, opens_at, closes_at, rho_cap, delta_cap, rho_held)"
-                    f" SELECT 'pacing', {{estate}}, '{PAST}', '{LATE}', 5000, 0, 5000"
-                ),
-            ),
-            allowed=[smallest_cap],
-        ),
-        Lone(
-            (
                 lambda t: proposal(
                     t,
                     rho=1,

@@ -64,13 +64,13 @@ def sql(statement: str) -> Make:
         statement.format(
             stranger=town.actor("stranger").id, analyst=town.world.analyst.id, runner=town.world.runner.id,
             second=town.second_steward, held=town.held.request_id, settled=town.settled.request_id,
-            cleared=town.cleared.request_id, scoped=town.scoped.request_id, paced=town.paced.request_id,
+            cleared=town.cleared.request_id, scoped=town.scoped.request_id,
             routine=town.routine.request_id, running=town.running.request_id, approved=town.approved,
             submitted=town.submitted, scheduled=town.scheduled, standing=town.standing, schedule=town.schedule,
             beside=town.beside.request_id, complete=town.complete.request_id, retracted=town.retracted.request_id,
             paused=town.paused, ready=town.ready_proposal, policy=town.world.policy_id, carried=town.carried_cap,
             clinic=town.account("clinic", None), estate=town.account("estate", None),
-            scope_hold=town.hold(town.scoped, on="scope"), window_hold=town.hold(town.paced, on="pacing"),
+            scope_hold=town.hold(town.scoped, on="scope"),
             held_invocation=town.invocation(town.held), scoped_invocation=town.invocation(town.scoped),
             lost=town.lost.request_id, settled_invocation=town.invocation(town.settled),
             lost_invocation=town.invocation(town.lost),
@@ -239,10 +239,6 @@ ITS_RULE = (
     " SELECT 900, name, 9, 9, 9 FROM dataset"
 )
 OTHER_RULES = ("DELETE FROM policy_rule", ANOTHER_POLICY, ITS_RULE)
-
-
-def arm_paced(t: Town) -> list[Executable]:
-    return [entry(t, t.hold(t.paced, on="pacing"), "ARM"), entry(t, t.hold(t.paced), "ARM")]
 
 
 def arm_another(of: str, dataset: str) -> Make:

@@ -1,6 +1,6 @@
 """The ledger as anybody would keep it on paper: plain Python, no database, and no code of the ledger's own.
 
-It knows people and their roles, requests and their decisions, proposals, envelopes, windows and amounts, and says of
+It knows people and their roles, requests and their decisions, proposals, envelopes and amounts, and says of
 every step whether it is lawful. The machine tries the step on the ledger and compares.
 """
 
@@ -35,7 +35,6 @@ class Attempt:
     """One execution of a request."""
 
     number: int
-    window: int | None = None
     mechanisms: int = 0
     held: dict[Key, Amount] = field(default_factory=dict)
     armed: dict[Key, Amount] = field(default_factory=dict)
@@ -57,7 +56,6 @@ class Request:
 
     number: int
     needed: int
-    permille: int | None
     plan: Plan
     scope: str | None = None
     standing: int | None = None
@@ -114,7 +112,6 @@ class Policy:
 
     spend: int = 1
     proposal: int = 1
-    permille: int | None = None
 
 
 @dataclass
@@ -132,7 +129,6 @@ class Paper:
     proposals: dict[int, Proposal] = field(default_factory=dict)
     scopes: dict[str, Amount] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
-    windows: dict[int, Amount] = field(default_factory=dict)  # by the day on which they open
     links: int = 0
 
     # --- decisions
@@ -182,11 +178,6 @@ class Paper:
         """What requests have taken of an envelope."""
         return total_amount([request.taken for request in self.requests.values() if request.scope == name])
 
-    def in_window(self, day: int) -> Amount:
-        """What was taken in a window of time."""
-        parts = [a.taken for r in self.requests.values() for a in r.attempts if a.window == day]
-        return total_amount(parts)
-
     def reserved(self, but: str | None = None) -> Amount:
         """What open envelopes keep for those who name them."""
         rooms = [cap - self.in_scope(name) for name, cap in self.scopes.items() if name not in (*self.closed, but)]
@@ -203,11 +194,7 @@ class Paper:
         proposal = self.proposals[request.standing]
         return proposal.carried and not proposal.rejected
 
-    def share(self, permille: int) -> Amount:
-        """A share of the lifetime cap, rounded down."""
-        return Amount(self.cap.rho // 1000 * permille, self.cap.delta // 1000 * permille)
-
-    def may_hold(self, request: Request, asked: Amount, day: int) -> bool:
+    def may_hold(self, request: Request, asked: Amount) -> bool:
         """Whether a plan of the running attempt fits everywhere."""
         fits = asked.fits(self.left(request.scope))
         if request.scope is not None:
@@ -215,11 +202,7 @@ class Paper:
             fits = fits and request.scope not in self.closed and asked.fits(room)
         if request.standing is not None:
             fits = fits and asked.fits(self.proposals[request.standing].amount)
-        if request.permille is None or not fits:
-            return fits
-        if day not in self.windows and request.permille > (self.policy.permille or 0):
-            return False  # a window opens with no more than the policy in force gives
-        return asked.fits(self.windows.get(day, self.share(request.permille)) - self.in_window(day))
+        return fits
 
     def may_produce(self, request: Request, attempt: Attempt) -> bool:
         """Whether the running attempt can end with an artifact: what it still holds is armed on the way."""

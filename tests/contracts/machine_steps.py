@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.errors import Refused
-from models_db.policies.pacing import pacing_window
 from models_db.services.audit import chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, policies, principals, requests
@@ -118,7 +117,7 @@ class Steps:
         open_ = [name for name in self.paper.scopes if name not in self.paper.closed]
         scope = self.one(number, open_) if enveloped and open_ else None
         made = self.step(True, lambda: self.world.request(scope=scope, approved=invocations(plan)))
-        self.paper.requests[made] = Request(made, self.paper.policy.spend, self.paper.policy.permille, plan, scope)
+        self.paper.requests[made] = Request(made, self.paper.policy.spend, plan, scope)
 
     def ask_under_standing(self, number: int) -> None:
         if not any(m.kind == "standing" for m in self.paper.proposals.values()):
@@ -129,7 +128,7 @@ class Steps:
         if made is not None:
             policy = self.paper.policy
             self.paper.requests[made] = Request(
-                made, policy.spend, policy.permille, standing.plan, standing=standing.number, state="approved"
+                made, policy.spend, standing.plan, standing=standing.number, state="approved"
             )
 
     def decide(self, number: int, who: tuple[str, str], verdict: str, valid: int) -> None:
@@ -232,16 +231,12 @@ class Steps:
     def hold_this(self, request: Request, attempt: Attempt, plan: Plan) -> None:
         parts = parts_of(plan)
         asked = total_amount(list(parts.values()))
-        day = pacing_window("week", datetime.now(UTC)).opens_at.toordinal()
         lawful = self.runs(request, attempt) and not attempt.mechanisms and request.allows(plan)
-        lawful = lawful and self.paper.may_hold(request, asked, day)
+        lawful = lawful and self.paper.may_hold(request, asked)
         real = self.real(request, attempt)
         self.step(lawful, lambda: self.world.hold(real, *invocations(plan)))
         if lawful:
             attempt.mechanisms, attempt.held = len(plan), parts
-            if request.permille is not None:
-                self.paper.windows.setdefault(day, self.paper.share(request.permille))
-                attempt.window = day
 
     def arm(self, number: int) -> None:
         if self.begun:
@@ -433,9 +428,8 @@ class Steps:
             self.paper.mandates[giver] = ("deputy", self.paper.now + hours)
 
     def adopt(self, terms_: Policy) -> None:
-        wanted, share = terms_, terms_.permille
-        paced: dict[str, Any] = {"pacing_period": "week", "pacing_permille": share} if share else {}
-        made = terms(spend_approvals=wanted.spend, proposal_approvals=wanted.proposal, **paced)
+        wanted = terms_
+        made = terms(spend_approvals=wanted.spend, proposal_approvals=wanted.proposal)
         known = wanted == self.paper.policy
         self.step(True, self.writing(lambda s: policies.adopt(s, self.world.admin, made)), int(not known))
         self.step(False, self.writing(lambda s: policies.adopt(s, self.world.runner, made)))

@@ -1,13 +1,11 @@
 """Rows of the ledger as statements, written by hand past the services; what is not given is legal in a `Town`."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Executable, text
 
 from models_db.database.base import Base, utc_now
-from models_db.policies.pacing import pacing_window
 from models_db.services.lifecycle.ledger import Attempt
 from models_db.values.amounts import RENYI_ORDERS, Amount
 from models_db.values.canonical_json import encode_canonical
@@ -86,22 +84,13 @@ def policy_rule(town: "Town", **given: object) -> Executable:
     return insert("policy_rule", **{"policy_id": town.world.policy_id, "dataset": "clinic"} | given)
 
 
-def paced_policy(town: "Town") -> int:
-    return town.id_of("policy_version", "pacing_period IS NOT NULL")
+def other_policy(town: "Town") -> int:
+    """A policy that was in force once, and limits one dataset."""
+    return town.id_of("policy_version", "id IN (SELECT policy_id FROM policy_rule WHERE dataset = 'limited')")
 
 
 def adoption(town: "Town", policy_id: int, adopted_by: int = 0) -> Executable:
     return insert("policy_adoption", policy_id=policy_id, adopted_by=adopted_by or town.world.admin.id, at=utc_now())
-
-
-def window(
-    town: "Town", dataset: str = "clinic", days: float = 7, weeks: int = 0, late: float = 0, **given: object
-) -> list[Executable]:
-    """A window of time, under the policy that has some; it opens at the beginning of a week, or `late` days after."""
-    opens_at = pacing_window("week", datetime.now(UTC) + timedelta(weeks=weeks)).opens_at + timedelta(days=late)
-    row = {"kind": "pacing", "parent_id": town.account(dataset, None), "rho_cap": 500, "delta_cap": 0,
-           "opens_at": utc_now(opens_at), "closes_at": utc_now(opens_at + timedelta(days=days))}  # fmt: skip
-    return [adoption(town, paced_policy(town)), insert("account", **row | given)]
 
 
 def scope(town: "Town", **given: object) -> Executable:

@@ -28,7 +28,7 @@ from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.writes.database_errors import RuleViolated
 from tests.conftest import Ledgers, PostgreSQL
 from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, LINK, PROPOSAL, SESSION, door
-from tests.contracts.rows import PARTS
+from tests.contracts.rows import PARTS, other_policy
 from tests.contracts.step_lies import STEP_LIES
 from tests.contracts.town import Town, town_of
 from tests.support import LATE, SOON, World, execute, fetch, planned, snapshot
@@ -100,10 +100,10 @@ def facts(town: Town) -> dict[str, str]:
         "scoped": town.hold(town.scoped, on="scope"), "invocation": town.invocation(town.held),
         "routine": town.invocation(town.routine),
         "root": town.account("clinic", None), "block": town.account("clinic"), "harbour": town.account("harbour"),
-        "estate": town.account("estate", None), "paced": town.account("paced", None),
+        "estate": town.account("estate", None),
         "harbour_root": town.account("harbour", None),
         "dataset": town.id_of("dataset", "name = 'clinic'"), "version": town.id_of("dataset_version", "TRUE"),
-        "policy": town.world.policy_id, "other_policy": town.id_of("policy_version", "pacing_period IS NOT NULL"),
+        "policy": town.world.policy_id, "other_policy": other_policy(town),
         "proposal": town.open_proposal, "proposal_digest": town.world.subject(town.open_proposal, "proposal"),
         "standing": town.standing, "publication": town.id_of("publication", "TRUE"),
         "approval": town.id_of("approval", f"request_id = {town.approved}"),

@@ -1,4 +1,4 @@
-"""Clocks that are set back or run ahead: nothing expired comes back, no window opens twice, and the ledger says why.
+"""Clocks that are set back or run ahead: nothing expired comes back, and the ledger says why.
 
 On SQLite the time is this machine's, and every fact is compared with the newest link of the chain. On PostgreSQL the
 server's clock dates whatever an application role records; only the owner of the tables brings times of its own, which
@@ -13,17 +13,15 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from models_db.database.base import utc_now
-from models_db.policies.pacing import pacing_window
 from models_db.services.audit import verify_chain
 from models_db.services.catalogue import datasets, policies, requests
 from models_db.services.lifecycle import envelopes, gates
 from models_db.services.lifecycle.gates import GateClosed
-from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import ClockWentBack, RuleViolated
 from tests.contracts.moving_clock import MovingClock
-from tests.support import PLAN, SOON, TEN, World, append_link, execute, fetch, planned, snapshot, terms
+from tests.support import PLAN, SOON, TEN, World, append_link, execute, planned, snapshot, terms
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 AHEAD = "clock went backwards"
@@ -182,100 +180,6 @@ def test_an_expired_approval_is_not_revived_by_a_back_dated_arm(database: Databa
         with pytest.raises(ClockWentBack):
             world.arm(attempt)
     assert world.balance().spent == Amount()
-
-
-# --- windows of time
-
-
-def paced(database: Database) -> World:
-    world = World.create(database, pacing_period="week", pacing_permille=100)
-    world.dataset(cap=Amount(1000, 100))
-    return world
-
-
-def fill(world: World) -> None:
-    world.arm(world.held(planned(Amount(100))))
-
-
-def full(world: World) -> None:
-    least = planned(Amount(1))
-    attempt = world.running("clinic", least)
-    with pytest.raises(BudgetExceeded, match="week"):
-        world.hold(attempt, least)
-    world.fail(attempt)
-
-
-def test_a_full_window_is_not_reopened_by_the_clock(database: Database, clock: MovingClock) -> None:
-    """Forwards the next one opens, once; back again both are full, and a third does not fit between."""
-    clock.ahead = pacing_window("week", datetime.now(UTC)).closes_at - datetime.now(UTC) - HOUR
-    world = paced(database)
-    fill(world)
-    full(world)
-    clock.ahead += 2 * HOUR
-    fill(world)
-    full(world)
-    clock.ahead -= 2 * HOUR
-    if database.is_sqlite:
-        with pytest.raises(ClockWentBack):
-            world.request()
-    else:
-        full(world)
-    clock.ahead += 2 * HOUR
-    full(world)
-    assert fetch(database, "SELECT rho_spent FROM account WHERE kind = 'pacing'") == [(100,), (100,)]
-
-
-SHORTER = "INSERT INTO account (kind, parent_id, rho_cap, delta_cap, opens_at, closes_at)"
-SHORTER += " SELECT 'pacing', account_id, 100, 0, :opens, :closes FROM dataset"
-
-
-@pytest.mark.parametrize(
-    ("opens", "closes"),
-    [(timedelta(), 6 * DAY), (timedelta(), 7 * DAY), (3 * DAY, 10 * DAY), (-6 * DAY, 1 * DAY), (-3 * DAY, 40 * DAY)],
-)
-def test_a_window_is_neither_shortened_nor_opened_twice(
-    database: Database, clock: MovingClock, opens: timedelta, closes: timedelta
-) -> None:
-    world = paced(database)
-    fill(world)
-    began = pacing_window("week", datetime.now(UTC)).opens_at
-    before = snapshot(database)
-    with pytest.raises(IntegrityError, match=r"share and length|do not overlap|recorded this already"):
-        execute(database, SHORTER, opens=utc_now(began + opens), closes=utc_now(began + closes))
-    assert snapshot(database) == before
-    execute(database, SHORTER, opens=utc_now(began + 7 * DAY), closes=utc_now(began + 14 * DAY))
-
-
-def test_a_window_does_not_close_early(database: Database, clock: MovingClock) -> None:
-    world = paced(database)
-    fill(world)
-    with pytest.raises(IntegrityError, match="counters move only"):
-        execute(database, "UPDATE account SET closes_at = :now WHERE kind = 'pacing'", now=utc_now())
-
-
-def test_what_was_held_in_another_window_is_not_armed_as_if_in_this(database: Database, clock: MovingClock) -> None:
-    """A hold entered by hand on a window that is not open gives no room in time."""
-    world = paced(database)
-    fill(world)
-    attempt = world.running()
-    with pytest.raises(BudgetExceeded):
-        world.hold(attempt, *PLAN)
-    soon = pacing_window("week", datetime.now(UTC)).closes_at
-    execute(database, SHORTER, opens=utc_now(soon), closes=utc_now(soon + 7 * DAY))
-    execute(
-        database,
-        "INSERT INTO invocation (request_id, attempt, sequence, mechanism, event, relation, rng_kind, device,"
-        " code_digest, libraries, idem_key, created_at, created_by) SELECT :request, 1, 0, mechanism, event,"
-        f" 'add_or_remove_one', 'os', 'cpu', '{BY_HAND}', '{{}}', '{BY_HAND}', :at, :runner FROM planned_invocation"
-        " WHERE request_id = :request AND sequence = 0",
-        "INSERT INTO hold (invocation_id, account_id, instalment, rho, delta) SELECT i.id, a.id, 0, 10, 0"
-        f" FROM invocation i, account a WHERE i.idem_key = '{BY_HAND}' AND (a.kind = 'block' OR a.opens_at = :opens)",
-        "INSERT INTO entry (hold_id, kind, at, actor_id) SELECT h.id, 'HOLD', :at, :runner FROM hold h"
-        f" JOIN invocation i ON i.id = h.invocation_id WHERE i.idem_key = '{BY_HAND}'",
-        request=attempt.request_id, at=utc_now(), runner=world.runner.id, opens=utc_now(soon),
-    )  # fmt: skip
-    with pytest.raises(RuleViolated, match="spend gate"):
-        world.arm(attempt)
 
 
 # --- a clock that was ahead

@@ -104,7 +104,7 @@ class Crowd:
 
 
 def test_a_crowd_never_stands_still(database: Database) -> None:
-    world = World.create(database, pacing_period="week", pacing_permille=900)
+    world = World.create(database)
     world.dataset(cap=Amount(1000, 100), blocks=BLOCKS)
     crowd = Crowd(world)
     done: Counter[str] = Counter()
@@ -133,4 +133,3 @@ def test_a_crowd_never_stands_still(database: Database) -> None:
         assert isinstance(taken, int)
         assert isinstance(cap, int)
         assert taken + reserved.rho <= cap
-    assert len(fetch(database, "SELECT id FROM account WHERE kind = 'pacing'")) <= 1

@@ -1,15 +1,10 @@
-"""Envelopes and windows of time on both backends: what narrows a budget, and never widens it."""
+"""Envelopes on both backends: what narrows a budget, and never widens it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from models_db.database.base import utc_now
-from models_db.policies.pacing import pacing_window
-from models_db.services.catalogue import datasets, policies, requests
+from models_db.services.catalogue import datasets, requests
 from models_db.services.catalogue.principals import RoleRequired
 from models_db.services.lifecycle import envelopes
 from models_db.services.lifecycle.envelopes import EnvelopeClosed, EnvelopeExists, EnvelopeTooLarge, EnvelopeUnknown
@@ -17,93 +12,11 @@ from models_db.services.lifecycle.ledger import BudgetExceeded, InvocationPlan
 from models_db.tables import PolicyVersion
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import RuleViolated
-from tests.support import FAR, PLAN, World, execute, fetch, plan_of, planned, terms, unguarded
-
-WINDOWS = "SELECT opens_at, closes_at, rho_cap, rho_held + rho_spent FROM account WHERE kind = 'pacing' ORDER BY id"
-
-
-@contextmanager
-def scheduled(world: World, **given: Any) -> Iterator[World]:
-    """The same ledger under another policy."""
-    with world.database.write() as session:
-        policy = policies.adopt(session, world.admin, terms(**given))
-    yield World(world.database, policy.id, world.admin, world.analyst, world.steward, world.runner, world._numbers)
-
-
-def earlier_window(world: World, opens_at: datetime, closes_at: datetime) -> None:
-    """A window that was opened in the past, and may end at any time."""
-    values = {"opens": utc_now(opens_at), "closes": utc_now(closes_at)}
-    with unguarded(world.database, "account_pacing_by_policy", "account"):
-        execute(
-            world.database,
-            "INSERT INTO account (kind, parent_id, rho_cap, delta_cap, opens_at, closes_at)"
-            " SELECT 'pacing', account_id, 1, 0, :opens, :closes FROM dataset WHERE name = 'clinic'",
-            **values,
-        )
+from tests.support import FAR, PLAN, World, fetch, plan_of, planned
 
 
 def spend(world: World, rho: int) -> None:
     world.arm(world.held(planned(Amount(rho))))
-
-
-# --- windows of time
-
-
-@pytest.mark.parametrize(("period", "share"), [("week", 100), ("month", 250)])
-def test_a_window_opens_with_the_first_release_of_the_calendar(world: World, period: Any, share: int) -> None:
-    with scheduled(world, pacing_period=period, pacing_permille=share) as paced:
-        paced.dataset()
-        spend(paced, 10)
-        spend(paced, 20)
-        with pytest.raises(BudgetExceeded, match=period):
-            paced.held(planned(Amount(share - 29)))
-    window = pacing_window(period, datetime.now(UTC))
-    assert fetch(world.database, WINDOWS) == [(utc_now(window.opens_at), utc_now(window.closes_at), share, 30)]
-
-
-def test_after_weeks_a_month_opens_where_the_last_week_ended(world: World) -> None:
-    """The calendar month has begun while a week was open, so the two would overlap."""
-    month = pacing_window("month", datetime.now(UTC))
-    last = min(month.opens_at + timedelta(days=3), datetime.now(UTC) - timedelta(minutes=1))
-    with scheduled(world, pacing_period="week", pacing_permille=100) as weekly:
-        weekly.dataset()
-        earlier_window(weekly, last - timedelta(days=7), last)
-    with scheduled(world, pacing_period="month", pacing_permille=250) as monthly:
-        spend(monthly, 10)
-        spend(monthly, 20)
-    _, (opens_at, closes_at, cap, used) = fetch(world.database, WINDOWS)
-    assert (opens_at, cap, used) == (utc_now(last), 250, 30)
-    ends = [pacing_window("month", last + timedelta(days=days)).closes_at for days in range(60)]
-    assert closes_at == utc_now(min(end for end in ends if end >= last + timedelta(days=28)))
-    assert str(closes_at) > utc_now()
-
-
-def test_after_a_month_a_week_opens_where_it_ended_and_then_the_calendar_rules_again(world: World) -> None:
-    week = pacing_window("week", datetime.now(UTC))
-    last = min(week.opens_at + timedelta(hours=20), datetime.now(UTC) - timedelta(minutes=1))
-    with scheduled(world, pacing_period="month", pacing_permille=250) as monthly:
-        monthly.dataset()
-        earlier_window(monthly, last - timedelta(days=31), last)
-    with scheduled(world, pacing_period="week", pacing_permille=100) as weekly:
-        spend(weekly, 10)
-    _, (opens_at, closes_at, cap, used) = fetch(world.database, WINDOWS)
-    assert (opens_at, cap, used) == (utc_now(last), 100, 10)
-    assert closes_at == utc_now(week.closes_at + timedelta(days=7)) or last == week.opens_at
-    assert datetime.fromisoformat(str(closes_at)).isoweekday() == 1
-
-
-def test_a_window_that_is_open_goes_on_after_a_change(world: World) -> None:
-    with scheduled(world, pacing_period="month", pacing_permille=100) as monthly:
-        monthly.dataset()
-        spend(monthly, 10)
-    with scheduled(world, pacing_period="week", pacing_permille=900) as weekly:
-        with pytest.raises(BudgetExceeded):
-            weekly.held(planned(Amount(91)))
-        spend(weekly, 90)
-    assert [row[2:] for row in fetch(world.database, WINDOWS)] == [(100, 100)]
-
-
-# --- envelopes
 
 
 def opened(world: World, name: str, rho: int, delta: int = 0) -> int:

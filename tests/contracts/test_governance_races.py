@@ -286,17 +286,6 @@ def test_the_cap_goes_down_while_an_envelope_is_opened(world: World) -> None:
     assert world.balance().remaining == Amount(400, 100)
 
 
-@pytest.mark.parametrize(("share", "outcome"), [(200, "done"), (100, BudgetExceeded.__name__)])
-def test_two_runs_open_the_same_window(database: Database, share: int, outcome: str) -> None:
-    world = World.create(database, pacing_period="week", pacing_permille=share)
-    world.dataset(cap=Amount(1000, 100))
-    plan = planned(Amount(60))
-    one, two = world.running("clinic", plan), world.running("clinic", plan)
-    assert meanwhile(database, holding(world, one, 60), lambda: world.hold(two, plan)) == outcome
-    used = fetch(database, "SELECT rho_held FROM account WHERE kind = 'pacing'")
-    assert used == [(120 if outcome == "done" else 60,)]
-
-
 @pytest.mark.parametrize(("uses", "outcome"), [(1, AuthorisationExhausted.__name__), (2, "done")])
 def test_two_runs_draw_on_one_standing_authorisation(world: World, uses: int, outcome: str) -> None:
     world.dataset()

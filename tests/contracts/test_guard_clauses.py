@@ -32,7 +32,6 @@ LONE = ACCOUNTS | DECISIONS | LIMITS | LONE_CHARGES
 TABLES = {name: table for name, table, *_ in GUARDS}
 _EVENT = "EXISTS(SELECT 1 FROM JSON_EACH(j.value) AS e WHERE e.key = 'event' AND e.type = 'object')"
 EQUIVALENT = {
-    ("account_windows_apart", "NEW.kind = 'pacing'"): "no account of another kind has times (ck_account_kind)",
     ("entry_charged", "z.id <> h.id"): "no hold is armed twice (uq_entry_armed_or_released)",
     ("slot_end_of_a_run", "NOT o.request_id IS NULL"): "no request is in no state",
     ("cohort_of_named_units", "NOT d.unit_field IS NULL"): "the dataset itself is one of its account's",

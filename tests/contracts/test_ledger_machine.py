@@ -5,7 +5,6 @@ of the chain as it has facts, or refuse it and change nothing.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from inspect import signature
 from typing import Any
 
@@ -65,7 +64,7 @@ ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "votes": st.integers(0, 3),
     "kind": st.sampled_from(["cap", "standing", "standing", "retraction"]),
     "hours": st.sampled_from([1, 7, 60]),
-    "terms_": st.builds(Policy, st.integers(1, 2), st.integers(1, 2), st.sampled_from([None, 250, 500])),
+    "terms_": st.builds(Policy, st.integers(1, 2), st.integers(1, 2)),
     "statement": st.sampled_from(HOSTILE),
 }
 """What a step is given, by the name of its parameter."""
@@ -96,14 +95,11 @@ class LedgerMachine(Steps, RuleBasedStateMachine):
 
     @invariant()
     def the_accounts_agree(self) -> None:
-        query = (
-            "SELECT kind, name, rho_cap, delta_cap, rho_held, rho_spent, delta_held, delta_spent, opens_at FROM account"
-        )
+        query = "SELECT kind, name, rho_cap, delta_cap, rho_held, rho_spent, delta_held, delta_spent FROM account"
         paper, found = self.paper, fetch(self.database, query + " ORDER BY id")
         spent, taken = paper.spent(), paper.taken()
         held = taken - spent
-        for kind, name, rho_cap, delta_cap, *rest in found:
-            *counters, opens_at = rest
+        for kind, name, rho_cap, delta_cap, *counters in found:
             if kind in ("root", "block"):
                 assert (rho_cap, delta_cap) == (paper.cap.rho, paper.cap.delta)
             if kind == "block":
@@ -111,12 +107,7 @@ class LedgerMachine(Steps, RuleBasedStateMachine):
             if kind == "scope":
                 assert self.sum_of(counters) == paper.in_scope(str(name))
                 assert (rho_cap, delta_cap) == (paper.scopes[str(name)].rho, paper.scopes[str(name)].delta)
-            if kind == "pacing":
-                day = datetime.fromisoformat(str(opens_at)).toordinal()
-                assert self.sum_of(counters) == paper.in_window(day)
-                assert (rho_cap, delta_cap) == (paper.windows[day].rho, paper.windows[day].delta)
         assert sum(row[0] == "scope" for row in found) == len(paper.scopes)
-        assert sum(row[0] == "pacing" for row in found) == len(paper.windows)
 
     def sum_of(self, counters: Sequence[Any]) -> Amount:
         rho_held, rho_spent, delta_held, delta_spent = counters
@@ -135,7 +126,7 @@ class LedgerMachine(Steps, RuleBasedStateMachine):
 
     @invariant()
     def the_chain_tells_every_change_once(self) -> None:
-        assert self.head() == self.links + len(self.paper.windows)  # a window of time is opened on the way
+        assert self.head() == self.links
 
     @invariant()
     def the_states_agree(self) -> None:

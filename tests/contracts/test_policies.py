@@ -24,7 +24,6 @@ def terms(**written: Any) -> PolicyTerms:
 RICH = {
     "approvals": {"spend": 2, "publish": 3, "proposal": 4},
     "release": {"epsilon_max": 4, "delta_max": 1e-7},
-    "pacing": {"every": "week", "share": 0.05},
     "datasets": {"ward": {"release": {"epsilon_max": 1, "delta_max": 1e-8}}, "clinic": {"approvals": {"spend": 5}}},
 }
 
@@ -55,11 +54,11 @@ def test_a_policy_is_kept_with_what_the_database_enforces(database: Database) ->
     adopt(database, found(database), wanted)
     [row] = fetch(
         database,
-        "SELECT digest, body, spend_approvals, publish_approvals, proposal_approvals, rho_max, delta_max,"
-        " pacing_period, pacing_permille FROM policy_version",
+        "SELECT digest, body, spend_approvals, publish_approvals, proposal_approvals, rho_max, delta_max"
+        " FROM policy_version",
     )
     assert row == (
-        wanted.digest, wanted.body, 2, 3, 4, wanted.rho_max, wanted.delta_max, "week", 50,
+        wanted.digest, wanted.body, 2, 3, 4, wanted.rho_max, wanted.delta_max,
     )  # fmt: skip
     rules = fetch(database, "SELECT dataset, spend_approvals, publish_approvals, rho_max, delta_max FROM policy_rule")
     clinic, ward = wanted.rules

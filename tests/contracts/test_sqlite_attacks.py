@@ -80,8 +80,6 @@ DENIED = {
     f" VALUES (1, 'admin', '2000', 999, 'r', {NOW})",
     "take the last admin's role": "INSERT INTO role_revocation (grant_id, revoked_by, reason, at)"
     f" SELECT id, {ADMIN}, 'r', {NOW} FROM role_grant WHERE role = 'admin' AND principal_id = {ADMIN}",
-    "a window without a policy": "INSERT INTO account (kind, parent_id, rho_cap, delta_cap, opens_at, closes_at)"
-    f" VALUES ('pacing', {CLINIC}, 9, 9, '2000-01-01', '2001-01-01')",
     "an envelope beyond the rest": "INSERT OR IGNORE INTO account (kind, parent_id, name, rho_cap, delta_cap)"
     f" VALUES ('scope', {CLINIC}, 'mine', 100000, 0)",
     "a wider block": f"INSERT OR FAIL INTO account (kind, parent_id, block, rho_cap, delta_cap)"

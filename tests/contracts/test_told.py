@@ -59,7 +59,7 @@ def test_what_the_services_do_is_told(worked: World) -> None:
         "account.opened", "attack.public_twin", "backup.restored", "checkpoint.recorded", "cohort.opened",
         "dataset.ingested", "dataset.registered", "delegation.ended", "delegation.given", "evaluation.internal",
         "ledger.arm", "ledger.commit", "ledger.forfeit", "ledger.hold", "proposal.approve", "proposal.carried",
-        "proposal.proposed", "pacing.opened", "policy.adopted", "principal.enrolled", "release.delivered",
+        "proposal.proposed", "policy.adopted", "principal.enrolled", "release.delivered",
         "release.published", "request.approval_withdrawn", "request.approve", "request.reject", "request.submitted",
         "role.granted", "role.revoked", "run.failed", "run.produced", "run.started", "schedule.changed",
         "schedule.created", "scope.closed", "scope.opened", "slot.decided", "slot.ended",
@@ -86,7 +86,7 @@ def test_both_backends_tell_the_same_story_in_the_same_words(ledgers: Ledgers) -
         assert one == other
 
 
-OWN = ("signature", "digest", "subject", "hash", "expires_at", "until", "from", "to", "opens_at", "closes_at",
+OWN = ("signature", "digest", "subject", "hash", "expires_at", "until", "from", "to",
        "starts_at", "slot", "taken_at", "artifact", "uid")  # fmt: skip
 """What each ledger has of its own: times, and what covers them."""
 

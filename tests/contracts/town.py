@@ -61,7 +61,7 @@ class Town:
     delegated: int = 0
     reopened: int = 0
     scoped: Attempt = field(init=False)
-    paced: Attempt = field(init=False)
+    limited: Attempt = field(init=False)
     routine: Attempt = field(init=False)
     scheduled: int = 0
     exhausted: int = 0
@@ -121,7 +121,7 @@ class Town:
 
     def _further_datasets(self) -> None:
         self.world.dataset("estate", Amount(1000, 100))
-        self.world.dataset("paced", Amount(10**6, 10**6))
+        self.world.dataset("limited", Amount(10**6, 10**6))
         self.world.dataset("grown", Amount(1000, 100), blocks=2)
         self.world.dataset("seen", Amount(1000, 100))
         self.world.empty_dataset("vacant")
@@ -208,7 +208,7 @@ class Town:
         self.do(publication(self, self.decided))
 
     def _narrowed(self) -> None:
-        """One release in an envelope, one in a window of time; an envelope and a policy that are over."""
+        """One release in an envelope, one under a limit; an envelope and a policy that are over."""
         world = self.world
         with world.database.write() as session:
             estate = datasets.find_dataset(session, "estate")
@@ -220,10 +220,10 @@ class Town:
         self.beside = world.running("estate", *FREE)
         world.hold(self.beside, planned(Amount(0)))
         with world.database.write() as session:
-            rule = DatasetTerms("paced", 1, 1, 1, 100, None)
-            policies.adopt(session, world.admin, terms(pacing_period="week", pacing_permille=500, rules=(rule,)))
-        self.paced = world.running("paced", *WIDE)
-        world.hold(self.paced, planned(TEN))
+            rule = DatasetTerms("limited", 1, 1, 1, 100, None)
+            policies.adopt(session, world.admin, terms(rules=(rule,)))
+        self.limited = world.running("limited", *WIDE)
+        world.hold(self.limited, planned(TEN))
         with world.database.write() as session:
             policies.adopt(session, world.admin, terms())
 

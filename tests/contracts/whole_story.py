@@ -70,8 +70,7 @@ def _prepare(world: World) -> None:
     world.version("grown", later, growth=world.growth("grown", opens=True, declared=7))
     rule = DatasetTerms("clinic", 1, 1, 1, None, None)
     with world.database.write() as session:
-        paced = terms(pacing_period="week", pacing_permille=900, rules=(rule,))
-        for given in (terms(spend_approvals=2), paced, terms()):
+        for given in (terms(spend_approvals=2), terms(rules=(rule,)), terms()):
             policies.adopt(session, world.admin, given)
         estate = datasets.find_dataset(session, "estate")
         envelopes.open_envelope(session, world.steward, estate, "study", Amount(100, 10), "a study")
@@ -104,11 +103,7 @@ def _run(world: World) -> None:
     again = world.start(inside, goes_on_from=1)
     world.hold(again, planned(Amount(), TEN), last)
     world.arm(again, 1)
-    with world.database.write() as session:
-        policies.adopt(session, world.admin, terms(pacing_period="month", pacing_permille=900))
     world.arm(world.held())
-    with world.database.write() as session:
-        policies.adopt(session, world.admin, terms())
 
 
 def _repeat(world: World) -> None:

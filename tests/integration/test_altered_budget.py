@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-import yaml
 from sqlalchemy import Connection, text
 
 from models_db.services.verification import verify_rows
@@ -146,21 +144,6 @@ def test_a_view_that_was_removed_stops_the_next_release(any_almoner: Almoner) ->
     any_almoner.type(f"release request {any_almoner.request_file(epsilon=1.0)}")
     any_almoner.type("approve 2 --gate spend --reason again")
     assert any("internal_view" in each for each in refuses(any_almoner, "run 2"))
-
-
-def test_a_raised_cap_of_a_window_stops_the_next_release(any_almoner: Almoner) -> None:
-    any_almoner.ingested()
-    policy = yaml.safe_load(any_almoner.home.policy.read_text())
-    paced: Path = any_almoner.write("paced.yaml", policy | {"pacing": {"every": "month", "share": 0.3}})
-    any_almoner.type(f"policy adopt {paced}")
-    any_almoner.type(f"release request {any_almoner.request_file(epsilon=1.0)}")
-    any_almoner.type("approve 1 --gate spend --reason one")
-    any_almoner.type("run 1")
-    raised = "UPDATE account SET rho_cap = rho_cap * 100, delta_cap = delta_cap * 100 WHERE kind = 'pacing'"
-    alter(any_almoner.database, raised)
-    any_almoner.type(f"release request {any_almoner.request_file(epsilon=1.0)}")
-    any_almoner.type("approve 2 --gate spend --reason again")
-    assert any("account" in each for each in refuses(any_almoner, "run 2"))
 
 
 # --- Values of another type than their columns ----------------------------------------------------------------------

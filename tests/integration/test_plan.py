@@ -284,15 +284,6 @@ def test_a_plan_draws_on_an_envelope(clinic: Almoner) -> None:
     )
 
 
-def test_a_plan_stays_within_the_pacing_window(clinic: Almoner) -> None:
-    policy = clinic.home.policy.read_text() + "pacing: {every: month, share: 0.05}\n"
-    clinic.type(f"policy adopt {clinic.write('paced.yaml', policy)}")
-    plan = clinic.ask(f"plan clinic --tokens 2 --model {tiny_model.NAME}")
-    assert plan["reasons"]["epsilon"] == "the most that the policy allows one release now"
-    rho = float(plan["alternatives"][0]["price"]["rho"])
-    assert rho <= 0.05 * float(plan["alternatives"][0]["price"]["budget"]["rho_cap"])
-
-
 def test_who_may_not_see_the_balance_names_an_epsilon(clinic: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("flows.datasets.plan_release", "flows.governance.policy"):
         monkeypatch.setattr(f"{place}.hides_balances", lambda session, actor: True)

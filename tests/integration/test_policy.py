@@ -51,7 +51,6 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
         {"evaluation": ["length"]},
         "evaluation.required",
     ),
-    "pacing": ({"pacing": {"every": "month", "share": 0.5}}, {"epsilon": 4}, {"epsilon": 7}, "pacing"),
     "dataset": (
         {
             "release": {"epsilon_max": 8, "delta_max": 1e-7},

@@ -16,7 +16,6 @@ approval_days: 20
 request_days: 40
 delegation_days: 60
 release: {epsilon_max: 4, delta_max: 1.0e-6}
-pacing: {every: month, share: 0.5}
 lifetime_while_secret: {epsilon: 5, delta: 1.0e-6}
 datasets:
   clinic:
@@ -37,7 +36,6 @@ def altered(column: str) -> str:
     words = {
         "digest": f"'{'e' * 64}'",
         "dataset": "'ward'",
-        "pacing_period": "'week'",
         "several_roles": "0",
     }
     return words.get(column, "replace(body, '\"spend\":2', '\"spend\":1')" if column == "body" else f"{column} + 1")

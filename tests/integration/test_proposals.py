@@ -369,30 +369,6 @@ def test_forecasts_look_into_the_envelope(team: Team, fitting: Callable[[Almoner
     refused(root, "budget simulate clinic --epsilon 1 --scope study", "EnvelopeUnknown")
 
 
-def test_windows_are_shown_and_counted(team: Team) -> None:
-    root = team.root
-    text = f"{root.home.policy.read_text()}\npacing: {{every: week, share: 0.1}}\n"
-    root.type(f"policy adopt {root.write('paced.yaml', text)}")
-    before = root.ask("budget show clinic")["window"]
-    assert (before["period"], before["opens"], before["rho_left"]) == (
-        "week", "with the next release", before["rho_cap"]
-    )  # fmt: skip
-    root.type(f"release request {root.request_file(**SMALL)}")
-    root.type("approve 1 --gate spend --reason agreed")
-    root.type("run 1")
-    window = root.ask("budget show clinic")["window"]
-    assert window["rho_used"] == root.ask("budget show clinic")["rho_spent"]
-    assert window["closes"] > window["opens"]
-    forecast = {row["epsilon"]: row for row in root.ask("budget forecast clinic")}
-    assert forecast["1"]["in_this_window"] < forecast["1"]["releases_left"]
-    assert forecast["8"]["releases_left"] == 0  # more than a whole window holds
-    steps = root.ask("budget simulate clinic --epsilon 1 --releases 100")["steps"]
-    numbers = [step["window"] for step in steps]
-    assert numbers == sorted(numbers)
-    assert numbers.count(1) == forecast["1"]["in_this_window"]
-    assert len(steps) == forecast["1"]["releases_left"]
-
-
 # --- retractions
 
 

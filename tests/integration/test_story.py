@@ -106,7 +106,6 @@ def test_the_story_as_people_read_it(almoner: Almoner) -> None:
     }.items():
         assert said in almoner.type(line).out
     assert "none" in almoner.type("release list --waiting").out
-    assert "in this window" not in almoner.type("budget forecast clinic").out  # nothing is paced
 
 
 LISTINGS = (

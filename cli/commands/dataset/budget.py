@@ -15,19 +15,16 @@ from cli.framework.shared_result_types import SecrecyEndData, secrecy_end_data
 from cli.framework.tables import fact_list, table
 from flows.datasets.affordable_runs import AffordableRuns, affordable_runs
 from flows.datasets.budget_summary import BudgetSummary, summarise_budget
-from flows.datasets.budget_view import BudgetView, CohortLine, PacingWindow, load_budget
+from flows.datasets.budget_view import BudgetView, CohortLine, load_budget
 from flows.datasets.forecast import (
     count_admitted,
-    count_releases,
     epsilon_after,
-    exceeds_window,
     forecast_table,
     largest_epsilon,
 )
 from flows.governance.exposure import SIZES_FIXED, AccountFigure, LimitInOrders
 from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
-from models_db.values.amounts import Amount
 from models_db.values.digits import parse_digits
 from models_db.values.internal_view import CONDITIONAL_CLAIM, ViewingRecord
 from models_db.values.requests import format_decimal
@@ -49,17 +46,6 @@ class CohortData(TypedDict):
     epsilon_spent: str
     requests: int
     newest_request: int | None
-
-
-class WindowData(TypedDict):
-    """The limit of one pacing window."""
-
-    period: str
-    opens: str
-    closes: str | None
-    rho_cap: str
-    rho_used: str
-    rho_left: str
 
 
 class CapChange(TypedDict):
@@ -126,7 +112,6 @@ class BudgetData(BudgetFigures):
 
     cohorts: list[CohortData]
     envelopes: list[envelope.EnvelopeData]
-    window: WindowData | None
     cap_changes: list[CapChange]
     spent_by: list[SpentBy]
     unprotected_figures: ViewingData | None
@@ -136,23 +121,21 @@ class BudgetData(BudgetFigures):
 
 
 class ForecastData(TypedDict):
-    """How many equal releases the budget affords; `in_this_window` is null without pacing."""
+    """How many equal releases the budget affords."""
 
     epsilon: str
     delta: str
     rho: str
     releases_left: int
-    in_this_window: int | None
     epsilon_after_one: str
 
 
 class SimulatedRelease(TypedDict):
-    """A budget after a number of equal releases; `window` is null without pacing."""
+    """A budget after a number of equal releases."""
 
     release: int
     rho_spent: str
     epsilon_spent: str
-    window: int | None
 
 
 class RotationData(TypedDict):
@@ -200,7 +183,6 @@ def show_budget(
         **cast(BudgetFigures, summary.facts),
         cohorts=[_cohort_row(budget, line) for line in budget.cohorts],
         envelopes=list(map(envelope.envelope_to_json, budget.envelopes)),
-        window=None if budget.window is None else _window_to_json(budget.window),
         cap_changes=_claim_changes(budget),
         spent_by=cast(list[SpentBy], list(summary.spent_by)),
         unprotected_figures=None if budget.viewing is None else _viewing_data(budget.viewing),
@@ -277,24 +259,11 @@ def _narrowing_table(budget: BudgetView) -> list[RenderableType]:
         shown.append(table(heads, rows, "Cohorts: each has the whole budget, and a unit stays in its own"))
     if budget.envelopes:
         shown.append(envelope.envelope_table(budget.envelopes))
-    if budget.window:
-        shown.append(fact_list(_window_to_json(budget.window), title="Limit of one pacing window"))
     if changes := _claim_changes(budget):
         rows = [list(change.values()) for change in changes]
         columns = ("epsilon before", "delta before", "epsilon after", "delta after")
         shown.append(table(columns, rows, "Changes of the lifetime claim, on every later card"))
     return shown
-
-
-def _window_to_json(window: PacingWindow) -> WindowData:
-    return WindowData(
-        period=window.period,
-        opens=window.opens_on or "with the next release",
-        closes=window.closes_on,
-        rho_cap=window.cap.rho_text,
-        rho_used=window.used.rho_text,
-        rho_left=window.left.rho_text,
-    )
 
 
 @command(app, "forecast")
@@ -305,7 +274,7 @@ def show_forecast(
     scope: Scope = None,
     cohorts: Cohorts = None,
 ) -> CommandResult[list[ForecastData]]:
-    """Forecast how many releases the remaining budget affords, by epsilon; with pacing, also how many now.
+    """Forecast how many releases the remaining budget affords, by epsilon.
 
     Example: almoner budget forecast clinic --delta 1e-7
     """
@@ -316,27 +285,16 @@ def show_forecast(
             delta=delta,
             rho=rung.price.rho_text,
             releases_left=rung.ever,
-            in_this_window=rung.now,
             epsilon_after_one=rung.after or "not affordable",
         )
         for rung in forecast_table(budget, delta, scope)
     ]
-    heads = {
-        "epsilon": "epsilon",
-        "delta": "delta",
-        "rho": "rho each",
-        "releases_left": "releases left",
-        "in_this_window": "in this window",
-        "epsilon_after_one": "lifetime epsilon after one",
-    }
-    if budget.window is None:
-        del heads["in_this_window"]
+    heads = ("epsilon", "delta", "rho each", "releases left", "lifetime epsilon after one")
     where = f"in the envelope {scope}" if scope else "for requests without an envelope"
     sentence = (
         f"rho {budget.left(scope).rho_text} is left {where}; the lifetime budget is rho {budget.balance.cap.rho_text}"
     )
-    rows = [[value for field, value in row.items() if field in heads] for row in data]
-    shown = table(tuple(heads.values()), rows)
+    shown = table(heads, [list(row.values()) for row in data])
     return CommandResult(data, [f"{sentence} (epsilon {budget.claim.epsilon}).", shown])
 
 
@@ -367,12 +325,11 @@ def simulate(
     steps: list[SimulatedRelease] = []
     fitting = count_admitted(budget, remaining, price)
     turns = None if rotate_over is None else affordable_runs(workspace, name, price, rotate_over, scope, read)
-    for number in range(1, 1 if exceeds_window(budget, price) else min(releases_, fitting) + 1):
+    for number in range(1, min(releases_, fitting) + 1):
         total = price * number
-        window = None if budget.window is None else window_of(budget.window, price, number)
         spent = (budget.balance.spent + total).rho_text
         after = epsilon_after(budget, total)
-        steps.append(SimulatedRelease(release=number, rho_spent=spent, epsilon_spent=after, window=window))
+        steps.append(SimulatedRelease(release=number, rho_spent=spent, epsilon_spent=after))
     data = SimulationData(
         dataset=name,
         scope=scope,
@@ -386,10 +343,8 @@ def simulate(
     if len(steps) < releases_ and (largest := largest_epsilon(budget.rho_admitted(remaining), releases_, each_delta)):
         sentences.append(f"All {releases_} fit at epsilon {largest} each, at the same delta.")
     sentences.extend([str(turns)] if turns else [])
-    if budget.window:
-        sentences.append(f"Window 1 is the {budget.window.period} that is open or opens next.")
     rows = [list(step.values()) for step in steps]
-    return CommandResult(data, [table(("release", "rho spent", "lifetime epsilon", "window"), rows), *sentences])
+    return CommandResult(data, [table(("release", "rho spent", "lifetime epsilon"), rows), *sentences])
 
 
 def rotation_data(runs: AffordableRuns) -> RotationData:
@@ -397,12 +352,6 @@ def rotation_data(runs: AffordableRuns) -> RotationData:
     return RotationData(
         runs_if_each_reads_every_block=runs.every_block, runs_in_turns=runs.in_turns, groups=runs.groups
     )
-
-
-def window_of(window: PacingWindow, price: Amount, number: int) -> int:
-    """Return the pacing window of the release with that number; later windows are as large as this one."""
-    first, each = count_releases(window.left, price), count_releases(window.cap, price)
-    return 1 if number <= first else 2 + (number - first - 1) // each
 
 
 def _parse_decimal(written: str) -> Decimal:

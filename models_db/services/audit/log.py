@@ -35,7 +35,7 @@ KINDS = (
     "dataset.ingested", "dataset.registered", "dataset.version_erased", "delegation.ended", "delegation.given",
     "evaluation.charged", "evaluation.internal", "evaluation.public", "evaluation.shown", "key.committed", "ledger.arm",
     "ledger.charged", "ledger.commit", "ledger.entered", "ledger.forfeit", "ledger.held", "ledger.hold",
-    "ledger.invocation", "ledger.release", "pacing.opened", "partition.recorded", "passkey.registered",
+    "ledger.invocation", "ledger.release", "partition.recorded", "passkey.registered",
     "passkey.revoked", "policy.adopted", "policy.recorded", "principal.enrolled", "proposal.approval_withdrawn",
     "proposal.approve", "proposal.carried", "proposal.proposed", "proposal.reject", "release.delivered",
     "release.published", "release.rehearsed", "request.approval_withdrawn", "request.approve", "request.moved",

@@ -61,8 +61,6 @@ def _find_or_record(session: Session, terms: PolicyTerms) -> PolicyVersion:
         proposal_approvals=terms.proposal_approvals,
         rho_max=terms.rho_max,
         delta_max=terms.delta_max,
-        pacing_period=terms.pacing_period,
-        pacing_permille=terms.pacing_permille,
         attempts=terms.attempts,
         approval_days=terms.approval_days,
         request_days=terms.request_days,

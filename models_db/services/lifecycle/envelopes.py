@@ -1,30 +1,22 @@
-"""Limits within a budget: envelopes reserved under a root account, and windows that pace it. Neither widens a budget.
+"""Envelopes reserved under a root account: limits within a budget, which none of them widens.
 
-An envelope (`scope`) is taken out of what all others may hold, and only requests that name it draw on it. A window
-(`pacing`) is the most that may be held under a root in a calendar week or month; a new window refills nothing.
+An envelope (`scope`) is taken out of what all others may hold, and only requests that name it draw on it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import cast
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
-from models_db.policies.pacing import pacing_window
-from models_db.policies.policy import Period
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import principals
-from models_db.tables import Account, Dataset, PolicyVersion, Request, ScopeEnd
+from models_db.tables import Account, Dataset, Request, ScopeEnd
 from models_db.values.amounts import Amount, Envelope
 from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from models_db.writes.insert import insert_row
-
-SHORTEST_WINDOW: dict[Period, timedelta] = {"week": timedelta(days=7), "month": timedelta(days=28)}
-"""Length of the shortest window of each period."""
 
 
 @dataclass(frozen=True)
@@ -149,13 +141,6 @@ def require_envelope_open(session: Session, account_id: int) -> Account:
     return scope
 
 
-def list_windows(session: Session, account_id: int) -> Sequence[Account]:
-    """Return the windows of time that were opened under a root account, oldest first."""
-    began = Account.opens_at >= ""  # of every window and of nothing else, so blocks need not be looked through
-    query = select(Account).where(Account.parent_id == account_id, Account.kind == "pacing", began)
-    return session.scalars(query.order_by(Account.opens_at).execution_options(populate_existing=True)).all()
-
-
 def remaining_amount(account: Account) -> Amount:
     """Return the remaining amount of an account."""
     return Amount(
@@ -164,63 +149,16 @@ def remaining_amount(account: Account) -> Amount:
     )
 
 
-def narrowing_accounts(session: Session, actor: Actor, request: Request) -> list[NarrowingAccount]:
-    """Return the request's envelope and its policy's pacing window, as they are now; a new window is opened.
+def narrowing_accounts(session: Session, request: Request) -> list[NarrowingAccount]:
+    """Return the request's envelope, if it names one, as it is now.
 
     Raises:
         EnvelopeClosed: the envelope was closed since the request was made.
     """
-    narrowing = []
-    if request.scope_id is not None:
-        scope = require_envelope_open(session, request.scope_id)
-        narrowing.append(NarrowingAccount(scope.id, f"in the envelope {scope.name!r}", remaining_amount(scope)))
-    policy = session.get_one(PolicyVersion, request.policy_id)
-    if policy.pacing_period is not None:
-        window = _open_window(session, actor, session.get_one(Dataset, request.dataset_id), policy)
-        narrowing.append(
-            NarrowingAccount(
-                window.id, f"until {str(window.closes_at)[:10]} ({policy.pacing_period})", remaining_amount(window)
-            )
-        )
-    return narrowing
-
-
-def share_of_cap(root: Account, permille: int) -> Amount:
-    """Return a share of a lifetime cap, rounded down."""
-    return Amount(root.rho_cap // 1000 * permille, root.delta_cap // 1000 * permille)
-
-
-def _open_window(session: Session, actor: Actor, dataset: Dataset, policy: PolicyVersion) -> Account:
-    current = current_window(session, dataset.account_id)
-    if current is not None:
-        return current
-    root = session.get_one(Account, dataset.account_id, populate_existing=True)
-    opens_at, closes_at = _next_window(list_windows(session, root.id), cast("Period", policy.pacing_period))
-    cap = share_of_cap(root, policy.pacing_permille or 0)
-    opened = Account(kind="pacing", parent_id=root.id, rho_cap=cap.rho, delta_cap=cap.delta,
-                     opens_at=opens_at, closes_at=closes_at, created_by=actor.id)  # fmt: skip
-    insert_row(session, opened)
-    return session.get_one(Account, opened.id)  # with the counters that the database gave it
-
-
-def current_window(session: Session, account_id: int) -> Account | None:
-    """Return the window that is open now under a root account, if any."""
-    now = utc_now()
-    return next((w for w in list_windows(session, account_id) if str(w.opens_at) <= now < str(w.closes_at)), None)
-
-
-def _next_window(earlier: Sequence[Account], period: Period) -> tuple[str, str]:
-    """Return the window of the calendar.
-
-    Where one of another period reaches into it: from that one's end to the first end of a calendar window that leaves
-    it a full length, so that a change of the period never gives more, and later windows follow the calendar again.
-    """
-    opens_at, closes_at = (utc_now(end) for end in pacing_window(period, datetime.now(UTC)))
-    last = max((str(window.closes_at) for window in earlier), default=opens_at)
-    if last <= opens_at:
-        return opens_at, closes_at
-    inside = datetime.fromisoformat(last) + SHORTEST_WINDOW[period] - timedelta(microseconds=1)
-    return last, utc_now(pacing_window(period, inside).closes_at)
+    if request.scope_id is None:
+        return []
+    scope = require_envelope_open(session, request.scope_id)
+    return [NarrowingAccount(scope.id, f"in the envelope {scope.name!r}", remaining_amount(scope))]
 
 
 def priced_envelope(scope: Account) -> Envelope:

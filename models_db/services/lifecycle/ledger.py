@@ -2,7 +2,7 @@
 
 Order of every write: account rows locked by ascending id, then entries, then the audit head. The counters are
 moved by the database, which also enforces the cap; this module never does arithmetic on a counter. An instalment is
-entered on every eligible block and, where the request has them, once in its envelope and in its window of time.
+entered on every eligible block and, if the request names one, once in its envelope.
 """
 
 from collections.abc import Collection, Sequence
@@ -175,7 +175,7 @@ def hold(
     if len(accounts) != len(attempt.blocks):
         raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
     request = session.get_one(Request, attempt.request_id) if any(account.narrowed for account in accounts) else None
-    narrower = envelopes.narrowing_accounts(session, actor, request) if request else []
+    narrower = envelopes.narrowing_accounts(session, request) if request else []
     remaining = _balance_of_rows(accounts, _reserved_by_envelopes(under)).remaining
     rooms = [(account.label, account.remaining) for account in narrower]
     for label, room in rooms if request and request.scope_id else [("", remaining), *rooms]:
@@ -275,7 +275,7 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
 class _AccountCounters(NamedTuple):
     """A block (or, without a block, an open envelope) as it is now: it changes with every entry.
 
-    `narrowed`: the request in question draws on an envelope, or its policy has a pace.
+    `narrowed`: the request in question draws on an envelope.
     """
 
     block: int | None
@@ -291,8 +291,7 @@ class _AccountCounters(NamedTuple):
 
 _ACCOUNTS_STATEMENT = PreparedStatement("""
 SELECT CASE WHEN x.kind = 'block' THEN x.block END, x.id, x.rho_cap, x.delta_cap, x.rho_held, x.rho_spent,
-x.delta_held, x.delta_spent, (SELECT r.scope_id IS NOT NULL OR p.pacing_period IS NOT NULL
-FROM request r JOIN policy_version p ON p.id = r.policy_id WHERE r.id = :request_id)
+x.delta_held, x.delta_spent, (SELECT r.scope_id IS NOT NULL FROM request r WHERE r.id = :request_id)
 FROM account x WHERE x.parent_id = :root AND (x.kind = 'block'
 OR (x.kind = 'scope' AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_id = x.id))) ORDER BY x.id
 """)
@@ -328,7 +327,7 @@ _HOLDS_OF_INSTALMENT = PreparedStatement(
 
 
 def _holds_by_account(session: Session, query: PreparedStatement, attempt: Attempt, **more: int) -> list[_AttemptHold]:
-    """Return the holds by account, those of the envelope and window first: the database lets no block be armed before.
+    """Return the holds by account, those of the envelope first: the database lets no block be armed before.
 
     The accounts are locked first, so that nobody else adds an entry meanwhile.
     """

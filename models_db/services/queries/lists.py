@@ -184,15 +184,6 @@ def version_counts(session: Session, dataset_ids: Collection[int]) -> dict[int, 
     return {row[0]: row[1] for row in session.execute(query.group_by(DatasetVersion.dataset_id))}
 
 
-def open_windows(session: Session, accounts: Collection[int]) -> dict[int, Account]:
-    """Return the windows of time that are open now under root accounts."""
-    now = utc_now()
-    query = select(Account).where(
-        Account.parent_id.in_(accounts), Account.kind == "pacing", Account.opens_at <= now, Account.closes_at > now
-    )
-    return {int(window.parent_id or 0): window for window in session.scalars(query)}
-
-
 # --- requests ------------------------------------------------------------------------------------------------
 
 

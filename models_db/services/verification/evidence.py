@@ -90,8 +90,8 @@ def _is_needed(link: LoggedLink, requests: Collection[int], sharing: Collection[
     return kind in _VIEW_KINDS or (link.dataset in sharing and spends)
 
 
-_SHARED_KINDS = frozenset(("principal", "role", "delegation", "policy", "account", "scope", "pacing", "dataset",
-                           "units", "cohort", "proposal", "cap", "partition", "assignment", "passkey",
+_SHARED_KINDS = frozenset(("principal", "role", "delegation", "policy", "account", "scope", "dataset", "units",
+                           "cohort", "proposal", "cap", "partition", "assignment", "passkey",
                            "key"))  # fmt: skip
 """First parts of the kinds of links about people, policies, datasets, their budgets, and releases that were exposed."""
 _VIEW_KINDS = frozenset(("evaluation.internal", "evaluation.shown"))

@@ -13,7 +13,7 @@ from flows.approvals.propose_change import (
     end_of_day,
     require_reason,
 )
-from flows.datasets.budget_view import BudgetView, PacingWindow
+from flows.datasets.budget_view import BudgetView
 from models_db.services.lifecycle.envelopes import EnvelopeUnknown
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.lifecycle.proposals import AuthorisationTerms
@@ -91,12 +91,8 @@ def test_a_list_says_what_is_asked_for(row: ProposalRow, said: str) -> None:
 def test_what_is_left_is_of_the_envelope_or_beside_all() -> None:
     balance = Balance(Amount(100), Amount(), Amount(), Amount(70), Amount(30))
     study = Envelope("study", Amount(40), Amount(10), Amount(30))
-    view = BudgetView(CLAIM, balance, ("clinic",), 1, (CLAIM,), (study,), None)
+    view = BudgetView(CLAIM, balance, ("clinic",), 1, (CLAIM,), (study,))
     assert (view.left(None), view.left("study")) == (Amount(70), Amount(30))
     with pytest.raises(EnvelopeUnknown):
         view.left("other")
     assert view.claim.epsilon == "8"
-
-
-def test_a_window_has_what_its_cap_leaves() -> None:
-    assert PacingWindow("week", Amount(10), Amount(4), None, None).left == Amount(6)

@@ -175,7 +175,6 @@ def test_a_policy_says_what_it_demands_of_this_dataset():
             "release": {"epsilon_max": "4", "delta_max": "0.000001"},
             "mechanisms": ["invisible_ink"],
             "evaluation": {"required": {"length": {"cut_share": {"max": "0.5"}}, "distinct": {}}},
-            "pacing": {"every": "month", "share": "0.25"},
             "datasets": {"clinic": {"approvals": {"spend": 3}}},
         }
     )
@@ -186,7 +185,6 @@ def test_a_policy_says_what_it_demands_of_this_dataset():
     assert rows["one release"] == "epsilon at most 4, delta at most 1e-6"
     assert rows["must have length"] == "cut_share at most 0.5"
     assert rows["must have distinct"] == "measured"
-    assert rows["pacing"] == "0.25 of the lifetime budget in one month"
     assert ("approved so far", "0 of 3") in section(asked, "Who").rows
 
 

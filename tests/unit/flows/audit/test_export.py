@@ -189,7 +189,7 @@ def link(kind: str, body: object) -> LoggedLink:
 
 
 @pytest.mark.parametrize("rho", [266312971361, "266312971361"])
-@pytest.mark.parametrize("kind", ["ledger.arm", "scope.opened", "pacing.opened"])
+@pytest.mark.parametrize("kind", ["ledger.arm", "scope.opened"])
 def test_amounts_of_the_budget_are_decimals(kind: str, rho: object) -> None:
     """On the terminal and in the dashboard, which show these details."""
     assert list(link_details(link(kind, {"rho": rho, "delta": 0}))) == [("rho", "0.266312971361"), ("delta", "0")]

@@ -61,8 +61,6 @@ CASES: list[Case] = [
      "evaluation.required"),
     ({}, PolicyBounds(rho_max=1000), {}, {"loss": Amount(1001, 10)}, "release"),
     ({}, PolicyBounds(delta_max=10), {}, {"loss": Amount(1000, 11)}, "release"),
-    ({}, PolicyBounds(window=Amount(1000, 10)), {}, {"loss": Amount(1001, 10)}, "pacing"),
-    ({}, PolicyBounds(window=Amount(1000, 10)), {}, {"loss": Amount(1000, 11)}, "pacing"),
 ]  # fmt: skip
 """Rules, integer bounds, what is just inside, what is just outside, and the rule that says no."""
 
@@ -87,7 +85,7 @@ def test_a_policy_without_rules_allows_everything() -> None:
 
 def test_what_charges_nothing_has_no_claim_to_limit() -> None:
     rules = limits("0.001", "1e-18") | {"delta_below_population": True}
-    check(rules, PolicyBounds(1, 1, "week", 1, Amount()), epsilon=None, delta=None, population=None, loss=Amount())
+    check(rules, PolicyBounds(1, 1), epsilon=None, delta=None, population=None, loss=Amount())
 
 
 def test_a_dataset_of_its_own_has_its_own_rules() -> None:
@@ -106,9 +104,9 @@ def test_every_broken_rule_is_named_at_once() -> None:
         "evaluation": {"required": {"perplexity": {}}},
     }
     with pytest.raises(PolicyForbids) as refused:
-        check(rules, PolicyBounds(rho_max=1, window=Amount(1)), population=10)
+        check(rules, PolicyBounds(rho_max=1), population=10)
     named = ["mechanisms", "models", "evaluation.required", "release.epsilon_max", "release.delta_max"]
-    assert [b.rule for b in refused.value.broken] == [*named, "pacing"]
+    assert [b.rule for b in refused.value.broken] == named
     with pytest.raises(PolicyForbids) as refused:
         check(rules, population=10, delta=Decimal("0.2"))
     told = refused.value.facts["broken"]

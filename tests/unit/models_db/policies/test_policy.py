@@ -54,7 +54,6 @@ def test_another_format_is_refused_by_name(number: object) -> None:
         {"mechanisms": ["public_only"]},
         {"models": ["tiny"]},
         {"evaluation": {"required": {"length": {}}}},
-        {"pacing": {"every": "week", "share": 0.1}},
         {"lifetime_while_secret": {"epsilon": 4, "delta": 1e-7}},
         {"refusals": "quiet"},
         {"datasets": {"clinic": {}}},
@@ -66,9 +65,9 @@ def test_every_rule_changes_the_digest(rule: dict[str, Any]) -> None:
 
 
 def test_the_same_rules_have_the_same_digest_however_they_are_written() -> None:
-    written = policy(release={"epsilon_max": "4.0", "delta_max": "1e-7"}, pacing={"every": "week", "share": 0.10})
+    written = policy(release={"epsilon_max": "4.0", "delta_max": "1e-7"})
     other = policy(
-        release={"epsilon_max": 4, "delta_max": 1.0e-7}, pacing={"every": "week", "share": "0.1"}, refusals="full",
+        release={"epsilon_max": 4, "delta_max": 1.0e-7}, refusals="full",
         mechanisms=None, evaluation={"required": {}},
     )  # fmt: skip
     assert digest(model_to_json(written)) == digest(model_to_json(other))
@@ -84,7 +83,6 @@ FULL = {
     "mechanisms": ["invisible_ink", "public_only"],
     "models": ["tiny"],
     "evaluation": {"required": {"length": {"cut_share": {"max": 0.5}}, "distinct": {}}},
-    "pacing": {"every": "month", "share": 0.25},
     "refusals": "quiet",
     "datasets": {
         "clinic": {
@@ -118,7 +116,6 @@ def test_a_dataset_has_the_general_rules_where_it_has_none_of_its_own() -> None:
     assert (general.mechanisms, clinic.mechanisms) == (("invisible_ink", "public_only"), ("public_only",))
     assert (general.models, clinic.models) == (("tiny",), ("other",))
     assert (set(general.required), set(clinic.required)) == ({"length", "distinct"}, set())
-    assert clinic.pacing == general.pacing
 
 
 def test_a_proposal_needs_two_unless_the_policy_says_otherwise() -> None:
@@ -167,18 +164,12 @@ WRONG: list[tuple[Any, str]] = [
     ({"evaluation": {"required": {"length": {"cut_share": {"min": 2, "max": 1}}}}}, "cut_share"),
     ({"evaluation": {"required": {"length": {"cut_share": {"least": 2}}}}}, "cut_share.least"),
     ({"evaluation": {"required": {"length": {"cut_share": {"max": "1e500"}}}}}, "cut_share.max"),
-    ({"pacing": {"every": "day", "share": 0.1}}, "pacing.every"),
-    ({"pacing": {"every": "week"}}, "pacing.share"),
-    ({"pacing": {"every": "week", "share": 0}}, "pacing.share"),
-    ({"pacing": {"every": "week", "share": 0.0005}}, "pacing.share"),
-    ({"pacing": {"every": "week", "share": 1.001}}, "pacing.share"),
-    ({"pacing": {"every": "week", "share": 0.1234}}, "pacing.share"),
     ({"refusals": "silent"}, "refusals"),
     ({"datasets": ["clinic"]}, "datasets"),
     ({"datasets": {"": {}}}, "datasets"),
     ({"datasets": {"clinic": {"epsilon": 1}}}, "datasets.clinic.epsilon"),
     ({"datasets": {"clinic": {"approvals": {"spend": 0}}}}, "datasets.clinic.approvals.spend"),
-    ({"datasets": {"clinic": {"pacing": {"every": "week", "share": 0.1}}}}, "datasets.clinic.pacing"),
+    ({"datasets": {"clinic": {"attempts": 1}}}, "datasets.clinic.attempts"),
 ]
 
 
@@ -197,8 +188,6 @@ def test_what_is_out_of_form_is_refused_by_its_place(written: Any, place: str) -
         {"approvals": {"spend": 20, "publish": 20, "proposal": 20}, "approval_days": 365, "attempts": 100},
         {"release": {"epsilon_max": 1_000_000, "delta_max": "1e-18"}},
         {"release": {"epsilon_max": "1e-12", "delta_max": "0.999"}},
-        {"pacing": {"every": "week", "share": "0.001"}},
-        {"pacing": {"every": "month", "share": 1}},
         {"evaluation": {"required": {"length": {"cut_share": {"min": 1, "max": 1}}}}},
     ],
 )
@@ -235,7 +224,6 @@ def test_what_is_a_policy_fits_the_schema(written: dict[str, Any]) -> None:
         {"colour": "red"},
         {"approvals": {"spend": 0}},
         {"release": {"epsilon_max": 4}},
-        {"pacing": {"every": "day", "share": 0.1}},
         {"mechanisms": ["magic"]},
     ],
 )

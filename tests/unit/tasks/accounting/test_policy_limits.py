@@ -2,7 +2,6 @@
 
 import json
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -11,17 +10,14 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 from models_db.policies.checks import PolicyBounds
-from models_db.policies.policy import EffectiveRules, LifetimeLimit, PacingRule, Policy
+from models_db.policies.policy import EffectiveRules, LifetimeLimit, Policy
 from models_db.policies.rules import DatasetTerms
-from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
 from models_db.values.requests import model_to_json, parse_model
-from tasks.accounting.policy_limits import bounds_of, terms_of, window_of
+from tasks.accounting.policy_limits import bounds_of, terms_of
 from tasks.accounting.renyi_account import curve_limits
-from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount
+from tasks.accounting.zcdp import InvalidTarget, release_amount
 from tests.golden.accounting_oracle import delta_at
-
-CAP = lifetime_cap("8", "1e-6").amount
 
 
 def rules(**written: Any) -> EffectiveRules:
@@ -33,7 +29,7 @@ def limited(epsilon: str, delta: str) -> EffectiveRules:
 
 
 def test_no_limits_are_no_integers() -> None:
-    assert bounds_of(rules(), CAP) == PolicyBounds()
+    assert bounds_of(rules()) == PolicyBounds()
 
 
 def test_the_largest_rho_is_the_largest() -> None:
@@ -70,22 +66,6 @@ def test_limits_that_buy_nothing_are_refused() -> None:
         bounds_of(limited("1e-12", "1e-18"))
 
 
-@given(st.integers(1, 1000), st.integers(0, 2**50), st.integers(0, 2**50))
-def test_a_window_is_its_share_rounded_down(permille: int, rho: int, delta: int) -> None:
-    pacing = PacingRule(every="week", share=Decimal(permille) / 1000)
-    assert pacing.permille == permille
-    window = window_of(pacing, Amount(rho, delta))
-    for part, whole in ((window.rho, rho), (window.delta, delta)):
-        assert part <= Fraction(whole * permille, 1000) < part + permille + 1
-    assert window_of(pacing, Amount(1000 * rho, 1000 * delta)) == Amount(rho * permille, delta * permille)
-
-
-def test_the_window_needs_a_cap_the_share_does_not() -> None:
-    paced = rules(pacing={"every": "month", "share": "0.125"})
-    assert bounds_of(paced) == PolicyBounds(None, None, "month", 125, None)
-    assert bounds_of(paced, Amount(1000, 100)) == PolicyBounds(None, None, "month", 125, Amount(125, 0))
-
-
 def test_the_ledger_keeps_what_the_database_enforces() -> None:
     policy = parse_model(
         Policy,
@@ -93,7 +73,6 @@ def test_the_ledger_keeps_what_the_database_enforces() -> None:
             "version": 1,
             "approvals": {"spend": 2},
             "release": {"epsilon_max": 4, "delta_max": 1e-7},
-            "pacing": {"every": "week", "share": 0.05},
             "datasets": {
                 "ward": {"release": {"epsilon_max": 1, "delta_max": 1e-8}},
                 "clinic": {"approvals": {"publish": 3, "proposal": 4}},
@@ -105,7 +84,6 @@ def test_the_ledger_keeps_what_the_database_enforces() -> None:
     assert terms.digest == digest(model_to_json(policy)) == digest(json.loads(terms.body))
     assert (terms.spend_approvals, terms.publish_approvals, terms.proposal_approvals) == (2, 1, 2)
     assert (terms.rho_max, terms.delta_max) == (release_amount("4", "1e-7").rho, 10**11)
-    assert (terms.pacing_period, terms.pacing_permille) == ("week", 50)
     assert terms.rules == (
         DatasetTerms("clinic", None, 3, 4, None, None),
         DatasetTerms("ward", None, None, None, release_amount("1", "1e-8").rho, 10**10),
@@ -125,8 +103,7 @@ def test_what_a_dataset_has_in_the_ledger_is_what_its_rules_say() -> None:
 def test_rules_that_a_policy_does_not_have_leave_their_columns_empty() -> None:
     terms = terms_of(Policy())
     assert terms.proposal_approvals == 2
-    limits = (terms.rho_max, terms.delta_max, terms.pacing_period, terms.pacing_permille)
-    assert (*limits, terms.rules) == (None, None, None, None, ())
+    assert (terms.rho_max, terms.delta_max, terms.rules) == (None, None, ())
 
 
 def test_a_limit_on_the_second_claim_is_stored_at_each_order_for_all_and_for_one() -> None:

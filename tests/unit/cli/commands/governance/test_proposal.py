@@ -1,10 +1,6 @@
 """What proposals say in the end, and proposals as programs read them."""
 
-import pytest
-
-from cli.commands.dataset.budget import window_of
 from cli.framework.proposal_view import approve_hint, as_data, waiting_sentence
-from flows.datasets.budget_view import PacingWindow
 from models_db.values.amounts import Amount
 from tests.unit.flows.approvals.test_propose_change import a_row
 
@@ -28,9 +24,3 @@ def test_amounts_are_texts_and_what_its_kind_lacks_is_null() -> None:
     assert (found["proposal"], found["rho"], found["delta_fail"]) == (1, "0.5", "0.000000000000000007")
     assert (found["runs"], found["until"], found["request_id"]) == (None, None, None)
     assert as_data(a_row("retraction", request_id=4))["rho"] is None
-
-
-@pytest.mark.parametrize(("number", "window"), [(1, 1), (2, 1), (3, 2), (7, 2), (8, 3)])
-def test_releases_have_their_turn_window_by_window(number: int, window: int) -> None:
-    """Two fit into what is left of this window, five into each that follows."""
-    assert window_of(PacingWindow("week", Amount(50), Amount(30), "a", "b"), Amount(10), number) == window
