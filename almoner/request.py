@@ -143,7 +143,6 @@ class Request:
         reason: str | None = None,
         confirm: str | None = None,
         override: str | None = None,
-        on_behalf_of: str | None = None,
     ) -> Decision:
         """Approve at a gate, signed with the key of this home, as `almoner approve` does.
 
@@ -154,7 +153,6 @@ class Request:
             reason: recorded, signed, and published with the release.
             confirm: the name of the dataset, typed by the person who decides; it is always compared.
             override: in place of `reason` at the publish gate, to approve a release that misses bounds of its policy.
-            on_behalf_of: the steward who delegated this dataset.
 
         Raises:
             GateUnknown: there is no such gate.
@@ -169,19 +167,19 @@ class Request:
         if reason is not None and override is not None:
             raise ReasonDoubled
         given = require_reason(reason if override is None else override)
-        with session(self.project, reason=given, confirm=confirm, on_behalf_of=on_behalf_of) as workspace:
+        with session(self.project, reason=given, confirm=confirm) as workspace:
             review = decide.load_review(workspace, self.number, gate_named(gate))
             signed = given if override is None else decide.override_reason_for(review, given)
             decide.require_waiting(review)
-            decide.rehearse_decision(workspace, review, "approve", signed, on_behalf_of)
+            decide.rehearse_decision(workspace, review, "approve", signed)
             _show(Review(review))
             require_confirmation(review.dataset, confirm)
-            state = decide.decide(workspace, review, "approve", signed, on_behalf_of)
+            state = decide.decide(workspace, review, "approve", signed)
             return Decision(
                 self.number, review.gate.value, "approve", state, workspace.actor.name, review.subject_digest
             )
 
-    def reject(self, *, reason: str, gate: str | None = None, on_behalf_of: str | None = None) -> Decision:
+    def reject(self, *, reason: str, gate: str | None = None) -> Decision:
         """Reject at a gate, by default the one at which the request waits; one rejection is enough.
 
         Raises:
@@ -192,10 +190,10 @@ class Request:
         from flows.approvals.confirmation import require_reason
 
         given = require_reason(reason)
-        with session(self.project, reason=given, on_behalf_of=on_behalf_of) as workspace:
+        with session(self.project, reason=given) as workspace:
             chosen = decide.gate_of_request(workspace, self.number) if gate is None else gate_named(gate)
             review = decide.load_review(workspace, self.number, chosen)
-            state = decide.decide(workspace, review, "reject", given, on_behalf_of)
+            state = decide.decide(workspace, review, "reject", given)
             return Decision(
                 self.number, review.gate.value, "reject", state, workspace.actor.name, review.subject_digest
             )

@@ -213,12 +213,7 @@ COMMANDS = (
         "Restore a backup into an empty home, if it is whole and no anchor shows a newer ledger.",
     ),
     Entry("policy", "Operate", "cli.commands.governance.policy", "Manage the policy: show, check, adopt, schema."),
-    Entry(
-        "user",
-        "Operate",
-        "cli.commands.governance.user",
-        "Manage people and roles: add, list, grant, revoke, delegate, undelegate.",
-    ),
+    Entry("user", "Operate", "cli.commands.governance.user", "Manage people and roles: add, list, grant, revoke."),
     Entry(
         "models", "Operate", "cli.commands.models.models", "Manage models: list, check, pull, add, remove, endpoint."
     ),

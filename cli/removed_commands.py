@@ -5,6 +5,10 @@ from collections.abc import Mapping
 REMOVED_COMMANDS: Mapping[str, str] = {
     "metrics": "`almoner doctor` and the dashboard say what needs a person.",
     "audit mechanism": "The tests audit every mechanism; docs/python-flows.md shows one audit from Python.",
+    "user delegate": "An admin grants a deputy the role for a time: `almoner user grant NAME steward --until DAY`.",
+    "user undelegate": "An admin takes the deputy's role back: `almoner user revoke NAME steward`.",
+    "approve --on-behalf-of": "Whoever has the role of steward decides in their own name.",
+    "reject --on-behalf-of": "Whoever has the role of steward decides in their own name.",
     "plan --label-rule": "Ingest the corpus with `--label-field`, and name the labels with `--label`.",
     "insights compare --level": "The comparison shows every level that both releases have.",
     "insights compare --likeness": "Topics are matched from a likeness of 0.2 on.",

@@ -8,6 +8,7 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "internal_figures": "every later card, price and gate states who looked, and nobody is barred",
     "presence_penalty": "it made real next tokens no likelier; leave it out",
     "selection": "every drawn text is published",
+    "delegation_days": "a deputy is a steward for a time, by `almoner user grant NAME steward --until DAY`",
     "pacing": "limit what one release may claim with `release`; the lifetime budget limits them all",
     "mechanism: steering_vector": "of four releases it helped one and harmed one; take `invisible_ink`",
     "complete_sentence": "by default the public model finishes a text's last sentence with at most 24 tokens",

@@ -54,7 +54,6 @@ def deliver(
 def documents_of_release(
     artifact: Artifact,
     decisions: Decisions,
-    names: Mapping[int, str],
     passkeys: Mapping[int, Passkey],
     ledger: str,
     ledger_head: str,
@@ -66,7 +65,6 @@ def documents_of_release(
 
     Args:
         decisions: those on its request, oldest first, without withdrawn ones.
-        names: of the principals on whose behalf delegates decided, by id.
         passkeys: those that signed some of the decisions, by id.
         ledger: its identity, for which these passkeys have to be certified.
     """
@@ -75,7 +73,6 @@ def documents_of_release(
         SignedDecision.of(
             a,
             principal,
-            names[a.on_behalf_of] if a.on_behalf_of is not None else None,
             passkeys[a.passkey_id] if a.passkey_id is not None else None,
             ledger,
         )

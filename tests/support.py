@@ -35,7 +35,6 @@ from models_db.services.catalogue import (
 from models_db.services.catalogue.cohorts import CohortPlan
 from models_db.services.catalogue.datasets import LifetimeClaim, Registration
 from models_db.services.catalogue.passkeys import PasskeyTerms
-from models_db.services.catalogue.principals import Mandate
 from models_db.services.lifecycle import artifacts, attempts, envelopes, gate_status, gates, ledger, proposals
 from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.ledger import Attempt, InvocationPlan, Provenance
@@ -224,7 +223,7 @@ def terms(**given: Any) -> PolicyTerms:
     open_terms: dict[str, Any] = {
         "body": "{}", "several_roles": False, "spend_approvals": 1, "publish_approvals": 1, "proposal_approvals": 1,
         "rho_max": None, "delta_max": None, "attempts": 100,
-        "approval_days": 365, "request_days": 365, "delegation_days": 365, "rules": (),
+        "approval_days": 365, "request_days": 365, "rules": (),
     }  # fmt: skip
     whole = open_terms | given
     return PolicyTerms(digest=digest({"terms": repr(sorted(whole.items()))}), **whole)
@@ -304,15 +303,6 @@ class World:
             if revoked:
                 passkeys.revoke(session, person, number, "lost")
             return number
-
-    def delegate(self, giver: Actor, to: str, dataset: str = "clinic", *, begin: int = 0, days: int = 9) -> int:
-        """Let somebody decide in the giver's name, from a day to a day. Returns the delegation's number."""
-        first = datetime.now(UTC) + timedelta(days=begin)
-        mandate = Mandate(dataset, to, utc_now(first), utc_now(first + timedelta(days=days)), "away")
-        with self.database.write() as session:
-            return principals.delegate(
-                session, giver, datasets.find_dataset(session, dataset).id, mandate, "signature"
-            ).id
 
     def take_back(self, request_id: int, by: Actor | None = None, gate: str = "spend") -> str:
         """Withdraw an approval. Returns the request's state."""
@@ -444,13 +434,12 @@ class World:
         *,
         by: Actor | None = None,
         valid: timedelta = FAR,
-        on_behalf_of: str | None = None,
         reason: str = "because",
     ) -> str:
         """A steward's decision on a request or, at the gate `proposal`, on a proposal. Returns its state."""
         expires = utc_now(datetime.now(UTC) + valid)
         subject = self.subject(request_id, gate)
-        decision = GateDecision(request_id, gate, subject, verdict, reason, expires, on_behalf_of)
+        decision = GateDecision(request_id, gate, subject, verdict, reason, expires)
         with self.database.write() as session:
             signature = f"signature {next(self._numbers)}"
             return gates.record_decision(session, by or self.steward, decision, signature, amount_check=any_amounts)

@@ -46,7 +46,7 @@ CONTRACT = (
     "release mark-exposed", "retract",
     "approve", "reject", "run", "report", "publish", "verify-release",
     "policy show", "policy check", "policy adopt", "policy schema",
-    "user add", "user list", "user grant", "user revoke", "user delegate", "user undelegate",
+    "user add", "user list", "user grant", "user revoke",
     "audit log", "audit verify", "audit checkpoint", "audit export",
     "attack run", "attack list", "plan", "rehearse", "models list", "models pull", "models endpoint add",
     "models endpoint list", "models endpoint remove", "dashboard", "demo",

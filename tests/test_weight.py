@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 49036,
-    "modules of the product": 858,
-    "error classes": 562,
-    "statements of tests": 69647,
+    "statements of the product": 48702,
+    "modules of the product": 856,
+    "error classes": 558,
+    "statements of tests": 69249,
     "statements of benchmarks": 8555,
-    "tables": 57,
-    "commands": 93,
-    "options": 278,
-    "settings of files": 194,
-    "words of documentation": 219581,
+    "tables": 55,
+    "commands": 91,
+    "options": 272,
+    "settings of files": 169,
+    "words of documentation": 219039,
     "decisions": 48,
 }
 SLACK = 0.005

@@ -278,9 +278,8 @@ class PersonPages:
         with self._viewer().open_view() as owner:
             view = view_of_person(owner, session.person)
             return self._page(
-                "decide.html", view, session, review=found.review, decides_for=found.decides_for,
-                sections=_by_kind(found.review.sections), current_page="decide",
-            )  # fmt: skip
+                "decide.html", view, session, review=found, sections=_by_kind(found.sections), current_page="decide"
+            )
 
     def texts(self, request: Request, session: PersonSession) -> Response:
         """Show every text of a release that waits for the person's decision at the publish gate."""
@@ -300,11 +299,11 @@ class PersonPages:
         """Check a decision, and ask for the signature of it."""
         gate, number = _subject(request)
         found = review_page(self._viewer(), session.person, number, gate)
-        if fields.get("subject") != found.review.subject_digest:
+        if fields.get("subject") != found.subject_digest:
             raise ReviewChanged(number)
         prepared = prepare_decision(
-            open_workspace(self.home), session.person, found.review, fields.get("verdict", ""),
-            fields.get("reason", ""), fields.get("confirm", ""), fields.get("on_behalf_of") or None,
+            open_workspace(self.home), session.person, found, fields.get("verdict", ""),
+            fields.get("reason", ""), fields.get("confirm", ""),
             override=fields.get("override") == "1",
         )  # fmt: skip
         return self._to_be_signed(session, prepared)

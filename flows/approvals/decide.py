@@ -154,13 +154,13 @@ def require_waiting(review: Review) -> None:
     review.require_approvable()
 
 
-def decide(workspace: Workspace, review: Review, verdict: str, reason: str, on_behalf_of: str | None = None) -> str:
+def decide(workspace: Workspace, review: Review, verdict: str, reason: str) -> str:
     """Sign and record a decision; return the new state of the request or proposal.
 
     Raises:
         OutsideBounds: the release misses bounds of its policy, and the reason does not override them.
     """
-    decision = gate_decision(review, verdict, reason, on_behalf_of)
+    decision = gate_decision(review, verdict, reason)
     signature = workspace.key.sign(decision.statement(workspace.actor.name))
     with workspace.database.write() as session:
         require_bounds_or_override(session, review, verdict, reason)
@@ -180,7 +180,6 @@ def rehearse_decision(
     review: Review,
     verdict: str,
     reason: str,
-    on_behalf_of: str | None = None,
     approver: Actor | None = None,
 ) -> None:
     """Check a decision against the ledger before a steward reads and types; nothing is signed or recorded.
@@ -193,7 +192,7 @@ def rehearse_decision(
     """
     with workspace.database.rehearse() as session:
         require_bounds_or_override(session, review, verdict, reason)
-        decision = gate_decision(review, verdict, reason, on_behalf_of)
+        decision = gate_decision(review, verdict, reason)
         gates.record_decision(
             session,
             workspace.actor,
@@ -261,7 +260,7 @@ def require_steward(review: Review, key: SigningKey) -> str:
     return name
 
 
-def sign_offline(key: SigningKey, review: Review, reason: str, on_behalf_of: str | None = None) -> SignedApproval:
+def sign_offline(key: SigningKey, review: Review, reason: str) -> SignedApproval:
     """Sign an approval that is recorded later, on the machine with the ledger.
 
     Raises:
@@ -270,7 +269,7 @@ def sign_offline(key: SigningKey, review: Review, reason: str, on_behalf_of: str
     """
     review.require_approvable()
     name = require_steward(review, key)
-    decision = gate_decision(review, "approve", reason, on_behalf_of)
+    decision = gate_decision(review, "approve", reason)
     return SignedApproval(
         number=review.number,
         gate=review.gate,
@@ -278,7 +277,6 @@ def sign_offline(key: SigningKey, review: Review, reason: str, on_behalf_of: str
         decision="approve",
         reason=reason,
         expires_at=decision.expires_at,
-        on_behalf_of=on_behalf_of,
         approver=name,
         public_key=key.public_key,
         signature=key.sign(decision.statement(name)),
@@ -362,12 +360,10 @@ def _check_attestation(review: Review, signed: SignedApproval) -> bool:
     return signature is not None and verify(signed.public_key, signature.signature, attested.pae())
 
 
-def gate_decision(review: Review, verdict: str, reason: str, on_behalf_of: str | None) -> GateDecision:
+def gate_decision(review: Review, verdict: str, reason: str) -> GateDecision:
     """Return a decision as it is signed; an approval expires as the policy says."""
     expires = _approval_expiry(review.policy.approval_days)
-    return GateDecision(
-        review.number, review.gate, review.subject_digest, verdict, reason, expires, on_behalf_of=on_behalf_of
-    )
+    return GateDecision(review.number, review.gate, review.subject_digest, verdict, reason, expires)
 
 
 def _sign_attestation(key: SigningKey, review: Review, verdict: str) -> str | None:

@@ -137,12 +137,9 @@ def _common_fields(
 
 
 def list_signers(session: Session) -> tuple[Person, ...]:
-    """Return the people who may sign now: stewards, and their delegates."""
-    delegates = {delegated.to_id for delegated in principals.open_delegations(session)}
+    """Return the people who may sign now: the stewards."""
     return tuple(
-        _person_of(one)
-        for one in principals.list_all(session)
-        if one.id in delegates or "steward" in principals.roles_of(session, one.id)
+        _person_of(one) for one in principals.list_all(session) if "steward" in principals.roles_of(session, one.id)
     )
 
 

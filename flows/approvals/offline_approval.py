@@ -70,7 +70,6 @@ class SignedApproval(Strict):
     decision: Literal["approve"]
     reason: Annotated[str, Field(min_length=1, max_length=10_000)]
     expires_at: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")]
-    on_behalf_of: Name | None
     approver: Name
     public_key: Digest
     signature: Annotated[str, StringConstraints(pattern="^[0-9a-f]{128}$")]
@@ -79,15 +78,7 @@ class SignedApproval(Strict):
     @property
     def stated(self) -> GateDecision:
         """Return the decision as the ledger stores it."""
-        return GateDecision(
-            self.number,
-            self.gate,
-            self.subject_sha256,
-            self.decision,
-            self.reason,
-            self.expires_at,
-            on_behalf_of=self.on_behalf_of,
-        )
+        return GateDecision(self.number, self.gate, self.subject_sha256, self.decision, self.reason, self.expires_at)
 
     @property
     def is_authentic(self) -> bool:

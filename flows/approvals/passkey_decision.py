@@ -56,8 +56,7 @@ class PreparedDecision:
     def fields(self) -> tuple[tuple[str, str], ...]:
         """Return what is signed, for its approver to read."""
         stated = self.decision
-        behalf = (("on behalf of", stated.on_behalf_of),) if stated.on_behalf_of else ()
-        return (("decision", stated.verdict), ("reason", stated.reason), *behalf, ("expires", stated.expires_at[:10]))
+        return (("decision", stated.verdict), ("reason", stated.reason), ("expires", stated.expires_at[:10]))
 
     @property
     def statement(self) -> bytes:
@@ -102,7 +101,7 @@ Prepared: TypeAlias = PreparedDecision | PreparedWithdrawal
 
 
 def may_decide(session: Session, person: Actor, number: int, gate: Gate) -> bool:
-    """Return whether a person could decide on a request or proposal now, for themselves or as a delegate.
+    """Return whether a person could decide on a request or proposal now.
 
     Raises:
         RequestUnknown, ProposalUnknown: there is none of that number.
@@ -118,7 +117,6 @@ def prepare_decision(
     verdict: str,
     reason: str,
     confirm: str,
-    on_behalf_of: str | None = None,
     *,
     override: bool = False,
 ) -> PreparedDecision:
@@ -143,8 +141,8 @@ def prepare_decision(
         decide.require_waiting(review)
         require_confirmation(review.dataset, confirm)
         reason = decide.override_reason_for(review, reason) if override else reason
-    decide.rehearse_decision(workspace, review, verdict, reason, on_behalf_of, approver)
-    return PreparedDecision(decide.gate_decision(review, verdict, reason, on_behalf_of), approver, review.dataset)
+    decide.rehearse_decision(workspace, review, verdict, reason, approver)
+    return PreparedDecision(decide.gate_decision(review, verdict, reason), approver, review.dataset)
 
 
 def prepare_withdrawal(

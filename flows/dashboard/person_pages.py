@@ -18,19 +18,11 @@ from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import passkeys, principals
 from models_db.services.lifecycle import gates
-from models_db.services.lifecycle.gate_status import GateStatus, find_decidable
+from models_db.services.lifecycle.gate_status import GateStatus
 from models_db.tables import Dataset, Principal
 from models_db.values.gates import Gate
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.release.promise_strength import require_accepted
-
-
-@dataclass(frozen=True)
-class ReviewPage:
-    """A review, and for whom its reader may decide: themselves (an empty name) or those who have delegated to them."""
-
-    review: Review
-    decides_for: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -97,7 +89,7 @@ def own_approval(session: Session, person: Actor, number: int, gate: Gate) -> Ow
     return found[-1]
 
 
-def review_page(viewer: Viewer, person: Actor, number: int, gate: Gate) -> ReviewPage:
+def review_page(viewer: Viewer, person: Actor, number: int, gate: Gate) -> Review:
     """Return the review of what waits at a gate, for a person who may decide on it.
 
     Raises:
@@ -106,14 +98,8 @@ def review_page(viewer: Viewer, person: Actor, number: int, gate: Gate) -> Revie
     """
     with viewer.database.read() as session:
         require_decider(session, person, number, gate)
-        subject = find_decidable(session, number, gate)
-        pairs = GateStatus.load(session, [subject]).people.deciders_with_principals(subject.dataset_id)
-        givers = sorted(session.get_one(Principal, giver).name for taker, giver in pairs
-                        if taker == person.id != giver)  # fmt: skip
-        own = [""] if "steward" in principals.roles_of(session, person.id) else []
         key = session.get_one(Principal, person.id).public_key
-    review = decide.load_review(viewer.workspace(), number, gate, key)
-    return ReviewPage(review, (*own, *givers))
+    return decide.load_review(viewer.workspace(), number, gate, key)
 
 
 def require_decider(session: Session, person: Actor, number: int, gate: Gate) -> None:

@@ -68,7 +68,6 @@ class DecisionLine:
     gate: str
     decision: str
     by: str
-    on_behalf_of: str | None
     reason: str
     expires_at: str
 
@@ -151,10 +150,7 @@ def _request_steps(view: View, number: int, names: dict[int, str]) -> Iterator[R
 
 def _decision_lines(view: View, number: int, names: dict[int, str]) -> Iterator[DecisionLine]:
     for decision, by in gates.decisions_on(view.session, number, *REQUEST_GATES):
-        giver = None if decision.on_behalf_of is None else names[decision.on_behalf_of]
-        yield DecisionLine(
-            decision.at, decision.gate, decision.decision, by.name, giver, decision.reason, decision.expires_at
-        )
+        yield DecisionLine(decision.at, decision.gate, decision.decision, by.name, decision.reason, decision.expires_at)
 
 
 def _claim_and_mechanisms(

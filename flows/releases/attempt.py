@@ -16,7 +16,6 @@ from sqlalchemy.orm import Session
 from flows.audit.charges import require_charges_derived
 from flows.audit.lifetime_claims import require_authorised
 from flows.governance.policy import policy_of_request, redact_refusals, require_policy
-from flows.governance.principals import require_mandates
 from flows.releases.pricing import dataset_facts, find_model
 from flows.releases.resume import ResumePoint, load_resume_point
 from flows.workspace.home_keys import load_overlap_key, load_partition_key
@@ -340,7 +339,7 @@ def require_genuine(session: Session, request: Request) -> None:
     Raises:
         LedgerAltered: a row differs from its link.
         ChargeDiffers: it was charged in Rényi orders what its plan does not cost, so it could never be published.
-        ForgedApproval, DelegationForged: a signature does not fit.
+        ForgedApproval: a signature does not fit.
         ProposalAltered: the standing authorisation is not the one that was approved, or not for this request.
     """
     require_rows_match_chain(session, request)
@@ -349,11 +348,9 @@ def require_genuine(session: Session, request: Request) -> None:
     ledger_id = chain.ledger_id(session)
     used = passkeys.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions})
     for approval, approver in decisions:
-        giver = approval.on_behalf_of and requests.principal_name(session, approval.on_behalf_of)
         passkey = used.get(approval.passkey_id or 0)
-        if not SignedDecision.of(approval, approver, giver or None, passkey, ledger_id).authentic:
+        if not SignedDecision.of(approval, approver, passkey, ledger_id).authentic:
             raise ForgedApproval(request.id, approver.name)
-    require_mandates(session, request.id)
     require_authorised(session, request)
 
 

@@ -8,7 +8,6 @@ from sqlalchemy.orm import Session
 from flows.audit.charges import charge_of_release
 from flows.audit.lifetime_claims import claims_of, require_authorised
 from flows.governance.policy import require_bounds
-from flows.governance.principals import require_mandates
 from flows.releases.resume import journal_folder
 from flows.workspace.object_stores import open_destination
 from flows.workspace.prefect_flow import private_flow
@@ -62,7 +61,6 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
         request, _ = artifacts.require_publishable(session, request_id)
         require_rows_match_chain(session, request)
         require_bounds(session, request_id, _approval_reasons(session, artifact))
-        require_mandates(session, request_id)
         require_authorised(session, request)
         claims_of(session, session.get_one(Dataset, requests.find_request(session, request_id).dataset_id))
         before = _bundle_documents(session, artifact)
@@ -111,12 +109,9 @@ def _bundle_documents(session: Session, artifact: Artifact) -> BundleDocuments:
         NotCharged: the ledger has not charged the whole plan of its request.
     """
     decisions = gates.decisions_for_bundle(session, artifact.request_id)
-    delegators = {approval.on_behalf_of for approval, _ in decisions if approval.on_behalf_of is not None}
-    names = {principal: requests.principal_name(session, principal) for principal in delegators}
     return documents_of_release(
         artifact,
         decisions,
-        names,
         passkeys.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions}),
         chain.ledger_id(session),
         chain.read_chain_head(session).hash,

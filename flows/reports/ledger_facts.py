@@ -141,7 +141,7 @@ def _report_fields(sections: Sequence[ReviewSection]) -> Iterator[Section]:
 
 def _decision_fact(gate: str, decision: RecordedDecision) -> Decision:
     return Decision(
-        gate, decision.by, None, decision.decision, decision.reason, decision.counts, overridden_bounds(decision.reason)
+        gate, decision.by, decision.decision, decision.reason, decision.counts, overridden_bounds(decision.reason)
     )
 
 

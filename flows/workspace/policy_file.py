@@ -32,8 +32,6 @@ approvals: {spend: 1, publish: 1, proposal: 1}
 approval_days: 30
 request_days: 90
 
-# Longest delegation in days.
-delegation_days: 365
 
 # Most attempts of one approved request; a failed attempt has spent the amount that it armed.
 attempts: 5

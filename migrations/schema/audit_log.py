@@ -195,8 +195,7 @@ ACTIONS = (
 # named by the link of the row before them, or by the first one.
 LEADING = (
     "approval", "artifact", "assignment_exposure", "carried", "checkpoint", "cohort", "dataset", "dataset_end",
-    "dataset_version", "delegation",
-    "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "passkey", "passkey_end", "proposal",
+    "dataset_version", "delivery", "erasure", "erasure_end", "internal_view", "passkey", "passkey_end", "proposal",
     "policy_adoption", "principal",
     "publication", "rehearsal", "request", "restoration", "role_grant", "role_revocation", "schedule",
     "schedule_change",

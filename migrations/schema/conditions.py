@@ -93,15 +93,6 @@ def _role(who: str, name: str, at: str) -> str:
     )
 
 
-def delegated(giver: str, taker: str, dataset: str) -> str:
-    """Return the condition that a steward has delegated their vote on a dataset."""
-    return (
-        f"EXISTS (SELECT 1 FROM delegation l WHERE l.from_id = {giver} AND l.to_id = {taker}"
-        f" AND l.dataset_id = {dataset} AND l.valid_from <= NEW.at AND l.valid_to > NEW.at"
-        " AND NOT EXISTS (SELECT 1 FROM delegation_end n WHERE n.delegation_id = l.id))"
-    )
-
-
 def erased(version: str) -> str:
     """Return the condition that a version of the data was erased."""
     return f"EXISTS (SELECT 1 FROM erased_version x WHERE x.version_id = {version} AND x.manifest_mark IS NULL)"
@@ -125,18 +116,16 @@ def _passed(gate: str, subject: str, row: str, digest: str) -> str:
     """Enough approvals count for the subject in `row`, whose policy is row `p`, and nobody has rejected it.
 
     An approval counts while it has not expired, was not withdrawn, the passkey that gave it, if one did, was not
-    revoked, its steward still has the role and, if a delegate gave it, the delegation still holds. People are counted,
-    not rows: a delegate counts as the delegating steward. The number needed is the largest of all datasets of the
-    account, because they protect the same people.
+    revoked, and its steward still has the role. People are counted, not rows. The number needed is the largest of all
+    datasets of the account, because they protect the same people.
     """
     counted = (
-        "(SELECT count(DISTINCT coalesce(a.on_behalf_of, a.approver_id)) FROM approval a"
+        "(SELECT count(DISTINCT a.approver_id) FROM approval a"
         f" WHERE a.{subject}_id = {row}.id AND a.gate = '{gate}' AND a.subject_digest = {digest}"
         " AND a.decision = 'approve' AND a.expires_at > NEW.at"
         " AND NOT EXISTS (SELECT 1 FROM withdrawal w WHERE w.approval_id = a.id)"
         " AND NOT EXISTS (SELECT 1 FROM passkey_end x WHERE x.passkey_id = a.passkey_id)"
-        f" AND {role('coalesce(a.on_behalf_of, a.approver_id)', 'steward')}"
-        f" AND (a.on_behalf_of IS NULL OR {delegated('a.on_behalf_of', 'a.approver_id', f'{row}.dataset_id')}))"
+        f" AND {role('a.approver_id', 'steward')})"
     )
     needed = (
         f"(SELECT max(coalesce(q.{gate}_approvals, p.{gate}_approvals)) FROM dataset o JOIN dataset y"

@@ -11,7 +11,7 @@ from migrations.schema.definitions import Function
 RECORDED = (
     "account", "approval", "artifact", "assignment_exposure", "cap", "carried", "checkpoint", "cohort", "dataset",
     "dataset_end", "dataset_version",
-    "delegation", "delegation_end", "delivery", "entry", "erased_version", "erasure", "erasure_end", "evaluation",
+    "delivery", "entry", "erased_version", "erasure", "erasure_end", "evaluation",
     "hold", "internal_view", "invocation", "overlap_key", "passkey", "passkey_end", "proposal", "partition_scheme",
     "policy_adoption", "policy_rule",
     "policy_version", "principal", "publication", "rehearsal", "renyi_charge", "request", "restoration", "role_grant",
@@ -230,7 +230,7 @@ RECORDING = (
                 PERFORM 1 FROM role_grant g WHERE g.role = 'admin' ORDER BY g.id FOR UPDATE;
             END IF;
             IF kind IN ('carried', 'publication') OR (kind = 'entry' AND given @> '[{"kind": "ARM"}]') THEN
-                LOCK TABLE role_revocation, delegation_end, withdrawal, passkey_end IN SHARE MODE;
+                LOCK TABLE role_revocation, withdrawal, passkey_end IN SHARE MODE;
                 PERFORM 1 FROM proposal m
                  WHERE m.id IN (
                      SELECT r.standing_id FROM hold h JOIN invocation i ON i.id = h.invocation_id
@@ -259,7 +259,7 @@ RECORDING = (
                 RAISE EXCEPTION 'almoner: the ledger numbers its rows itself' USING ERRCODE = '23514';
             END IF;
             FOREACH who IN ARRAY ARRAY['actor_id', 'created_by', 'requester_id', 'granted_by', 'revoked_by',
-             'from_id', 'ended_by', 'proposer_id', 'adopted_by', 'approver_id'] LOOP
+             'ended_by', 'proposer_id', 'adopted_by', 'approver_id'] LOOP
                 IF given ? who
                     AND (given ->> who)::bigint IS DISTINCT FROM me
                     AND NOT (kind = 'approval' AND almoner_brings((given ->> who)::bigint, me)) THEN
@@ -372,7 +372,7 @@ BUDGETS = (
             PERFORM 1 FROM account a
              WHERE a.id IN (SELECT h.account_id FROM hold h WHERE h.id = ANY (holds)) ORDER BY a.id FOR UPDATE;
             IF 'ARM' = ANY (kinds) THEN
-                LOCK TABLE role_revocation, delegation_end, withdrawal, passkey_end IN SHARE MODE;
+                LOCK TABLE role_revocation, withdrawal, passkey_end IN SHARE MODE;
                 PERFORM 1 FROM proposal m
                  WHERE m.id IN (
                      SELECT r.standing_id FROM hold h JOIN invocation i ON i.id = h.invocation_id

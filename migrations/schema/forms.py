@@ -115,7 +115,7 @@ def _free_of(column: str, controls: tuple[tuple[int, int], ...]) -> Both:
 LONG, SHORT = 1_000_000, 10_000
 DEPTH, DIGITS = 32, 100
 TEXTS: dict[str, dict[str, int]] = {
-    "role_grant": {"reason": SHORT}, "role_revocation": {"reason": SHORT}, "delegation": {"reason": SHORT},
+    "role_grant": {"reason": SHORT}, "role_revocation": {"reason": SHORT},
     "passkey": {"credential_id": SHORT}, "passkey_end": {"reason": SHORT},
     "approval": {"reason": SHORT, "attestation": LONG, "assertion": SHORT},
     "withdrawal": {"reason": SHORT, "assertion": SHORT},

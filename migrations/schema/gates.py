@@ -6,7 +6,6 @@ from migrations.schema.conditions import (
     STALE,
     WENT_BACK,
     attempts,
-    delegated,
     erased,
     has_entry,
     later_than,
@@ -21,10 +20,6 @@ POLICY_DAYS = (
     "(SELECT p.approval_days FROM policy_version p WHERE p.id = coalesce("
     "(SELECT r.policy_id FROM request r WHERE r.id = NEW.request_id),"
     " (SELECT m.policy_id FROM proposal m WHERE m.id = NEW.proposal_id)))"
-)
-DATASET_OF_SUBJECT = (
-    "coalesce((SELECT r.dataset_id FROM request r WHERE r.id = NEW.request_id),"
-    " (SELECT m.dataset_id FROM proposal m WHERE m.id = NEW.proposal_id))"
 )
 
 METRICS = {
@@ -66,7 +61,6 @@ TABLES = (
         expires_at VARCHAR(27) NOT NULL
         signature VARCHAR(255) NOT NULL
         proposal_id {number} -> proposal
-        on_behalf_of {number} -> principal
         attestation TEXT
         brought_by {number} -> principal
         passkey_id {number} -> passkey
@@ -205,16 +199,7 @@ GUARDS = (
         "approval_by_steward",
         "approval",
         "only a steward decides",
-        f"NOT {role('coalesce(NEW.on_behalf_of, NEW.approver_id)', 'steward')}",
-    ),
-    Guard(
-        "approval_delegated",
-        "approval",
-        "nobody has delegated that decision",
-        f"""
-        NEW.on_behalf_of IS NOT NULL
-         AND NOT {delegated("NEW.on_behalf_of", "NEW.approver_id", DATASET_OF_SUBJECT)}
-        """,
+        f"NOT {role('NEW.approver_id', 'steward')}",
     ),
     Guard(
         "approval_separate",
@@ -226,10 +211,10 @@ GUARDS = (
              WHERE r.id = NEW.request_id
               AND NOT p.several_roles
               AND (
-                  r.requester_id IN (NEW.approver_id, NEW.on_behalf_of)
+                  r.requester_id = NEW.approver_id
                    OR EXISTS (
                        SELECT 1 FROM invocation i
-                        WHERE i.request_id = r.id AND i.created_by IN (NEW.approver_id, NEW.on_behalf_of)
+                        WHERE i.request_id = r.id AND i.created_by = NEW.approver_id
                    )
               )
         )
@@ -237,7 +222,7 @@ GUARDS = (
              SELECT 1 FROM proposal m JOIN policy_version p ON p.id = m.policy_id
               WHERE m.id = NEW.proposal_id
                AND NOT p.several_roles
-               AND m.proposer_id IN (NEW.approver_id, NEW.on_behalf_of)
+               AND m.proposer_id = NEW.approver_id
          )
         """,
     ),
@@ -246,7 +231,7 @@ GUARDS = (
         "approval",
         "an admin does not approve",
         f"""
-        ({role("NEW.approver_id", "admin")} OR {role("NEW.on_behalf_of", "admin")})
+        {role("NEW.approver_id", "admin")}
          AND EXISTS (
              SELECT 1 FROM policy_version p
               WHERE NOT p.several_roles
@@ -272,10 +257,7 @@ GUARDS = (
                AND a.subject_digest = NEW.subject_digest
                AND a.expires_at > NEW.at
                AND NOT EXISTS (SELECT 1 FROM withdrawal w WHERE w.approval_id = a.id)
-               AND (
-                   a.approver_id IN (NEW.approver_id, NEW.on_behalf_of)
-                    OR a.on_behalf_of IN (NEW.approver_id, NEW.on_behalf_of)
-               )
+               AND a.approver_id = NEW.approver_id
          )
         """,
     ),

@@ -65,11 +65,6 @@ VIEWS: dict[str, Sql] = {
     "role_revocation": view("role_revocation", "'role.revoked'", "x.revoked_by", told="q.name, g.role, x.reason",
                             joined=" JOIN role_grant g ON g.id = x.grant_id"
                                    " JOIN principal q ON q.id = g.principal_id"),
-    "delegation": view("delegation", "'delegation.given'", "x.from_id", OF_DATASET.format(id="x.dataset_id"),
-                       told='x.id AS delegation, q.name AS "to", x.valid_from AS "from", x.valid_to AS "until",'
-                            " x.reason, x.signature",
-                       joined=" JOIN principal q ON q.id = x.to_id"),
-    "delegation_end": view("delegation_end", "'delegation.ended'", "x.ended_by", told="x.delegation_id AS delegation"),
     "passkey": view("passkey", "'passkey.registered'", "x.created_by",
                     told="x.id AS passkey, q.name, x.public_key, x.rp_id, x.origin, x.signature",
                     joined=" JOIN principal q ON q.id = x.principal_id"),
@@ -123,10 +118,9 @@ VIEWS: dict[str, Sql] = {
                      BROUGHT.format(approver="x.approver_id"),
                      OF_DATASET.format(id="coalesce(r.dataset_id, m.dataset_id)"), "x.request_id",
                      told="x.gate, x.subject_digest AS subject, x.reason, x.expires_at, x.signature,"
-                          " x.passkey_id AS passkey, x.proposal_id AS proposal, o.name AS on_behalf_of,"
+                          " x.passkey_id AS passkey, x.proposal_id AS proposal,"
                           " CASE WHEN x.brought_by <> x.approver_id THEN q.name END AS approver",
-                     joined=f" JOIN principal q ON q.id = x.approver_id LEFT JOIN principal o ON o.id = x.on_behalf_of"
-                            f" {OWN}"),
+                     joined=f" JOIN principal q ON q.id = x.approver_id {OWN}"),
     "withdrawal": view("withdrawal",
                        "CASE a.gate WHEN 'proposal' THEN 'proposal.' ELSE 'request.' END || 'approval_withdrawn'",
                        "coalesce(x.brought_by, (SELECT b.approver_id FROM approval b WHERE b.id = x.approval_id))",

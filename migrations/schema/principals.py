@@ -1,6 +1,6 @@
-"""People, their roles and delegations, and the policies that admins adopt."""
+"""People, their roles, and the policies that admins adopt."""
 
-from migrations.schema.conditions import IN_FORCE, LIMITS_WHOLE, RENYI_LIMITS, later_than, role
+from migrations.schema.conditions import LIMITS_WHOLE, RENYI_LIMITS, role
 from migrations.schema.definitions import Guard, Index, Table
 from migrations.schema.forms import PRINTABLE_NAME
 
@@ -51,36 +51,6 @@ TABLES = (
         unique=(("grant_id",),),
         checks={"reason": "length(trim(reason)) > 0"},
     ),
-    Table(
-        "delegation",
-        """
-        id {key}
-        from_id {number} NOT NULL -> principal
-        to_id {number} NOT NULL -> principal
-        dataset_id {number} NOT NULL -> dataset
-        valid_from VARCHAR(27) NOT NULL
-        valid_to VARCHAR(27) NOT NULL
-        reason TEXT NOT NULL
-        signature VARCHAR(255) NOT NULL
-        at VARCHAR(27) NOT NULL
-        """,
-        checks={
-            "other": "from_id <> to_id",
-            "dates": "valid_to > valid_from",
-            "reason": "length(trim(reason)) > 0",
-        },
-        indexes=(Index("ix_delegation_from_id", "from_id"),),
-    ),
-    Table(
-        "delegation_end",
-        """
-        id {key}
-        delegation_id {number} NOT NULL -> delegation
-        ended_by {number} NOT NULL -> principal
-        at VARCHAR(27) NOT NULL
-        """,
-        unique=(("delegation_id",),),
-    ),
     # Keys of a browser or a token (WebAuthn), each certified by the signature of its person's own key.
     Table(
         "passkey",
@@ -126,7 +96,6 @@ TABLES = (
         attempts INTEGER
         approval_days INTEGER
         request_days INTEGER
-        delegation_days INTEGER
         {LIMIT_COLUMNS}
         """,
         unique=(("digest",),),
@@ -212,34 +181,6 @@ GUARDS = (
         """,
     ),
     Guard(
-        "delegation_of_a_steward",
-        "delegation",
-        "only a steward delegates, and only their own vote",
-        f"NOT {role('NEW.from_id', 'steward')}",
-    ),
-    Guard(
-        "delegation_expires",
-        "delegation",
-        "a delegation ends as the policy says",
-        later_than(
-            "NEW.valid_to", "NEW.at", f"(SELECT p.delegation_days FROM policy_version p WHERE p.id = {IN_FORCE})"
-        ),
-    ),
-    Guard(
-        "delegation_end_own",
-        "delegation_end",
-        "a delegation is ended by those it binds",
-        f"""
-        NOT (
-            {role("NEW.ended_by", "admin")}
-             OR EXISTS (
-                 SELECT 1 FROM delegation l
-                  WHERE l.id = NEW.delegation_id AND NEW.ended_by IN (l.from_id, l.to_id)
-             )
-        )
-        """,
-    ),
-    Guard(
         "passkey_of_the_person",
         "passkey",
         "only an admin brings the passkey of another person",
@@ -275,8 +216,6 @@ GUARDS = (
          OR NEW.approval_days NOT BETWEEN 1 AND 365
          OR NEW.request_days IS NULL
          OR NEW.request_days NOT BETWEEN 1 AND 365
-         OR NEW.delegation_days IS NULL
-         OR NEW.delegation_days NOT BETWEEN 1 AND 365
         """,
     ),
     Guard(

@@ -474,8 +474,8 @@ GUARDS = (
              WHERE r.id = NEW.request_id
               AND NOT p.several_roles
               AND (
-                  NEW.created_by IN (a.approver_id, a.on_behalf_of)
-                   OR (a.proposal_id = r.standing_id AND r.requester_id IN (a.approver_id, a.on_behalf_of))
+                  NEW.created_by = a.approver_id
+                   OR (a.proposal_id = r.standing_id AND r.requester_id = a.approver_id)
               )
         )
         """,

@@ -192,8 +192,6 @@ class Policy(_RuleModel):
     lifetime_while_secret: LifetimeLimit | None = None
     """The most that the releases of a dataset may come to while their assignments are secret, beside its lifetime
     budget, which always holds. If omitted, no limit."""
-    delegation_days: Days = 365
-    """Days after which a delegation ends at the latest."""
     refusals: Literal["full", "quiet"] = "full"
     """`quiet`: only stewards, auditors and admins see remaining budgets."""
     datasets: dict[Name, DatasetRules] = Field(default_factory=dict, max_length=500)

@@ -31,7 +31,6 @@ class PolicyTerms:
     attempts: int
     approval_days: int
     request_days: int
-    delegation_days: int
     rules: tuple[DatasetTerms, ...]
     renyi_limits: tuple[int, ...] | None = None
     """Limits on the sums of charges at `RENYI_ORDERS`; None: no limit."""

@@ -18,8 +18,6 @@ from models_db.tables.datasets import (
 )
 from models_db.tables.plans import PlannedBlock, PlannedInstalment, PlannedInvocation, PlannedRelease
 from models_db.tables.principals import (
-    Delegation,
-    DelegationEnd,
     Passkey,
     PasskeyEnd,
     PolicyAdoption,
@@ -51,7 +49,7 @@ check_times(Base.metadata)
 
 __all__ = [
     "Account", "AppliedProposal", "Approval", "Artifact", "AssignmentExposure", "AuditHead", "AuditLink", "Cap",
-    "Cohort", "Dataset", "DatasetEnd", "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry",
+    "Cohort", "Dataset", "DatasetEnd", "DatasetVersion", "Delivery", "Entry",
     "ErasedVersion", "Erasure", "ErasureEnd", "Hold", "InternalView", "Invocation", "Lease", "OverlapKey",
     "PartitionScheme", "Passkey", "PasskeyEnd", "PendingLink", "PlannedBlock", "PlannedInstalment", "PlannedInvocation",
     "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Proposal", "Publication",

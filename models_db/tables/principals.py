@@ -1,4 +1,4 @@
-"""Principals, their roles, their delegations, and the policy under which they act."""
+"""Principals, their roles, and the policy under which they act."""
 
 from sqlalchemy import CheckConstraint, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
@@ -55,38 +55,6 @@ class RoleRevocation(Base):
     grant_id: Mapped[int] = mapped_column(reference("role_grant"), unique=True)
     revoked_by: Mapped[int] = mapped_column(reference("principal"))
     reason: Mapped[Body]
-    at: Mapped[Moment]
-
-
-class Delegation(Base):
-    """Delegation of a steward's decisions to another principal, for one dataset and between two days."""
-
-    __tablename__ = "delegation"
-    __table_args__ = (
-        CheckConstraint("from_id <> to_id", name="other"),
-        CheckConstraint("valid_to > valid_from", name="dates"),
-        CheckConstraint("length(trim(reason)) > 0", name="reason"),
-    )
-
-    id: Mapped[Key]
-    from_id: Mapped[int] = mapped_column(reference("principal"), index=True)
-    to_id: Mapped[int] = mapped_column(reference("principal"))
-    dataset_id: Mapped[int] = mapped_column(reference("dataset"))
-    valid_from: Mapped[Moment]
-    valid_to: Mapped[Moment]
-    reason: Mapped[Body]
-    signature: Mapped[Line]
-    at: Mapped[Moment]
-
-
-class DelegationEnd(Base):
-    """A delegation taken back before its day."""
-
-    __tablename__ = "delegation_end"
-
-    id: Mapped[Key]
-    delegation_id: Mapped[int] = mapped_column(reference("delegation"), unique=True)
-    ended_by: Mapped[int] = mapped_column(reference("principal"))
     at: Mapped[Moment]
 
 
@@ -176,8 +144,6 @@ class PolicyVersion(LimitsInOrders, Base):
     approval_days: Mapped[int | None]
     request_days: Mapped[int | None]
     """Days after which an approval, and after which a request or a proposal expires at the latest."""
-    delegation_days: Mapped[int | None]
-    """Days after which a delegation ends at the latest."""
 
 
 class PolicyRule(LimitsInOrders, Base):

@@ -78,7 +78,6 @@ class Approval(Base):
     expires_at: Mapped[Moment]
     signature: Mapped[Line]
     proposal_id: Mapped[int | None] = mapped_column(reference("proposal"))
-    on_behalf_of: Mapped[int | None] = mapped_column(reference("principal"))
     attestation: Mapped[Body | None]
     """The approver's signature of the release's in-toto statement, at the publish gate."""
     brought_by: Mapped[int | None] = mapped_column(reference("principal"))

@@ -22,7 +22,6 @@ _CAP_GUARDS = ("the cap would be passed", "ck_account_rho", "ck_account_delta")
 _NO_JSON = "malformed JSON"
 """Message of SQLite where a guard reads a text that is no JSON; PostgreSQL's guard names the rule itself."""
 _PLAN_GUARD = "a request says its plan"
-_DELEGATION_GUARD = "a delegation ends as the policy says"
 _ORDERS_GUARD = "the limit in orders would be passed"
 _DUPLICATE_GUARD = "has recorded this already"
 _CLOCK_GUARD = "the clock went backwards"
@@ -59,12 +58,6 @@ class RoleDenied(RuleViolated):
     """The principal lacks the role for this."""
 
     remedy = "See your roles with `almoner user list`; an admin grants them: `almoner user grant NAME ROLE`."
-
-
-class DelegationTooLong(RuleViolated):
-    """A delegation would last longer than the policy lets one last."""
-
-    remedy = "Give an earlier day with --until; `delegation_days` of `almoner policy show` says how many days."
 
 
 class LimitInOrdersExceeded(Refused):
@@ -133,8 +126,6 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
         return CapExceeded("The account's cap would be passed.")
     if guard := _GUARD.search(message):
         rule = guard.group(1).strip()
-        if rule == _DELEGATION_GUARD:
-            return DelegationTooLong(rule)
         if rule == _ORDERS_GUARD:
             return LimitInOrdersExceeded()
         if rule == _CLOCK_GUARD:

@@ -39,8 +39,7 @@ EXEMPT_COLUMNS = {
 
 LEADING_TABLES = (
     "approval", "artifact", "assignment_exposure", "carried", "checkpoint", "cohort", "dataset", "dataset_end",
-    "dataset_version", "delegation",
-    "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "passkey", "passkey_end", "proposal",
+    "dataset_version", "delivery", "erasure", "erasure_end", "internal_view", "passkey", "passkey_end", "proposal",
     "policy_adoption", "principal",
     "publication", "rehearsal", "request", "restoration", "role_grant", "role_revocation", "schedule",
     "schedule_change",

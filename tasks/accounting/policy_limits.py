@@ -43,7 +43,6 @@ def terms_of(policy: Policy) -> PolicyTerms:
         attempts=policy.attempts,
         approval_days=policy.approval_days,
         request_days=policy.request_days,
-        delegation_days=policy.delegation_days,
         rules=tuple(_dataset_terms(name, rules) for name, rules in sorted(policy.datasets.items())),
         renyi_limits=_in_orders(policy.lifetime_while_secret),
     )

@@ -38,7 +38,6 @@ from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.approvals import (
     SignedDecision,
     approvals_document,
-    counted_approvals,
     passkey_approvers,
     require_approved,
     required_approvals,
@@ -175,7 +174,6 @@ def require_decided(draft: Path, files: FileTable, documents: BundleDocuments, k
         stewards=[decision.public_key for decision in decisions if decision.gate == "publish"],
         threshold=required_approvals(record)["publish"],
         publisher=key.public_key,
-        voices=counted_approvals(decisions, "publish"),
         by_passkey=passkey_approvers(decisions),
     )
     return approved

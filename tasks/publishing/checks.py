@@ -40,7 +40,6 @@ from tasks.release.public_content import refuse_internal
 from tasks.release.record import CapChange, Lifetime, ReleaseRecord
 from tasks.release.signatures import ed25519
 from tasks.release.signatures.approvals import (
-    counted_approvals,
     passkey_approvers,
     require_approved,
     required_approvals,
@@ -340,7 +339,6 @@ def attestation(bundle: OpenedBundle) -> str:
         bundle.attestation,
         statement(bundle.record, bundle.drafted),
         stewards=[approval.public_key for approval in bundle.approvals if approval.gate == "publish"],
-        voices=counted_approvals(bundle.approvals, "publish"),
         by_passkey=passkey_approvers(bundle.approvals),
         threshold=threshold,
         publisher=bundle.seal.public_key,

@@ -202,7 +202,6 @@ def _decision(signed_decision: SignedDecision) -> Decision:
     return Decision(
         signed_decision.gate,
         signed_decision.approver,
-        signed_decision.on_behalf_of,
         signed_decision.decision,
         signed_decision.reason,
         True,

@@ -282,7 +282,6 @@ class Decision(Section):
     place: ClassVar[str] = "decisions"
     gate: str
     by: str
-    on_behalf_of: str | None
     decision: str
     reason: str
     counts: bool

@@ -173,8 +173,8 @@ PEOPLE: dict[str, Deed] = {
         lambda t: role_grant(t, "analyst", "admin"),
     ),
     "a role given by a steward": Deed(
-        lambda t: role_grant(t, "delegate", "steward", granted_by=t.world.steward.id),
-        lambda t: role_grant(t, "delegate", "steward"),
+        lambda t: role_grant(t, "auditor", "steward", granted_by=t.world.steward.id),
+        lambda t: role_grant(t, "auditor", "steward"),
     ),
     "a role given by a former admin": Deed(lambda t: role_grant(t, "former", "admin", granted_by=former(t))),
     "a role revoked by a steward": Deed(

@@ -171,6 +171,10 @@ BUDGET: dict[str, Deed] = {
     "money armed after its approver is no steward": Deed(
         lambda t: [fired(t), entry(t, t.hold(t.held), "ARM")], lambda t: entry(t, t.hold(t.held), "ARM")
     ),
+    "money armed after the last day of its approver as a steward": Deed(
+        lambda t: entry(t, t.hold(t.deputised), "ARM", at=t.after_the_deputy),
+        lambda t: entry(t, t.hold(t.deputised), "ARM"),
+    ),
     "money armed after the authorisation has ended": Deed(
         lambda t: [ended(t), entry(t, t.hold(t.routine), "ARM")],
         lambda t: [fired(t), entry(t, t.hold(t.routine), "ARM")],
@@ -391,6 +395,10 @@ GATES: dict[str, Deed] = {
         lambda t: approval(t, t.submitted, approver_id=t.second_steward),
     ),
     "an approval by a steward whose role was revoked": Deed(lambda t: [fired(t), approval(t, t.submitted)]),
+    "an approval by a steward whose last day is over": Deed(
+        lambda t: approval(t, t.submitted, approver_id=t.actor("deputy").id, at=t.after_the_deputy),
+        lambda t: approval(t, t.submitted, approver_id=t.actor("deputy").id),
+    ),
     "an approval by an admin": Deed(lambda t: approval(t, t.submitted, approver_id=t.world.admin.id)),
     "an approval by a steward who is an admin": Deed(
         lambda t: [role_grant(t, "steward", "admin"), approval(t, t.submitted)]

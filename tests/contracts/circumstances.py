@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import Executable
 
 from tests.contracts.initial_cases import Make
-from tests.contracts.rows import approval, carried, entry, insert, publication, request, standing_use, transition
+from tests.contracts.rows import carried, entry, insert, request, standing_use, transition
 from tests.contracts.test_guards import CASES, GUARDS
 from tests.contracts.town import Town
 
@@ -43,7 +43,6 @@ def passed_by(pattern: str, unconcerned: Mapping[str, tuple[int, ...]]) -> Cases
 
 EVERY = tuple(range(9))
 WITHOUT_ROLES = {
-    "delegation_end_own": (0, 1),  # ended by those it binds
     "passkey_of_the_person": (0,),  # brought by that person
     "passkey_end_own": (0,),
     "entry_arm_approved": (4, 5),  # under a standing authorisation
@@ -88,16 +87,6 @@ STANDING: Cases = {
     "standing_use_allowed": [standing_use],
 }
 REOPENED_STANDING: Cases = {"transition_reopens": [lambda t: transition(t, t.scheduled, "approved", "submitted")]}
-DELEGATED: Cases = {
-    "entry_arm_approved": [lambda t: entry(t, t.hold(t.held), "ARM")],
-    "transition_approved": [lambda t: transition(t, t.undecided, "submitted", "approved")],
-    "publication_approved": [lambda t: publication(t, t.cleared)],
-    "carried_approved": [lambda t: carried(t, t.ready_proposal)],
-    "approval_delegated": [
-        lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id)
-    ],
-}
-
 _SIBLINGS = (
     "INSERT INTO dataset (name, account_id, unit_field, text_field, relation, governed, created_at, created_by)"
     " SELECT 'sibling-of-' || name, account_id, unit_field, text_field, relation, governed, created_at, created_by"
@@ -109,21 +98,6 @@ _BY_PASSKEY = (
     " (SELECT min(id) FROM passkey WHERE id {} (SELECT passkey_id FROM passkey_end))"
 )
 _IN_USE = "p.id IN (SELECT policy_id FROM request UNION SELECT policy_id FROM proposal)"
-_DELEGATED = (
-    (
-        "UPDATE approval SET approver_id = (SELECT id FROM principal WHERE name = 'delegate'),"
-        " on_behalf_of = (SELECT id FROM principal WHERE name = 'steward') WHERE decision = 'approve'"
-        " AND approver_id = (SELECT id FROM principal WHERE name = 'steward')"
-    ),
-    "DELETE FROM delegation_end",
-    "DELETE FROM delegation",
-    (
-        "INSERT INTO delegation (from_id, to_id, dataset_id, valid_from, valid_to, reason, signature, at)"
-        f" SELECT g.id, t.id, d.id, '{PAST}', '{FUTURE}', 'away', 's', '{PAST}' FROM principal g, principal t,"
-        " dataset d"
-        " WHERE g.name = 'steward' AND t.name = 'delegate'"
-    ),
-)
 
 
 def _rules(policies: str, datasets: str = "TRUE") -> str:
@@ -175,13 +149,13 @@ def _circumstances() -> Iterator[tuple[str, Circumstance]]:
         Circumstance((_BY_PASSKEY.format("NOT IN"),), WITH_APPROVALS, denied=False),
     )
     twice = (
-        "INSERT INTO approval (request_id, proposal_id, gate, subject_digest, approver_id, on_behalf_of, decision,"
-        " reason, at, expires_at, signature) SELECT request_id, proposal_id, gate, subject_digest, {approver}, NULL,"
-        " decision, reason, at, expires_at, 'again' FROM approval WHERE decision = 'approve'"
+        "INSERT INTO approval (request_id, proposal_id, gate, subject_digest, approver_id, decision, reason, at,"
+        " expires_at, signature) SELECT request_id, proposal_id, gate, subject_digest, {approver}, decision, reason,"
+        " at, expires_at, 'again' FROM approval WHERE decision = 'approve'"
     )
     two = "UPDATE policy_version SET spend_approvals = 2, publish_approvals = 2, proposal_approvals = 2"
     another = twice.format(approver="(SELECT id FROM principal WHERE name = 'second steward')")
-    same = twice.format(approver="coalesce(on_behalf_of, approver_id)")
+    same = twice.format(approver="approver_id")
     yield "one person has approved twice where two are asked for", Circumstance((_NO_RULES, two, same), WITH_APPROVALS)
     yield (
         "one person has approved twice, so a request reopens",
@@ -207,7 +181,6 @@ def _circumstances() -> Iterator[tuple[str, Circumstance]]:
         Circumstance(("UPDATE policy_version SET several_roles = TRUE",), SEPARATED, denied=False),
     )
     yield from _standing()
-    yield from _delegated()
 
 
 def _standing() -> Iterator[tuple[str, Circumstance]]:
@@ -248,28 +221,6 @@ def _standing() -> Iterator[tuple[str, Circumstance]]:
             (rejections.format("proposal_id", "m", "proposal", "proposal", "m.kind <> 'standing'"),), REOPENED_STANDING
         ),
     )
-
-
-def _delegated() -> Iterator[tuple[str, Circumstance]]:
-    steward = "(SELECT id FROM principal WHERE name = 'second steward')"
-    yield "a delegate approved", Circumstance(_DELEGATED, DELEGATED, denied=False)
-    yield "a delegate approved, and it counts", Circumstance(_DELEGATED, REOPENING)
-    changes = {
-        "whose time is over": f"UPDATE delegation SET valid_to = '{PAST}'",
-        "whose time has not come": f"UPDATE delegation SET valid_from = '{FUTURE}'",
-        "who was let go": "INSERT INTO delegation_end (delegation_id, ended_by, at)"
-        f" SELECT id, from_id, '{PAST}' FROM delegation",
-        "of another dataset": "DELETE FROM delegation WHERE dataset_id <> (SELECT id FROM dataset"
-        " WHERE name = 'library')",
-        "of somebody else": f"UPDATE delegation SET from_id = {steward}",
-        "who is another": f"UPDATE delegation SET to_id = {steward}",
-    }
-    for name, change in changes.items():
-        yield f"a delegate {name} approved", Circumstance((*_DELEGATED, change), DELEGATED)
-        yield (
-            f"a delegate {name} approved, so a request reopens",
-            Circumstance((*_DELEGATED, change), REOPENING, denied=False),
-        )
 
 
 CIRCUMSTANCES = dict(_circumstances())

@@ -1,18 +1,13 @@
 """For every guard of decisions and proposals: what it denies, and the nearest things it lets pass."""
 
-from datetime import UTC, datetime, timedelta
-
 from sqlalchemy import Executable
 
-from models_db.database.base import utc_now
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     DIGEST,
     approval,
     audit,
     carried,
-    delegation,
-    delegation_end,
     other_policy,
     passkey,
     passkey_end,
@@ -31,7 +26,6 @@ LONG_AGO, THEN = "2000-01-01T00:00:00.000000Z", "2001-01-01T00:00:00.000000Z"
 AFTER_ALL = "9990-01-01T00:00:00.000000Z"
 THEN_ENDS = "2001-06-01T00:00:00.000000Z"
 AFTER_ALL_ENDS = "9990-06-01T00:00:00.000000Z"
-TO_COME = utc_now(datetime.now(UTC) + timedelta(days=20))
 BLOCK = "kind = 'block' AND rho_held > 0"
 
 
@@ -80,36 +74,15 @@ DECISIONS: dict[str, Case] = {
     ),
     "approval_by_steward": Case(
         denied=[
-            lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id),
+            lambda t: approval(t, t.submitted, approver_id=t.actor("auditor").id),
+            lambda t: approval(t, t.submitted, approver_id=t.actor("deputy").id, at=t.after_the_deputy),
             lambda t: approval(t, t.submitted, approver_id=t.actor("former").id),
             lambda t: approval(t, t.open_proposal, "proposal", approver_id=t.actor("former").id),
             lambda t: [role_revocation(t, "steward", "steward"), approval(t, t.submitted)],
         ],
-        allowed=[lambda t: approval(t, t.submitted, approver_id=t.second_steward)],
-    ),
-    "approval_delegated": Case(
-        denied=[
-            lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
-            lambda t: approval(
-                t, t.open_proposal, "proposal", approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id
-            ),
-            lambda t: [
-                delegation_end(t, "steward"),
-                approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id),
-            ],
-            lambda t: [
-                delegation(t, "second steward", "delegate", valid_from=TO_COME),
-                approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
-            ],
-        ],
         allowed=[
-            lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id),
-            lambda t: [
-                delegation(t, "second steward", "delegate", "harbour"),
-                approval(
-                    t, t.open_proposal, "proposal", approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward
-                ),
-            ],
+            lambda t: approval(t, t.submitted, approver_id=t.second_steward),
+            lambda t: approval(t, t.submitted, approver_id=t.actor("deputy").id),
         ],
     ),
     "approval_by_own_passkey": Case(
@@ -133,10 +106,6 @@ DECISIONS: dict[str, Case] = {
         denied=[
             lambda t: [role_grant(t, "analyst", "steward"), approval(t, t.submitted, approver_id=t.world.analyst.id)],
             lambda t: [
-                delegation(t, "steward", "analyst"),
-                approval(t, t.submitted, approver_id=t.world.analyst.id, on_behalf_of=t.world.steward.id),
-            ],
-            lambda t: [
                 role_grant(t, "runner", "steward"), approval(t, t.produced, "publish", approver_id=t.world.runner.id)
             ],
             lambda t: [
@@ -154,27 +123,16 @@ DECISIONS: dict[str, Case] = {
             lambda t: approval(t, t.submitted, approver_id=t.world.admin.id),
             lambda t: approval(t, t.open_proposal, "proposal", approver_id=t.world.admin.id),
             lambda t: [role_grant(t, "steward", "admin"), approval(t, t.submitted)],
-            lambda t: [
-                delegation(t, "admin", "delegate"),
-                approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.admin.id),
-            ],
         ],
         allowed=[lambda t: approval(t, t.submitted)],
     ),
     "approval_counts_once": Case(
         denied=[
             lambda t: approval(t, t.approved),
-            lambda t: approval(t, t.delegated),
-            lambda t: approval(t, t.delegated, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id),
-            lambda t: [
-                delegation(t, "second steward", "delegate"),
-                approval(t, t.delegated, approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
-            ],
             lambda t: [approval(t, t.open_proposal, "proposal"), approval(t, t.open_proposal, "proposal")],
         ],
         allowed=[
             lambda t: approval(t, t.approved, approver_id=t.second_steward),
-            lambda t: approval(t, t.delegated, approver_id=t.second_steward),
             lambda t: approval(t, t.approved, decision="reject"),
         ],
     ),

@@ -8,8 +8,6 @@ from tests.contracts.rows import (
     approval,
     carried,
     dataset,
-    delegation,
-    delegation_end,
     draft,
     draft_of,
     entry,
@@ -47,11 +45,11 @@ WORK: dict[str, Case] = {
     # --- people
     "role_grant_by_admin": Case(
         denied=[
-            lambda t: role_grant(t, "delegate", "steward", granted_by=t.world.steward.id),
+            lambda t: role_grant(t, "auditor", "steward", granted_by=t.world.steward.id),
             lambda t: role_grant(t, "former", "admin", granted_by=t.actor("former").id),
             lambda t: role_grant(t, "analyst", "admin", granted_by=t.world.analyst.id),
         ],
-        allowed=[lambda t: role_grant(t, "delegate", "steward"), lambda t: role_grant(t, "analyst", "admin")],
+        allowed=[lambda t: role_grant(t, "auditor", "steward"), lambda t: role_grant(t, "analyst", "admin")],
     ),
     "role_revocation_by_admin": Case(
         denied=[
@@ -67,21 +65,6 @@ WORK: dict[str, Case] = {
             lambda t: [role_grant(t, "analyst", "admin", valid_from=LATE), role_revocation(t, "admin", "admin")],
         ],
         allowed=[lambda t: [role_grant(t, "analyst", "admin"), role_revocation(t, "admin", "admin")]],
-    ),
-    "delegation_of_a_steward": Case(
-        denied=[
-            lambda t: delegation(t, "delegate", "second steward"),
-            lambda t: delegation(t, "former", "second steward"),
-        ],
-        allowed=[lambda t: delegation(t, "second steward", "delegate")],
-    ),
-    "delegation_end_own": Case(
-        denied=[lambda t: delegation_end(t, "second steward"), lambda t: delegation_end(t, "analyst")],
-        allowed=[
-            lambda t: delegation_end(t, "steward"),
-            lambda t: delegation_end(t, "delegate"),
-            lambda t: delegation_end(t, "admin"),
-        ],
     ),
     "passkey_of_the_person": Case(
         denied=[
@@ -204,8 +187,7 @@ WORK: dict[str, Case] = {
     "invocation_separate": Case(
         denied=[
             lambda t: [role_grant(t, "steward", "runner"), invocation(t, t.running, created_by=t.world.steward.id)],
-            lambda t: [role_grant(t, "steward", "runner"), invocation(t, t.lent, created_by=t.world.steward.id)],
-            lambda t: [role_grant(t, "delegate", "runner"), invocation(t, t.lent, created_by=t.actor("delegate").id)],
+            lambda t: [role_grant(t, "deputy", "runner"), invocation(t, t.deputised, created_by=t.actor("deputy").id)],
         ],
         allowed=[
             lambda t: [
@@ -221,7 +203,7 @@ WORK: dict[str, Case] = {
     ),
     "invocation_by_runner": Case(
         denied=[
-            lambda t: invocation(t, t.running, created_by=t.actor("delegate").id),
+            lambda t: invocation(t, t.running, created_by=t.actor("auditor").id),
             lambda t: invocation(t, t.running, created_by=t.actor("former").id),
         ],
         allowed=[lambda t: invocation(t, t.running)],
@@ -274,7 +256,8 @@ WORK: dict[str, Case] = {
             lambda t: entry(t, t.hold(t.vetoed), "ARM"),
             lambda t: unheld(t, t.failed, "HOLD", "ARM"),
             lambda t: [role_revocation(t, "steward", "steward"), entry(t, t.hold(t.held), "ARM")],
-            lambda t: [delegation_end(t, "steward"), entry(t, t.hold(t.lent), "ARM")],
+            lambda t: [role_revocation(t, "deputy", "steward"), entry(t, t.hold(t.deputised), "ARM")],
+            lambda t: entry(t, t.hold(t.deputised), "ARM", at=t.after_the_deputy),
             lambda t: entry(t, t.hold(t.scoped), "ARM"),
             lambda t: unheld(t, t.scoped, "HOLD", "ARM", account_id=t.account("estate")),
             lambda t: entry(t, t.hold(t.routine), "ARM", at=LATE),
@@ -283,7 +266,7 @@ WORK: dict[str, Case] = {
         allowed=[
             lambda t: entry(t, t.hold(t.held), "ARM"),
             lambda t: unheld(t, t.held, "HOLD", "ARM"),
-            lambda t: entry(t, t.hold(t.lent), "ARM"),
+            lambda t: entry(t, t.hold(t.deputised), "ARM"),
             lambda t: [entry(t, t.hold(t.scoped, on="scope"), "ARM"), entry(t, t.hold(t.scoped), "ARM")],
             lambda t: entry(t, t.hold(t.routine), "ARM"),
             lambda t: [role_revocation(t, "steward", "steward"), entry(t, t.hold(t.routine), "ARM")],

@@ -76,7 +76,7 @@ SESSION = {
 
 APPROVAL = (
     '{"request_id": $submitted, "gate": "spend", "subject_digest": "$digest", "approver_id": %s, "decision": "approve",'
-    ' "reason": "because", "at": "$now", "expires_at": "$late", "signature": "forged"%s}'
+    ' "reason": "because", "at": "$now", "expires_at": "$late", "signature": "forged"}'
 )
 TRANSITION = (
     '{"request_id": $%s, "number": %s, "from_state": "%s", "to_state": "%s", "detail": "", "at": "$now",'
@@ -151,26 +151,24 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         "analyst", [door("schedule_change", PAUSE % "$bad_analyst")], "who made it"),
     "the lock of a schedule, by nobody": ("nobody", ["SELECT almoner_lock_schedule($schedule)"], "knows nobody"),
     # who one is
-    "a decision of somebody with a login": ("steward", [door("approval", APPROVAL % ("$bad_admin", ""))], "own login"),
+    "a decision of somebody with a login": ("steward", [door("approval", APPROVAL % "$bad_admin")], "own login"),
     "a decision of a steward without a login, by a runner": (
-        "runner", [door("approval", APPROVAL % ("$steward", ""))], "own login"),
+        "runner", [door("approval", APPROVAL % "$steward")], "own login"),
     "a decision of a steward without a login, by an analyst": (
-        "analyst", [door("approval", APPROVAL % ("$steward", ""))], "own login"),
-    "a decision by no steward": ("analyst", [door("approval", APPROVAL % ("$bad_analyst", ""))],
+        "analyst", [door("approval", APPROVAL % "$steward")], "own login"),
+    "a decision by no steward": ("analyst", [door("approval", APPROVAL % "$bad_analyst")],
                                  "only a steward decides"),
-    "a decision by an admin": ("admin", [door("approval", APPROVAL % ("$bad_admin", ""))],
+    "a decision by an admin": ("admin", [door("approval", APPROVAL % "$bad_admin")],
                                r"only a steward decides|an admin does not approve"),
-    "a decision nobody delegated": (
-        "steward",
-        [door("approval", APPROVAL % ("$bad_steward", ', "on_behalf_of": $steward'))],
-        "nobody has delegated"),
+    "a decision dated before the role ended": (
+        "former", [door("approval", (APPROVAL % "$bad_former").replace("$now", "$then"))], "only a steward decides"),
     "a decision on other bytes": (
         "steward",
-        [door("approval", APPROVAL.replace("$digest", "$d") % ("$bad_steward", ""))],
+        [door("approval", APPROVAL.replace("$digest", "$d") % "$bad_steward")],
         "not for what is waiting"),
     "two decisions in one call": (
         "steward",
-        [door("approval", APPROVAL % ("$bad_steward", ""), APPROVAL % ("$bad_steward", ""))],
+        [door("approval", APPROVAL % "$bad_steward", APPROVAL % "$bad_steward")],
         "has approved it already",
     ),
     "a withdrawal of another's approval": (
@@ -224,19 +222,6 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "a milder rule of the policy in force": (
         "admin", [door("policy_rule", '{"policy_id": $policy, "dataset": "clinic", "spend_approvals": 1}')],
         "a policy in use gets no further rules"),
-    "a delegation of another's vote": (
-        "steward",
-        [door("delegation", '{"from_id": $steward, "to_id": $bad_steward, "dataset_id": $dataset, "valid_from": "$now",'
-                            ' "valid_to": "$late", "reason": "r", "signature": "s", "at": "$now"}')],
-        "own login",
-    ),
-    "a vote one does not have": (
-        "runner",
-        [door("delegation", '{"from_id": $bad_runner, "to_id": $bad_steward, "dataset_id": $dataset,'
-                            ' "valid_from": "$now", "valid_to": "$late", "reason": "r", "signature": "s",'
-                            ' "at": "$now"}')],
-        "only a steward delegates",
-    ),
     # the budget
     "arm what nobody approved": ("runner", [door("entry", ENTRY % ("$vetoed", "ARM", "runner"))], "spend gate"),
     "arm as an analyst": ("analyst", [door("entry", ENTRY % ("$held", "ARM", "analyst"))], "only a runner"),
@@ -432,7 +417,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         "admin",
         [door("policy_version", '{"digest": "$d", "body": "{}", "several_roles": false, "spend_approvals": 1,'
                                 ' "publish_approvals": 1, "proposal_approvals": 1, "created_at": "$now", "attempts": 1,'
-                                ' "approval_days": 1, "request_days": 1, "delegation_days": 1}'), LINK],
+                                ' "approval_days": 1, "request_days": 1}'), LINK],
         "together with what it belongs to",
     ),
     "what waits for a link": ("runner", ["DELETE FROM pending_link"], "permission denied"),
@@ -522,8 +507,8 @@ LIES: dict[str, tuple[str, list[str], str]] = {
 
 LEGAL = {
     "a request": ("analyst", door("request", REQUEST % ("$text_digest", "$bad_analyst"))),
-    "a decision": ("steward", door("approval", APPROVAL % ("$bad_steward", ""))),
-    "a forged decision": ("steward", door("approval", APPROVAL % ("$steward", ""))),
+    "a decision": ("steward", door("approval", APPROVAL % "$bad_steward")),
+    "a forged decision": ("steward", door("approval", APPROVAL % "$steward")),
     "a role": ("admin", door("role_grant", GRANT % ("former", "steward", "$bad_admin"))),
     "a policy": ("admin", door("policy_adoption", '{"policy_id": $other_policy, "adopted_by": $bad_admin,'
                                                   ' "at": "$now"}')),

@@ -13,7 +13,6 @@ from tests.contracts.rows import (
     EVENT,
     PARTS,
     approval,
-    delegation,
     hold,
     insert,
     invocation,
@@ -164,10 +163,6 @@ LIMITS: dict[str, Case] = {
             lambda t: approval(t, t.open_proposal, "proposal", expires_at=last()),
         ],
     ),
-    "delegation_expires": Case(
-        denied=[lambda t: delegation(t, "second steward", "delegate", valid_to=too_late())],
-        allowed=[lambda t: delegation(t, "second steward", "delegate", valid_to=last())],
-    ),
     "policy_says_limits": Case(
         denied=[
             lambda t, given=given: policy(t, 1, 1, **given)  # type: ignore[misc]
@@ -180,11 +175,9 @@ LIMITS: dict[str, Case] = {
                 {"approval_days": 366},
                 {"request_days": None},
                 {"request_days": 366},
-                {"delegation_days": None},
-                {"delegation_days": 366},
             )
         ],
-        allowed=[lambda t: policy(t, 1, 1, attempts=1, approval_days=1, request_days=1, delegation_days=1)],
+        allowed=[lambda t: policy(t, 1, 1, attempts=1, approval_days=1, request_days=1)],
     ),
     "transition_attempts": Case(
         denied=[lambda t: [*spent_up(t), again(t)]],
@@ -197,23 +190,23 @@ LIMITS: dict[str, Case] = {
     ),
     "invocation_planned": Case(
         denied=[
-            lambda t: invocation(t, t.lent, event="{}"),
-            lambda t: invocation(t, t.lent, event=EVENT + " "),
-            lambda t: invocation(t, t.lent, mechanism="noisy_count"),
-            lambda t: invocation(t, t.lent, sequence=10),
-            lambda t: invocation(t, t.lent, sequence=-1),
+            lambda t: invocation(t, t.deputised, event="{}"),
+            lambda t: invocation(t, t.deputised, event=EVENT + " "),
+            lambda t: invocation(t, t.deputised, mechanism="noisy_count"),
+            lambda t: invocation(t, t.deputised, sequence=10),
+            lambda t: invocation(t, t.deputised, sequence=-1),
         ],
-        allowed=[lambda t: invocation(t, t.lent)],
+        allowed=[lambda t: invocation(t, t.deputised)],
     ),
     "hold_planned": Case(
         denied=[
-            lambda t: hold(t, t.lent, rho=2),
-            lambda t: hold(t, t.lent, rho=0, instalment=2),
-            lambda t: hold(t, t.lent, delta=2),
-            lambda t: hold(t, t.lent, rho=1, delta=0, instalment=len(PARTS) - 3),
-            lambda t: hold(t, t.lent, instalment=len(PARTS)),
-            lambda t: hold(t, t.lent, instalment=-1),
-            lambda t: hold(t, t.lent, rho=90, instalment=9),
+            lambda t: hold(t, t.deputised, rho=2),
+            lambda t: hold(t, t.deputised, rho=0, instalment=2),
+            lambda t: hold(t, t.deputised, delta=2),
+            lambda t: hold(t, t.deputised, rho=1, delta=0, instalment=len(PARTS) - 3),
+            lambda t: hold(t, t.deputised, instalment=len(PARTS)),
+            lambda t: hold(t, t.deputised, instalment=-1),
+            lambda t: hold(t, t.deputised, rho=90, instalment=9),
             lambda t: hold(t, t.scoped, account_id=study(t), rho=2),
             lambda t: paid_again(t, rho=0, instalment=1),
             lambda t: paid_again(t, "", rho=0),
@@ -221,8 +214,8 @@ LIMITS: dict[str, Case] = {
             lambda t: paid_again(t, rho=1),
         ],
         allowed=[
-            lambda t: hold(t, t.lent),
-            lambda t: hold(t, t.lent, rho=1, delta=1),
+            lambda t: hold(t, t.deputised),
+            lambda t: hold(t, t.deputised, rho=1, delta=1),
             lambda t: hold(t, t.scoped, account_id=study(t)),
             lambda t: paid_again(t, rho=0),
             lambda t: paid_again(t, rho=10),

@@ -38,10 +38,8 @@ from tests.contracts.rows import (
     block,
     cohort,
     dataset,
-    delegation,
     entry,
     hold,
-    insert,
     invocation,
     policy,
     policy_rule,
@@ -185,21 +183,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
             (f"UPDATE role_grant SET valid_to = '{FUTURE}'",),
             allowed=[lambda t: role_revocation(t, "runner", "runner")],
         ),
-    ],
-    "delegation_end_own": [
-        Lone(
-            (lambda t: delegation(t, "second steward", "analyst"),),
-            denied=[
-                lambda t: insert(
-                    "delegation_end",
-                    ended_by=t.second_steward,
-                    at=t.now,
-                    delegation_id=t.one(
-                        "SELECT min(id) FROM delegation WHERE id NOT IN (SELECT delegation_id FROM delegation_end)"
-                    ),
-                )
-            ],
-        )
     ],
     "policy_rule_before_use": [
         Lone(("DELETE FROM policy_adoption",), denied=[lambda t: policy_rule(t, dataset="library")]),

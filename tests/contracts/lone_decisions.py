@@ -219,13 +219,10 @@ DECISIONS: dict[str, list[Lone]] = {
     ],
     "approval_not_by_admin": [
         *admins_do_not(approve_as_admin),
-        *admins_do_not(
-            lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.admin.id)
-        ),
         Lone((sql("UPDATE policy_version SET several_roles = (id = {policy})"),), allowed=[approve_as_admin]),
     ],
     "approval_counts_once": [
-        Lone((change,), allowed=[lambda t: approval(t, t.approved), lambda t: approval(t, t.delegated)])
+        Lone((change,), allowed=[lambda t: approval(t, t.approved)])
         for change in (
             f"UPDATE approval SET expires_at = '{PAST}'",
             f"UPDATE approval SET subject_digest = '{OTHER}'",

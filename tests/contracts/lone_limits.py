@@ -29,16 +29,16 @@ from tests.support import LATE
 
 
 def without_plan(table: str, condition: str = "TRUE") -> Make:
-    """The request of the attempt `lent` loses rows of its plan; all other requests keep theirs."""
-    return lambda t: text(f"DELETE FROM {table} WHERE request_id = {t.lent.request_id} AND {condition}")
+    """The request of the attempt `deputised` loses rows of its plan; all other requests keep theirs."""
+    return lambda t: text(f"DELETE FROM {table} WHERE request_id = {t.deputised.request_id} AND {condition}")
 
 
-def hold_lent(town: Town) -> Executable:
-    return hold(town, town.lent)
+def hold_deputised(town: Town) -> Executable:
+    return hold(town, town.deputised)
 
 
-def invoke_lent(town: Town) -> Executable:
-    return invocation(town, town.lent)
+def invoke_deputised(town: Town) -> Executable:
+    return invocation(town, town.deputised)
 
 
 def by_analyst_as(role: str, until: str | None) -> Make:
@@ -73,17 +73,17 @@ LIMITS: dict[str, list[Lone]] = {
     # --- plans
     "planned_release_with_its_request": [Lone(denied=[lambda t: planned_row(t, "planned_release", t.reopened)])],
     "invocation_planned": [
-        Lone((without_plan("planned_invocation"),), denied=[invoke_lent]),
+        Lone((without_plan("planned_invocation"),), denied=[invoke_deputised]),
     ],
     "hold_planned": [
-        Lone((without_plan("planned_instalment"),), denied=[hold_lent]),
-        Lone((without_plan("planned_instalment", "sequence = 0"),), denied=[hold_lent]),
-        Lone((without_plan("planned_instalment", "sequence > 0"),), allowed=[hold_lent]),
-        Lone((without_plan("planned_block"),), denied=[hold_lent]),
+        Lone((without_plan("planned_instalment"),), denied=[hold_deputised]),
+        Lone((without_plan("planned_instalment", "sequence = 0"),), denied=[hold_deputised]),
+        Lone((without_plan("planned_instalment", "sequence > 0"),), allowed=[hold_deputised]),
+        Lone((without_plan("planned_block"),), denied=[hold_deputised]),
         Lone(
-            (lambda t: text(f"UPDATE planned_block SET first_block = 1 WHERE request_id = {t.lent.request_id}"),),
-            denied=[hold_lent],
-            allowed=[lambda t: hold(t, t.lent, account_id=t.account("clinic", 1))],
+            (lambda t: text(f"UPDATE planned_block SET first_block = 1 WHERE request_id = {t.deputised.request_id}"),),
+            denied=[hold_deputised],
+            allowed=[lambda t: hold(t, t.deputised, account_id=t.account("clinic", 1))],
         ),
         Lone(
             (of_lost("DELETE FROM entry WHERE kind = 'ARM' AND hold_id IN ({holds})", block=1),),

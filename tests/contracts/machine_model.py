@@ -22,10 +22,9 @@ def parts_of(plan: Plan) -> dict[Key, Amount]:
 
 @dataclass
 class Vote:
-    """One approval. `giver` is in whose name it counts."""
+    """One approval."""
 
     by: str
-    giver: str
     until: int
     withdrawn: bool = False
 
@@ -124,7 +123,7 @@ class Paper:
     policy: Policy = field(default_factory=Policy)
     stewards: set[str] = field(default_factory=lambda: set(STEWARDS))
     runner: bool = True
-    mandates: dict[str, tuple[str, int]] = field(default_factory=dict)  # of a steward: to whom, until when
+    deputy_until: int = 0  # whose role of steward has an end
     requests: dict[int, Request] = field(default_factory=dict)
     proposals: dict[int, Proposal] = field(default_factory=dict)
     scopes: dict[str, Amount] = field(default_factory=dict)
@@ -135,34 +134,30 @@ class Paper:
 
     def stands(self, vote: Vote) -> bool:
         """Whether an approval counts now."""
-        if vote.withdrawn or vote.until <= self.now or vote.giver not in self.stewards:
-            return False
-        return vote.by == vote.giver or self.mandated(vote.giver, vote.by)
+        return not vote.withdrawn and vote.until > self.now and self.may_decide(vote.by)
 
-    def mandated(self, giver: str, taker: str) -> bool:
-        """Whether a steward's decision is somebody else's now."""
-        to, until = self.mandates.get(giver, ("", 0))
-        return to == taker and until > self.now
+    def may_decide(self, name: str) -> bool:
+        """Whether somebody is a steward now."""
+        return name in self.stewards or (name == "deputy" and self.deputy_until > self.now)
 
     def counted(self, what: Request | Proposal) -> int:
-        """In how many names it is approved."""
-        return len({vote.giver for vote in what.votes if self.stands(vote)})
+        """By how many people it is approved."""
+        return len({vote.by for vote in what.votes if self.stands(vote)})
 
     def open(self, what: Request | Proposal) -> bool:
         """Whether it has its approvals."""
         return not what.rejected and self.counted(what) >= what.needed
 
-    def may_vote(self, what: Request | Proposal, by: str, giver: str, verdict: str) -> bool:
+    def may_vote(self, what: Request | Proposal, by: str, verdict: str) -> bool:
         """Whether a decision is lawful, of those who have neither requested nor run."""
         if isinstance(what, Request):
             waits = what.state in ("submitted", "approved")
         else:
             ends = what.kind == "standing" and verdict == "reject"
             waits = not what.rejected and (not what.carried or ends)
-        if not waits or giver not in self.stewards or (by != giver and not self.mandated(giver, by)):
+        if not waits or not self.may_decide(by):
             return False
-        lasting = [v for v in what.votes if not v.withdrawn and v.until > self.now]
-        return verdict == "reject" or not any({v.by, v.giver} & {by, giver} for v in lasting)
+        return verdict == "reject" or not any(v.by == by and not v.withdrawn and v.until > self.now for v in what.votes)
 
     # --- amounts
 

@@ -14,7 +14,6 @@ from models_db.errors import Refused
 from models_db.services.audit import chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, policies, principals, requests
-from models_db.services.catalogue.principals import Mandate
 from models_db.services.lifecycle import artifacts, envelopes, gates, ledger
 from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.amounts import Amount, total_amount
@@ -64,7 +63,6 @@ class Steps:
         self.begun: dict[tuple[int, int], ledger.Attempt] = {}
         self.links = self.head()
         self.least = Amount()
-        self.delegations: dict[str, int] = {}
         if self.mutation:
             execute(self.database, self.mutation)
 
@@ -131,30 +129,26 @@ class Steps:
                 made, policy.spend, standing.plan, standing=standing.number, state="approved"
             )
 
-    def decide(self, number: int, who: tuple[str, str], verdict: str, valid: int) -> None:
+    def decide(self, number: int, who: str, verdict: str, valid: int) -> None:
         request = self.request_of(number)
         if request.standing is not None:
             return
-        lawful = self.paper.may_vote(request, *who, verdict)
+        lawful = self.paper.may_vote(request, who, verdict)
         self.step(lawful, lambda: self.vote(request.number, "spend", who, verdict, valid))
         if lawful and verdict == "reject":
             request.state, request.rejected = "rejected", True
         elif lawful:
-            request.votes.append(Vote(*who, self.paper.now + valid))
+            request.votes.append(Vote(who, self.paper.now + valid))
             if request.state == "submitted" and self.paper.open(request):
                 request.state = "approved"
         assert self.world.state(request.number) == request.state
 
-    def vote(self, number: int, gate: str, who: tuple[str, str], verdict: str, valid: int) -> str:
-        by, giver = who
-        behalf = giver if giver != by else None
-        return self.world.decide(
-            number, gate, verdict, by=self.actors[by], valid=timedelta(hours=valid), on_behalf_of=behalf
-        )
+    def vote(self, number: int, gate: str, who: str, verdict: str, valid: int) -> str:
+        return self.world.decide(number, gate, verdict, by=self.actors[who], valid=timedelta(hours=valid))
 
     def take_an_approval_back(self, number: int, by: str) -> None:
         request = self.request_of(number)
-        # Also what does not count now, because its giver is no steward any more or the mandate has ended.
+        # Also what does not count now, because its giver is no steward any more.
         mine = [v for v in request.votes if v.by == by and not v.withdrawn and v.until > self.paper.now]
         lawful = bool(mine) and request.state in ("submitted", "approved")
         self.step(
@@ -199,10 +193,10 @@ class Steps:
         request = list(self.paper.requests.values())[-1]
         valid = 480 if number % 4 else 6
         for name in STEWARDS[: request.needed]:
-            lawful = self.paper.may_vote(request, name, name, "approve")
-            self.step(lawful, lambda name=name: self.vote(request.number, "spend", (name, name), "approve", valid))
+            lawful = self.paper.may_vote(request, name, "approve")
+            self.step(lawful, lambda name=name: self.vote(request.number, "spend", name, "approve", valid))
             if lawful:
-                request.votes.append(Vote(name, name, self.paper.now + valid))
+                request.votes.append(Vote(name, self.paper.now + valid))
                 request.state = "approved" if self.paper.open(request) else request.state
         if request.state == "approved":
             self.start_this(request)
@@ -299,9 +293,9 @@ class Steps:
         request = self.one(number, [r for r in self.paper.requests.values() if r.state == "produced"])
         lasting = any(v.by == by and v.until > self.paper.now for v in request.release)
         lawful = by in self.paper.stewards and not lasting
-        self.step(lawful, lambda: self.vote(request.number, "publish", (by, by), "approve", 48))
+        self.step(lawful, lambda: self.vote(request.number, "publish", by, "approve", 48))
         if lawful:
-            request.release.append(Vote(by, by, self.paper.now + 48))
+            request.release.append(Vote(by, self.paper.now + 48))
 
     def publish(self, number: int) -> None:
         made = [r for r in self.paper.requests.values() if r.state == "produced"]
@@ -339,19 +333,19 @@ class Steps:
         else:
             self.move_retraction(number)
         for name in STEWARDS[:votes] if self.paper.proposals else ():
-            self.decide_this(list(self.paper.proposals.values())[-1], (name, name), "approve", 48)
+            self.decide_this(list(self.paper.proposals.values())[-1], name, "approve", 48)
 
     def moved(self, number: int | None, kind: str, **more: Any) -> None:
         if number is not None:
             self.paper.proposals[number] = Proposal(number, kind, self.paper.policy.proposal, **more)
 
-    def decide_proposal(self, number: int, who: tuple[str, str], verdict: str, valid: int) -> None:
+    def decide_proposal(self, number: int, who: str, verdict: str, valid: int) -> None:
         if self.paper.proposals:
             self.decide_this(self.one(number, list(self.paper.proposals.values())[-3:]), who, verdict, valid)
 
-    def decide_this(self, proposal: Proposal, who: tuple[str, str], verdict: str, valid: int) -> None:
-        lawful = self.paper.may_vote(proposal, *who, verdict)
-        vote = Vote(*who, self.paper.now + valid)
+    def decide_this(self, proposal: Proposal, who: str, verdict: str, valid: int) -> None:
+        lawful = self.paper.may_vote(proposal, who, verdict)
+        vote = Vote(who, self.paper.now + valid)
         proposal.votes.append(vote)
         carries = lawful and verdict == "approve" and self.paper.open(proposal)
         lawful = lawful and (not carries or self.paper.may_carry(proposal))
@@ -408,24 +402,15 @@ class Steps:
         else:
             self.paper.stewards ^= {name}
 
-    def delegate_or_end(self, giver: str, hours: int) -> None:
-        actor = self.actors[giver]
-        if self.paper.mandated(giver, "deputy"):
-            self.step(True, self.writing(lambda s: principals.end_delegation(s, actor, self.delegations[giver])))
-            del self.paper.mandates[giver]
+    def lend_the_role_or_end_it(self, hours: int) -> None:
+        if self.paper.may_decide("deputy"):
+            self.step(True, self.writing(lambda s: principals.revoke(s, self.world.admin, "deputy", "steward", "back")))
+            self.paper.deputy_until = self.paper.now
             return
         until = utc_now(datetime.now(UTC) + timedelta(hours=hours))
-        mandate = Mandate("clinic", "deputy", utc_now(), until, "a holiday")
-        lawful = giver in self.paper.stewards
-        given = self.step(
-            lawful,
-            self.writing(
-                lambda s: principals.delegate(s, actor, datasets.find_dataset(s, "clinic").id, mandate, "signature").id
-            ),
-        )
-        if lawful:
-            self.delegations[giver] = given
-            self.paper.mandates[giver] = ("deputy", self.paper.now + hours)
+        self.step(True, self.writing(lambda s: principals.grant(
+            s, self.world.admin, "deputy", "steward", "a holiday", valid_to=until)))  # fmt: skip
+        self.paper.deputy_until = self.paper.now + hours
 
     def adopt(self, terms_: Policy) -> None:
         wanted = terms_

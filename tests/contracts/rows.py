@@ -70,7 +70,7 @@ def version(town: "Town", of: str, **given: object) -> Executable:
 def policy(town: "Town", spend: int, publish: int, **given: object) -> Executable:
     row = {"digest": DIGEST, "body": "{}", "several_roles": False, "spend_approvals": spend,
            "publish_approvals": publish, "proposal_approvals": 2, "created_at": utc_now(), "attempts": 100,
-           "approval_days": 365, "request_days": 365, "delegation_days": 365}  # fmt: skip
+           "approval_days": 365, "request_days": 365}  # fmt: skip
     return insert("policy_version", **row | given)
 
 
@@ -114,19 +114,6 @@ def role_revocation(town: "Town", of: str, role: str, **given: object) -> Execut
     number = town.id_of("role_grant", f"principal_id = {town.actor(of).id} AND role = '{role}'")
     row = {"grant_id": number, "revoked_by": town.world.admin.id, "reason": "because", "at": utc_now()}
     return insert("role_revocation", **row | given)
-
-
-def delegation(town: "Town", giver: str, taker: str, dataset: str = "clinic", **given: object) -> Executable:
-    row = {
-        "from_id": town.actor(giver).id, "to_id": town.actor(taker).id, "valid_from": utc_now(), "valid_to": SOON,
-        "dataset_id": town.id_of("dataset", f"name = '{dataset}'"), "reason": "away", "signature": "s", "at": utc_now(),
-    }  # fmt: skip
-    return insert("delegation", **row | given)
-
-
-def delegation_end(town: "Town", by: str) -> Executable:
-    number = town.id_of("delegation", "id NOT IN (SELECT delegation_id FROM delegation_end)")
-    return insert("delegation_end", delegation_id=number, ended_by=town.actor(by).id, at=utc_now())
 
 
 def proposal(town: "Town", **given: object) -> Executable:

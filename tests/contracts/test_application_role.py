@@ -72,6 +72,10 @@ def siege(ledgers: Ledgers, postgresql: PostgreSQL) -> Iterator[Siege]:
                     principals.enrol(session, world.admin, f"bad {name}", f"key of bad {name}", f"almoner_test_{name}")
                 if name in ROLES:
                     principals.grant(session, world.admin, f"bad {name}", name, "trusted once")
+            since, until = (f"{year}-01-01T00:00:00.000000Z" for year in (2000, 2002))
+            principals.grant(
+                session, world.admin, "bad former", "steward", "for a time", valid_from=since, valid_to=until
+            )
         logins = {name: login(postgresql, database, name) for name in names}
         before = snapshot(database)
         yield Siege(town, logins, facts(town))
@@ -89,7 +93,7 @@ def facts(town: Town) -> dict[str, str]:
     known: dict[str, object] = {
         **{f"bad_{name}": town.actor(f"bad {name}").id for name in (*ROLES, "former")},
         "steward": town.world.steward.id, "analyst": town.world.analyst.id, "runner": town.world.runner.id,
-        "admin": town.world.admin.id, "delegate": town.actor("delegate").id,
+        "admin": town.world.admin.id,
         "submitted": town.submitted, "approved": town.approved, "running": town.running.request_id,
         "produced": town.produced.request_id, "cleared": town.cleared.request_id, "scheduled": town.scheduled,
         "schedule": town.schedule, "published": town.published.request_id, "settled": town.settled.request_id,

@@ -19,7 +19,7 @@ from models_db.services.lifecycle import envelopes, gates
 from models_db.services.lifecycle.gates import GateClosed
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from models_db.writes.database_errors import ClockWentBack, RuleViolated
+from models_db.writes.database_errors import ClockWentBack, RoleDenied, RuleViolated
 from tests.contracts.moving_clock import MovingClock
 from tests.support import PLAN, SOON, TEN, World, append_link, execute, planned, snapshot, terms
 
@@ -180,6 +180,22 @@ def test_an_expired_approval_is_not_revived_by_a_back_dated_arm(database: Databa
         with pytest.raises(ClockWentBack):
             world.arm(attempt)
     assert world.balance().spent == Amount()
+
+
+def test_a_role_that_is_over_is_not_revived_by_a_back_dated_decision(database: Database, clock: MovingClock) -> None:
+    """On PostgreSQL the server dates what a login records (test_application_role.py)."""
+    world = World.create(database)
+    world.dataset()
+    dora, request = world.person("dora", "auditor"), world.request()
+    world.grant("dora", "steward", valid_to=utc_now(datetime.now(UTC) + HOUR))
+    before = utc_now()
+    clock.ahead += 2 * HOUR
+    with pytest.raises(RoleDenied, match="only a steward decides"):
+        world.decide(request, by=dora)
+    if database.is_sqlite:
+        written(database, lambda s: append_link(s, world.admin, "time.passed", {}))
+        with pytest.raises(IntegrityError, match=AHEAD):
+            execute(database, BACKDATED["approval"], at=before, waiting=request, steward=dora.id)
 
 
 # --- a clock that was ahead

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from models_db.database.base import utc_now
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, passkeys, policies, principals, requests
 from models_db.services.catalogue.passkeys import PasskeySignature
-from models_db.services.catalogue.principals import Mandate
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, attempts, envelopes, gates, ledger
 from models_db.services.lifecycle.attempts import StillRunning
@@ -170,27 +168,6 @@ def test_a_role_is_taken_away_after_the_instalment(world: World) -> None:
     second = alone(world.database, revoking(world, "steward", "steward"))
     assert meanwhile(world.database, arming(world, attempt), second) == "done"
     assert world.balance().spent == TEN
-
-
-def test_a_delegation_ends_while_an_instalment_is_armed(world: World) -> None:
-    world.dataset()
-    deputy = world.person("deputy", "auditor")
-    with world.database.write() as session:
-        mandate = Mandate("clinic", "deputy", utc_now(), SOON, "a holiday")
-        given = principals.delegate(
-            session, world.steward, datasets.find_dataset(session, "clinic").id, mandate, "signature"
-        ).id
-    request = world.request()
-    world.decide(request, by=deputy, on_behalf_of="steward")
-    attempt = world.start(request)
-    world.hold(attempt, *PLAN)
-    outcome = meanwhile(
-        world.database,
-        lambda session: principals.end_delegation(session, world.steward, given),
-        lambda: world.arm(attempt),
-    )
-    assert outcome == RuleViolated.__name__
-    assert world.balance().spent == Amount()
 
 
 def test_a_passkey_is_revoked_while_an_instalment_is_armed(world: World) -> None:

@@ -156,7 +156,7 @@ def as_replica(session: Session, town: Town, circumstance: Circumstance) -> None
     checks = session.execute(
         text(
             "SELECT conrelid::regclass::text, conname FROM pg_constraint WHERE contype = 'c'"
-            " AND conrelid::regclass::text IN ('approval', 'delegation', 'proposal', 'role_grant')"
+            " AND conrelid::regclass::text IN ('approval', 'proposal', 'role_grant')"
         )
     )
     for table, name in checks.all():

@@ -19,7 +19,7 @@ from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.queries import history, lists
 from models_db.services.queries.history import BlockReaders
-from models_db.tables import Account, Approval, Dataset, Entry, Hold, Invocation, Proposal, Publication, Withdrawal
+from models_db.tables import Account, Dataset, Entry, Hold, Invocation, Proposal, Publication, Withdrawal
 from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import LEGAL_TRANSITIONS
 from tasks.accounting.lifetime_claims import lifetime_epsilon
@@ -133,19 +133,16 @@ def every_decidable(session: Session) -> list[Decidable]:
 
 
 def counted_one_by_one(session: Session, subject: Decidable) -> int:
-    delegated = {(one.from_id, one.to_id, one.dataset_id) for one in principals.open_delegations(session)}
     withdrawn = set(session.scalars(select(Withdrawal.approval_id)))
     people = set()
     for one, _ in gates.decisions_on(session, subject.number, subject.gate):
-        giver = one.on_behalf_of or one.approver_id
         if (
             (one.subject_digest, one.decision) == (subject.subject_digest, "approve")
             and one.expires_at > utc_now()
             and one.id not in withdrawn
-            and "steward" in principals.roles_of(session, giver)
-            and (one.on_behalf_of is None or (giver, one.approver_id, subject.dataset_id) in delegated)
+            and "steward" in principals.roles_of(session, one.approver_id)
         ):
-            people.add(giver)
+            people.add(one.approver_id)
     return len(people)
 
 
@@ -161,7 +158,6 @@ def test_decisions_count_for_many_as_for_one(town: Town) -> None:
             assert status.deciders(one) == GateStatus.load(session, [one]).deciders(one)
             seen += counted
         assert seen > 5
-        assert session.scalars(select(Approval).where(Approval.on_behalf_of.is_not(None))).first() is not None
 
 
 def test_proposals(town: Town) -> None:
@@ -262,7 +258,7 @@ def test_as_many_statements_for_many_as_for_one(town: Town) -> None:
             counted.clear()
             lists.spent_by_request(session, [one.number for one in asked])
             GateStatus.load(session, asked)
-            assert len(counted) == 8
+            assert len(counted) == 7
 
 
 class Back(Exception):

@@ -381,12 +381,12 @@ def test_the_last_of_a_limit_is_charged_once(charged: World) -> None:
 def test_a_policy_has_a_limit_at_each_order_or_at_none(charged: World, given: dict[int, int]) -> None:
     names = (
         "digest, body, several_roles, spend_approvals, publish_approvals, proposal_approvals, created_at, attempts"
-        ", approval_days, request_days, delegation_days"
+        ", approval_days, request_days"
     )
     columns = "".join(f", renyi_limit_{order}" for order in given)
     values = "".join(f", {value}" for value in given.values())
     version = (
-        "INSERT INTO policy_version ({}) SELECT '" + "d" * 64 + "', '{{}}', FALSE, 1, 1, 2, created_at, 1, 1, 1, 1{}"
+        "INSERT INTO policy_version ({}) SELECT '" + "d" * 64 + "', '{{}}', FALSE, 1, 1, 2, created_at, 1, 1, 1{}"
         " FROM policy_version"
     )
     with pytest.raises(IntegrityError, match="ck_policy_version_renyi_limits"):

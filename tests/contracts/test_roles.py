@@ -1,13 +1,12 @@
-"""Roles by date, the last admin, and votes that are lent, on both backends through the services."""
+"""Roles by date, the last admin, and deputies, on both backends through the services."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from models_db.database.base import utc_now
-from models_db.errors import Refused
 from models_db.services.catalogue import datasets, policies, principals
-from models_db.services.catalogue.principals import DelegationUnknown, RoleNotHeld, RoleRequired, RoleUnknown
+from models_db.services.catalogue.principals import RoleNotHeld, RoleRequired, RoleUnknown
 from models_db.services.lifecycle import artifacts, ledger
 from models_db.services.lifecycle.gates import GateClosed
 from models_db.sessions.database import Database
@@ -151,109 +150,56 @@ def test_the_record_knows_every_change_of_roles(clinic: World) -> None:
     assert kinds == ["role.revoked", "role.granted", "principal.enrolled"]
 
 
-# --- votes that are lent ------------------------------------------------------------------------------------------
+# --- deputies: a role with an end ---------------------------------------------------------------------------------
 
 
-def test_a_delegate_decides_for_one_dataset_and_a_time(clinic: World) -> None:
-    clinic.dataset("harbour")
+def test_a_deputys_decisions_lapse_with_the_role(clinic: World) -> None:
     dora = clinic.person("dora", "auditor")
-    here, there, early = clinic.request(), clinic.request("harbour"), clinic.request()
-    with pytest.raises(RoleDenied, match="only a steward decides"):
-        clinic.decide(here, by=dora)
-    with pytest.raises(RuleViolated, match="nobody has delegated"):
-        clinic.decide(here, by=dora, on_behalf_of="steward")
-    clinic.delegate(clinic.steward, "dora", begin=1, days=2)
-    with pytest.raises(RuleViolated, match="nobody has delegated"):
-        clinic.decide(early, by=dora, on_behalf_of="steward")
-    with later(timedelta(days=2)):
-        with pytest.raises(RuleViolated, match="nobody has delegated"):
-            clinic.decide(there, by=dora, on_behalf_of="steward")
-        assert clinic.decide(here, by=dora, on_behalf_of="steward") == "approved"
-    with later(timedelta(days=4)):
-        with pytest.raises(RuleViolated, match="nobody has delegated"):
-            clinic.decide(early, by=dora, on_behalf_of="steward")
-        with pytest.raises(GateClosed):  # what rests on it has ended with it
-            clinic.start(here)
-
-
-def test_a_lent_vote_is_not_lent_on(clinic: World) -> None:
-    dora, eve = clinic.person("dora", "auditor"), clinic.person("eve", "auditor")
-    clinic.delegate(clinic.steward, "dora")
-    with pytest.raises(RoleDenied, match="only a steward delegates"):
-        clinic.delegate(dora, "eve")
-    with pytest.raises(RuleViolated, match="nobody has delegated"):
-        clinic.decide(clinic.request(), by=eve, on_behalf_of="steward")
-    clinic.grant("dora", "steward")
-    clinic.delegate(dora, "eve")  # her own vote, not the one she was lent
-    with pytest.raises(RuleViolated, match="nobody has delegated"):
-        clinic.decide(clinic.request(), by=eve, on_behalf_of="steward")
-    assert clinic.decide(clinic.request(), by=eve, on_behalf_of="dora") == "approved"
-
-
-@pytest.mark.parametrize("name", ["analyst", "runner"])
-def test_who_requests_or_runs_decides_for_nobody(clinic: World, name: str) -> None:
-    clinic.delegate(clinic.steward, name)
-    attempt = clinic.produced()
-    actor = getattr(clinic, name)
-    with pytest.raises(RuleViolated, match="nobody approves what they requested or ran"):
-        clinic.decide(attempt.request_id, "publish", by=actor, on_behalf_of="steward")
-
-
-def test_whose_vote_was_used_runs_nothing(clinic: World) -> None:
-    dora = clinic.person("dora", "auditor", "runner")
-    clinic.delegate(clinic.steward, "dora")
-    request_id = clinic.request()
-    clinic.decide(request_id, by=dora, on_behalf_of="steward")
-    clinic.grant("steward", "runner")
-    attempt = clinic.start(request_id)
-    for actor in (clinic.steward, dora):
-        with pytest.raises(RuleViolated, match="nobody runs what they approved"), clinic.database.write() as session:
-            ledger.hold(session, actor, attempt, PLAN, PROVENANCE)
-
-
-def test_principal_and_delegate_are_one_voice(database: Database) -> None:
-    world = World.create(database, spend_approvals=2)
-    world.dataset()
-    dora = world.person("dora")
-    world.delegate(world.steward, "dora")
-    request_id = world.request()
-    assert world.decide(request_id, by=dora, on_behalf_of="steward") == "submitted"
-    for by, for_whom in ((world.steward, None), (dora, None), (dora, "steward")):
-        with pytest.raises(RuleViolated, match="approved it already"):
-            world.decide(request_id, by=by, on_behalf_of=for_whom)
-    assert world.decide(request_id, by=world.person("third")) == "approved"
-
-
-def test_a_delegation_is_taken_back_by_those_it_binds(clinic: World) -> None:
-    dora = clinic.person("dora", "auditor")
-    number = clinic.delegate(clinic.steward, "dora")
-    request_id, running = clinic.request(), clinic.request()
-    for each in (request_id, running):
-        clinic.decide(each, by=dora, on_behalf_of="steward")
+    clinic.grant("dora", "steward", valid_to=at(HOUR))
+    waiting, running, made = clinic.request(), clinic.request(), clinic.produced()
+    clinic.decide(running, by=dora)
+    clinic.decide(made.request_id, "publish", by=dora)
     attempt = clinic.start(running)
     clinic.hold(attempt, *PLAN)
-    with pytest.raises(Refused), clinic.database.write() as session:
-        principals.end_delegation(session, clinic.analyst, number)
-    with clinic.database.write() as session:
-        principals.end_delegation(session, clinic.steward, number)
-    with pytest.raises(DelegationUnknown), clinic.database.write() as session:
-        principals.end_delegation(session, clinic.steward, number)
-    with pytest.raises(GateClosed):
-        clinic.start(request_id)
-    with pytest.raises(RuleViolated, match="the spend gate is not passed"):
+    with later(2 * HOUR):
+        with pytest.raises(RoleDenied, match="only a steward decides"):
+            clinic.decide(waiting, by=dora)
+        with pytest.raises(RuleViolated, match="the spend gate is not passed"):
+            clinic.arm(attempt)
+        with pytest.raises(GateClosed), clinic.database.write() as session:
+            artifacts.record_publication(session, clinic.runner, made.request_id)
+        clinic.grant("dora", "steward")
         clinic.arm(attempt)
 
 
-def test_a_vote_ends_with_its_owners_role(clinic: World) -> None:
-    dora = clinic.person("dora", "auditor")
-    clinic.delegate(clinic.steward, "dora")
+def test_a_deputy_and_the_steward_are_two_people(database: Database) -> None:
+    world = World.create(database, spend_approvals=2)
+    world.dataset()
+    dora = world.person("dora", "auditor")
+    world.grant("dora", "steward", valid_to=at(HOUR))
+    request_id = world.request()
+    assert world.decide(request_id, by=dora) == "submitted"
+    with pytest.raises(RuleViolated, match="approved it already"):
+        world.decide(request_id, by=dora)
+    assert world.decide(request_id) == "approved"
+
+
+@pytest.mark.parametrize("name", ["analyst", "runner"])
+def test_who_requests_or_runs_is_no_deputy(clinic: World, name: str) -> None:
+    clinic.grant(name, "steward", valid_to=at(HOUR))
+    attempt = clinic.produced()
+    with pytest.raises(RuleViolated, match="nobody approves what they requested or ran"):
+        clinic.decide(attempt.request_id, "publish", by=getattr(clinic, name))
+
+
+def test_who_approved_as_a_deputy_runs_nothing(clinic: World) -> None:
+    dora = clinic.person("dora", "auditor", "runner")
+    clinic.grant("dora", "steward", valid_to=at(HOUR))
     request_id = clinic.request()
-    clinic.decide(request_id, by=dora, on_behalf_of="steward")
-    clinic.revoke("steward", "steward")
-    with pytest.raises(GateClosed):
-        clinic.start(request_id)
-    with pytest.raises(RoleDenied, match="only a steward decides"):
-        clinic.decide(clinic.request(), by=dora, on_behalf_of="steward")
+    clinic.decide(request_id, by=dora)
+    attempt = clinic.start(request_id)
+    with pytest.raises(RuleViolated, match="nobody runs what they approved"), clinic.database.write() as session:
+        ledger.hold(session, dora, attempt, PLAN, PROVENANCE)
 
 
 # --- the clock --------------------------------------------------------------------------------------------------

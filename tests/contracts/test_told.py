@@ -57,7 +57,7 @@ def test_what_the_services_do_is_told(worked: World) -> None:
     kinds = {str(kind) for (kind,) in fetch(worked.database, "SELECT DISTINCT kind FROM audit")}
     assert kinds >= {
         "account.opened", "attack.public_twin", "backup.restored", "checkpoint.recorded", "cohort.opened",
-        "dataset.ingested", "dataset.registered", "delegation.ended", "delegation.given", "evaluation.internal",
+        "dataset.ingested", "dataset.registered", "evaluation.internal",
         "ledger.arm", "ledger.commit", "ledger.forfeit", "ledger.hold", "proposal.approve", "proposal.carried",
         "proposal.proposed", "policy.adopted", "principal.enrolled", "release.delivered",
         "release.published", "request.approval_withdrawn", "request.approve", "request.reject", "request.submitted",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,7 +21,6 @@ from models_db.services.catalogue import (
     schedules,
 )
 from models_db.services.catalogue.erasures import ErasureRequest
-from models_db.services.catalogue.principals import Mandate
 from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import artifacts, envelopes, gates, proposals
 from models_db.services.lifecycle.ledger import Attempt
@@ -56,9 +55,8 @@ class Town:
     discarded: Attempt = field(init=False)
     published: Attempt = field(init=False)
     open_data: Attempt = field(init=False)
-    lent: Attempt = field(init=False)
+    deputised: Attempt = field(init=False)
     beside: Attempt = field(init=False)
-    delegated: int = 0
     reopened: int = 0
     scoped: Attempt = field(init=False)
     limited: Attempt = field(init=False)
@@ -114,7 +112,8 @@ class Town:
         assert empty == ["pending_link"]
 
     def _further_people(self) -> None:
-        self.world.person("delegate", "auditor")
+        self.world.person("auditor", "auditor")
+        self.world.person("deputy", "auditor")
         self.world.person("former", "runner", "steward", "analyst", "admin")
         self.revoked_passkey = self.world.passkey(self.actor("second steward"), revoked=True)
         self.passkey = self.world.passkey(self.world.steward)
@@ -303,20 +302,13 @@ class Town:
         self.kept = self.id_of("dataset_version", "TRUE")
 
     def _lapsed(self) -> None:
-        """Roles, delegations and approvals that were given, used and taken back."""
+        """Roles and approvals that were given, used and taken back; one role has an end."""
         world = self.world
-        now = datetime.now(UTC)
-        mandate = Mandate("clinic", "delegate", utc_now(now), utc_now(now + timedelta(days=9)), "away")
-        with world.database.write() as session:
-            clinic, harbour = datasets.find_dataset(session, "clinic"), datasets.find_dataset(session, "harbour")
-            principals.delegate(session, world.steward, clinic.id, mandate, "s")
-            ended = principals.delegate(session, world.steward, harbour.id, replace(mandate, dataset="harbour"), "s")
-            principals.end_delegation(session, world.steward, ended.id)
-        self.delegated, lent = world.request(), world.request(approved=WIDE)
-        for request_id in (self.delegated, lent):
-            world.decide(request_id, by=self.actor("delegate"), on_behalf_of="steward")
-        self.lent = world.start(lent)
-        world.hold(self.lent, planned(TEN))
+        world.grant("deputy", "steward", valid_to=utc_now(datetime.now(UTC) + timedelta(days=9)))
+        request_id = world.request(approved=WIDE)
+        world.decide(request_id, by=self.actor("deputy"))
+        self.deputised = world.start(request_id)
+        world.hold(self.deputised, planned(TEN))
         self.reopened = self._approved("clinic")
         with world.database.write() as session:
             gates.withdraw_approval(session, world.steward, self.reopened, "spend", "a doubt", "s")
@@ -337,6 +329,11 @@ class Town:
 
     def id_of(self, table: str, condition: str) -> int:
         return int(self.one(f"SELECT max(id) FROM {table} WHERE {condition}"))
+
+    @property
+    def after_the_deputy(self) -> str:
+        """A time at which the deputy is no steward any more."""
+        return utc_now(datetime.now(UTC) + timedelta(days=10))
 
     @property
     def second_steward(self) -> int:

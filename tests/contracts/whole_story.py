@@ -1,7 +1,5 @@
 """A ledger with rows in every table, all recorded by the services: what the comparison with the chain is tried on."""
 
-from datetime import UTC, datetime, timedelta
-
 from models_db.database.base import utc_now
 from models_db.policies.rules import DatasetTerms
 from models_db.services.audit import chain
@@ -12,11 +10,9 @@ from models_db.services.catalogue import (
     internal_views,
     passkeys,
     policies,
-    principals,
     schedules,
 )
 from models_db.services.catalogue.passkeys import PasskeySignature, PasskeyTerms
-from models_db.services.catalogue.principals import Mandate
 from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import artifacts, envelopes, gates, proposals
 from models_db.services.lifecycle.gates import GateDecision
@@ -31,13 +27,8 @@ def tell(world: World) -> None:
     """Everything that can be done is done at least once."""
     second, dora = world.person("second steward"), world.person("dora", "auditor")
     _prepare(world)
-    with world.database.write() as session:
-        now = datetime.now(UTC)
-        mandate = Mandate("clinic", "dora", utc_now(now), utc_now(now + timedelta(days=9)), "away")
-        lent = principals.delegate(session, world.steward, datasets.find_dataset(session, "clinic").id, mandate, "s")
-    world.decide(world.request(), by=dora, on_behalf_of="steward")
-    with world.database.write() as session:
-        principals.end_delegation(session, world.steward, lent.id)
+    world.grant("dora", "steward", valid_to=SOON)
+    world.decide(world.request(), by=dora)
     _decide_by_passkey(world)
     _run(world)
     _repeat(world)

@@ -29,7 +29,7 @@ TEAMS = {
 }
 ANALYSTS = {"clinic": "anna", "harbour": "adam", "library": "alma"}
 STEWARDS = {"clinic": "sue", "harbour": "tom", "library": "lena"}
-DELEGATE = "dora"
+DEPUTY = "dora"
 ROLES = {
     "anna": "analyst", "adam": "analyst", "alma": "analyst", "asker": "analyst",
     "sue": "steward", "tom": "steward", "lena": "steward", "dora": None,
@@ -94,24 +94,23 @@ class Platform:
         self.typed[name, self.part] += 1
         return self.at(name).ask(line, piped=f"{confirmed}\n")
 
-    def steward_line(self, dataset: str) -> tuple[str, str]:
-        """Who decides on a dataset today, and what their command ends with."""
+    def steward_of(self, dataset: str) -> str:
+        """Who decides on a dataset today."""
         steward = STEWARDS[TEAM_OF[dataset]]
-        away = steward == "lena" and self.part == "the day"
-        return (DELEGATE, f" --on-behalf-of {steward}") if away else (steward, "")
+        return DEPUTY if steward == "lena" and self.part == "the day" else steward
 
     def approve(self, number: int, gate: str, dataset: str) -> Any:
-        """The steward of a dataset, or their delegate, approves."""
-        name, ending = self.steward_line(dataset)
-        line = f'approve {number} --gate {gate} --reason "as agreed"{ending}'
-        return self.ask(name, line, confirmed=dataset)
+        """The steward of a dataset, or their deputy, approves."""
+        line = f'approve {number} --gate {gate} --reason "as agreed"'
+        return self.ask(self.steward_of(dataset), line, confirmed=dataset)
 
     def approve_release(self, number: int, dataset: str) -> Any:
         """The same at the publish gate: the texts are in a runner's home, whose owner hands the question over."""
-        runner, (name, ending) = runner_of(dataset), self.steward_line(dataset)
+        runner = runner_of(dataset)
         question = self.at(runner).folder / f"question-{number}.json"
         self.ask(runner, f"approve {number} --gate publish --export {question}")
-        return self.ask(name, f'approve --from {question} --reason "names nobody"{ending}', confirmed=dataset)
+        line = f'approve --from {question} --reason "names nobody"'
+        return self.ask(self.steward_of(dataset), line, confirmed=dataset)
 
 
 def runner_of(dataset: str) -> str:
@@ -236,10 +235,9 @@ def request_ad_hoc(platform: Platform) -> tuple[int, UUID]:
 
 
 def go_on_holiday(platform: Platform) -> None:
-    """17:00: the library's steward delegates the decisions on each of its datasets, and is gone."""
+    """17:00: the library's steward is gone, and another is a steward until she returns."""
     until = (datetime.now(UTC) + timedelta(days=14)).date().isoformat()
-    for dataset in TEAMS["library"]:
-        platform.ask("lena", f'user delegate {DELEGATE} --dataset {dataset} --until {until} --reason "a holiday"')
+    platform.ask("root", f'user grant {DEPUTY} steward --until {until} --reason "lena is on holiday"')
 
 
 def retract(platform: Platform, number: int) -> None:

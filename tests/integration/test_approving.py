@@ -16,7 +16,7 @@ import cli.framework.prompts
 from flows.approvals.offline_approval import SignedApproval
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
-from models_db.services.catalogue import datasets, policies, principals
+from models_db.services.catalogue import datasets, policies
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import proposals
 from models_db.services.lifecycle.gates import withdrawal_statement
@@ -331,7 +331,6 @@ WRONG_FORMS = (
     ("approve 1 --gate spend --reason x --export {f}/a.json", "UnexpectedOption"),
     ("approve 1 --gate spend --import {f}/a.json --reason x --confirm clinic", "UnexpectedOption"),
     ("approve 1 --gate spend --import {f}/a.json --export {f}/b.json", "UnexpectedOption"),
-    ("approve 1 --gate spend --import {f}/a.json --on-behalf-of tom", "UnexpectedOption"),
     ("approve 1 --from {f}/a.json --reason x --export {f}/b.json", "UnexpectedOption"),
     ("approve --gate spend --from {f}/a.json --reason x --export {f}/b.json", "UnexpectedOption"),
     ("approve --from {f}/a.json --reason x", "FileUnreadable"),
@@ -354,7 +353,7 @@ def test_wrong_forms_are_refused_by_name(team: Team) -> None:
         refused(sue, line.format(f=team.root.folder), error, piped="clinic\n")
 
 
-# --- withdrawal and delegation
+# --- withdrawal, and deputies
 
 
 def test_an_approval_can_be_taken_back_and_given_again(any_team: Team) -> None:
@@ -386,23 +385,12 @@ def test_nobody_takes_back_the_approval_of_another(team: Team) -> None:
     refused(team.at(team.home("tom")), "withdraw-approval 1 --gate spend --reason mine", "NothingToWithdraw")
 
 
-def test_a_delegate_decides_in_the_name_of_a_steward(any_team: Team) -> None:
+def test_a_deputy_signs_elsewhere(any_team: Team) -> None:
     team = any_team
     tom = team.enrol("tom")
-    sue = team.at(team.home("sue"))
-    refused(team.at(tom), f"{SPEND} --on-behalf-of sue", "RuleViolated", piped="clinic\n")
-    workspace = open_workspace(team.at(sue).home)
-    mandate = principals.Mandate("clinic", "tom", day(-1), day(9), "on leave")
-    with workspace.database.write() as session:
-        principals.delegate(
-            session,
-            workspace.actor,
-            datasets.find_dataset(session, "clinic").id,
-            mandate,
-            workspace.key.sign(mandate.statement("sue")),
-        )
-    signed = signed_elsewhere(team, "spend", "tom", "--on-behalf-of sue")
-    assert json.loads(signed.read_text())["on_behalf_of"] == "sue"
+    refused(team.at(tom), SPEND, "RoleDenied", piped="clinic\n")
+    team.at(team.root).type("user grant tom steward --until 2099-01-15 --reason leave")
+    signed = signed_elsewhere(team, "spend", "tom")
     told = team.at(team.root).ask(f"approve 1 --gate spend --import {signed}")
     assert told["state"] == "approved"
 

@@ -507,8 +507,6 @@ def test_what_the_command_line_asks_for_is_asked_for_here(team: Team) -> None:
         ({"reason": "x" * 5001}, "DecisionReasonLong"),
         ({"verdict": "maybe"}, "VerdictUnknown"),
         ({"subject": "a" * 64}, "ReviewChanged"),
-        ({"on_behalf_of": "root"}, "RuleViolated"),
-        ({"on_behalf_of": "nobody"}, "PrincipalNotFound"),
     ):
         browser.page("/decide/spend/1")
         given = {"verdict": "approve", "reason": "agreed", "confirm": "clinic"} | fields
@@ -517,12 +515,11 @@ def test_what_the_command_line_asks_for_is_asked_for_here(team: Team) -> None:
         assert snapshot(team.root.database) == before
 
 
-def test_a_delegate_decides_in_the_stewards_name(team: Team) -> None:
+def test_a_deputy_decides_until_the_role_ends(team: Team) -> None:
     team.enrol("tom", "auditor")
-    team.at(team.home("sue")).type("user delegate tom --dataset clinic --until 2027-01-15 --reason leave")
+    team.at(team.root).type("user grant tom steward --until 2099-01-15 --reason leave")
     browser = signed_in(team, "tom")
-    assert '<option value="sue">sue</option>' in browser.page("/decide/spend/1")
-    assert "Approved" in browser.decide(on_behalf_of="sue")
+    assert "Approved" in browser.decide()
     assert team.root.state() == "approved"
 
 

@@ -2,20 +2,14 @@
 
 import getpass
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from flows.workspace.workspace import overlap_key_path
-from models_db.database.base import utc_now
-from models_db.services.catalogue import datasets, principals
-from models_db.services.catalogue.principals import Mandate
 from tests.integration.story import Almoner
-from tests.support import fetch, snapshot
+from tests.support import snapshot
 
 LATE = "2090-12-31"
-SOON = (datetime.now(UTC) + timedelta(days=200)).date().isoformat()
-"""A day on which a delegation may end."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +108,6 @@ REFUSED = (
     ("user grant root king --reason x", "RoleUnknown", 2),
     ("user grant root steward --reason x --until 2020-01-01", "InvalidPeriod", 2),
     ("user grant root steward --reason x --from soon", "InvalidDate", 2),
-    ("user delegate nobody --dataset clinic --until 2090-01-01 --reason x", "PrincipalNotFound", 2),
-    ("user delegate root --dataset clinic --until 2090-01-01 --reason x", "SelfDelegation", 2),
-    ("user delegate root --dataset other --until 2090-01-01 --reason x", "DatasetUnknown", 2),
-    ("user undelegate 7", "DelegationUnknown", 2),
 )
 
 
@@ -147,51 +137,11 @@ def waiting(circle: Circle) -> None:
     anna.type(f"release request {circle.root.request_file()}")
 
 
-def test_a_delegate_decides_in_the_stewards_name(circle: Circle) -> None:
+def test_a_deputy_decides_until_the_role_is_taken_back(circle: Circle) -> None:
     waiting(circle)
-    line = 'approve 1 --gate spend --reason "for sue" --on-behalf-of sue'
-    assert circle.at("dora").ask(line, expected=1, piped="clinic\n")["error"] == "RuleViolated"
-    given = circle.at("sue").ask(f'user delegate dora --dataset clinic --until {SOON} --reason "a holiday"')
-    listed = circle.at("root").ask("user list")["delegations"]
-    assert [(d["number"], d["from"], d["to"], d["dataset"], d["signed"]) for d in listed] == [
-        (given["delegation"], "sue", "dora", "clinic", True)
-    ]
+    line = 'approve 1 --gate spend --reason "for sue"'
+    assert circle.at("dora").ask(line, expected=1, piped="clinic\n")["error"] == "RoleDenied"
+    circle.at("root").type(f'user grant dora steward --until {LATE} --reason "sue is away"')
     assert circle.at("dora").ask(line, piped="clinic\n")["state"] == "approved"
-    refused_again = circle.at("sue").ask('approve 1 --gate spend --reason "me too"', expected=1, piped="clinic\n")
-    assert "approved it already" in refused_again["message"]  # the two count once
-    circle.at("root").type("run 1")
-
-
-def test_a_delegation_that_was_taken_back_counts_no_more(circle: Circle) -> None:
-    waiting(circle)
-    number = circle.at("sue").ask(f"user delegate dora --dataset clinic --until {SOON} --reason x")["delegation"]
-    refused(circle.at("tom"), f"user undelegate {number}", "RuleViolated")
-    circle.at("dora").type('approve 1 --gate spend --reason "for sue" --on-behalf-of sue', piped="clinic\n")
-    circle.at("sue").type(f"user undelegate {number}")
-    assert circle.at("root").ask("user list")["delegations"] == []
+    circle.at("root").type('user revoke dora steward --reason "sue is back"')
     assert circle.at("root").ask("run 1", expected=1)["error"] in ("GateClosed", "WrongState")
-
-
-def test_nobody_passes_a_delegation_on_or_gives_what_they_have_not(circle: Circle) -> None:
-    waiting(circle)
-    circle.at("sue").type(f"user delegate dora --dataset clinic --until {SOON} --reason x")
-    refused(circle.at("dora"), f"user delegate anna --dataset clinic --until {SOON} --reason x", "RoleDenied")
-    circle.at("sue").type(f"user delegate anna --dataset clinic --until {SOON} --reason x")
-    refused(circle.at("sue"), f"user delegate dora --dataset clinic --until {LATE} --reason x", "DelegationTooLong")
-    told = circle.at("anna").ask("approve 1 --gate spend --reason x --on-behalf-of sue", expected=1, piped="clinic\n")
-    assert "what they requested" in told["message"]  # nor does the requester decide as somebody's delegate
-
-
-def test_a_delegation_nobody_signed_opens_no_gate(circle: Circle) -> None:
-    """Whoever can write the ledger's tables has no steward's key."""
-    waiting(circle)
-    root = circle.at("root")
-    with root.database.write() as session:
-        sue = principals.Actor(principals.find_principal(session, "sue").id, "sue")
-        mandate = Mandate("clinic", "dora", utc_now(), f"{SOON}T00:00:00.000000Z", "forged")
-        principals.delegate(session, sue, datasets.find_dataset(session, "clinic").id, mandate, "0" * 128)
-    assert root.ask("user list")["delegations"][0]["signed"] is False
-    circle.at("dora").type('approve 1 --gate spend --reason "for sue" --on-behalf-of sue', piped="clinic\n")
-    told = circle.at("root").ask("run 1", expected=1)
-    assert told["error"] == "DelegationForged"
-    assert fetch(circle.root.database, "SELECT count(*) FROM hold") == [(0,)]

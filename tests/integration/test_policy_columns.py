@@ -14,7 +14,6 @@ approvals: {spend: 2, publish: 2, proposal: 2}
 attempts: 3
 approval_days: 20
 request_days: 40
-delegation_days: 60
 release: {epsilon_max: 4, delta_max: 1.0e-6}
 lifetime_while_secret: {epsilon: 5, delta: 1.0e-6}
 datasets:
@@ -67,8 +66,8 @@ def test_a_lax_row_under_a_digest_is_not_used(almoner: Almoner) -> None:
     with almoner.connection() as connection:
         connection.exec_driver_sql(
             "INSERT INTO policy_version (digest, body, several_roles, spend_approvals, publish_approvals,"
-            " proposal_approvals, created_at, attempts, approval_days, request_days, delegation_days)"
-            " SELECT ?, body, TRUE, 1, 1, 1, created_at, 100, 365, 365, 365 FROM policy_version",
+            " proposal_approvals, created_at, attempts, approval_days, request_days)"
+            " SELECT ?, body, TRUE, 1, 1, 1, created_at, 100, 365, 365 FROM policy_version",
             (digest,),
         )
     almoner.type(f"policy adopt {file}", expected=None)

@@ -123,7 +123,6 @@ def test_the_wrong_order_is_refused_as_a_command_refuses_it(
         ({"reason": "x", "confirm": "clinik"}, "--reason x --confirm clinik"),
         ({"reason": "x", "confirm": "clinic\0"}, None),
         ({"reason": " ", "confirm": "clinic"}, "--reason ' ' --confirm clinic"),
-        ({"reason": "x", "confirm": "clinic", "on_behalf_of": "me"}, "--reason x --confirm clinic --on-behalf-of me"),
     ],
 )  # fmt: skip
 def test_a_decision_is_complete_or_refused(almoner: Almoner, given: dict[str, str], line: str | None) -> None:

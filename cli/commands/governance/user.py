@@ -1,4 +1,4 @@
-"""`almoner user`: principals of the ledger, their roles and delegations."""
+"""`almoner user`: principals of the ledger and their roles."""
 
 from typing import Annotated, cast
 
@@ -9,17 +9,15 @@ from typing_extensions import TypedDict
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.database_rights import DatabaseRights, describe_grants, grants_to_json
 from cli.framework.tables import fact_list, table
-from flows.approvals.delegate import delegate, end_delegation
 from flows.governance import principals as flow
 from flows.workspace.workspace import Workspace, open_read_only, open_workspace
 from migrations.database_roles import RoleChanges, grant_login, require_valid_login, revoke_login
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.catalogue import principals
-from models_db.services.catalogue.principals import Mandate
 from tasks.release.signatures.ed25519 import fingerprint, parse_public_key
 
-app = typer.Typer(no_args_is_help=True, help="Manage people and roles: add, list, grant, revoke, delegate, undelegate.")
+app = typer.Typer(no_args_is_help=True, help="Manage people and roles: add, list, grant, revoke.")
 
 
 class UserAdded(TypedDict):
@@ -50,27 +48,10 @@ class PersonData(TypedDict):
     roles: list[RoleData]
 
 
-DelegationData = TypedDict(
-    "DelegationData",
-    {
-        "number": int,
-        "from": str,
-        "to": str,
-        "dataset": str,
-        "valid_from": str,
-        "valid_to": str,
-        "reason": str,
-        "signed": bool,
-    },
-)
-"""A delegation that has not ended."""
-
-
 class UserList(TypedDict):
-    """All people and delegations."""
+    """All people."""
 
     people: list[PersonData]
-    delegations: list[DelegationData]
 
 
 RoleGranted = TypedDict(
@@ -87,19 +68,6 @@ class RoleRevoked(TypedDict):
     role: str
     ended: int
     database_rights: DatabaseRights
-
-
-Delegated = TypedDict(
-    "Delegated", {"delegation": int, "from": str, "to": str, "dataset": str, "valid_from": str, "valid_to": str}
-)
-"""A new delegation."""
-
-
-class DelegationEnded(TypedDict):
-    """A delegation that has ended."""
-
-    delegation: int
-    ended_by: str
 
 
 READ_ONLY_ROLES = frozenset({"auditor"})
@@ -155,19 +123,15 @@ def add_user(
 
 @command(app, "list")
 def list_all(context: CommandContext) -> CommandResult[UserList]:
-    """List people with roles, periods, keys, logins and delegations. Needs no key.
+    """List people with roles, periods, keys and logins. Needs no key.
 
     Example: almoner user list --json
     """
     with open_read_only(context.home).database.read() as session:
         persons = cast(list[PersonData], flow.list_people(session))
-        delegations = cast(list[DelegationData], flow.list_delegations(session))
     rows = [(p["name"], _roles_text(p["roles"]), p["login"], p["fingerprint"], str(p["since"])[:10]) for p in persons]
     shown = [table(("name", "roles", "login", "key", "since"), rows)]
-    if delegations:
-        columns = ("number", "from", "to", "dataset", "valid_from", "valid_to", "reason", "signed")
-        shown.append(table(columns, [list(row.values()) for row in delegations], title="Delegations"))
-    return CommandResult(UserList(people=persons, delegations=delegations), shown)
+    return CommandResult(UserList(people=persons), shown)
 
 
 @command(app, "grant")
@@ -217,50 +181,6 @@ def revoke_role(context: CommandContext, name: Name, role: Role, reason: Reason)
     sentences = [f"{name} no longer has the role {role}.", *describe_grants(rights)]
     data = RoleRevoked(name=name, role=role, ended=ended, database_rights=grants_to_json(rights))
     return CommandResult(data, sentences)
-
-
-@command(app, "delegate")
-def delegate_decisions(
-    context: CommandContext,
-    name: Name,
-    dataset: Annotated[str, typer.Option(help="Delegate the decisions on this dataset only.")],
-    until: Annotated[str, typer.Option(metavar="DAY", help="Last day (UTC).")],
-    reason: Reason,
-    since: Since = None,
-) -> CommandResult[Delegated]:
-    """Delegate your decisions to another person (stewards only), signed with your key; it cannot be passed on.
-
-    Example: almoner user delegate tom --dataset clinic --until 2027-01-15 --reason "parental leave"
-    """
-    _require_reason(reason)
-    start, end = flow.parse_period(since, until)
-    workspace = open_workspace(context.home)
-    number = delegate(workspace, Mandate(dataset, name, start, str(end), reason))
-    data: Delegated = {
-        "delegation": number,
-        "from": workspace.actor.name,
-        "to": name,
-        "dataset": dataset,
-        "valid_from": start,
-        "valid_to": str(end),
-    }
-    how = f"{name} decides with `almoner approve ... --on-behalf-of {workspace.actor.name}`; the two of you count once."
-    return CommandResult(data, [f"Delegation {number}: {dataset}, through {until}.", how])
-
-
-@command(app, "undelegate")
-def undelegate_decisions(
-    context: CommandContext,
-    number: Annotated[int, typer.Argument(min=1, help="Number of the delegation, as `user list` shows it.")],
-) -> CommandResult[DelegationEnded]:
-    """End a delegation that you gave or hold; an admin ends any. Approvals that rest on it no longer count.
-
-    Example: almoner user undelegate 1
-    """
-    workspace = open_workspace(context.home)
-    end_delegation(workspace, number)
-    data = DelegationEnded(delegation=number, ended_by=workspace.actor.name)
-    return CommandResult(data, [f"Delegation {number} has ended."])
 
 
 def _grant_database_access(workspace: Workspace, login: str | None, roles: list[str]) -> RoleChanges:

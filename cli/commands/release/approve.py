@@ -83,9 +83,6 @@ Override = Annotated[
         help="In place of --reason at the publish gate: reason to approve a release that misses bounds of the policy.",
     ),
 ]
-OnBehalfOf = Annotated[
-    str | None, typer.Option("--on-behalf-of", metavar="NAME", help="The steward who delegated this dataset to you.")
-]
 Export = Annotated[
     Path | None,
     typer.Option(
@@ -125,7 +122,6 @@ class ApproveOptions:
     number: int | None
     gate: Gate | None
     reason: str | None
-    on_behalf_of: str | None
     export: Path | None
     ask: Path | None
     signed: Path | None
@@ -156,7 +152,6 @@ def approve(
     number: Number = None,
     gate: MaybeGate = None,
     reason: MaybeReason = None,
-    on_behalf_of: OnBehalfOf = None,
     export: Export = None,
     ask: Ask = None,
     signed: Signed = None,
@@ -177,14 +172,14 @@ def approve(
 
     Example: almoner approve 1 --gate spend --reason "agreed in the March board" --confirm clinic
     """
-    typed = ApproveOptions(number, gate, reason, on_behalf_of, export, ask, signed, confirm_name, override, details)
+    typed = ApproveOptions(number, gate, reason, export, ask, signed, confirm_name, override, details)
     if ask is not None:
         return _decide_here(context, typed) if export is None else _sign_offline(context, typed)
     if signed is not None:
         return _import_approval(context, typed)
     if export is not None:
         return _export_review(context, typed)
-    typed.require(("number", "gate", typed.reason_text), ("on_behalf_of", "confirm"))
+    typed.require(("number", "gate", typed.reason_text), ("confirm",))
     return _decide_or_transfer(context, typed, "approve")
 
 
@@ -193,7 +188,6 @@ def reject(
     number: Request,
     reason: Reason,
     gate: GateToReject = None,
-    on_behalf_of: OnBehalfOf = None,
     details: ReviewDetails = False,
 ) -> CommandResult[Decision]:
     """Reject a request or proposal at a gate; one rejection is enough. Spent budget stays spent.
@@ -202,7 +196,7 @@ def reject(
 
     Example: almoner reject 1 --reason "the prompt names a person"
     """
-    typed = ApproveOptions(number, gate, reason, on_behalf_of, None, None, None, None, details=details)
+    typed = ApproveOptions(number, gate, reason, None, None, None, None, details=details)
     return _decide_or_transfer(context, typed, "reject")
 
 
@@ -233,12 +227,12 @@ def _decide_or_transfer(context: CommandContext, options: ApproveOptions, verdic
     reason = _signed_reason(options, review)
     if verdict == "approve":
         decide.require_waiting(review)
-    decide.rehearse_decision(workspace, review, verdict, reason, options.on_behalf_of)
+    decide.rehearse_decision(workspace, review, verdict, reason)
     if verdict == "approve":
         _show_and_confirm(context, review, reason, options)
     else:
         context.print_progress(*render_review(review, details=options.details))
-    state = decide.decide(workspace, review, verdict, reason, options.on_behalf_of)
+    state = decide.decide(workspace, review, verdict, reason)
     word = {"approve": "Approved", "reject": "Rejected"}[verdict]
     return _decision_result(
         workspace, review, verdict, state, workspace.actor.name, f"{word} by {workspace.actor.name}"
@@ -258,7 +252,7 @@ def _export_review(context: CommandContext, options: ApproveOptions) -> CommandR
 
 
 def _sign_offline(context: CommandContext, options: ApproveOptions) -> CommandResult[ApprovalSigned]:
-    options.require(("ask", options.reason_text, "export"), ("on_behalf_of", "confirm"))
+    options.require(("ask", options.reason_text, "export"), ("confirm",))
     _given_reason(options)
     home, path = context.home.require(), _required_path(options.export)
     key = SigningKey.load(signing_key_path(home))
@@ -267,7 +261,7 @@ def _sign_offline(context: CommandContext, options: ApproveOptions) -> CommandRe
     decide.require_waiting(review)
     decide.require_steward(review, key)
     _show_and_confirm(context, review, reason, options, elsewhere=True)
-    signed = decide.sign_offline(key, review, reason, options.on_behalf_of)
+    signed = decide.sign_offline(key, review, reason)
     write_approval(path, signed)
     data = ApprovalSigned(
         request=review.number,
@@ -284,16 +278,16 @@ def _sign_offline(context: CommandContext, options: ApproveOptions) -> CommandRe
 
 
 def _decide_here(context: CommandContext, options: ApproveOptions) -> CommandResult[Decision]:
-    options.require(("ask", options.reason_text), ("on_behalf_of", "confirm"))
+    options.require(("ask", options.reason_text), ("confirm",))
     _given_reason(options)
     workspace = open_workspace(context.home)
     review = import_review(_required_path(options.ask), workspace.key.public_key, context.home.root)
     reason = _signed_reason(options, review)
     decide.require_waiting(review)
     decide.require_steward(review, workspace.key)
-    decide.rehearse_decision(workspace, review, "approve", reason, options.on_behalf_of)
+    decide.rehearse_decision(workspace, review, "approve", reason)
     _show_and_confirm(context, review, reason, options, elsewhere=True)
-    state = decide.decide(workspace, review, "approve", reason, options.on_behalf_of)
+    state = decide.decide(workspace, review, "approve", reason)
     return _decision_result(
         workspace, review, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}"
     )
@@ -388,7 +382,6 @@ _OPTION_NAMES = {
     "gate": "--gate",
     "reason": "--reason",
     "override": "--override",
-    "on_behalf_of": "--on-behalf-of",
     "export": "--export",
     "ask": "--from",
     "signed": "--import",

@@ -64,7 +64,6 @@ def _find_or_record(session: Session, terms: PolicyTerms) -> PolicyVersion:
         attempts=terms.attempts,
         approval_days=terms.approval_days,
         request_days=terms.request_days,
-        delegation_days=terms.delegation_days,
         **limit_columns(terms.renyi_limits),
         created_at=utc_now(),
     )

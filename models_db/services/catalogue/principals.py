@@ -1,8 +1,7 @@
-"""Principals, their roles and delegations, as the ledger knows them. Guards in the database decide who may do what."""
+"""Principals and their roles, as the ledger knows them. Guards in the database decide who may do what."""
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
@@ -11,18 +10,8 @@ from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import database_access
-from models_db.tables import (
-    AuditLink,
-    Dataset,
-    Delegation,
-    DelegationEnd,
-    OverlapKey,
-    Principal,
-    RoleGrant,
-    RoleRevocation,
-)
+from models_db.tables import AuditLink, OverlapKey, Principal, RoleGrant, RoleRevocation
 from models_db.tables.principals import ROLES
-from models_db.values.canonical_json import encode_canonical
 from models_db.values.printable_text import is_unseen, without_unseen
 from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from models_db.writes.insert import insert_row, lock_head, on_postgresql
@@ -92,51 +81,11 @@ class InvalidPersonName(UsageError):
         )
 
 
-class SelfDelegation(UsageError):
-    """A principal delegates a vote to itself."""
-
-    def __init__(self) -> None:
-        super().__init__("You cannot delegate a vote to yourself.", "Name another person; see `almoner user list`.")
-
-
-class DelegationUnknown(UsageError):
-    """No delegation of that number is in force."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"No delegation {number} is in force or to come.", "See `almoner user list`.", {"delegation": number}
-        )
-
-
 class RoleNotHeld(Refused):
     """A role to revoke that the principal does not hold."""
 
     def __init__(self, name: str, role: str) -> None:
         super().__init__(f"{name!r} has no role {role!r} now.", "See `almoner user list`.", {"role": role})
-
-
-@dataclass(frozen=True)
-class Mandate:
-    """Delegation, as the delegating steward signs it."""
-
-    dataset: str
-    to: str
-    valid_from: str
-    valid_to: str
-    reason: str
-
-    def statement(self, giver: str) -> bytes:
-        """Return the canonical bytes that are signed."""
-        return encode_canonical(
-            {
-                "delegation": self.dataset,
-                "from": giver,
-                "to": self.to,
-                "valid_from": self.valid_from,
-                "valid_to": self.valid_to,
-                "reason": self.reason,
-            }
-        )
 
 
 def found_ledger(
@@ -374,54 +323,3 @@ def revoke(session: Session, actor: Actor, name: str, role: str, reason: str) ->
     for grant in grants:
         insert_row(session, RoleRevocation(grant_id=grant.id, revoked_by=actor.id, reason=reason, at=utc_now()))
     return len(grants)
-
-
-def delegate(session: Session, actor: Actor, dataset_id: int, mandate: Mandate, signature: str) -> Delegation:
-    """Delegate the actor's decisions to another principal, for one dataset and a time.
-
-    Args:
-        dataset_id: of the dataset that the mandate names.
-
-    Raises:
-        ValueError: it is another one.
-        PrincipalNotFound: no principal has that name.
-        SelfDelegation: it is the actor's own.
-        RoleDenied: the actor is no steward in their own right.
-    """
-    taker, dataset = find_principal(session, mandate.to), session.get_one(Dataset, dataset_id)
-    if dataset.name != mandate.dataset:
-        raise ValueError(f"the mandate is for {mandate.dataset}, not for {dataset.name}")
-    if taker.id == actor.id:
-        raise SelfDelegation
-    return insert_row(
-        session,
-        Delegation(
-            from_id=actor.id,
-            to_id=taker.id,
-            dataset_id=dataset_id,
-            valid_from=mandate.valid_from,
-            valid_to=mandate.valid_to,
-            reason=mandate.reason,
-            signature=signature,
-            at=utc_now(),
-        ),
-    )
-
-
-def end_delegation(session: Session, actor: Actor, delegation_id: int) -> None:
-    """Take a delegation back; decisions that rest on it and were not used no longer count.
-
-    Raises:
-        DelegationUnknown: there is none, or it has ended.
-        RuleViolated: it belongs to another principal.
-    """
-    if delegation_id not in {delegation.id for delegation in open_delegations(session)}:
-        raise DelegationUnknown(delegation_id)
-    insert_row(session, DelegationEnd(delegation_id=delegation_id, ended_by=actor.id, at=utc_now()))
-
-
-def open_delegations(session: Session) -> Sequence[Delegation]:
-    """Return all delegations that have not ended, oldest first."""
-    ended = select(DelegationEnd.delegation_id)
-    query = select(Delegation).where(Delegation.id.not_in(ended), Delegation.valid_to > utc_now())
-    return session.scalars(query.order_by(Delegation.id)).all()

@@ -4,7 +4,7 @@ Which approvals count, how many are needed and who may still decide is computed 
 same few statements. The guards of the database enforce the same conditions (`migrations.schema.conditions`).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,8 +19,6 @@ from models_db.tables import (
     Approval,
     Artifact,
     Dataset,
-    Delegation,
-    DelegationEnd,
     Invocation,
     PasskeyEnd,
     Proposal,
@@ -116,26 +114,10 @@ def runners_by_request(session: Session, request_ids: Collection[int]) -> set[tu
 
 @dataclass(frozen=True)
 class DecidingPeople:
-    """Stewards and admins of now, and the delegations between them, by dataset."""
+    """Stewards and admins of now."""
 
     stewards: frozenset[int]
     admins: frozenset[int]
-    delegated: frozenset[tuple[int, int, int]]
-    """(giver, taker, dataset)"""
-
-    def may_count(self, approval: Approval, dataset_id: int) -> bool:
-        """Return whether an approval's giver may still give it."""
-        giver, taker = approval.on_behalf_of, approval.approver_id
-        if giver is None:
-            return taker in self.stewards
-        return giver in self.stewards and (giver, taker, dataset_id) in self.delegated
-
-    def deciders_with_principals(self, dataset_id: int) -> Iterator[tuple[int, int]]:
-        """Return (decider, steward) for a dataset: stewards for themselves, others for one who delegated."""
-        yield from ((steward, steward) for steward in self.stewards)
-        for giver, taker, dataset in self.delegated:
-            if dataset == dataset_id and giver in self.stewards:
-                yield taker, giver
 
 
 @dataclass(frozen=True)
@@ -168,12 +150,11 @@ class GateStatus:
         return [
             decision
             for decision in self.decisions
-            if subject.is_subject_of(decision)
-            and (decision.decision == "reject" or self._is_in_force(decision, subject.dataset_id))
+            if subject.is_subject_of(decision) and (decision.decision == "reject" or self._is_in_force(decision))
         ]
 
-    def _is_in_force(self, approval: Approval, dataset_id: int) -> bool:
-        return approval.passkey_id not in self.revoked and self.people.may_count(approval, dataset_id)
+    def _is_in_force(self, approval: Approval) -> bool:
+        return approval.passkey_id not in self.revoked and approval.approver_id in self.people.stewards
 
     def approvals_of(self, subject: Decidable, person: int) -> list[Approval]:
         """Return the approvals that a person has given and may take back, also those that do not count now."""
@@ -184,9 +165,8 @@ class GateStatus:
         ]
 
     def approvers(self, subject: Decidable) -> frozenset[int]:
-        """Return the people whose approvals count; a delegate counts as the person who delegated."""
-        approvals = (decision for decision in self.counting(subject) if decision.decision == "approve")
-        return frozenset(decision.on_behalf_of or decision.approver_id for decision in approvals)
+        """Return the people whose approvals count."""
+        return frozenset(each.approver_id for each in self.counting(subject) if each.decision == "approve")
 
     def is_rejected(self, subject: Decidable) -> bool:
         """Return whether it was rejected; one rejection is enough."""
@@ -200,12 +180,10 @@ class GateStatus:
         """Return the principals who could give one more approval now."""
         if self.is_rejected(subject):
             return frozenset()
-        decisions = [decision for decision in self.decisions if subject.is_subject_of(decision)]
-        excluded = {person for decision in decisions for person in (decision.approver_id, decision.on_behalf_of)}
+        excluded = {decision.approver_id for decision in self.decisions if subject.is_subject_of(decision)}
         if not self.rules.policies[subject.policy_id].several_roles:
             excluded |= subject.participants | self.people.admins
-        pairs = self.people.deciders_with_principals(subject.dataset_id)
-        return frozenset(taker for taker, giver in pairs if excluded.isdisjoint((taker, giver)))
+        return self.people.stewards - excluded
 
 
 def count_approvals(session: Session, subject: Decidable) -> tuple[int, int]:
@@ -222,16 +200,10 @@ def _deciding_people(session: Session) -> DecidingPeople:
         or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > now),
         RoleGrant.id.not_in(select(RoleRevocation.grant_id)),
     )
-    delegations = select(Delegation.from_id, Delegation.to_id, Delegation.dataset_id).where(
-        Delegation.valid_from <= now,
-        Delegation.valid_to > now,
-        Delegation.id.not_in(select(DelegationEnd.delegation_id)),
-    )
-    delegated = frozenset((giver, taker, dataset) for giver, taker, dataset in session.execute(delegations))
     holders: dict[str, set[int]] = {"steward": set(), "admin": set()}
     for role, principal in session.execute(granted):
         holders[role].add(principal)
-    return DecidingPeople(frozenset(holders["steward"]), frozenset(holders["admin"]), delegated)
+    return DecidingPeople(frozenset(holders["steward"]), frozenset(holders["admin"]))
 
 
 def _possible_decisions(session: Session, decidables: Collection[Decidable]) -> list[Approval]:

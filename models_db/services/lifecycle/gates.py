@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import erasures, principals, requests
+from models_db.services.catalogue import erasures, requests
 from models_db.services.catalogue.passkeys import PasskeySignature
 from models_db.services.lifecycle import proposals
 from models_db.services.lifecycle.amount_derivation import AmountCheck, require_applicable
@@ -21,7 +21,7 @@ from models_db.services.lifecycle.gate_status import (
     find_decidable,
 )
 from models_db.tables import Approval, Artifact, Principal, Publication, Withdrawal
-from models_db.values.canonical_json import Json, encode_canonical
+from models_db.values.canonical_json import encode_canonical
 from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import RequestState
 from models_db.writes.insert import insert_row, lock_proposal, lock_request
@@ -56,7 +56,6 @@ class GateDecision:
 
     Attributes:
         number: of the request; at the gate `proposal`, of the proposal.
-        on_behalf_of: the steward who delegated the decision, by name.
     """
 
     number: int
@@ -65,20 +64,20 @@ class GateDecision:
     verdict: str
     reason: str
     expires_at: str
-    on_behalf_of: str | None = None
 
     def statement(self, approver: str) -> bytes:
         """Return the canonical bytes a steward signs."""
-        stated: dict[str, Json] = {
-            Gate(self.gate).subject: self.number,
-            "gate": self.gate,
-            "subject_sha256": self.subject_digest,
-            "decision": self.verdict,
-            "reason": self.reason,
-            "expires_at": self.expires_at,
-            "approver": approver,
-        }
-        return encode_canonical(stated | ({"on_behalf_of": self.on_behalf_of} if self.on_behalf_of else {}))
+        return encode_canonical(
+            {
+                Gate(self.gate).subject: self.number,
+                "gate": self.gate,
+                "subject_sha256": self.subject_digest,
+                "decision": self.verdict,
+                "reason": self.reason,
+                "expires_at": self.expires_at,
+                "approver": approver,
+            }
+        )
 
 
 def withdrawal_statement(number: int, gate: str, subject_digest: str, reason: str, approver: str) -> bytes:
@@ -157,14 +156,12 @@ def require_waiting(gate: Gate, number: int, state: str) -> None:
 def _approval_row(
     session: Session, subject: Decidable, decision: GateDecision, signature: str, approver: Actor, by: Actor
 ) -> Approval:
-    giver = principals.find_principal(session, decision.on_behalf_of).id if decision.on_behalf_of else None
     return Approval(
         request_id=None if subject.gate is Gate.PROPOSAL else subject.number,
         proposal_id=subject.number if subject.gate is Gate.PROPOSAL else None,
         gate=decision.gate,
         subject_digest=decision.subject_digest,
         approver_id=approver.id,
-        on_behalf_of=giver,
         decision=decision.verdict,
         reason=decision.reason,
         at=utc_now(),

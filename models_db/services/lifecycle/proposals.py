@@ -359,8 +359,8 @@ def _require_not_approver(session: Session, proposal: Proposal, actor: Actor) ->
     """Check that the actor did not approve the authorisation; the check of a bundle demands the same."""
     if session.get_one(PolicyVersion, proposal.policy_id).several_roles:
         return
-    query = select(Approval).where(Approval.proposal_id == proposal.id, Approval.decision == "approve")
-    if any(actor.id in (approval.approver_id, approval.on_behalf_of) for approval in session.scalars(query)):
+    query = select(Approval.approver_id).where(Approval.proposal_id == proposal.id, Approval.decision == "approve")
+    if actor.id in session.scalars(query).all():
         raise OwnAuthorisation(proposal.id)
 
 

@@ -90,7 +90,7 @@ def _is_needed(link: LoggedLink, requests: Collection[int], sharing: Collection[
     return kind in _VIEW_KINDS or (link.dataset in sharing and spends)
 
 
-_SHARED_KINDS = frozenset(("principal", "role", "delegation", "policy", "account", "scope", "dataset", "units",
+_SHARED_KINDS = frozenset(("principal", "role", "policy", "account", "scope", "dataset", "units",
                            "cohort", "proposal", "cap", "partition", "assignment", "passkey",
                            "key"))  # fmt: skip
 """First parts of the kinds of links about people, policies, datasets, their budgets, and releases that were exposed."""
@@ -108,8 +108,6 @@ _NEEDED_TABLES = {
     "principal": _ANY_LINK,
     "role_grant": _ANY_LINK,
     "role_revocation": _ANY_LINK,
-    "delegation": _ANY_LINK,
-    "delegation_end": _ANY_LINK,
     "passkey": _ANY_LINK,
     "passkey_end": _ANY_LINK,
     "policy_version": _ANY_LINK,

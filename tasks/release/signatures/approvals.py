@@ -86,8 +86,6 @@ class SignedDecision(Strict):
     approver: Name
     public_key: str
     signature: str
-    on_behalf_of: Name | None = None
-    """Principal who delegated the decision to the approver; left out of the file where nobody did."""
     passkey: PasskeyUse | None = None
     """Left out of the file where `public_key` itself signed."""
 
@@ -96,14 +94,12 @@ class SignedDecision(Strict):
         cls,
         approval: Approval,
         approver: Principal,
-        on_behalf_of: str | None = None,
         passkey: Passkey | None = None,
         ledger: str = "",
     ) -> "SignedDecision":
         """Build it from a row of the ledger and the rows and names that it refers to.
 
         Args:
-            on_behalf_of: the name of the principal who delegated the decision.
             passkey: the passkey that the row names.
             ledger: the ledger's identity; a passkey that was certified for another ledger verifies nothing.
 
@@ -122,14 +118,8 @@ class SignedDecision(Strict):
             "approver": approver.name,
             "public_key": approver.public_key,
             "signature": approval.signature,
-            "on_behalf_of": on_behalf_of,
             "passkey": None if passkey is None else PasskeyUse.of(passkey, approval.assertion or "", ledger),
         })  # fmt: skip
-
-    @property
-    def names(self) -> set[str]:
-        """Approver and delegator, in the form in which names are compared."""
-        return {comparable_name(name) for name in (self.approver, self.on_behalf_of) if name is not None}
 
     @property
     def authentic(self) -> bool:
@@ -141,7 +131,6 @@ class SignedDecision(Strict):
             self.decision,
             self.reason,
             self.expires_at,
-            self.on_behalf_of,
         )
         return is_signed(self.public_key, self.signature, decision.statement(self.approver), self.passkey)
 
@@ -204,11 +193,10 @@ def _check_decision(decision: SignedDecision, record: ReleaseRecord, subjects: M
 
 
 def _took_part(decision: SignedDecision, record: ReleaseRecord) -> bool:
-    """Return whether the approver or the delegator is the requester or the runner, by key or by name."""
+    """Return whether the approver is the requester or the runner, by key or by name."""
+    name = comparable_name(decision.approver)
     others = (record.people.requester, record.people.runner)
-    return any(
-        decision.public_key == other.public_key or comparable_name(other.name) in decision.names for other in others
-    )
+    return any(decision.public_key == other.public_key or comparable_name(other.name) == name for other in others)
 
 
 def _check_covered(standing: Standing, record: ReleaseRecord) -> None:
@@ -232,7 +220,7 @@ def _check_covered(standing: Standing, record: ReleaseRecord) -> None:
 def _check_counts(decisions: Sequence[SignedDecision], record: ReleaseRecord) -> None:
     needed = required_approvals(record)
     for gate in GATES:
-        approved = len(counted_approvals(decisions, gate))
+        approved = len({decision.public_key for decision in decisions if decision.gate == gate})
         if approved < needed[gate]:
             raise NotApproved(gate, f"{approved} of {needed[gate]} approvals")
 
@@ -242,18 +230,6 @@ def required_approvals(record: ReleaseRecord) -> Mapping[str, int]:
     rules = record.policy.rules_for(record.dataset.name)
     spend, proposal = (0, rules.proposal) if record.standing else (rules.spend, 0)
     return {"spend": spend, "proposal": proposal, "publish": rules.publish}
-
-
-def counted_approvals(decisions: Iterable[SignedDecision], gate: str) -> list[set[str]]:
-    """Return the keys that decided at `gate`, one set per counted approval: delegate and delegator share one."""
-    groups: list[tuple[set[str], set[str]]] = []
-    for decision in decisions:
-        if decision.gate == gate:
-            overlapping = [group for group in groups if group[0] & decision.names]
-            groups = [group for group in groups if not group[0] & decision.names]
-            names = decision.names.union(*(group[0] for group in overlapping))
-            groups.append((names, {decision.public_key}.union(*(group[1] for group in overlapping))))
-    return [keys for _, keys in groups]
 
 
 def passkey_approvers(decisions: Iterable[SignedDecision]) -> set[str]:

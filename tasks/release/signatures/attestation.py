@@ -6,8 +6,7 @@ key. Any DSSE and in-toto tool can read the envelope.
 
 import hashlib
 from base64 import standard_b64encode
-from collections.abc import Collection, Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -113,7 +112,6 @@ def require_attested(
     stewards: Collection[str],
     threshold: int,
     publisher: str,
-    voices: Sequence[AbstractSet[str]] | None = None,
     by_passkey: Collection[str] = (),
 ) -> None:
     """Check that stewards and publisher, and nobody else, signed exactly this statement.
@@ -124,7 +122,6 @@ def require_attested(
     Args:
         stewards: public keys of the stewards whose publish approval counts.
         threshold: how many of them must have signed.
-        voices: their keys in sets, each of which counts once; without it every key counts.
         by_passkey: those of `stewards` whose decision on these files a passkey signed, checked by the caller.
 
     Raises:
@@ -137,9 +134,8 @@ def require_attested(
     for signer in envelope.signatures:
         _require_signatures(envelope, [signer], 1, "a signature does not verify")
     _require_signatures(envelope, [publisher], 1, "the publisher has not signed")
-    groups = [{key} for key in stewards] if voices is None else voices
-    signed = [min(envelope.signatures.keys() & keys) for keys in groups if envelope.signatures.keys() & keys]
-    decided = sum(1 for keys in groups if not envelope.signatures.keys() & keys and keys & set(by_passkey))
+    signed = envelope.signatures.keys() & set(stewards)
+    decided = len(set(stewards) & set(by_passkey) - signed)
     if decided < threshold:
         reason = f"{len(signed) + decided} of {threshold} approvers signed"
         _require_signatures(envelope, signed, threshold - decided, reason)

@@ -218,10 +218,7 @@ STANDING: Final = (
     "Before private text was read, nobody decided on this single run: **a standing authorisation** for runs of its"
     " configuration, in `release.json`, took the place of that decision. Approved once for all of them"
 )
-DECISIONS: Final = (
-    "the signed decisions, with names, reasons and on whose behalf, are in `approvals.json`. A delegate and the"
-    " person who delegated count once together."
-)
+DECISIONS: Final = "the signed decisions, with names and reasons, are in `approvals.json`."
 
 SEVERAL_ROLES: Final = (
     "**The policy in force lets one person request, approve and run the same release**: an approval need not come"

@@ -23,7 +23,6 @@ def approval(number: int, approver: int, gate: str = "publish", **changes: objec
         expires_at="2026-12-31T23:59:59.000000Z",
         signature="0" * 128,
         attestation=f"attested by {approver} in {number}" if gate == "publish" else None,
-        on_behalf_of=None,
     )
     for name, value in changes.items():
         setattr(row, name, value)
@@ -72,8 +71,3 @@ def test_a_rejection_is_not_hidden_by_a_later_approval():
 @pytest.mark.parametrize("changes", [{"attestation": None}, {"subject_digest": "34" * 32}])
 def test_an_approval_without_attestation_or_of_other_bytes_attests_nothing(changes):
     assert papers(approval(1, 1, **changes)).attestations == []
-
-
-def test_on_whose_behalf_is_named():
-    (found,) = papers(approval(1, 1, on_behalf_of=3)).approvals
-    assert found.on_behalf_of == "zoe"

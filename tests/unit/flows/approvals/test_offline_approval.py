@@ -221,11 +221,11 @@ def asked(question):
 
 
 def test_a_signed_approval_is_believed_where_the_same_waits(tmp_path, key, asked, ask):
-    signed = sign_offline(key, read(ask, key, tmp_path), "as agreed", "tom")
+    signed = sign_offline(key, read(ask, key, tmp_path), "as agreed")
     write_approval(tmp_path / "signed.json", signed)
     found = read_approval(tmp_path / "signed.json")
     assert found == signed
-    assert (found.approver, found.reason, found.on_behalf_of) == ("sue", "as agreed", "tom")
+    assert (found.approver, found.reason) == ("sue", "as agreed")
     assert found.attestation is None
     check_signed_approval(asked, found)
 
@@ -269,7 +269,6 @@ TAMPERED = {
     "subject_sha256": "0" * 64,
     "reason": "as agreed?",
     "expires_at": utc_now(datetime.now(UTC) + timedelta(days=20)),
-    "on_behalf_of": "tom",
     "approver": "tom",
     "public_key": "ab" * 32,
     "signature": "cd" * 64,

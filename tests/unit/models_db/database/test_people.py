@@ -5,18 +5,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from models_db.database.base import utc_now
-from models_db.services.catalogue import database_access, datasets, principals
+from models_db.services.catalogue import database_access, principals
 from models_db.services.catalogue.database_access import MOST_ROLE_BYTES, LoginMismatch, LoginNotSupported
 from models_db.services.catalogue.principals import (
     InvalidPersonName,
     LedgerEmpty,
-    Mandate,
     NameTaken,
     PrincipalUnknown,
     RoleNotHeld,
     RoleRequired,
     RoleUnknown,
-    SelfDelegation,
 )
 from models_db.sessions.database import Database
 from models_db.tables.principals import ROLES
@@ -103,24 +101,6 @@ def test_a_role_that_is_not_there_is_not_revoked(world: World) -> None:
             principals.revoke(session, world.admin, "analyst", "runner", "never was")
         with pytest.raises(RoleUnknown):
             principals.grant(session, world.admin, "analyst", "king", "why not")
-
-
-def test_a_mandate_is_for_the_dataset_that_it_names(world: World) -> None:
-    world.dataset()
-    world.dataset("harbour")
-    world.person("deputy", "auditor")
-    mandate = Mandate("clinic", "deputy", utc_now(), "9999-01-01T00:00:00.000000Z", "away")
-    with pytest.raises(ValueError, match="clinic, not for harbour"), world.database.write() as session:
-        principals.delegate(session, world.steward, datasets.find_dataset(session, "harbour").id, mandate, "signature")
-    with world.database.read() as session:
-        assert principals.open_delegations(session) == []
-
-
-def test_a_vote_is_delegated_to_somebody_else(world: World) -> None:
-    world.dataset()
-    mandate = Mandate("clinic", "steward", utc_now(), "9999-01-01T00:00:00.000000Z", "for myself")
-    with pytest.raises(SelfDelegation), world.database.write() as session:
-        principals.delegate(session, world.steward, datasets.find_dataset(session, "clinic").id, mandate, "signature")
 
 
 def test_a_login_means_nothing_in_a_file(sqlite_database: Database) -> None:

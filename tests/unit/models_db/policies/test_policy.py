@@ -34,7 +34,6 @@ def test_a_policy_states_its_format_and_all_that_it_allows() -> None:
         "attempts": 5,
         "delta_below_population": False,
         "evaluation": {"overrides": "allowed"},
-        "delegation_days": 365,
         "refusals": "full",
     }
     assert Policy.model_validate_json("{}") == Policy()

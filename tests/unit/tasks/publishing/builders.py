@@ -197,7 +197,6 @@ class Steward:
             approver=self.name,
             public_key=self.key.public_key,
             signature=self.key.sign(decision.statement(self.name)),
-            on_behalf_of=decision.on_behalf_of,
         )
 
     def attest(self, draft: Path, files: FileTable) -> str:

@@ -57,7 +57,7 @@ KEYS = {
     "people": "requester runner",
     "people.requester": "name public_key",
     "people.runner": "name public_key",
-    "policy": "approval_days approvals attempts delegation_days delta_below_population evaluation"
+    "policy": "approval_days approvals attempts delta_below_population evaluation"
     " refusals request_days several_roles version",
     "policy.approvals": "proposal publish spend",
     "second_opinion": "accountant delta epsilon library",

@@ -14,7 +14,6 @@ from tasks.release.signatures.approvals import (
     NotApproved,
     SignedDecision,
     approvals_document,
-    counted_approvals,
     read_approvals,
     require_approved,
 )
@@ -157,76 +156,6 @@ def test_names_are_compared_as_a_reader_sees_them():
         "JOS\N{LATIN CAPITAL LETTER E WITH ACUTE}"
     )
     assert comparable_name("anna") != comparable_name("ana")
-
-
-# --- delegation ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def delegated(release, artifact, new_key):
-    """The spend approval of sue, her publish approval, and one of uma on somebody's behalf."""
-
-    def by_uma(on_behalf_of: str, name: str = "uma") -> list[SignedDecision]:
-        uma = Steward(name, new_key("uma"))
-        return [*release.approvals[:2], uma.decide(release.record, "publish", artifact, on_behalf_of=on_behalf_of)]
-
-    return by_uma
-
-
-def test_a_delegate_decides_for_somebody_who_did_not(release, artifact, delegated):
-    decisions = delegated("tom")
-    require_approved(decisions, release.record, artifact)
-    assert [len(keys) for keys in counted_approvals(decisions, "publish")] == [1, 1]
-
-
-@pytest.mark.parametrize("name", ["sue", *LIKE_SUE])
-def test_a_delegate_and_whoever_delegated_count_once(release, artifact, delegated, name):
-    decisions = delegated(name)
-    assert [len(keys) for keys in counted_approvals(decisions, "publish")] == [2]
-    with pytest.raises(NotApproved, match="1 of 2"):
-        require_approved(decisions, release.record, artifact)
-
-
-def test_two_delegates_of_one_person_count_once(release, artifact, new_key):
-    two = [
-        Steward(name, new_key(name)).decide(release.record, "publish", artifact, on_behalf_of="zoe")
-        for name in ("uma", "vic")
-    ]
-    with pytest.raises(NotApproved, match="1 of 2"):
-        require_approved([release.approvals[0], *two], release.record, artifact)
-
-
-def test_a_chain_of_delegates_counts_once(release, artifact, new_key):
-    chain = [
-        Steward(name, new_key(name)).decide(release.record, "publish", artifact, on_behalf_of=whom)
-        for name, whom in (("uma", "vic"), ("wim", "zoe"), ("vic", "wim"))
-    ]
-    assert [len(keys) for keys in counted_approvals(chain, "publish")] == [3]
-
-
-@pytest.mark.parametrize("part", ["ana", "robin", "Robin "])
-def test_nobody_decides_on_behalf_of_requester_or_runner(release, artifact, delegated, part):
-    with pytest.raises(NotApproved, match="requested or ran the release"):
-        require_approved(delegated(part), release.record, artifact)
-
-
-def test_on_whose_behalf_is_signed(release, artifact, delegated):
-    *others, last = delegated("tom")
-    for forged in ({"on_behalf_of": "zoe"}, {"on_behalf_of": None}):
-        with pytest.raises(NotApproved, match="does not verify"):
-            require_approved([*others, last.model_copy(update=forged)], release.record, artifact)
-    mine = release.approvals[1].model_copy(update={"on_behalf_of": "zoe"})
-    assert not mine.authentic
-
-
-def test_on_whose_behalf_is_in_the_file_only_where_it_is_said(release, delegated):
-    data = approvals_document(delegated("tom"))
-    assert [one.get("on_behalf_of", "-") for one in json.loads(data)] == ["-", "-", "tom"]
-    assert read_approvals(data)[2].on_behalf_of == "tom"
-    stored = json.loads(data)
-    stored[0]["on_behalf_of"] = None
-    with pytest.raises(FileUnfit, match="out of order"):
-        read_approvals(encode_json(stored))
 
 
 # --- standing authorisations -----------------------------------------------------------------------------------------
