@@ -86,11 +86,12 @@ def place_decoder(decoder: nn.Module, home: torch.device, layer_devices: Sequenc
         raise LayersNotSpread(type(decoder).__name__)
     transfers = _PassTransfers()
     decoder.register_forward_pre_hook(transfers.clear)
-    inside = {id(module) for layer in layers for module in layer.modules()}
+    inside = {module for layer in layers for module in layer.modules()}
     for module in decoder.modules():
-        if id(module) not in inside and module is not decoder and _move_own(module, home):
-            module.register_forward_pre_hook(_receiver(transfers, home), with_kwargs=True)
-    _move_own(decoder, home)
+        if module not in inside:
+            _move_own(module, home)
+            if module is not decoder:  # those without weights, too: the last norm may have none
+                module.register_forward_pre_hook(_receiver(transfers, home), with_kwargs=True)
     for layer, device in zip(layers, layer_devices, strict=True):
         layer.to(device)
         layer.register_forward_pre_hook(_receiver(transfers, device), with_kwargs=True)
@@ -104,12 +105,11 @@ def _receiver(transfers: _PassTransfers, device: torch.device) -> Callable[..., 
     return receive
 
 
-def _move_own(module: nn.Module, device: torch.device) -> bool:
-    """Move the weights and tables of a module, without those of its parts; return whether it has any."""
+def _move_own(module: nn.Module, device: torch.device) -> None:
+    """Move the weights and tables of a module, without those of its parts."""
     alone = copy.copy(module)
     alone._modules = {}  # `Module.to` goes into all parts; weights and tables are in dictionaries that both share
     alone.to(device)
-    return bool([*module.parameters(recurse=False), *module.buffers(recurse=False)])
 
 
 def list_of_layers(decoder: nn.Module) -> nn.ModuleList | None:

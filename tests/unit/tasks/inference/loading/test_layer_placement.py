@@ -235,7 +235,7 @@ def read_watched(model: LanguageModel) -> Tensor:
     return read(model)
 
 
-@pytest.mark.slow_except("Llama-cpu", "Llama-meta", "GPT-2-meta")
+@pytest.mark.slow_except("Llama-cpu", "Llama-meta", "GPT-2-meta", "NanoChat-meta")
 @pytest.mark.parametrize("home", PLACES, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_pass_mixes_no_devices(family: str, home: torch.device, sent: list[Any]) -> None:
