@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
-    allocated_texts,
     clustering,
     orchestration,
     random_allocation,
@@ -44,7 +43,6 @@ from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
 from benchmarks.utility import (
     ablation,
-    label_allocation,
     next_tokens,
     sampled,
     wording,
@@ -157,9 +155,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "coherence": lambda: ablation.coherence_table(lines("coherence")),
         "secret-claim": lambda: secret_claim.table(lines("secret_claim")),
         "secret-claim-labels": lambda: secret_claim_labels.table(lines("secret_claim_labels")),
-        "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
-        "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),
-        "allocated-texts": lambda: allocated_texts.table(lines("allocated_texts")),
         "facts": lambda: facts.table(lines("facts")),
         "facts-texts": lambda: facts.table(lines("facts_texts")),
         "facts-records": lambda: facts.table(lines("facts_records")),

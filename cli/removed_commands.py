@@ -9,6 +9,7 @@ REMOVED_COMMANDS: Mapping[str, str] = {
     "user undelegate": "An admin takes the deputy's role back: `almoner user revoke NAME steward`.",
     "approve --on-behalf-of": "Whoever has the role of steward decides in their own name.",
     "reject --on-behalf-of": "Whoever has the role of steward decides in their own name.",
+    "plan --label-allocation": "Each label has equally many texts.",
     "plan --label-rule": "Ingest the corpus with `--label-field`, and name the labels with `--label`.",
     "insights compare --level": "The comparison shows every level that both releases have.",
     "insights compare --likeness": "Topics are matched from a likeness of 0.2 on.",

@@ -12,6 +12,7 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "pacing": "limit what one release may claim with `release`; the lifetime budget limits them all",
     "mechanism: steering_vector": "of four releases it helped one and harmed one; take `invisible_ink`",
     "complete_sentence": "by default the public model finishes a text's last sentence with at most 24 tokens",
+    "label_allocation": "each label has equally many texts",
     "sampler": "tokens are drawn from the exact integer table",
     "outline": "longer texts are drawn without one",
 }

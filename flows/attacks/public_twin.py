@@ -189,7 +189,7 @@ def _make_releases(
     quotes = {REQUEST: _quote_request(workspace, priced.request, facts)}
     if priced.system.name != NON_PRIVATE:
         # One text for each unit and label: the reference reads one document for each text, and must read all documents.
-        whole = {"samples": size * max(1, len(labels)), "label_allocation": None}
+        whole = {"samples": size * max(1, len(labels))}
         parameters = {**priced.request.parameters, **whole}
         unprotected = priced.request.model_copy(
             update={"mechanism": NON_PRIVATE, "epsilon": None, "delta": None, "parameters": parameters}

@@ -59,7 +59,6 @@ class PlanOptions(RequestModel):
 
     Attributes:
         labels: public labels of the texts.
-        label_allocation: how texts are allocated to labels: equally, or in proportion to a noisy histogram.
         epsilon_while_secret: the most that the release may claim while its assignment is secret; the budget is then
             calibrated to it, and `epsilon` is the most that the unconditional claim may be.
         record_schema: JSON schema of records, for their kind; `schema` as an option.
@@ -78,7 +77,6 @@ class PlanOptions(RequestModel):
     tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
     temperature: Annotated[ExactDecimal, Field(gt=0, le=100)] | None = None
     labels: tuple[str, ...] = ()
-    label_allocation: Literal["equal", "proportional"] = "equal"
     record_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     population: Annotated[int, Field(ge=1, le=10**12)] | None = None
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -212,7 +210,6 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         max_new_tokens=options.tokens,
         temperature=options.temperature,
         labels=options.labels,
-        proportional=options.label_allocation == "proportional",
         record_schema=options.record_schema,
         examples=options.examples or (),
         completion=_has_no_template(workspace, model),

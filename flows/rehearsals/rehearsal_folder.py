@@ -1,6 +1,5 @@
 """Folder of one rehearsal: the split of the people, and the texts as they are made. All of it is public."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from models_db.home import ProjectHome
 if TYPE_CHECKING:
     from tasks.rehearsal.split import RehearsalSplit
 
-_FOLDER, _SPLIT_FILE, _LABELS_FILE = "rehearsals", "split.json", "labels.json"
+_FOLDER, _SPLIT_FILE = "rehearsals", "split.json"
 
 
 class RehearsalUnreadable(EnvironmentProblem):
@@ -62,15 +61,6 @@ class RehearsalFolder(JsonFolder):
             return RehearsalSplit.from_json(stored)
         except (AttributeError, KeyError, TypeError, ValueError):
             raise self.damaged() from None
-
-    def read_labels(self) -> list[str | None] | None:
-        """Return the labels of the request's texts that a histogram has allocated; None before it is drawn."""
-        stored = self.read(_LABELS_FILE)
-        return None if stored is None else [None if label is None else str(label) for label in stored]
-
-    def write_labels(self, labels: Sequence[str | None]) -> None:
-        """Store the labels of the request's texts."""
-        self.write(_LABELS_FILE, list(labels))
 
     def write_split(self, split: "RehearsalSplit", texts: int, code: str) -> None:
         """Store the split."""

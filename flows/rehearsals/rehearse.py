@@ -4,7 +4,6 @@ A requester may look at it before asking, and a steward before deciding. The pri
 request's dataset; only the public dataset is read; nothing is charged, and every figure is public.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -40,7 +39,6 @@ from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.batches import layout_of
-from tasks.planning.label_allocation import allocation_of, allocation_of_request
 from tasks.planning.labels_and_groups import PartParameters, labels_of
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, plan_json, quote, written_request
@@ -58,8 +56,8 @@ FEWEST_TEXTS = 5
 IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts", "epsilon_while_secret")
 """Fields of a request that a rehearsal ignores: they decide budget and blocks, not how texts are drawn."""
 
-_PriceReference: TypeAlias = Callable[[str, int], Quote]
-"""Prices a reference of a rehearsal, by its name, with so many texts."""
+_PriceReference: TypeAlias = Callable[[str], Quote]
+"""Prices a reference of a rehearsal, by its name."""
 ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 """Loads the request's model in a precision."""
 
@@ -245,8 +243,7 @@ def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
 def _number_of_texts(rehearsed: _Rehearsed, options: RehearsalOptions) -> int:
     parameters = rehearsed.body["parameters"]
     samples, labels = int(parameters["samples"]), len(parameters.get("labels", ()))
-    allocation = allocation_of_request(parameters)
-    least = max(FEWEST_TEXTS, rehearsed.facts.blocks, labels * (1 if allocation is None else allocation.minimum))
+    least = max(FEWEST_TEXTS, rehearsed.facts.blocks, labels)
     texts = min(samples, max(DEFAULT_TEXTS, least)) if options.texts is None else options.texts
     if not least <= texts <= samples:
         raise TextsOutOfRange(texts, least, samples, "the request asks for")
@@ -319,8 +316,8 @@ def _quotes(
     quoted = _quote_on_twin(workspace, rehearsed, {"samples": texts, **made})
     _require_same_noise(rehearsed, quoted)
 
-    def price_reference(name: str, samples: int) -> Quote:
-        own = {"samples": samples, "label_allocation": None}
+    def price_reference(name: str) -> Quote:
+        own = {"samples": texts}
         return _quote_on_twin(workspace, rehearsed, own, mechanism=name, epsilon=None, delta=None, evaluation=())
 
     return quoted, price_reference
@@ -335,35 +332,23 @@ def _make_releases(
     model_in: ModelLoader,
     number: int | None,
 ) -> tuple[dict[str, list[str]], list[str | None]]:
-    """Return the texts of every release, and their labels; finished ones are read, and an interrupted one goes on.
-
-    Where a histogram allocates the texts, the request's release is made first: it buys the histogram of the twin's
-    people at the request's noise. A reference then has as many texts of each label, so that texts are compared, and not
-    numbers of them. It makes as many of every label as the most frequent one has, and the first of them are taken.
-    """
-    labels, made = labels_of(quoted.parameters), {}
-    proportional = allocation_of(quoted.parameters) is not None
-    of_texts = folder.read_labels() if proportional else _labels(quoted)
+    """Return the texts of every release, and their labels; finished ones are read, and an interrupted one goes on."""
+    labels, made, of_texts = labels_of(quoted.parameters), {}, _labels(quoted)
     with copied(workspace.home, split.people, labels, prefix="rehearsal-") as corpus:
-        for name in sorted(RELEASES, key=lambda name: name != REQUEST) if proportional else RELEASES:
+        for name in RELEASES:
             texts = folder.read_texts(name)
             if texts is None:
-                samples = len(labels) * max(Counter(of_texts).values()) if proportional and of_texts else None
-                priced = quoted if name == REQUEST else price_reference(name, samples or quoted.plan.samples)
+                priced = quoted if name == REQUEST else price_reference(name)
                 model = model_in(precision_of(priced.parameters))
                 with Journal(folder.path / f"draws-{name}", number or 0) as journal:
-                    drawn = name == REQUEST and not proportional  # texts behind a histogram are drawn anew
+                    drawn = name == REQUEST
                     earlier = _interrupted_draws(journal, split.key) if drawn else None
-                    record = journal if drawn else None
-                    generated = release(priced, corpus, model, split.key, name, record, earlier)
-                    if proportional and name == REQUEST:
-                        of_texts = [text.label for text in generated]
-                        folder.write_labels(of_texts)
-                    texts = _texts_of_labels(generated, of_texts or [])
+                    generated = release(priced, corpus, model, split.key, name, journal if drawn else None, earlier)
+                    texts = _texts_of_labels(generated, of_texts)
                     folder.write_texts(name, texts)
                     journal.discard()
             made[name] = texts
-    return made, of_texts or []
+    return made, of_texts
 
 
 def _texts_of_labels(generated: Sequence[GeneratedText], labels: Sequence[str | None]) -> list[str]:
@@ -389,7 +374,7 @@ def _interrupted_draws(journal: Journal, key: bytes) -> ResumeState:
 
 
 def _labels(quoted: Quote) -> list[str | None]:
-    """Return the labels of the texts of each release, of an equal allocation."""
+    """Return the labels of the texts of each release."""
     settings, texts = quoted.parameters, quoted.plan.samples
     if not isinstance(settings, PartParameters):
         return [None] * texts

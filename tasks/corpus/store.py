@@ -177,7 +177,7 @@ class Corpus:
         self,
         scheme: PartitionScheme,
         split: BatchSplit,
-        batches_per_block: int | Sequence[int],
+        batches_per_block: int,
         places: Collection[Place],
         labels: Sequence[str] = (),
         most: int = 1,
@@ -192,8 +192,7 @@ class Corpus:
         Args:
             scheme: the dataset's partition.
             split: of every block into batches; may differ between releases.
-            batches_per_block: the public number of batches in every block, and under every label of it; or one number
-                for each label.
+            batches_per_block: the public number of batches in every block, and under every label of it.
             places: the batches to read, which must have been armed (PRIVACY §6).
             labels: the public label set, normalised; empty without labels.
             most: the public contribution bound: the most rows of a unit. Each unit is charged that many times for one
@@ -207,8 +206,7 @@ class Corpus:
         if labels:
             self.require_labels()
         rows: dict[Place, list[tuple[bytes, UnitDocuments]]] = {place: [] for place in sorted(places)}
-        sizes = _batches_of_labels(batches_per_block, max(len(labels), 1))
-        _require_inside(rows, scheme.blocks, sizes)
+        _require_inside(rows, scheme.blocks, max(len(labels), 1), batches_per_block)
         number_of = {label: number for number, label in enumerate(labels)}
         blocks = {block for block, _, _ in rows}
         with _reading(self.database) as connection:
@@ -218,33 +216,11 @@ class Corpus:
                 order = scheme.row_order(unit)
                 read_under = [number_of[label] for label in split.labels_of(unit, carried, most)]
                 for label in read_under if labels else [0]:
-                    batch = split.batch_of(unit, sizes[label])
+                    batch = split.batch_of(unit, batches_per_block)
                     if (place := (block, label, batch)) in rows:  # read at once, in the order of the store
                         row = _row(connection, scheme, number, unit, labels[label] if labels else None)
                         rows[place].append((order, row))
         return {place: [row for _, row in sorted(rows.pop(place), key=itemgetter(0))] for place in list(rows)}
-
-    def label_counts(self, scheme: PartitionScheme, split: BatchSplit, labels: Sequence[str]) -> list[int]:
-        """Return how many units `batches` reads under each label. PRIVATE: for a mechanism alone.
-
-        A unit counts once, under the one of its labels that `BatchSplit.labels_of` chooses, or not at all: one more or
-        one fewer moves one count by 1.
-
-        Args:
-            labels: the public label set, normalised.
-
-        Raises:
-            LabelsNotKept: the version was ingested without.
-            StoreBusy, StoreUnreadable.
-        """
-        self.require_labels()
-        counts = dict.fromkeys(labels, 0)
-        with _reading(self.database) as connection:
-            for _, unit, cohort, carried in _units(connection, counts):
-                if scheme.reads(unit, cohort):
-                    (label,) = split.labels_of(unit, carried)
-                    counts[label] += 1
-        return list(counts.values())
 
     def each(
         self, scheme: PartitionScheme, split: BatchSplit, labels: Sequence[str] = ()
@@ -288,7 +264,7 @@ class Corpus:
         """
         if labels:
             self.require_labels()
-        _require_inside([(block, 0, 0) for block in blocks], scheme.blocks, [1])
+        _require_inside([(block, 0, 0) for block in blocks], scheme.blocks, 1, 1)
         number_of = {label: number for number, label in enumerate(labels)}
         place_of = {block: place for place, block in enumerate(blocks)}
         with _reading(self.database) as connection:
@@ -344,7 +320,7 @@ class PartOfCorpus(Corpus):
         self,
         scheme: PartitionScheme,
         split: BatchSplit,
-        batches_per_block: int | Sequence[int],
+        batches_per_block: int,
         places: Collection[Place],
         labels: Sequence[str] = (),
         most: int = 1,
@@ -352,11 +328,6 @@ class PartOfCorpus(Corpus):
         """Return the same as `Corpus.batches`, of those blocks."""
         self._require(scheme)
         return super().batches(scheme, split, batches_per_block, places, labels, most)
-
-    def label_counts(self, scheme: PartitionScheme, split: BatchSplit, labels: Sequence[str]) -> list[int]:
-        """Return the same as `Corpus.label_counts`, of those blocks."""
-        self._require(scheme)
-        return super().label_counts(scheme, split, labels)
 
     def each(
         self, scheme: PartitionScheme, split: BatchSplit, labels: Sequence[str] = ()
@@ -456,19 +427,12 @@ def _row(
     return UnitDocuments(unit, _SEPARATOR.join(texts))
 
 
-def _batches_of_labels(batches: int | Sequence[int], labels: int) -> Sequence[int]:
-    sizes = [batches] * labels if isinstance(batches, int) else batches
-    if len(sizes) != labels:
-        raise ValueError(f"{labels} labels need a number of batches each, not {len(sizes)}")
-    return sizes
-
-
-def _require_inside(places: Collection[Place], blocks: int, batches: Sequence[int]) -> None:
+def _require_inside(places: Collection[Place], blocks: int, labels: int, batches: int) -> None:
     for block, label, batch in places:
-        if not (0 <= block < blocks and 0 <= label < len(batches) and 0 <= batch < batches[label]):
+        if not (0 <= block < blocks and 0 <= label < labels and 0 <= batch < batches):
             raise ValueError(
                 f"batch {batch} of label {label} of block {block} is outside"
-                f" {blocks} blocks of {len(batches)} labels of {', '.join(map(str, dict.fromkeys(batches)))} batches"
+                f" {blocks} blocks of {labels} labels of {batches} batches"
             )
 
 

@@ -8,25 +8,16 @@ exactly one sample's draws: every block is still charged once (docs/decisions/00
 
 With labels, a block is split once for each label of the public set. A unit is read under one label, so it is in one
 batch as before. How many units a label has is private: they are taken to be equally many, so a frequent label has
-fuller batches than `references`, and a rare one emptier ones (docs/decisions/0020). With a proportional allocation a
-noisy histogram says how many units a label has, and each label is split by its own number.
+fuller batches than `references`, and a rare one emptier ones (docs/decisions/0020).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from math import lcm
 from typing import TypeAlias
 
 from models_db.errors import UsageError
 from tasks.corpus.store import Place
-from tasks.planning.label_allocation import (
-    LabelAllocation,
-    allocate,
-    allocation_of,
-    nearest_counts,
-    texts_per_label,
-)
 from tasks.planning.labels_and_groups import PartParameters
 from tasks.values.generated import GeneratedText
 
@@ -91,56 +82,6 @@ class BatchLayout:
 
 
 @dataclass(frozen=True)
-class AllocatedLayout:
-    """Distribution of texts that were allocated to labels: each label's over the blocks, as even as possible.
-
-    Attributes:
-        texts: how many each label has.
-        batches: into how many batches the units of each label in a block are split.
-    """
-
-    texts: tuple[int, ...]
-    batches: tuple[int, ...]
-    blocks: int
-
-    @classmethod
-    def of(
-        cls,
-        allocation: LabelAllocation,
-        noisy: Sequence[int],
-        samples: int,
-        blocks: int,
-        references: int,
-        declared: int | None = None,
-    ) -> "AllocatedLayout":
-        """Return the layout that follows from noisy counts; each batch has about `references` units.
-
-        Args:
-            noisy: of the units of each label in all blocks, released by a mechanism.
-            declared: batches of each label in a block that a request declares; more than the least are made, fewer are
-                not.
-
-        Raises:
-            TooFewTextsForLabels: there are too few samples.
-        """
-        texts = texts_per_label(allocation, noisy, samples)
-        wanted = [declared or round(Fraction(count, blocks * references)) for count in nearest_counts(noisy)]
-        return cls(texts, tuple(max(-(-n // blocks), some) for n, some in zip(texts, wanted, strict=True)), blocks)
-
-    def sources(self) -> list[tuple[Place, ...]]:
-        """Return the one batch of every sample, in the public order of the texts."""
-        places, first = [], 0
-        for label, texts in enumerate(self.texts):
-            places += [((first + text) % self.blocks, label, text // self.blocks) for text in range(texts)]
-            first += texts
-        return [(place,) for place in sorted(places)]
-
-    def labels_of_texts(self, labels: Sequence[str]) -> list[str | None]:
-        """Return the label of every text, in their public order."""
-        return [labels[label] for ((_, label, _),) in self.sources()]
-
-
-@dataclass(frozen=True)
 class GroupLayout:
     """One text for each public group, made of all units that are read for it, from every block.
 
@@ -173,41 +114,21 @@ Layout: TypeAlias = BatchLayout | GroupLayout
 def layout_of(parts: PartParameters, samples: int, blocks: int) -> Layout:
     """Return the layout of a release's texts over blocks and labels, or over groups.
 
-    Of a proportional allocation it is the layout of an equal one: what is known before the histogram.
-
     Raises:
-        BlockWithoutSample, LabelWithoutSample, TooFewTextsForLabels: there are too few samples.
+        BlockWithoutSample, LabelWithoutSample: there are too few samples.
     """
     if parts.groups:
         return GroupLayout(len(parts.groups), blocks)
-    if (allocation := allocation_of(parts)) is not None:
-        allocate(samples, [1] * len(parts.labels), allocation.minimum)
     return BatchLayout(samples, blocks, max(1, len(parts.labels)))
 
 
-def labels_without_batches(parts: PartParameters, samples: int, noisy: Sequence[int] | None = None) -> list[str | None]:
+def labels_without_batches(parts: PartParameters, samples: int) -> list[str | None]:
     """Return the label of every text of a system whose texts belong to no batch, in their public order.
 
-    Args:
-        noisy: counts of the units of each label, of a proportional allocation; before they are known the labels are
-            those of an equal one.
-
     Raises:
-        LabelWithoutSample, TooFewTextsForLabels: there are too few samples.
+        LabelWithoutSample: there are too few samples.
     """
-    allocation = allocation_of(parts)
-    if allocation is None or noisy is None:
-        return layout_of(parts, samples, 1).labels_of_texts(parts.names)
-    return labels_in_order(parts.labels, texts_per_label(allocation, noisy, samples))
-
-
-def labels_in_order(labels: Sequence[str | None], texts: Sequence[int]) -> list[str | None]:
-    """Return the label of every text where each label has so many, one label after the other.
-
-    >>> labels_in_order(["cough", "knee"], [2, 1])
-    ['cough', 'cough', 'knee']
-    """
-    return [label for label, count in zip(labels, texts, strict=True) for _ in range(count)]
+    return layout_of(parts, samples, 1).labels_of_texts(parts.names)
 
 
 def with_labels(texts: Sequence[GeneratedText], labels: Sequence[str | None]) -> tuple[GeneratedText, ...]:

@@ -80,7 +80,6 @@ class PlanTerms:
         max_new_tokens: T; None for the chosen one.
         temperature: of every text; None for the chosen one.
         labels: public labels of the texts.
-        proportional: whether texts are allocated to the labels by a noisy histogram of the units, not equally.
         seconds: the longest estimated time; None for any.
         record_schema: JSON schema of records; None for other kinds.
         description: description of the texts for the model; public.
@@ -104,7 +103,6 @@ class PlanTerms:
     max_new_tokens: int | None = None
     temperature: Decimal | None = None
     labels: tuple[str, ...] = ()
-    proportional: bool = False
     record_schema: Mapping[str, Json] | None = None
     examples: tuple[str, ...] = ()
     completion: bool = False
@@ -122,8 +120,6 @@ class PlanTerms:
     def text_parameters(self) -> dict[str, Any]:
         """Return the parameters of a request about its labels and its records."""
         asked: dict[str, Any] = {"labels": list(self.labels)} if self.labels else {}
-        if self.proportional:
-            asked["label_allocation"] = {"method": "proportional"}
         if self.record_schema is not None:
             asked |= {"schema": dict(self.record_schema), "constrained": True}
         return asked
@@ -269,7 +265,7 @@ def topics_alternative(terms: PlanTerms) -> Alternative | None:
 def _require_plannable(terms: PlanTerms) -> None:
     if terms.kind not in PLANNED_KINDS:
         raise InvalidPlan(f"Plans are made for {', '.join(PLANNED_KINDS)}, not for {terms.kind!r}.")
-    if terms.kind == ReleaseKind.INSIGHTS and (terms.labels or terms.proportional):
+    if terms.kind == ReleaseKind.INSIGHTS and terms.labels:
         raise InvalidPlan("Topics have no labels: leave labels and their allocation out, or plan texts.")
     if terms.kind == ReleaseKind.INSIGHTS and terms.examples:
         raise InvalidPlan("Topics have no examples of texts: leave the examples out, or plan texts.")

@@ -128,7 +128,7 @@ def choose_parameters(inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[s
         PopulationNeeded: `samples` or `references` depends on a population, and none is declared.
         TooFewUnits: the declared population is smaller than the number of texts.
         BudgetTooSmall: the amount buys no draw.
-        NoiseInvalid, AllocationShareTooSmall: nor does it buy the votes of an evolution.
+        NoiseInvalid: nor does it buy the votes of an evolution.
     """
     model = inputs.system.parameters
     missing = [name for name in CHOSEN_PARAMETERS if name not in fields and _is_needed(model, name)]

@@ -1,17 +1,9 @@
 """Notes of a plan: sentences that a reader needs beside its figures."""
 
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
-from fractions import Fraction
 
-from models_db.values.requests import format_decimal
-from tasks.accounting.zcdp import release_amount
 from tasks.inference.catalogue.registry import RECOMMENDED
-from tasks.mechanisms.counts.noisy_count import calibrate_count
-from tasks.planning.label_allocation import LabelAllocation
 from tasks.pricing.alternatives import Alternative, PlanTerms
-from tasks.pricing.quote import Quote
-from tasks.values.insight import margin_of_error
 
 EXAMPLES_NEEDED = (
     "Every text needs two public examples in the prompt, which help most (docs/requests.md): `--examples` reads a file"
@@ -69,8 +61,6 @@ def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared:
                 f"{terms.samples} texts were wanted; no more than {most} are of use or fit into the time: with fewer"
                 " people behind a text, expect the public model's own texts."
             )
-        if len(terms.labels) > 1:
-            notes.append(_labels_note(terms, texts[0].quote))
     if not declared:
         notes.append("No population is declared: the release buys a noisy count of the units at 1/500 of its rho.")
     if groups:
@@ -95,19 +85,3 @@ def _prompt_notes(terms: PlanTerms) -> Iterator[str]:
         yield RECORDS_NEED_ROOM
     elif terms.needs_examples:
         yield EXAMPLES_NEEDED
-
-
-def _labels_note(terms: PlanTerms, quote: Quote) -> str:
-    """Return what a proportional allocation of the texts to the labels would buy, and whether it is of use."""
-    if terms.proportional:
-        return f"Texts per label are {quote.plan.facts['texts per label']} (docs/requests.md)."
-    epsilon, share = quote.request.epsilon or Decimal(0), LabelAllocation(method="proportional").share
-    rho = int(Fraction(share) * release_amount(epsilon, terms.delta).rho)
-    margin = margin_of_error(Decimal(float(calibrate_count(rho).sigma)))
-    each = terms.population // len(terms.labels)
-    use = "" if margin <= each else " The margin is larger than that: here it is of little use."
-    return (
-        "Each label has equally many texts. `label_allocation: {method: proportional}` shares them out as the corpus"
-        f" has labels, for {format_decimal(share * 100)} % of rho: each count has a margin of"
-        f" \N{PLUS-MINUS SIGN}{margin} units, of about {each} units a label (docs/requests.md).{use}"
-    )

@@ -147,7 +147,7 @@ class NoSecretClaim(UsageError):
             f"The request asks for an epsilon while the assignment is secret, and this release by {mechanism!r} has no"
             " such claim.",
             "Write `epsilon` alone. Such a claim needs governed data, several batches, and a mechanism that reads them"
-            " by token draws alone: invisible_ink or private_icl, without `label_allocation` (docs/requests.md).",
+            " by token draws alone: invisible_ink or private_icl (docs/requests.md).",
             {"mechanism": mechanism},
         )
 

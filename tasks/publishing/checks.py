@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from models_db.errors import AlmonerError, Refused
+from models_db.errors import Refused
 from models_db.policies.checks import PolicySubject, require_allowed
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
@@ -26,10 +26,11 @@ from tasks.insights.question_histogram.answer_rows import require_answer_rows
 from tasks.insights.question_histogram.parameters import QuestionHistogramParameters
 from tasks.mechanisms.registry import recompute
 from tasks.planning.secret_assignment import CONDITION, assignment_of_plan
+from tasks.prompted_generation.evolution.planner import PrivateEvolution
+from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.documents.parquet import same_rows
 from tasks.publishing.open_bundle import OpenedBundle
-from tasks.release.allocated_labels import FIGURES, allocated_labels, equal_labels, is_proportional
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import implied_epsilon, state_claim
 from tasks.release.file_names import CARD, PARQUET, RECORD, SUMS, TEXTS, checksum_lines
@@ -46,7 +47,7 @@ from tasks.release.signatures.approvals import (
 )
 from tasks.release.signatures.attestation import require_attested
 from tasks.release.signatures.in_toto_statement import statement
-from tasks.release.text_rows import fields, line, part, text_of
+from tasks.release.text_rows import fields, labels_of_texts, line, part, text_of
 from tasks.release.wording.insight_text import clusters_asked, support_of, threshold_of
 from tasks.release.wording.question_text import asks_questions
 from tasks.values.insight import SIZE_DEVIATION
@@ -70,7 +71,7 @@ _MOST_NAMED = 10
 _LONGEST_NAME = 100
 _LONGEST_LINE = 16 << 20
 _NUMBERS = re.compile(r"-?([0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?|inf|nan)(, -?[0-9]+)*", re.ASCII)
-_OF_EQUAL_ALLOCATIONS = frozenset({"batches_per_block", "noisy_population"})
+_WITHOUT_BATCHES = frozenset({KeyphraseSeeding.name, PrivateEvolution.name})  # so their texts belong to no block
 _LARGEST_REPORTABLE = 100  # above it, dp-accounting's curves take unbounded memory
 _TOLERANCE = Decimal("0.01")  # versions of dp-accounting search different grids of orders
 
@@ -128,15 +129,13 @@ def record(bundle: OpenedBundle) -> str:
 
 
 def _require_figures(record: ReleaseRecord) -> None:
-    """Check that released figures are numbers, and that there are those of the split of this release.
+    """Check that released figures are numbers.
 
     Raises:
-        CheckFailed: a figure is none, or another release's. Its value was drawn, so it cannot be computed again.
+        CheckFailed: a figure is none. Its value was drawn, so it cannot be computed again.
     """
     if not all(_NUMBERS.fullmatch(figure) for figure in record.released.values()):
         raise CheckFailed("a released figure is not a number")
-    if is_proportional(record) and not _OF_EQUAL_ALLOCATIONS.isdisjoint(record.released):
-        raise CheckFailed("the record has figures of a split that does not follow from the counts of its labels")
 
 
 def request(bundle: OpenedBundle) -> str:
@@ -247,21 +246,10 @@ def texts(bundle: OpenedBundle) -> str:
 
 
 def _labels(record: ReleaseRecord) -> list[str | None]:
-    """Return the label of every drawn text, in their public order; empty without labels.
-
-    Raises:
-        CheckFailed: the texts were allocated by a histogram whose figures are missing or do not fit, or by none and
-            the record has such figures.
-    """
-    if not is_proportional(record):
-        if set(FIGURES) & set(record.released):
-            raise CheckFailed("the record has counts of labels, and the release bought no histogram of them")
-        return equal_labels(record)
-    try:
-        allocated = allocated_labels(record)
-    except (AlmonerError, KeyError, TypeError, ValueError, ArithmeticError):
-        raise CheckFailed("the texts and batches of the labels do not follow from the released histogram") from None
-    return [] if allocated is None else allocated.labels
+    """Return the label of every drawn text, in their public order; empty without labels."""
+    blocks = 1 if record.mechanism in _WITHOUT_BATCHES else len(record.request["plan"]["blocks"])
+    samples = record.request["parameters"]["samples"]
+    return labels_of_texts(record.kind, record.labels, samples, blocks) if record.labels else []
 
 
 def _answers(bundle: OpenedBundle) -> str:

@@ -24,7 +24,6 @@ from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
 from tasks.inference.prompts.prompt_spec import wording_of
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent, parent_of
 from tasks.mechanisms.core.uncharged import UNPROTECTED
-from tasks.planning.label_allocation import BATCHES_PER_LABEL, LABEL_COUNTS
 from tasks.planning.secret_assignment import assignment_of_plan
 from tasks.release.claim import Claim, require_within_claim, state_claim
 from tasks.release.file_names import RECORD
@@ -37,7 +36,6 @@ CUT_FIGURE: Final = "references_cut"
 RELEASED_FIGURES: Final = frozenset({
     CUT_FIGURE,
     "batches_per_block",
-    BATCHES_PER_LABEL,
     "candidates_clear_of_noise",
     "clusters_kept",
     "clusters_released",
@@ -46,7 +44,6 @@ RELEASED_FIGURES: Final = frozenset({
     "descriptions_replaced",
     "effective_k",
     "keywords_released",
-    LABEL_COUNTS,
     "noisy_population",
     "phrases_drawn_without_a_score",
     "private_tokens_per_text",

@@ -141,11 +141,11 @@ def test_a_request_file_and_the_reference_itself(twin: Almoner) -> None:
 
 
 def test_labels_reach_the_twin_and_its_canaries(twin: Almoner) -> None:
-    """The twin keeps the labels, so planted texts have some too; the reference has no histogram to buy."""
+    """The twin keeps the labels, so planted texts have some too."""
     twin.type("dataset register wards --public --unit id --epsilon 8 --delta 1e-6")
     notes = [{"id": f"w{number}", "text": f"Note {number}.", "ward": "ab"[number % 2]} for number in range(40)]
     twin.type(f"dataset ingest wards {twin.notes_file('wards.jsonl', notes)} --label-field ward")
-    labels = {"labels": ["a", "b"], "label_allocation": {"method": "proportional", "share": 0.3}}
+    labels = {"labels": ["a", "b"]}
     asked = REQUEST | {"dataset": "wards", "parameters": REQUEST["parameters"] | {"samples": 6} | labels}
     found = twin.ask(f"attack run {twin.write('labelled.yaml', asked)} --on wards --members 4 --canaries 2 --copies 2")
     assert [(run["name"], run["texts"]) for run in found["runs"]] == [("request", 6), ("non_private", 6), ("copy", 6)]

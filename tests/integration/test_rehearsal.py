@@ -1,7 +1,6 @@
 """`almoner rehearse`: a request on public data, beside both references; nobody governed is read or charged."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -270,48 +269,6 @@ def test_every_release_has_as_many_texts_of_each_label(home: Almoner, monkeypatc
     assert seen["request"].labels == seen["public_only"].labels == ("half", "rest")
     assert "accuracy" in {one["metric"] for one in result["metrics"]}
     assert result["left_out"] == []
-
-
-@pytest.mark.slow
-def test_allocated_texts_are_rehearsed_with_as_many_of_each_label_in_every_release(
-    home: Almoner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The twin's own histogram, at the request's noise, decides how many; an interruption keeps them."""
-    home.type("dataset register unbalanced --public --unit id --epsilon 8 --delta 1e-6 --population 30")
-    notes = [{"id": f"q{n}", "text": text, "label": "rare" if n % 4 == 0 else "usual"}
-             for n, text in enumerate(random_texts(80, 8, 2))]  # fmt: skip
-    home.type(f"dataset ingest unbalanced {home.notes_file('unbalanced.jsonl', notes)} --label-field label")
-    allocation = {"method": "proportional", "share": 0.5, "minimum": 2}
-    parameters = ASKED["parameters"] | {"labels": ["rare", "usual"], "label_allocation": allocation}
-    asked = ASKED | {
-        "kind": "demonstrations",
-        "dataset": "unbalanced",
-        "parameters": parameters,
-    }
-    seen, honest = watched_releases(monkeypatch), flows.rehearsals.rehearse.RehearsalFolder.write_texts
-
-    def interrupted(self: Any, what: str, texts: list[str]) -> None:
-        honest(self, what, texts)
-        if what == "request":
-            raise KeyboardInterrupt
-
-    line = f"rehearse {home.write('unbalanced.yaml', asked)} --on unbalanced"
-    with monkeypatch.context() as patch:
-        patch.setattr(flows.rehearsals.rehearse.RehearsalFolder, "write_texts", interrupted)
-        home.type(f"{line} --texts 8", expected=130)
-    (labels,) = (home.home.root / "rehearsals").glob("*/labels.json")
-    counts = Counter(json.loads(labels.read_text()))
-    assert sum(counts.values()) == 8
-    assert min(counts["rare"], counts["usual"]) >= 2
-    seen.clear()
-    result = home.ask(f"{line} --texts 8")
-    assert list(seen) == ["public_only", "non_private"]
-    assert {len(texts) for texts in result["releases"].values()} == {8}
-    assert seen["public_only"].label_allocation is None
-    assert seen["public_only"].samples == 2 * max(counts.values())
-    assert "accuracy" in {one["metric"] for one in result["metrics"]}
-    refused = home.ask(f"{line} --texts 3 --anew", expected=2)
-    assert refused["error"] == "TextsOutOfRange"
 
 
 def test_a_label_with_fewer_people_than_texts_is_named(home: Almoner) -> None:

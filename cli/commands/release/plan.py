@@ -99,9 +99,6 @@ def plan(
     label: Annotated[
         list[str] | None, typer.Option(help="A public label of the texts; repeat it for each label.")
     ] = None,
-    label_allocation: Annotated[
-        str, typer.Option(help="Texts of each label: equal, or proportional to a noisy histogram.")
-    ] = "equal",
     schema: Annotated[Path | None, typer.Option(help="JSON schema of the records, for --kind records.")] = None,
     population: Annotated[
         int | None, typer.Option(help="A public number of people, where the dataset declares none.")
@@ -137,7 +134,7 @@ def plan(
     given: dict[str, Any] = {
         "epsilon": epsilon, "epsilon_while_secret": epsilon_while_secret, "delta": delta, "kind": kind,
         "samples": samples, "tokens": tokens, "temperature": temperature,
-        "labels": label, "label_allocation": label_allocation,
+        "labels": label,
         "schema": _content(schema, "The schema", "docs/records.md"),
         "population": population, "model": model, "description": description, "scope": scope,
         "examples": _content(examples, "The file of examples", "docs/planning.md"), "device": device,

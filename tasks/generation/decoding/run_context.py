@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Never, Protocol, cast
+from typing import TYPE_CHECKING, Never, Protocol
 
 from models_db.errors import Refused
 from models_db.values.canonical_json import Json
@@ -23,7 +23,6 @@ from tasks.generation.decoding.release_steps import Prepared, ReleaseSteps
 from tasks.inference.backends.interface import TextBackend
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.values.plan import Plan
 from tasks.workers.pool import Runner
 from tasks.workers.shard_map import TextShards
@@ -162,20 +161,6 @@ class RunContext:
                 return draw(prepared)
 
         return self.steps.run_once(name, sequences, self.arm, self.journal, prepare, reported)
-
-    def release_label_counts(self, histogram: NoisyHistogram, labels: Sequence[str]) -> list[int]:
-        """Return the noisy number of units read under each label, released once as the first mechanism of the plan.
-
-        Raises:
-            StepLost: as `release`.
-        """
-        released = self.release(
-            LABEL_HISTOGRAM,
-            [0],
-            lambda: self.corpus.label_counts(self.scheme, self.split, labels),
-            lambda counts: [*histogram.draw(counts, self.rng)],
-        )
-        return [int(count) for count in cast("Sequence[int]", released)]
 
     def values_of_parent(self) -> Json:
         """Return what the mechanisms of the parent have released, in a release whose one mechanism is post-processing.

@@ -4,9 +4,7 @@ A system adds its own parameters, the mechanisms that its share of the budget bu
 All else is here: the split into batches, the noisy count that it may need, instalments, prompts, rows, facts.
 
 Where no population is declared, the first mechanism of the release is a noisy count of the units at 1/500 of its
-rho: the number of batches must be public, and so it is bought, not read off the data (docs/decisions/0002). Where texts
-are allocated to labels in proportion, the first mechanism is a noisy histogram of the units by label instead, and the
-texts and batches of each label follow from it (`tasks.planning.label_allocation`).
+rho: the number of batches must be public, and so it is bought, not read off the data (docs/decisions/0002).
 """
 
 from abc import ABC, abstractmethod
@@ -22,27 +20,17 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal as Decimals
 from models_db.values.requests import format_decimal
+from tasks.accounting.rounding import decimal_above
 from tasks.corpus.store import Place, UnitDocuments
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.prompts.render import PromptPieces, prompts_for, reference_tokens
 from tasks.inference.structured_output.form_parameters import FormParameters, form_facts, form_of
 from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.counts import noisy_count, noisy_histogram
+from tasks.mechanisms.counts import noisy_count
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
-from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.tokens.integer_table import BudgetTooSmall
-from tasks.planning.batches import AllocatedLayout, BatchLayout, Layout, layout_of, with_labels
-from tasks.planning.label_allocation import (
-    BATCHES_PER_LABEL,
-    LABEL_COUNTS,
-    LabelAllocation,
-    LabelAllocationParameters,
-    allocation_facts,
-    format_counts,
-    histogram_of,
-    noise_text,
-)
+from tasks.planning.batches import BatchLayout, Layout, layout_of, with_labels
 from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
@@ -57,12 +45,9 @@ if TYPE_CHECKING:  # pricing a request must not load torch
 COUNT_SHARE = 500
 """Divisor of a release's rho: this part buys the noisy count."""
 
-_COUNTING = (noisy_count.MECHANISM, noisy_histogram.MECHANISM)
-"""Mechanisms that a release buys before its draws, to know how its units are to be split."""
-
 
 class PrivateDecodingParameters(
-    RecordParameters, FormParameters, SentenceCompletionParameters, PrecisionParameters, LabelAllocationParameters
+    RecordParameters, FormParameters, SentenceCompletionParameters, PrecisionParameters, PartParameters
 ):
     """`parameters:` that all these systems have; every one is public."""
 
@@ -137,11 +122,10 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
         """Implement `Generator.generate`."""
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """Buy what `ask.amount` affords, after the count or histogram if one is needed.
+        """Buy what `ask.amount` affords, after the count if one is needed.
 
         Raises:
             BudgetTooSmall: it affords nothing, or no share for the count.
-            AllocationNeedsClaim, AllocationShareTooSmall: it affords no histogram.
             BlockWithoutSample: fewer samples than blocks.
         """
         settings, layout = self._settings_and_layout(ask.parameters, ask.blocks)
@@ -169,10 +153,8 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
             assignment=self._assignment(settings, ask, layout, counted=count is not None),
         )
 
-    def _count(self, settings: Parameters, ask: PlanInputs) -> NoisyCount | NoisyHistogram | None:
-        """Return what counts the units: by label for a proportional allocation, and else where no number is known."""
-        if settings.label_allocation is not None:
-            return histogram_of(settings, ask.amount, self.name)
+    def _count(self, settings: Parameters, ask: PlanInputs) -> NoisyCount | None:
+        """Return what counts the units where no number is known."""
         if settings.batches or settings.groups or ask.population:
             return None
         return _count(ask.amount or Amount(), settings)
@@ -183,12 +165,8 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
         """Return the split if its assignment is worth a claim, with the batches that are known before the count.
 
         Looks at internal figures of public data are not recorded, so its releases have none. One batch hides nothing.
-        Nor has a release with a proportional allocation: how many batches a unit's label has is known after the
-        histogram alone, and it may be one.
         """
         if not (self.reads_batches_by_draws_alone and ask.governed and isinstance(layout, BatchLayout)):
-            return None
-        if settings.label_allocation is not None:
             return None
         most = layout.most_in_a_block
         batches = most if counted else _batches_per_block(settings, ask, layout)
@@ -226,7 +204,6 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
             TokenizerNotSupported, TokenLimitTooSmall, EndTokenMissing: nor can its tokens write records of the schema.
             LabelsNotKept: labels are declared, and the version has none.
             RowsNotIsolated, NotEnoughMemory: this device cannot draw. None of these has armed anything.
-            StepLost: an interrupted run has paid for the histogram of the labels and lost it.
             MemoryRanOut: it could not go on.
         """
         from tasks.generation.decoding.generate import open_decoder
@@ -238,7 +215,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         prompts = _Prompts.of(settings, bench, lost if self.every_token_is_a_draw else 0)
         if settings.names:
             bench.corpus.require_labels()
-        first = int(plan.invocations[0].event.mechanism in _COUNTING)
+        first = int(plan.invocations[0].event.mechanism == noisy_count.MECHANISM)
         events = [invocation.event for invocation in plan.invocations[first:]]
         rule = partial(self.rule, events, settings, rng=bench.rng)
         completion = sentence_completion(settings.completion_tokens, settings.temperature, settings.top_k, bench.rng)
@@ -270,8 +247,8 @@ def _paid_meter(
 class _Split:
     """The public split of each block, the batches that each text is made of, and the figures that it follows from."""
 
-    layout: Layout | AllocatedLayout
-    per_block: int | Sequence[int]
+    layout: Layout
+    per_block: int
     released: Mapping[str, str]
 
 
@@ -321,7 +298,7 @@ class _Prompts:
 
 
 def rows_of(
-    sources: Sequence[Sequence[Place]], per_block: int | Sequence[int], settings: PartParameters, bench: RunContext
+    sources: Sequence[Sequence[Place]], per_block: int, settings: PartParameters, bench: RunContext
 ) -> Iterator[list[UnitDocuments]]:
     """Yield the units that each text is made of; those of all texts are read at once, when the first is asked for."""
     places = [place for source in sources for place in source]
@@ -351,31 +328,11 @@ def top_k_text(top_k: int) -> str:
 
 def _split(plan: Plan, first: int, settings: PrivateDecodingParameters, layout: Layout, bench: RunContext) -> _Split:
     """Return the split that was planned, that a count drawn here leads to, or that an earlier attempt has released."""
-    if settings.label_allocation is not None:
-        return _allocated(plan, first, settings, settings.label_allocation, bench)
     released = dict(bench.earlier.released)
     if not released:
         released = _numbers(plan, settings, layout, bench)
         bench.journal.begin(first, released)
     return _Split(layout, int(released["batches_per_block"]), released)
-
-
-def _allocated(
-    plan: Plan, first: int, settings: PrivateDecodingParameters, allocation: LabelAllocation, bench: RunContext
-) -> _Split:
-    """Return the split that follows from the histogram of the labels, which is released once for all attempts.
-
-    The journal begins before the histogram is armed, so that an attempt that goes on has the same split, and counts
-    each unit under the same label, whether or not the histogram was drawn.
-    """
-    if not bench.steps.paid:
-        bench.journal.begin(first, {})
-    histogram = NoisyHistogram.from_event(plan.invocations[0].event)
-    noisy = bench.release_label_counts(histogram, settings.labels)
-    blocks, references = len(plan.blocks), settings.references
-    layout = AllocatedLayout.of(allocation, noisy, settings.samples, blocks, references, settings.batches)
-    figures = {LABEL_COUNTS: format_counts(noisy), BATCHES_PER_LABEL: format_counts(layout.batches)}
-    return _Split(layout, layout.batches, figures)
 
 
 def _numbers(plan: Plan, settings: PrivateDecodingParameters, layout: Layout, bench: RunContext) -> dict[str, str]:
@@ -422,17 +379,11 @@ def _facts(settings: PrivateDecodingParameters) -> dict[str, str]:
 
 
 def _split_facts(
-    settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout, count: NoisyCount | NoisyHistogram | None
+    settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout, count: NoisyCount | None
 ) -> dict[str, str]:
-    if isinstance(count, NoisyHistogram):
-        return {
-            **allocation_facts(settings, count),
-            "batches per block": f"{settings.batches} or more of each label"
-            if settings.batches
-            else "of each label, from the same histogram",
-        }
-    if isinstance(count, NoisyCount):
-        return {"batches per block": f"from a noisy count of the units ({noise_text(count)})"}
+    if count is not None:
+        noise = f"sigma {format(decimal_above(count.sigma, 1), 'f')}, rho {count.loss().rho_text}"
+        return {"batches per block": f"from a noisy count of the units ({noise})"}
     return {"batches per block": str(_batches_per_block(settings, ask, layout))}
 
 

@@ -17,8 +17,7 @@ from tasks.inference.structured_output.form_parameters import FormParameters, fo
 from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.planning.batches import layout_of, with_labels
-from tasks.planning.label_allocation import AllocationNeedsClaim, LabelAllocationParameters
-from tasks.planning.labels_and_groups import part_facts
+from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
 from tasks.values.generated import Generated
@@ -34,7 +33,7 @@ class BaselineParameters(
     FormParameters,
     SentenceCompletionParameters,
     PrecisionParameters,
-    LabelAllocationParameters,
+    PartParameters,
 ):
     """`parameters:` of a baseline. Those of private systems are accepted, so that one file runs with any mechanism.
 
@@ -90,7 +89,6 @@ class PublicOnly(_Baseline):
         """Return a plan that charges nothing.
 
         Raises:
-            AllocationNeedsClaim: texts are to be allocated by a histogram.
         """
         return _plan(ask, uncharged(self.name))
 
@@ -118,7 +116,6 @@ class NonPrivate(_Baseline):
 
         Raises:
             NotForGovernedData: the dataset is not marked public.
-            AllocationNeedsClaim: texts are to be allocated by a histogram.
         """
         if ask.governed:
             raise NotForGovernedData(self.name)
@@ -204,8 +201,6 @@ def _typed_parameters(parameters: BaseModel) -> BaselineParameters:
 
 def _plan(ask: PlanInputs, event: PrivacyEvent) -> Plan:
     settings = _typed_parameters(ask.parameters)
-    if settings.label_allocation is not None:
-        raise AllocationNeedsClaim(event.mechanism)
     steps = settings.max_new_tokens + settings.completion_tokens
     layout_of(settings, settings.samples, ask.blocks)  # refuses fewer samples than blocks or labels
     return Plan(

@@ -10,14 +10,14 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from models_db.values.requests import ExactDecimal
-from tasks.planning.label_allocation import LabelAllocationParameters
+from tasks.planning.labels_and_groups import PartParameters
 
 MOST_ROUNDS = 1000
 
 Selection = Literal["rank", "sample"]
 
 
-class EvolutionParameters(LabelAllocationParameters):
+class EvolutionParameters(PartParameters):
     """`parameters:` of a request.
 
     Attributes:
@@ -49,8 +49,3 @@ class EvolutionParameters(LabelAllocationParameters):
         if self.threshold and self.selection == "rank":
             raise ValueError("a threshold is for `selection: sample`; by rank the best are taken, whatever they have")
         return self
-
-    @property
-    def parts(self) -> int:
-        """Number of labels; 1 without labels."""
-        return max(1, len(self.labels))

@@ -27,7 +27,6 @@ from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
-from tasks.planning.label_allocation import allocation_facts
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
@@ -53,12 +52,12 @@ class PrivateEvolution(GeneratorDefaults):
         return seconds_per_unit(_typed_parameters(parameters).embedder)
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """Buy all rounds, behind the histogram of a proportional allocation; each is charged to every block at once.
+        """Buy all rounds; each is charged to every block at once.
 
         Raises:
             UnknownModel, ModelKindMismatch: the embedder is unknown.
-            LabelWithoutSample, TooFewTextsForLabels: fewer texts than labels, or than they have at least.
-            AllocationShareTooSmall, NoiseInvalid, BinsInvalid: as `Schedule.of`.
+            LabelWithoutSample: fewer texts than labels.
+            NoiseInvalid, BinsInvalid: as `Schedule.of`.
         """
         settings = _typed_parameters(ask.parameters)
         find(settings.embedder, "embedder")
@@ -104,10 +103,7 @@ def _typed_parameters(parameters: BaseModel) -> EvolutionParameters:
 def _facts(sizes: Sizes, schedule: Schedule, population: int | None) -> Mapping[str, str]:
     """Return the public parameters for people."""
     parameters = sizes.parameters
-    if parameters.label_allocation is not None and parameters.candidates is None:
-        of_label = f", {parameters.variations} for each text of a label"
-        kept = ", as many of each label as it has texts"
-    elif parameters.labels:
+    if parameters.labels:
         of_label, kept = f", {sizes.candidates[0]} of each label", f", {sizes.kept[0]} of each label"
     else:
         of_label, kept = "", ""
@@ -115,7 +111,6 @@ def _facts(sizes: Sizes, schedule: Schedule, population: int | None) -> Mapping[
     threshold = f", of counts above {parameters.threshold}" if parameters.threshold else ""
     return {
         **part_facts(parameters),
-        **allocation_facts(parameters, schedule.counting),
         "rounds": str(parameters.rounds),
         "votes": "one of each unit in each round, over all labels together",
         "candidates of a round": f"{sizes.bins}{of_label}",

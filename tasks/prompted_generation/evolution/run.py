@@ -19,7 +19,6 @@ from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.parallel_encoder import spread_embedder
 from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
 from tasks.inference.embeddings.unit_embeddings import points_of
-from tasks.planning.label_allocation import LABEL_COUNTS, format_counts
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 from tasks.prompted_generation.evolution.schedule import VARIATION, WAYS, Schedule, Sizes
 from tasks.prompted_generation.evolution.selection import Lineage, choose
@@ -107,36 +106,17 @@ class EvolutionRun:
             EndpointFailed: an external model does not answer.
         """
         self.bench.begin_steps(self.plan)
-        if self.parameters.label_allocation is not None:
-            self._require_ready()
         candidates, outcome = self._first_candidates(), Outcome([], [])
         for number in range(self.parameters.rounds):
             self.bench.progress("rounds", number, self.parameters.rounds)
             outcome = self._vote(number, candidates)
             candidates = self._next_candidates(number, candidates, outcome.selected)
         self.bench.progress("rounds", self.parameters.rounds, self.parameters.rounds)
-        counted = {} if self._counts_of_labels is None else {LABEL_COUNTS: format_counts(self._counts_of_labels)}
-        clear = str(self._clear(outcome))
-        return Generated(self._texts(candidates), {"candidates_clear_of_noise": clear, **counted})
-
-    @cached_property
-    def _counts_of_labels(self) -> list[int] | None:
-        counting = self.schedule.counting
-        return None if counting is None else self.bench.release_label_counts(counting, self.parameters.labels)
+        return Generated(self._texts(candidates), {"candidates_clear_of_noise": str(self._clear(outcome))})
 
     @cached_property
     def _sizes(self) -> Sizes:
-        return Sizes.of(self.parameters, self._counts_of_labels)
-
-    def _require_ready(self) -> None:
-        """Check that the model takes the public prompts, before the histogram of the labels is paid for.
-
-        Without one the first candidates are written before anything is. An external model gets one prompt.
-        """
-        backend, labels = text_backend(self.bench), range(self.parameters.parts)
-        for number in labels[:1] if backend.external else labels:
-            question = Question(number)
-            backend.require_ready([self._prompt(question, 0)], self._sampling(self._label(question)))
+        return Sizes.planned(self.parameters)
 
     def _first_candidates(self) -> Candidates:
         """Return the first candidates, from public words alone."""
@@ -148,7 +128,7 @@ class EvolutionRun:
         """Arm, count and draw the votes of one round, once."""
         released = self.bench.release(
             f"votes {number}",
-            [self.schedule.first_round + number],
+            [number],
             lambda: self._counts(candidates),
             lambda counts: self._outcome(number, counts).to_json(),
         )

@@ -15,7 +15,7 @@ from models_db.values.requests import ExactDecimal, RequestModel, TextLine
 from tasks.analysis.keywords.parameters import KeywordSettings, with_words_from_file
 from tasks.mechanisms.vectors.kde_sketch import MOST_FEATURES
 from tasks.planning.further_texts import Extended
-from tasks.planning.label_allocation import LabelAllocationParameters
+from tasks.planning.labels_and_groups import PartParameters
 from tasks.text.keyword_normalisation import normalise_keyword
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.text.public_topics import digest as topics_digest
@@ -102,7 +102,7 @@ class KeyphraseShares(RequestModel):
         return first, second
 
 
-class KeyphraseParameters(LabelAllocationParameters):
+class KeyphraseParameters(PartParameters):
     """`parameters:` of a request.
 
     Attributes:

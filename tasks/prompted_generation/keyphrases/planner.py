@@ -1,12 +1,11 @@
 """Keyphrase seeding: texts generated from phrases drawn from a private density (DP-KPS, arXiv 2502.13193).
 
-    histogram    units by label, where texts are allocated in proportion          `planning.label_allocation`
     vocabulary   phrases to draw from: public, counted, or selected from units     `vocabulary`
     sketches     a noisy density of units' phrases, for each label                 `mechanisms.kde`
     sequences    phrases for every text, by their scores                           `phrase_sampling`, post-processing
     texts        a language model is asked for texts that mention them             a text backend, post-processing
 
-Histogram, vocabulary and sketches are mechanisms of the registry over the same units; rho adds up (PRIVACY §2). No
+Vocabulary and sketches are mechanisms of the registry over the same units; rho adds up (PRIVACY §2). No
 private text is ever shown to a language model: a prompt is made of public words and released phrases, so a model behind
 an API may be used, and one release gives any number of texts at no further cost.
 
@@ -27,7 +26,6 @@ from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.planning.batches import labels_without_batches
 from tasks.planning.further_texts import events_of, parent_facts
-from tasks.planning.label_allocation import allocation_facts
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.prompted_generation.keyphrases.parameters import (
@@ -86,7 +84,7 @@ class KeyphraseSeeding:
 
         Raises:
             UnknownModel, ModelKindMismatch: the embedder is unknown.
-            LabelWithoutSample, TooFewTextsForLabels: fewer texts than labels, or than they have at least.
+            LabelWithoutSample: fewer texts than labels.
             UsageError, Refused: as `Stages.of`.
         """
         settings = _typed_parameters(ask.parameters)
@@ -138,7 +136,6 @@ def _facts(
     ranked = f", ranked by {parameters.ranked_by}" if parameters.ranked_by != "extractor" else ""
     return {
         **part_facts(parameters),
-        **allocation_facts(parameters, stages.histogram),
         **parent_facts(parameters.extends),
         "phrases of a unit L": f"at most {parameters.phrases_per_unit}, by rake{ranked}",
         "phrases of a text": f"{parameters.phrases_per_text}, {parameters.sequences}",

@@ -24,7 +24,6 @@ from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.mechanisms.vectors.kde_sketch import Sums
 from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures
 from tasks.planning.batches import labels_without_batches
-from tasks.planning.label_allocation import LABEL_COUNTS, format_counts
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tasks.prompted_generation.keyphrases.phrase_sampling import Drawer, Scorer, Sequences, draw_sequences
 from tasks.prompted_generation.keyphrases.prompt import seeded
@@ -48,17 +47,14 @@ class ReleasedValues:
     Attributes:
         vocabulary: the phrases, in the order of the alphabet; empty if none could be released.
         sums: noisy sums, int64 [positions, labels, 2D].
-        counts: noisy numbers of units of each label, of a proportional allocation; None of an equal one.
     """
 
     vocabulary: tuple[str, ...]
     sums: Sums
-    counts: list[int] | None = None
 
     def to_json(self) -> dict[str, Json]:
         """Return the stable stored form."""
-        counted: dict[str, Json] = {} if self.counts is None else {"counts": list(self.counts)}
-        return {"vocabulary": list(self.vocabulary), "sketches": sums_json(self.sums), **counted}
+        return {"vocabulary": list(self.vocabulary), "sketches": sums_json(self.sums)}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "ReleasedValues":
@@ -67,8 +63,7 @@ class ReleasedValues:
         Raises:
             KeyError, TypeError, ValueError: another form.
         """
-        counts = [int(count) for count in stored["counts"]] if "counts" in stored else None
-        return cls(tuple(map(str, stored["vocabulary"])), sums_of_json(stored["sketches"]), counts)
+        return cls(tuple(map(str, stored["vocabulary"])), sums_of_json(stored["sketches"]))
 
 
 @dataclass(frozen=True)
@@ -108,8 +103,6 @@ class KeyphraseRun:
         self._require_ready()
         sequences = self.sequences  # every stage takes place before the first text, for any released values
         figures: dict[str, int | str] = {"phrases_drawn_without_a_score": sequences.unscored}
-        if self.released.counts is not None:
-            figures[LABEL_COUNTS] = format_counts(self.released.counts)
         if self.parameters.vocabulary.charged:
             figures["keywords_released"] = len(self.released.vocabulary)
             figures["public_topics_added"] = len(self.phrases) - len(self.released.vocabulary)
@@ -123,11 +116,9 @@ class KeyphraseRun:
         """Values that the mechanisms release now, or released in the journal or for the parent."""
         if self.parameters.extends is not None:
             return ReleasedValues.from_json(cast("Mapping[str, Any]", self.bench.values_of_parent()))
-        histogram, labels = self.stages.histogram, self.parameters.labels
-        counts = None if histogram is None else self.bench.release_label_counts(histogram, labels)
-        budget = PlannedStageBudget(self.bench, VOCABULARY, self.stages.first_of_vocabulary)
+        budget = PlannedStageBudget(self.bench, VOCABULARY, 0)
         words = self.stages.vocabulary.draw(budget, self.reader.phrases, self.bench.rng, self.reader.embed)
-        return ReleasedValues(tuple(words), self._sums(), counts)
+        return ReleasedValues(tuple(words), self._sums())
 
     @cached_property
     def phrases(self) -> tuple[str, ...]:
@@ -149,7 +140,7 @@ class KeyphraseRun:
 
     @cached_property
     def _labels(self) -> list[str | None]:
-        return labels_without_batches(self.parameters, self.parameters.samples, self.released.counts)
+        return labels_without_batches(self.parameters, self.parameters.samples)
 
     @cached_property
     def _kernel(self) -> FourierFeatures:

@@ -1,7 +1,4 @@
-"""Stages of keyphrase seeding that a budget buys: a vocabulary, and sketches of the units' phrases.
-
-Where texts are allocated to labels in proportion, a histogram of the units by label comes first.
-"""
+"""Stages of keyphrase seeding that a budget buys: a vocabulary, and sketches of the units' phrases."""
 
 import math
 from dataclasses import dataclass
@@ -10,9 +7,7 @@ from typing import Final
 
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.vectors.kde_sketch import KdeSketches, calibrate_kde
-from tasks.planning.label_allocation import counting_events, histogram_of, rho_beside
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tasks.prompted_generation.keyphrases.vocabulary import Vocabulary, vocabulary_for
 
@@ -24,13 +19,8 @@ SHARED = Fraction(1, 100)
 
 @dataclass(frozen=True)
 class Stages:
-    """The calibrated stages, in the order in which they are spent.
+    """The calibrated stages, in the order in which they are spent."""
 
-    Attributes:
-        histogram: of the units by label, of a proportional allocation; None of an equal one.
-    """
-
-    histogram: NoisyHistogram | None
     vocabulary: Vocabulary
     sketches: KdeSketches
 
@@ -39,26 +29,18 @@ class Stages:
         """Calibrate the stages that cost at most `amount` together.
 
         Raises:
-            AllocationShareTooSmall: a share of it buys no histogram.
             KeywordBudgetTooSmall, VocabularyBudgetTooSmall, NoiseInvalid: a share of it buys nothing.
             SketchInvalid: sketches of so many features and labels are too large.
         """
-        histogram = histogram_of(parameters, amount, NAME)
-        left = rho_beside(histogram, amount)
-        words, density = parameters.shares.of(left, charged=parameters.vocabulary.charged)
+        words, density = parameters.shares.of(amount.rho, charged=parameters.vocabulary.charged)
         vocabulary = vocabulary_for(parameters.vocabulary, Amount(words, amount.delta))
         labels = max(1, len(parameters.labels))
-        return cls(histogram, vocabulary, calibrate_kde(density, parameters.features, labels, parameters.positions))
+        return cls(vocabulary, calibrate_kde(density, parameters.features, labels, parameters.positions))
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
         """The charged events, in order."""
-        return (*counting_events(self.histogram), *self.vocabulary.events, self.sketches.event())
-
-    @property
-    def first_of_vocabulary(self) -> int:
-        """The number of the vocabulary's first event among all events."""
-        return len(counting_events(self.histogram))
+        return (*self.vocabulary.events, self.sketches.event())
 
     def noise(self, parameters: KeyphraseParameters) -> Fraction:
         """Return the standard deviation of a phrase's score; features have norm 1."""

@@ -22,7 +22,7 @@ from tasks.release.approved_request import groups_asked
 from tasks.release.claim import Claim
 from tasks.release.promise_strength import describe_replace_one
 from tasks.release.record import CapChange, Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
-from tasks.release.wording import card_text, insight_text, label_text
+from tasks.release.wording import card_text, insight_text
 from tasks.release.wording.description import NOT_A_FACT, reads_nothing, written
 from tasks.release.wording.parameter_text import parameter_text
 from tasks.values.metric_result import MetricResult
@@ -206,17 +206,7 @@ def _wording(record: ReleaseRecord) -> list[str]:
         return [*sections, *_groups(record)]
     if record.labels:
         sections += [f"{card_text.LABELS}\n\n{', '.join(map(code, record.labels))}"]
-        sections += _allocation(record)
     return sections
-
-
-def _allocation(record: ReleaseRecord) -> list[str]:
-    """Return the noisy counts by which texts were allocated to labels, with their margins of error."""
-    rows = label_text.allocation_rows(record, code)
-    if rows is None:
-        return []
-    heads = ("label", "units, noisy", "texts drawn")
-    return [label_text.PROPORTIONAL, table(heads, rows)] if rows else [label_text.UNREADABLE]
 
 
 def _introduced(record: ReleaseRecord) -> str:

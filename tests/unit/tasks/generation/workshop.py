@@ -70,17 +70,13 @@ class WatchedCorpus:
         self,
         scheme: PartitionScheme,
         split: BatchSplit,
-        per_block: int | Sequence[int],
+        per_block: int,
         wanted: Collection[Any],
         labels: Sequence[str] = (),
         most: int = 1,
     ) -> Any:
         self.seen.append(("batches", per_block, tuple(wanted)))
         return self.corpus.batches(scheme, split, per_block, wanted, labels, most)
-
-    def label_counts(self, scheme: PartitionScheme, split: BatchSplit, labels: Sequence[str]) -> list[int]:
-        self.seen.append(("label counts",))
-        return self.corpus.label_counts(scheme, split, labels)
 
     def each(self, scheme: PartitionScheme, split: BatchSplit, labels: Sequence[str] = ()) -> Iterator[Any]:
         self.seen.append(("each", tuple(labels)))

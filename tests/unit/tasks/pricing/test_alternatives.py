@@ -5,7 +5,7 @@ from decimal import Decimal
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError
 from models_db.values.requests import ReleaseRequest, parse_model
-from tasks.planning.label_allocation import AllocationWithoutLabels
 from tasks.planning.labels_and_groups import LabelsNeeded
 from tasks.pricing.alternatives import (
     LEAST_REFERENCES,
@@ -173,47 +172,14 @@ def test_topics_are_offered_where_there_are_people_enough() -> None:
     assert plan_alternatives(terms(5000, kind="insights"))[0].request == topics.request
 
 
-def test_the_notes_say_what_a_proportional_allocation_would_buy() -> None:
-    """And that it is of little use where the margin of a count is larger than an average label."""
-    labels = tuple(f"label {number}" for number in range(4))
-    many = terms(20_000, labels=labels)
-    (note,) = [note for note in notes_of(many, plan_alternatives(many), declared=True) if "label_allocation" in note]
-    assert "for 2 % of rho" in note
-    assert "of about 5000 units a label" in note
-    assert "of little use" not in note
-    few, weak = terms(60, labels=labels[:2]), plan_alternatives(terms(20_000, epsilon="1"))
-    (note,) = [note for note in notes_of(few, weak, declared=True) if "label_allocation" in note]
-    assert "of about 30 units a label (docs/requests.md). The margin is larger than that" in note
-    assert not any("label_allocation" in note for note in notes_of(terms(500), plan_alternatives(many), declared=True))
-
-
-def test_a_proportional_allocation_is_paid_from_the_same_epsilon() -> None:
-    equal, proportional = (terms(5000, labels=("a", "b"), proportional=given, samples=5000) for given in (False, True))
-    plan, usual = plan_alternatives(proportional), plan_alternatives(equal)
-    for alternative in plan:
-        assert alternative.quote.plan.all_invocations[0].event.mechanism == "noisy_histogram"
-        written = cast("dict[str, Any]", alternative.request["parameters"])
-        assert written["label_allocation"] == {"method": "proportional"}
-    of_one = [norm(each[0]) / cast("int", each[0].references) for each in (plan, usual)]
-    assert 0.985 < of_one[0] / of_one[1] < 0.995, "2 % of rho are 1 % of the clip norm"
-    (note,) = [note for note in notes_of(proportional, plan, declared=True) if "noisy histogram" in note]
-    assert note.startswith("Texts per label are proportional to a noisy histogram of the units by label (sigma ")
-
-
-@pytest.mark.parametrize("changes", [{"labels": ("a",)}, {"proportional": True}], ids=str)
-def test_topics_have_no_labels(changes: dict[str, Any]) -> None:
+def test_topics_have_no_labels() -> None:
     with pytest.raises(InvalidPlan, match="Topics have no labels"):
-        plan_alternatives(terms(5000, kind="insights", **changes))
+        plan_alternatives(terms(5000, kind="insights", labels=("a",)))
 
 
 def test_topics_have_no_examples_of_texts() -> None:
     with pytest.raises(InvalidPlan, match="Topics have no examples"):
         plan_alternatives(terms(5000, kind="insights", examples=("A note.",)))
-
-
-def test_an_allocation_without_labels_is_refused() -> None:
-    with pytest.raises(AllocationWithoutLabels):
-        plan_alternatives(terms(proportional=True))
 
 
 def test_the_notes_say_what_the_figures_do_not() -> None:

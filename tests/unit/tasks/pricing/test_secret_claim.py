@@ -109,10 +109,6 @@ REFUSED: dict[str, tuple[dict[str, Any], type[AlmonerError]]] = {
     ),
     "a system that charges nothing": ({"mechanism": "public_only", "parameters": {**SETTINGS}}, NoSecretClaim),
     "one batch": ({"parameters": parameters(samples=1), "dataset": facts(population=7)}, NoSecretClaim),
-    "texts in proportion to labels": (
-        {"parameters": SETTINGS | {"labels": ["a", "b"], "label_allocation": {"method": "proportional"}}},
-        NoSecretClaim,
-    ),
     "no delta": ({"delta": None}, ClaimMissing),
 }
 

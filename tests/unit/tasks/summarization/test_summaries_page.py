@@ -108,7 +108,7 @@ def rows_of(heading: str) -> dict[str, str]:
     return {name: row[1].strip().strip("`") for row in cells for name in re.findall(r"`(\w+)`", row[0])}
 
 
-FOLLOWS = {"samples", "labels", "label_allocation", "batches"}
+FOLLOWS = {"samples", "labels", "batches"}
 
 
 @pytest.mark.parametrize("name", ["token_level_summary", "one_shot_summary"])

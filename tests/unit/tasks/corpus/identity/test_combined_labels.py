@@ -122,7 +122,9 @@ def test_a_version_knows_its_fields_and_reads_units_by_combination(tmp_path: Pat
     assert corpus.label_fields() == FIELDS
     labels = declared({"category": ["books", "music"], "stars": [1, 5]})
     assert list(labels) == [f"{a} / {b}" for a, b in product(("books", "music"), (1, 5))]
-    assert corpus.label_counts(PartitionScheme(KEY, 1), BatchSplit(KEY, "r"), labels) == [1, 1, 1, 0]
+    places = [(0, label, 0) for label in range(4)]
+    rows = corpus.batches(PartitionScheme(KEY, 1), BatchSplit(KEY, "r"), 1, places, labels)
+    assert [len(rows[place]) for place in places] == [1, 1, 1, 0]
 
 
 def test_fields_that_cannot_make_a_label_are_named_and_no_value_is(tmp_path: Path) -> None:
