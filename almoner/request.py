@@ -40,7 +40,6 @@ class RequestFields(TypedDict, total=False):
     evaluation: list[str]
     evaluation_share: Any
     evaluation_embedder: str
-    scope: str
     public_metadata: Mapping[str, Any]
     rotate_over: int
     cohorts: Any

@@ -166,9 +166,7 @@ COMMANDS = (
         "cli.commands.operations.dashboard",
         "Serve a dashboard: datasets, budgets, the approval queue, releases, the audit log.",
     ),
-    Entry(
-        "budget", "Read", "cli.commands.dataset.budget", "Inspect budgets: show, forecast, simulate; manage envelopes."
-    ),
+    Entry("budget", "Read", "cli.commands.dataset.budget", "Inspect budgets: show, forecast, simulate."),
     Entry(
         "audit",
         "Read",

@@ -7,6 +7,7 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "free_above": "it made texts longer and no better; raise `max_new_tokens` for longer texts",
     "internal_figures": "every later card, price and gate states who looked, and nobody is barred",
     "presence_penalty": "it made real next tokens no likelier; leave it out",
+    "scope": "a dataset has one lifetime budget; a standing authorisation bounds what a series of releases spends",
     "selection": "every drawn text is published",
     "delegation_days": "a deputy is a steward for a time, by `almoner user grant NAME steward --until DAY`",
     "pacing": "limit what one release may claim with `release`; the lifetime budget limits them all",

@@ -17,7 +17,7 @@ from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import cohorts, datasets, policies, principals, schedules
 from models_db.services.catalogue.datasets import Registration
 from models_db.services.catalogue.schedules import Timing
-from models_db.services.lifecycle import envelopes, proposals
+from models_db.services.lifecycle import proposals
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest
@@ -155,9 +155,6 @@ def plenty(folder: Path) -> Home:
     for share in (7, 11, 9, 20):
         home.spent("clinic", cap * share // 100)
     home.spent("clinic", cap // 50, publish=True)
-    with without_name_guards(home.world.database), home.world.database.write() as session:
-        found = datasets.find_dataset(session, "clinic")
-        envelopes.open_envelope(session, home.world.steward, found, f"trial-7 {EVIL}", Amount(cap // 10, 10), "agreed")
     home.dataset("harbour")
     home.spent("harbour", home.world.balance("harbour").cap.rho * 93 // 100)
     home.request("harbour", home.world.balance("harbour").cap.rho // 5)

@@ -35,7 +35,7 @@ from models_db.services.catalogue import (
 from models_db.services.catalogue.cohorts import CohortPlan
 from models_db.services.catalogue.datasets import LifetimeClaim, Registration
 from models_db.services.catalogue.passkeys import PasskeyTerms
-from models_db.services.lifecycle import artifacts, attempts, envelopes, gate_status, gates, ledger, proposals
+from models_db.services.lifecycle import artifacts, attempts, gate_status, gates, ledger, proposals
 from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.ledger import Attempt, InvocationPlan, Provenance
 from models_db.services.lifecycle.proposals import AuthorisationTerms
@@ -148,7 +148,6 @@ def later(by: timedelta) -> Iterator[None]:
             dataset_ends,
             datasets,
             gate_status,
-            envelopes,
             erasures,
             gates,
             internal_views,
@@ -384,12 +383,11 @@ class World:
         dataset: str = "clinic",
         *,
         valid: timedelta = FAR,
-        scope: str | None = None,
         standing: int | None = None,
         approved: Sequence[InvocationPlan] = (),
         **body: Json,
     ) -> int:
-        """A submitted request, in an envelope or under a standing authorisation if one is named. Returns its number.
+        """A submitted request, under a standing authorisation if one is named. Returns its number.
 
         Args:
             approved: its plan, on every block; without one the plan of this world.
@@ -409,10 +407,9 @@ class World:
             policy = policies.policy_in_force(session)
             assert policy is not None
             version = datasets.newest_version(session, found)
-            envelope = envelopes.find_envelope(session, found, scope) if scope else None
             proposal = proposals.find_proposal(session, standing) if standing else None
             return requests.submit(
-                session, self.analyst, found, version, policy, content | body, valid, scope=envelope, standing=proposal
+                session, self.analyst, found, version, policy, content | body, valid, standing=proposal
             ).id
 
     def subject(self, request_id: int, gate: str) -> str:

@@ -40,7 +40,7 @@ COMMANDS = dict(json_page.commands(ROOT_COMMAND))
 CONTRACT = (
     "init", "doctor", "dataset register", "dataset ingest", "dataset list", "dataset show",
     "dataset cap", "budget show", "budget forecast", "budget simulate",
-    "budget scope open", "budget scope close", "budget scope list", "proposal list", "proposal show",
+    "proposal list", "proposal show",
     "standing propose", "standing list", "standing show", "standing end",
     "release request", "release list", "release show", "release withdraw", "release extend", "release retract",
     "release mark-exposed", "retract",

@@ -24,10 +24,6 @@ class BudgetOfPrice(TypedDict):
     epsilon_cap: str
     delta_cap: str
     rho_cap: str
-    rho_in_envelopes: NotRequired[str]
-    envelope: NotRequired[str]
-    envelope_rho_cap: NotRequired[str]
-    envelope_rho_spent: NotRequired[str]
     rho_spent: NotRequired[str]
     rho_held: NotRequired[str]
     rho_left_before: NotRequired[str]

@@ -30,8 +30,8 @@ class BurnRow:
 
 
 def budget_bar(figures: BalanceFigures) -> Mapping[str, Any]:
-    """Return a lifetime budget as one bar: spent, held by runs, kept in envelopes, left."""
-    shares = [("this", figures.spent_percent), ("held", figures.held_percent), ("others", figures.envelopes_percent)]
+    """Return a lifetime budget as one bar: spent, held by runs, left."""
+    shares = [("this", figures.spent_percent), ("held", figures.held_percent)]
     desc = f"{figures.spent_percent} % spent, {figures.held_percent} % held, {figures.left_percent} % left"
     return percent_bar(shares, 20, desc)
 

@@ -83,7 +83,7 @@ def _cost_sentence(price: Mapping[str, Json]) -> str:
     cost = f"{format_share(rho / cap)} of the lifetime budget of {price['dataset']}"
     if budget["affordable"] is not True:
         return f"The budget does not afford it: it costs {cost}."
-    if (left := budget.get("rho_left_after")) is None or "envelope" in budget:
+    if (left := budget.get("rho_left_after")) is None:
         return f"It costs {cost}, and the budget affords it. No refunds."
     return f"It costs {cost}; {format_share(Decimal(str(left)) / cap, ROUND_FLOOR)} is left afterwards. No refunds."
 

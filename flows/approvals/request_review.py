@@ -65,7 +65,7 @@ class BudgetInput(Strict):
 
     @property
     def facts(self) -> BudgetFacts:
-        """Return the budget as `BudgetFacts`, without the amounts in envelopes."""
+        """Return the budget as `BudgetFacts`."""
         cap = Amount(int(self.rho_cap), int(self.delta_fail_cap))
         spent, held = (
             Amount(int(rho), int(delta))

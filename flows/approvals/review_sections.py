@@ -215,8 +215,6 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
     if inputs.loss != Amount():
         _, right = claim.guessing_bounds
         yield "at worst", f"a guess whether a unit is in the data is right {describe_guesses(right)}"
-    if request.scope is not None:
-        yield "envelope", f"it draws on {request.scope!r}, which is reserved for such requests"
     yield "blocks", f"{_blocks_read(request)} may be read, and each is charged"
     if inputs.charged_rho is not None:
         yield "charged", f"rho {inputs.charged_rho} on each block, which is the whole plan"

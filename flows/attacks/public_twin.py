@@ -49,7 +49,7 @@ ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 """Loads the request's model in a precision."""
 
 IGNORED_FIELDS = (
-    "evaluation", "evaluation_embedder", "scope", "public_metadata", "rotate_over", "cohorts",
+    "evaluation", "evaluation_embedder", "public_metadata", "rotate_over", "cohorts",
     "epsilon_while_secret",
 )  # fmt: skip
 """Fields of a request that an attack ignores.

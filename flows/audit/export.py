@@ -112,7 +112,7 @@ def link_details(link: LoggedLink) -> Iterator[tuple[str, str]]:
     if body is None:
         yield "unreadable", unreadable_body_text(link)
         return
-    if str(link.kind).startswith(("ledger.", "scope.")):
+    if str(link.kind).startswith("ledger."):
         body = body | _decimal_amounts(body)
     for name, value in body.items():
         if value is not None and name != "rows":

@@ -14,11 +14,9 @@ class BalanceFigures:
     rho_cap: str
     rho_spent: str
     rho_held: str
-    rho_in_envelopes: str
     rho_left: str
     spent_percent: str
     held_percent: str
-    envelopes_percent: str
     left_percent: str
     epsilon_spent: str
     delta_fail_cap: str
@@ -30,16 +28,14 @@ def figures_of(budget: BudgetFacts) -> BalanceFigures:
     """Return a budget in figures; spent amounts are rounded up, remaining amounts down."""
     balance = budget.balance
     cap, spent, held = balance.cap, balance.spent, balance.held
-    remaining, reserved = balance.remaining, balance.reserved
+    remaining = balance.remaining
     return BalanceFigures(
         rho_cap=cap.rho_text,
         rho_spent=spent.rho_text,
         rho_held=held.rho_text,
-        rho_in_envelopes=reserved.rho_text,
         rho_left=remaining.rho_text,
         spent_percent=format_percent(spent.rho, cap.rho),
         held_percent=format_percent(held.rho, cap.rho),
-        envelopes_percent=format_percent(reserved.rho, cap.rho),
         left_percent=format_percent(remaining.rho, cap.rho, ROUND_FLOOR),
         epsilon_spent=budget.epsilon_spent,
         delta_fail_cap=format_small(cap.delta_text),

@@ -1,4 +1,4 @@
-"""Dataset page: claims, burn-down, forecast, envelopes and requests."""
+"""Dataset page: claims, burn-down, forecast and requests."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,7 @@ from models_db.services.catalogue import cohorts, datasets, internal_views, sche
 from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.tables import Dataset
-from models_db.values.amounts import Envelope
-from tasks.common.number_format import format_percent, format_small
+from tasks.common.number_format import format_small
 
 FORECAST_DELTA = "1e-7"
 """Delta of the releases in the forecast, the default of `almoner budget forecast`."""
@@ -33,18 +32,6 @@ class ClaimLine:
 
     epsilon: str
     delta: str
-
-
-@dataclass(frozen=True)
-class EnvelopeLine:
-    """An open envelope."""
-
-    name: str
-    rho_cap: str
-    rho_spent: str
-    rho_held: str
-    rho_left: str
-    left_percent: str
 
 
 @dataclass(frozen=True)
@@ -100,7 +87,6 @@ class BudgetPanel:
     cohorts: tuple[CohortFigures, ...]
     delta: str
     forecasts: tuple[Forecast, ...]
-    envelopes: tuple[EnvelopeLine, ...]
 
 
 @dataclass(frozen=True)
@@ -180,7 +166,6 @@ def _budget_panel(session: Session, dataset: Dataset) -> BudgetPanel:
         cohorts=tuple(_cohort_figures(budget_view, line, burns) for line in budget_view.cohorts),
         delta=FORECAST_DELTA,
         forecasts=tuple(_forecasts_of(budget_view)),
-        envelopes=tuple(map(_envelope_line, budget_view.envelopes)),
     )
 
 
@@ -212,14 +197,3 @@ def _forecast_lines(budget: BudgetView) -> tuple[ForecastLine, ...]:
 
 def _claim_line(claim: LifetimeClaim) -> ClaimLine:
     return ClaimLine(claim.epsilon, format_small(claim.delta))
-
-
-def _envelope_line(envelope: Envelope) -> EnvelopeLine:
-    return EnvelopeLine(
-        envelope.name,
-        envelope.cap.rho_text,
-        envelope.spent.rho_text,
-        envelope.held.rho_text,
-        envelope.left.rho_text,
-        format_percent(envelope.left.rho, envelope.cap.rho),
-    )

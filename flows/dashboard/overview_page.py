@@ -15,10 +15,9 @@ from flows.governance.exposure import orders_budgets
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import envelopes
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.queries import lists
-from models_db.tables import Account, Dataset, Request
+from models_db.tables import Dataset, Request
 from models_db.values.amounts import Amount
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
 from tasks.accounting.budget_facts import BudgetFacts
@@ -40,14 +39,12 @@ class RepeatRequest:
         runs: the number of releases; None if they cost nothing.
         cohorts: the cohorts that the request reads, if the dataset had several at its time.
         groups: the number of groups of blocks over which the releases rotate; 1 if each reads all blocks.
-        enveloped: whether the releases draw on an envelope.
     """
 
     request: int
     runs: int | None
     cohorts: tuple[int, ...] | None
     groups: int
-    enveloped: bool
 
 
 @dataclass(frozen=True)
@@ -111,8 +108,6 @@ class _LedgerFacts:
     blocks: Mapping[int, int]
     left: Mapping[int, Sequence[Amount]]
     """Budgets by block, of accounts whose newest request does not read all blocks."""
-    envelopes: Mapping[int, Account]
-    """The open envelopes by id."""
     newest: Mapping[int, Request]
     states: Mapping[tuple[int, str], int]
     orders: "Mapping[int, OrdersBudget]"
@@ -155,7 +150,6 @@ def _ledger_facts(view: View, datasets: Sequence[Dataset]) -> _LedgerFacts:
         lists.cohort_balances(session, several),
         blocks,
         lists.remaining_of_blocks(session, parts),
-        lists.open_envelopes(session, accounts),
         newest,
         lists.state_counts(session, ids, (*STATES_AT_A_GATE, RequestState.RUNNING)),
         orders_budgets(session, accounts, view.policy),
@@ -198,17 +192,13 @@ def _repeat_request(dataset: Dataset, facts: _LedgerFacts) -> RepeatRequest | No
     read = None if newest is None else request_reading(newest, facts.blocks[root])
     if newest is None or price is None or read is None:
         return None
-    groups, enveloped = read.turn.groups if read.turn else 1, newest.scope_id is not None
-    turns = groups
-    if enveloped:  # one account for all turns and cohorts; closed, it has nothing
-        kept = facts.envelopes.get(newest.scope_id or 0)
-        left, turns = [envelopes.remaining_amount(kept) if kept else Amount()] * len(read.chosen), 1
-    elif root in facts.left:
+    groups = read.turn.groups if read.turn else 1
+    if root in facts.left:
         left = [facts.left[root][block] for block in read.chosen]
     else:
         left = [facts.budgets[root].balance.remaining] * len(read.chosen)
-    runs = affords(price, left, turns, _limit_in_orders(newest, read.chosen, facts.orders.get(root)))
-    return RepeatRequest(newest.id, runs, read.cohorts if read.several else None, groups, enveloped)
+    runs = affords(price, left, groups, _limit_in_orders(newest, read.chosen, facts.orders.get(root)))
+    return RepeatRequest(newest.id, runs, read.cohorts if read.several else None, groups)
 
 
 def _limit_in_orders(

@@ -7,7 +7,6 @@ from flows.governance.exposure import orders_budget
 from flows.governance.policy import hides_balances
 from flows.workspace.workspace import Workspace
 from models_db.services.catalogue import cohorts, datasets
-from models_db.services.lifecycle import envelopes
 from models_db.services.queries import lists
 from models_db.values.amounts import Amount, RenyiCurve
 from models_db.values.canonical_json import Json
@@ -48,7 +47,6 @@ def affordable_runs(
     name: str,
     price: Amount,
     groups: int | None = None,
-    scope: str | None = None,
     read: str | Sequence[int] | None = None,
     curve: RenyiCurve | None = None,
 ) -> AffordableRuns | None:
@@ -56,7 +54,6 @@ def affordable_runs(
 
     Where the policy limits the account in Rényi orders, both accounts have to admit a release.
 
-    Rotation saves nothing in an envelope, which is one account for all blocks.
 
     Args:
         groups: the number of groups of blocks over which the releases rotate; None means one group for each block.
@@ -64,7 +61,7 @@ def affordable_runs(
         curve: what a release is charged in orders; None for its rho at each, which no plan exceeds.
 
     Raises:
-        DatasetUnknown, EnvelopeUnknown, CohortUnknown: there is no such dataset, envelope or cohort.
+        DatasetUnknown, CohortUnknown: there is no such dataset or cohort.
         RotationUnfit: the groups would differ in size.
     """
     with workspace.database.read() as session:
@@ -84,8 +81,4 @@ def affordable_runs(
         def in_orders(places: Sequence[int]) -> int | None:
             return None if orders is None else orders.count(charge, [chosen[place] for place in places])
 
-        if scope is not None:
-            kept = envelopes.remaining_amount(envelopes.find_envelope(session, dataset, scope))
-            in_it = affords(price, [kept] * len(chosen), 1, in_orders)
-            return AffordableRuns(in_it, in_it, over)
     return AffordableRuns(affords(price, balances, 1, in_orders), affords(price, balances, over, in_orders), over)

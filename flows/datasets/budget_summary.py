@@ -80,7 +80,6 @@ def _facts(budget: BudgetView, name: str) -> dict[str, Json]:
         "rho_cap": balance.cap.rho_text,
         "rho_spent": balance.spent.rho_text,
         "rho_held": balance.held.rho_text,
-        "rho_in_envelopes": balance.reserved.rho_text,
         "rho_left": balance.remaining.rho_text,
         "delta_fail_cap": balance.cap.delta_text,
         "delta_fail_spent": balance.spent.delta_text,

@@ -1,7 +1,4 @@
-"""View of a dataset's budget (claim, changes, envelopes), and the opening of envelopes.
-
-The remaining budgets outside envelopes and in an envelope are two figures; a release must fit the one that concerns it.
-"""
+"""View of a dataset's budget: its claim, its changes, its cohorts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,27 +11,20 @@ from flows.governance.exposure import ended_figures, orders_budgets
 from flows.governance.policy import require_visible_balances
 from flows.workspace.policy_file import read_policy_in_force
 from flows.workspace.workspace import Workspace
-from models_db.errors import UsageError
 from models_db.services.catalogue import cohorts, datasets, internal_views
 from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import envelopes, ledger
-from models_db.services.lifecycle.envelopes import EnvelopeTooLarge
+from models_db.services.lifecycle import ledger
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.queries import history, lists
 from models_db.services.queries.history import BlockReaders
 from models_db.tables import Dataset
-from models_db.values.amounts import Amount, Envelope
 from models_db.values.internal_view import ViewingRecord
-from models_db.values.names import require_plain_name
 from models_db.values.secrecy_end import SecrecyEnd
 from tasks.accounting.budget_facts import BudgetFacts
-from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.planning.block_selection import Reading, format_ranges
 
 if TYPE_CHECKING:
     from tasks.accounting.renyi_account import OrdersBudget
-
-LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -55,12 +45,11 @@ class CohortLine:
 
 @dataclass(frozen=True)
 class BudgetView(BudgetFacts):
-    """The budget of a dataset and everything that narrows it; the balance is for requests without an envelope.
+    """The budget of a dataset.
 
     Attributes:
         sharing: the datasets that draw on the budget.
         claims: all lifetime claims so far, the one in force last.
-        envelopes: the open envelopes.
         cohorts: the budget of each cohort, if there are several; `balance` is that of the fullest block in view.
         viewing: the first day on which unprotected figures of the account were seen, and by whom; None if never.
         secrecy_ends: the releases of the account that claimed a smaller epsilon while their assignment was secret, and
@@ -72,7 +61,6 @@ class BudgetView(BudgetFacts):
     sharing: tuple[str, ...]
     blocks: int
     claims: tuple[LifetimeClaim, ...]
-    envelopes: tuple[Envelope, ...]
     cohorts: tuple[CohortLine, ...] = ()
     viewing: ViewingRecord | None = None
     secrecy_ends: tuple[tuple[int, SecrecyEnd], ...] = ()
@@ -83,25 +71,16 @@ class BudgetView(BudgetFacts):
         """Return the budget of releases that read only one cohort."""
         return replace(self, balance=line.balance, read=tuple(Reading(self.blocks).of(line.number)))
 
-    def rho_admitted(self, left: Amount) -> int:
-        """Return the most rho that releases of any plan may have together: out of `left`, and within limits in orders.
+    @property
+    def rho_admitted(self) -> int:
+        """Return the most rho that releases of any plan may have together: what is left, within limits in orders.
 
         In units of 1e-12.
         """
+        left = self.balance.remaining.rho
         if self.orders is None:
-            return left.rho
-        return min(left.rho, self.orders.room(self.orders.strictest(self.read), self.read))
-
-    def left(self, scope: str | None) -> Amount:
-        """Return the remaining amount in an open envelope, or for requests without one.
-
-        Raises:
-            EnvelopeUnknown: there is no such envelope.
-        """
-        by_name = {envelope.name: envelope for envelope in self.envelopes}
-        if scope is not None and scope not in by_name:
-            raise envelopes.EnvelopeUnknown(scope, sorted(by_name))
-        return self.balance.remaining if scope is None else by_name[scope].left
+            return left
+        return min(left, self.orders.room(self.orders.strictest(self.read), self.read))
 
 
 def load_budget(workspace: Workspace, name: str, read: str | Sequence[int] | None = None) -> BudgetView:
@@ -132,7 +111,6 @@ def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[i
         sharing=datasets_on_account(session, dataset),
         blocks=each,
         claims=claims,
-        envelopes=tuple(envelopes.priced_envelope(scope) for scope in envelopes.open_envelopes(session, root)),
         cohorts=lines,
         viewing=internal_views.find_viewing(session, root),
         secrecy_ends=ended_figures(session, root),
@@ -163,54 +141,3 @@ def _cohort_lines(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
 def datasets_on_account(session: Session, dataset: Dataset) -> tuple[str, ...]:
     """Return the names of all datasets on the account of this one, itself included."""
     return lists.datasets_on_account(session, dataset.account_id)
-
-
-def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, delta: str, reason: str) -> Envelope:
-    """Reserve a part of a dataset's remaining budget for the requests that name the envelope.
-
-    Raises:
-        InvalidEnvelope: a request or the audit log could not carry the name or the reason.
-        InvalidPlainName: the name could be mistaken for another one.
-        EnvelopeTooLarge, EnvelopeExists: the remaining budget is smaller, or the name was used before.
-        RoleRequired: only a steward opens an envelope.
-    """
-    _require_plain_texts(scope, reason)
-    require_plain_name("an envelope", scope)
-    cap = lifetime_claim(epsilon, delta).cap
-    with workspace.database.write() as session:
-        dataset = datasets.find_dataset(session, name)
-        if not cap.fits(ledger.balance(session, dataset.account_id).remaining):
-            raise EnvelopeTooLarge(name, scope, cap)
-        return envelopes.priced_envelope(envelopes.open_envelope(session, workspace.actor, dataset, scope, cap, reason))
-
-
-def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> Envelope:
-    """Close an envelope, so that its remainder is free again; return the envelope before its closing.
-
-    Raises:
-        InvalidEnvelope: there is no reason.
-        EnvelopeUnknown: there is no open envelope of that name.
-        RoleRequired: only a steward closes an envelope.
-    """
-    _require_plain_texts(scope, reason)
-    with workspace.database.write() as session:
-        dataset = datasets.find_dataset(session, name)
-        envelope = envelopes.priced_envelope(envelopes.find_envelope(session, dataset, scope))
-        envelopes.close_envelope(session, workspace.actor, dataset, scope, reason)
-        return envelope
-
-
-def _require_plain_texts(scope: str, reason: str) -> None:
-    if not (scope == scope.strip() and scope.isprintable() and 0 < len(scope) <= LONGEST_NAME):
-        raise InvalidEnvelope(f"The name of an envelope has 1 to {LONGEST_NAME} printable characters, no outer spaces.")
-    if not reason.strip():
-        raise InvalidEnvelope("Opening or closing an envelope needs a reason.")
-
-
-class InvalidEnvelope(UsageError):
-    """The name or the reason of an envelope is one that a request or the audit log cannot carry."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(
-            message, 'For example `almoner budget scope open clinic trial-7 ... --reason "agreed in May"`.'
-        )

@@ -31,7 +31,7 @@ class ForecastRow:
 
 
 def forecast_table(
-    budget: BudgetView, delta: str, scope: str | None = None, epsilons: Sequence[str] = FORECAST_EPSILONS
+    budget: BudgetView, delta: str, epsilons: Sequence[str] = FORECAST_EPSILONS
 ) -> Iterator[ForecastRow]:
     """Yield the remaining budget as numbers of releases at `delta`, for each epsilon.
 
@@ -39,13 +39,11 @@ def forecast_table(
     known counts with its rho at every order, which no plan exceeds.
 
     Raises:
-        EnvelopeUnknown: there is no such envelope.
         InvalidTarget: no release can have that delta.
     """
-    remaining = budget.left(scope)
     for epsilon in epsilons:
         price = release_price(epsilon, delta)
-        fitting = count_admitted(budget, remaining, price)
+        fitting = count_admitted(budget, price)
         yield ForecastRow(epsilon, price, fitting, epsilon_after(budget, price) if fitting else None)
 
 
@@ -55,9 +53,9 @@ def release_price(epsilon: str, delta: str) -> Amount:
     return release_amount(epsilon, delta)
 
 
-def count_admitted(budget: BudgetView, remaining: Amount, price: Amount) -> int:
-    """Return how many releases at a price both accounts admit: rho out of `remaining`, and the limits in orders."""
-    return budget.rho_admitted(remaining) // price.rho
+def count_admitted(budget: BudgetView, price: Amount) -> int:
+    """Return how many releases at a price both accounts admit: the remaining rho, and the limits in orders."""
+    return budget.rho_admitted // price.rho
 
 
 def largest_epsilon(rho: int, releases: int, delta: Decimal) -> str | None:

@@ -31,11 +31,10 @@ class RemainingBudget:
     """Remaining budget for one release.
 
     Attributes:
-        rho: remaining rho of the budget, or of an envelope.
+        rho: remaining rho of the budget.
         most: the most that the policy allows one release; None for any.
         epsilon_max: the policy's limit.
         is_used: whether anything has been spent or reserved.
-        source: `the budget` or `the envelope`.
     """
 
     rho: int
@@ -43,7 +42,6 @@ class RemainingBudget:
     epsilon_max: Decimal | None
     delta: Decimal
     is_used: bool
-    source: str
 
     @classmethod
     def of(cls, workspace: Workspace, terms: PlanTerms) -> "RemainingBudget":
@@ -53,14 +51,12 @@ class RemainingBudget:
         secret, only the price of each plan says what it is charged there.
         """
         budget, rules = load_budget(workspace, terms.dataset), workspace.policy.rules_for(terms.dataset)
-        left = budget.left(terms.scope)
         return cls(
-            rho=budget.rho_admitted(left) if terms.epsilon_while_secret is None else left.rho,
+            rho=budget.rho_admitted if terms.epsilon_while_secret is None else budget.balance.remaining.rho,
             most=bounds_of(rules).rho_max,
             epsilon_max=rules.release.epsilon_max if rules.release else None,
             delta=terms.delta,
             is_used=budget.balance.remaining != budget.balance.cap,
-            source="the budget" if terms.scope is None else "the envelope",
         )
 
     @property
@@ -79,7 +75,7 @@ class RemainingBudget:
         epsilon = rounded_epsilon(zcdp.epsilon_of(rho, self.delta))
         if self.epsilon_max is not None and self.epsilon_max < epsilon:
             epsilon, held = self.epsilon_max, True
-        return epsilon, "the most that the policy allows one release" if held else f"{SHARES[share]} {self.source}"
+        return epsilon, "the most that the policy allows one release" if held else f"{SHARES[share]} the budget"
 
 
 class BudgetExhausted(Refused):

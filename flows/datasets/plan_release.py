@@ -84,7 +84,6 @@ class PlanOptions(RequestModel):
     device: Literal["cpu", "cuda"] = "cpu"
     description: Annotated[str, Field(min_length=1, max_length=4000)] | None = None
     examples: Annotated[tuple[PromptExample, ...], Field(min_length=1, max_length=20)] | None = None
-    scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
     """Plan a release of a dataset.
 
     Raises:
-        DatasetUnknown, NothingIngested, EnvelopeUnknown: there is no such dataset, version or envelope.
+        DatasetUnknown, NothingIngested: there is no such dataset or version.
         PopulationUndeclared, PopulationContradicted: the dataset declares no population, or another one.
         BudgetExhausted: the budget is used up, or what is left of it is of no use.
         EpsilonNeeded: none is given, and the policy hides from the caller what is left to take a share of.
@@ -214,7 +213,6 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         examples=options.examples or (),
         completion=_has_no_template(workspace, model),
         seconds=_seconds(options),
-        scope=options.scope,
         epsilon_while_secret=options.epsilon_while_secret or _limit_while_secret(rules),
     )
     if options.epsilon is None and options.epsilon_while_secret is not None:

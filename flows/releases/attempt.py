@@ -24,7 +24,7 @@ from models_db.errors import AlmonerError, Refused
 from models_db.services.audit import chain
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import cohorts, datasets, passkeys, request_plans, requests
-from models_db.services.lifecycle import attempts, envelopes, gates, ledger, renyi_account
+from models_db.services.lifecycle import attempts, gates, ledger, renyi_account
 from models_db.services.lifecycle.ledger import Attempt
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.sessions.database import OutcomeUnknown
@@ -96,7 +96,7 @@ class RunningAttempt:
         What was armed for earlier attempts is from here on also this one's, so that it can be committed.
 
         Raises:
-            BudgetExceeded, BudgetRefused: some block or envelope cannot afford it.
+            BudgetExceeded, BudgetRefused: some block cannot afford it.
             JournalUnwritable: it cannot be written down that this attempt goes on.
         """
         paid = self.resume_point.paid if self.resume_point else (0,) * len(self.quote.plan.all_invocations)
@@ -217,7 +217,7 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
     the slot that another runner's home can run.
 
     Raises:
-        GateClosed, WrongState, StillRunning, EnvelopeClosed: it may not run now.
+        GateClosed, WrongState, StillRunning: it may not run now.
         ForgedApproval: an approval's signature does not fit.
         ChargeDiffers: an earlier attempt was charged in Rényi orders what the plan does not cost.
         AmountsDiffer, AuthorisationDiffers: the claim, or the standing authorisation, has not the amounts of its text.
@@ -237,8 +237,7 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
         steps = requests.history(session, request_id)
         dataset = session.get_one(Dataset, request.dataset_id)
         version = session.get_one(DatasetVersion, request.version_id)
-        scope = envelopes.require_envelope_open(session, request.scope_id) if request.scope_id is not None else None
-        facts = dataset_facts(session, dataset, version, scope, request_reading(session, dataset, request_id, body))
+        facts = dataset_facts(session, dataset, version, request_reading(session, dataset, request_id, body))
         scheme = whole_partition(workspace, session, dataset)
         policy = policy_of_request(session, request)
     if sum(step.to_state == RequestState.RUNNING for step in steps) >= policy.attempts:
@@ -374,8 +373,6 @@ def close_attempt_on_error(run: RunningAttempt) -> Iterator[None]:
 
 def _reprice_request(workspace: Workspace, request_id: int, facts: DatasetFacts, body: dict[str, Any]) -> Quote:
     request = written_request(body)
-    if request.scope != (facts.envelope.name if facts.envelope else None):
-        raise PlanChanged(request_id, "envelope")
     priced = quote(request, facts, find_model(workspace, request.model), body["policy"], code_digest())
     public = ("unit", "relation", "governed", "population", "blocks")
     for part in (

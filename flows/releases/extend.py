@@ -125,7 +125,7 @@ def further_texts_request(workspace: Workspace, number: int, samples: int) -> di
     values = digest(read_values(workspace.home, parent))
     extends = {"release": number, "artifact": parent.artifact, "values": values}
     parameters = {**parent.request["parameters"], "samples": samples, "extends": extends}
-    request = written_request(parent.request).model_copy(update={"parameters": parameters, "scope": None})
+    request = written_request(parent.request).model_copy(update={"parameters": parameters})
     return {name: model_to_json(getattr(request, name)) for name in request.stored_fields}
 
 

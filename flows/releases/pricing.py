@@ -12,9 +12,9 @@ from flows.workspace.endpoints import endpoints_of
 from flows.workspace.workspace import Workspace
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import cohorts, datasets, requests
-from models_db.services.lifecycle import envelopes, ledger
+from models_db.services.lifecycle import ledger
 from models_db.services.queries import lists
-from models_db.tables import Account, Dataset, DatasetVersion, Request
+from models_db.tables import Dataset, DatasetVersion, Request
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.request_state import RequestState
@@ -36,15 +36,13 @@ def price_request(workspace: Workspace, request: ReleaseRequest) -> Quote:
     """Return the charge of a request and the balance after it.
 
     Raises:
-        EnvelopeUnknown: it names an envelope that is not open.
         CohortUnknown: it names a cohort that is not open.
         EndpointUnknown, ExternalModelRefused: it names an external model that is not known, or not for its mechanism.
     """
     with workspace.database.read() as session:
         dataset = datasets.find_dataset(session, request.dataset)
-        scope = envelopes.find_envelope(session, dataset, request.scope) if request.scope is not None else None
         reading = _new_request_reading(session, dataset, request)
-        facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset), scope, reading)
+        facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset), reading)
     return quote(request, facts, find_model(workspace, request.model), workspace.policy_digest, code_digest())
 
 
@@ -76,10 +74,9 @@ def dataset_facts(
     session: Session,
     dataset: Dataset,
     version: DatasetVersion,
-    scope: Account | None = None,
     reading: Reading | None = None,
 ) -> DatasetFacts:
-    """Return the public facts of a dataset and its budget, and of an envelope of it, as they are now.
+    """Return the public facts of a dataset and its budget, as they are now.
 
     Args:
         reading: what a request reads; the budget is then that of those blocks. None: of the first cohort, all.
@@ -96,7 +93,6 @@ def dataset_facts(
         version=version.number,
         version_uid=version.uid,
         budget=BudgetFacts(lifetime_of(session, dataset), ledger.balance(session, dataset.account_id, read.blocks)),
-        envelope=None if scope is None else envelopes.priced_envelope(scope),
         public=PublicMetadata.stored(dataset.public_metadata),
         reading=read,
         left_by_cohort=_left_by_cohort(session, dataset, read),

@@ -23,7 +23,7 @@ from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.services.catalogue import datasets, internal_views, requests
-from models_db.services.lifecycle import envelopes, proposals
+from models_db.services.lifecycle import proposals
 from models_db.tables import Request
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
@@ -99,8 +99,7 @@ def propose_release(
         PolicyDiffers: the policy of this home is not in force.
         PolicyForbids: the policy does not allow the request.
         WeakPromise: epsilon or delta is large, and that was not accepted.
-        BudgetExceeded, BudgetRefused: the dataset, or the envelope it names, cannot afford it.
-        EnvelopeUnknown: it names an envelope that is not open.
+        BudgetExceeded, BudgetRefused: the dataset cannot afford it.
         LabelsNotKept: it declares labels, and the dataset's version was ingested without.
         LabelFieldsDiffer: it declares labels of fields, and the version has labels of others.
         NotExtendable, ParentDiffers, ValuesMissing: it extends a release, and cannot.
@@ -183,7 +182,7 @@ def submit_request(workspace: Workspace, priced: Quote, standing: int | None = N
 
 def record_request(session: Session, workspace: Workspace, priced: Quote, standing: int | None = None) -> Request:
     """Return the request as a row, in the caller's transaction; see `submit_request`."""
-    body, scope = dict(priced.body), priced.request.scope
+    body = dict(priced.body)
     dataset = datasets.find_dataset(session, priced.dataset.name)
     proposal = None if standing is None else proposals.find_authorisation(session, standing, body, workspace.actor)
     return requests.submit(
@@ -194,7 +193,6 @@ def record_request(session: Session, workspace: Workspace, priced: Quote, standi
         version_for_request(session, workspace),
         {**body, "nonce": secrets.token_hex(16)},
         timedelta(days=workspace.policy.request_days),
-        scope=None if scope is None else envelopes.find_envelope(session, dataset, scope),
         standing=proposal,
     )
 

@@ -116,15 +116,8 @@ def create_schedule(
     groups, read = configuration.get("rotate_over"), configuration.get("cohorts", [1])
     from tasks.planning.secret_assignment import curve_of_plan
 
-    runs = affordable_runs(
-        workspace,
-        dataset,
-        cost_of(configuration),
-        groups,
-        configuration.get("scope"),
-        read,
-        curve_of_plan(configuration["plan"]),
-    )
+    curve = curve_of_plan(configuration["plan"])
+    runs = affordable_runs(workspace, dataset, cost_of(configuration), groups, read, curve)
     timetable = Recurrence.of_timing(timing)
     coming = tuple(utc_now(at) for at in timetable.next_slots(now, SLOTS_SHOWN))
     until = timetable.slots_until(now, datetime.fromisoformat(str(proposal.until)), MOST_COUNTED)

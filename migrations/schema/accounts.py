@@ -1,8 +1,8 @@
 """Accounts, holds, the entries on holds, which move the accounts' counters, and charges in Rényi orders.
 
-An account is the root of a dataset, a block of its units, or an envelope (`scope`). Its counters are moved by
-`entry_moves_account` and by nothing else: an UPDATE is admitted only if it is exactly the effect of the next entry on
-the account (`last_entry_id`), or that of a carried proposal on the cap.
+An account is the root of a dataset or a block of its units. Its counters are moved by `entry_moves_account` and by
+nothing else: an UPDATE is admitted only if it is exactly the effect of the next entry on the account (`last_entry_id`),
+or that of a carried proposal on the cap.
 """
 
 from migrations.schema.conditions import (
@@ -17,12 +17,10 @@ from migrations.schema.conditions import (
     has_drawn,
     has_entry,
     later_cohorts,
-    reserved,
     role,
     state,
 )
 from migrations.schema.definitions import Action, Guard, Index, Table
-from migrations.schema.forms import PLAIN_NAME
 
 
 def moved(counter: str, amount: str, *, on_hold: int, on_arm: int, on_release: int) -> str:
@@ -34,7 +32,7 @@ def moved(counter: str, amount: str, *, on_hold: int, on_arm: int, on_release: i
 
 
 MOVED_OTHERWISE = " OR ".join(
-    f"NEW.{column} IS DISTINCT FROM OLD.{column}" for column in ("id", "kind", "parent_id", "block", "name")
+    f"NEW.{column} IS DISTINCT FROM OLD.{column}" for column in ("id", "kind", "parent_id", "block")
 )
 BY_ENTRY = (
     "(NEW.rho_cap = OLD.rho_cap AND NEW.delta_cap = OLD.delta_cap AND NEW.last_entry_id > OLD.last_entry_id"
@@ -57,29 +55,12 @@ def newest_cap(column: str) -> str:
 
 
 BY_PROPOSAL = (
-    "(OLD.kind IN ('root', 'block') AND NEW.last_entry_id = OLD.last_entry_id"
+    "(NEW.last_entry_id = OLD.last_entry_id"
     " AND NEW.rho_held = OLD.rho_held AND NEW.rho_spent = OLD.rho_spent"
     " AND NEW.delta_held = OLD.delta_held AND NEW.delta_spent = OLD.delta_spent"
     f" AND coalesce(NEW.rho_cap = {newest_cap('rho')}, FALSE)"
     f" AND coalesce(NEW.delta_cap = {newest_cap('delta_fail')}, FALSE))"
 )
-
-
-def has_room(counter: str) -> str:
-    """Block `x` has room for the envelope NEW beside all others."""
-    return (
-        f"x.{counter}_held + x.{counter}_spent + NEW.{counter}_cap"
-        f" + {reserved(counter, 'NEW.parent_id', account='z')} <= x.{counter}_cap"
-    )
-
-
-def fits(counter: str) -> str:
-    """Return the condition that hold `h` of request `r` fits account `a`, beside reservations for others."""
-    others = reserved(counter, "a.parent_id", other=" AND x.id IS DISTINCT FROM r.scope_id")
-    return (
-        f"a.{counter}_held + a.{counter}_spent + h.{counter} + (CASE a.kind WHEN 'block' THEN {others} ELSE 0 END)"
-        f" <= a.{counter}_cap"
-    )
 
 
 def within(limit: str, counter: str) -> str:
@@ -115,26 +96,18 @@ PLANNED_PART = (
     "SELECT 1 FROM invocation j JOIN hold z ON z.invocation_id = j.id JOIN entry e ON e.hold_id = z.id"
     " AND e.kind = 'ARM' WHERE j.request_id = i.request_id AND j.sequence = i.sequence AND j.attempt < i.attempt"
     f" AND j.attempt >= {begun('i.request_id')} AND z.instalment = NEW.instalment"
-    " AND z.rho = q.rho AND z.delta = q.delta"
-    " AND (z.account_id = a.id OR a.kind <> 'block')))))"
+    " AND z.rho = q.rho AND z.delta = q.delta AND z.account_id = a.id))))"
 )
 """A hold is exactly its planned part, or nothing if an attempt that this one goes on from has armed that part in full.
 
 Both bounds matter: a hold above the plan spends what nobody approved, one below it publishes for less than it costs.
-An envelope may be another one than in the earlier attempt, so there the block's charge counts.
 """
 PLANNED_BLOCK = (
-    "(a.kind <> 'block' OR coalesce((SELECT k.last_block >= a.block FROM planned_block k"
-    " WHERE k.request_id = i.request_id AND k.first_block <= a.block ORDER BY k.first_block DESC LIMIT 1), FALSE))"
+    "coalesce((SELECT k.last_block >= a.block FROM planned_block k"
+    " WHERE k.request_id = i.request_id AND k.first_block <= a.block ORDER BY k.first_block DESC LIMIT 1), FALSE)"
 )
-SIBLING = (
-    "s.invocation_id = h.invocation_id AND s.instalment = h.instalment AND s.rho >= h.rho AND s.delta >= h.delta"
-    f" AND {has_entry('s.id', 'ARM')}"
-)
-"""Hold `s` narrows the same instalment as hold `h`, and is armed: a block is armed last, so no envelope misses it."""
-IN_SCOPE = f"(r.scope_id IS NULL OR EXISTS (SELECT 1 FROM hold s WHERE s.account_id = r.scope_id AND {SIBLING}))"
 ARMABLE = (
-    "NOT EXISTS (SELECT 1 FROM hold h JOIN account b ON b.id = h.account_id JOIN invocation i ON i.id = h.invocation_id"
+    "NOT EXISTS (SELECT 1 FROM hold h JOIN invocation i ON i.id = h.invocation_id"
     " JOIN request r ON r.id = i.request_id JOIN policy_version p ON p.id = r.policy_id"
     f" WHERE h.id = NEW.hold_id AND {state('r.id')} = 'running' AND i.attempt = {attempts('r.id')}"
 )
@@ -161,21 +134,17 @@ TABLES = (
         delta_held BIGINT DEFAULT '0' NOT NULL
         delta_spent BIGINT DEFAULT '0' NOT NULL
         last_entry_id {number} DEFAULT '0' NOT NULL
-        name VARCHAR(255)
         created_by {number} -> principal
-        reason TEXT
         """,
-        unique=(("parent_id", "block"), ("parent_id", "name")),
+        unique=(("parent_id", "block"),),
         checks={
             "kind": (
-                "(kind = 'root' AND parent_id IS NULL AND block IS NULL AND name IS NULL)"
-                " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0 AND name IS NULL)"
-                " OR (kind = 'scope' AND parent_id IS NOT NULL AND block IS NULL AND length(trim(name)) > 0)"
+                "(kind = 'root' AND parent_id IS NULL AND block IS NULL)"
+                " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0)"
             ),
             "delta": "delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap",
             "rho": "rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap",
         },
-        indexes=(Index("ix_account_scope", "parent_id", where="kind = 'scope'"),),
         no_update=False,
     ),
     Table(
@@ -191,18 +160,6 @@ TABLES = (
         delta_fail BIGINT
         """,
         unique=(("account_id",),),
-    ),
-    Table(
-        "scope_end",
-        """
-        id {key}
-        account_id {number} NOT NULL -> account
-        ended_by {number} NOT NULL -> principal
-        reason TEXT NOT NULL
-        at VARCHAR(27) NOT NULL
-        """,
-        unique=(("account_id",),),
-        checks={"reason": "length(trim(reason)) > 0"},
     ),
     Table(
         "hold",
@@ -285,24 +242,6 @@ GUARDS = (
         """,
     ),
     Guard(
-        "account_scope_fits",
-        "account",
-        "the envelope exceeds the remaining budget",
-        f"""
-        NEW.kind = 'scope'
-         AND (
-             NEW.name IS NULL
-              OR NOT EXISTS (SELECT 1 FROM account r WHERE r.id = NEW.parent_id AND r.kind = 'root')
-              OR EXISTS (
-                  SELECT 1 FROM account x
-                   WHERE x.parent_id = NEW.parent_id
-                    AND x.kind = 'block'
-                    AND NOT ({has_room("rho")} AND {has_room("delta")})
-              )
-         )
-        """,
-    ),
-    Guard(
         "account_block_number",
         "account",
         "a block is one of its partition",
@@ -316,27 +255,12 @@ GUARDS = (
         """,
     ),
     Guard(
-        "account_scope_name_plain",
-        "account",
-        "an envelope has a plain name",
-        PLAIN_NAME.within("NEW.kind = 'scope' AND NEW.name IS NOT NULL AND NOT @"),
-    ),
-    Guard(
         "account_moves_by_entry",
         "account",
         "counters move only by the next entry",
         f"{MOVED_OTHERWISE} OR NOT ({BY_ENTRY} OR {BY_PROPOSAL})",
         operation="UPDATE",
         usual=f"{MOVED_OTHERWISE} OR NOT ({BY_ENTRY})",
-    ),
-    Guard(
-        "scope_end_of_scope",
-        "scope_end",
-        "a steward closes an envelope",
-        f"""
-        NOT EXISTS (SELECT 1 FROM account x WHERE x.id = NEW.account_id AND x.kind = 'scope')
-         OR NOT {role("NEW.ended_by", "steward")}
-        """,
     ),
     Guard(
         "hold_own_account",
@@ -348,10 +272,6 @@ GUARDS = (
              JOIN dataset d ON d.id = r.dataset_id JOIN account a ON a.parent_id = d.account_id
              WHERE i.id = NEW.invocation_id
               AND a.id = NEW.account_id
-              AND (
-                  a.kind = 'block'
-                   OR (a.id = r.scope_id AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_id = a.id))
-              )
         )
         """,
     ),
@@ -429,10 +349,9 @@ GUARDS = (
         "entry_arm_approved",
         "entry",
         "the spend gate is not passed",
-        f"{ARMABLE} AND ({SPEND_GATE} OR ({STANDING} AND {has_drawn('i.attempt')}))"
-        f" AND (b.kind <> 'block' OR {IN_SCOPE}))",
+        f"{ARMABLE} AND ({SPEND_GATE} OR ({STANDING} AND {has_drawn('i.attempt')})))",
         only="NEW.kind = 'ARM'",
-        usual=f"{ARMABLE} AND ({SPEND_GATE}) AND (b.kind <> 'block' OR r.scope_id IS NULL))",
+        usual=f"{ARMABLE} AND ({SPEND_GATE}))",
     ),
     Guard(
         "entry_charged",
@@ -480,11 +399,12 @@ GUARDS = (
         "entry_within_cap",
         "entry",
         "the cap would be passed",
-        f"""
+        """
         NOT EXISTS (
             SELECT 1 FROM hold h JOIN account a ON a.id = h.account_id
-             JOIN invocation i ON i.id = h.invocation_id JOIN request r ON r.id = i.request_id
-             WHERE h.id = NEW.hold_id AND {fits("rho")} AND {fits("delta")}
+             WHERE h.id = NEW.hold_id
+              AND a.rho_held + a.rho_spent + h.rho <= a.rho_cap
+              AND a.delta_held + a.delta_spent + h.delta <= a.delta_cap
         )
         """,
         only="NEW.kind = 'HOLD'",

@@ -199,7 +199,7 @@ LEADING = (
     "policy_adoption", "principal",
     "publication", "rehearsal", "request", "restoration", "role_grant", "role_revocation", "schedule",
     "schedule_change",
-    "schedule_slot", "scope_end", "slot_end", "twin_attack", "withdrawal",
+    "schedule_slot", "slot_end", "twin_attack", "withdrawal",
 )  # fmt: skip
 FOLLOWING = (
     "account", "transition", "evaluation", "policy_version", "unit_claim", "standing_use", "cap", "partition_scheme",
@@ -207,8 +207,8 @@ FOLLOWING = (
 )  # fmt: skip
 RANKS = {**dict.fromkeys(LEADING, 1), **{table: number for number, table in enumerate(FOLLOWING, 2)}}
 BLOCK_RANK = len(RANKS) + 2
-"""Rank of an account that is a block: it is opened with its root, or with a cohort. Envelopes, and the steps that
-begin and end a run without an artifact, have links of their own always."""
+"""Rank of an account that is a block: it is opened with its root, or with a cohort. The steps that begin and end a run
+without an artifact have links of their own always."""
 _RANK_OF_KIND = "".join(f" WHEN '{table}' THEN {rank}" for table, rank in RANKS.items())
 UNTOLD = """
 BEGIN
@@ -230,10 +230,8 @@ FUNCTIONS = (
         """
         BEGIN
             IF kind = 'account' THEN
-                given := given - ARRAY['rho_held', 'rho_spent', 'delta_held', 'delta_spent', 'last_entry_id'];
-                IF given ->> 'kind' IN ('root', 'block') THEN
-                    given := given || jsonb_build_object('rho_cap', NULL, 'delta_cap', NULL);
-                END IF;
+                given := given - ARRAY['rho_cap', 'delta_cap', 'rho_held', 'rho_spent', 'delta_held', 'delta_spent',
+                 'last_entry_id'];
             END IF;
             RETURN (
                 SELECT '{' || string_agg(
@@ -319,11 +317,10 @@ FUNCTIONS = (
         BEGIN
             INSERT INTO pending_link (kind, row_id, rank) VALUES (kind, (made ->> 'id')::bigint, CASE
                 WHEN kind = 'account' AND made ->> 'kind' = 'block' THEN {BLOCK_RANK}
-                WHEN kind = 'account' AND made ->> 'kind' = 'scope'
-                  OR kind = 'transition' AND (
-                      made ->> 'to_state' IN ('running', 'withdrawn')
-                       OR made ->> 'from_state' = 'running' AND made ->> 'to_state' = 'approved'
-                  ) THEN 1
+                WHEN kind = 'transition' AND (
+                    made ->> 'to_state' IN ('running', 'withdrawn')
+                     OR made ->> 'from_state' = 'running' AND made ->> 'to_state' = 'approved'
+                ) THEN 1
                 ELSE CASE kind{_RANK_OF_KIND} END
             END);
             IF kind = 'cohort' THEN
@@ -544,7 +541,7 @@ FUNCTIONS = (
                         SELECT string_agg(y.block::text, ',' ORDER BY y.block)
                          FROM (
                              SELECT DISTINCT a.block FROM hold h JOIN account a ON a.id = h.account_id
-                              WHERE h.id = ANY (holds) AND a.kind = 'block'
+                              WHERE h.id = ANY (holds)
                          ) y
                     ), ''
                 )
@@ -554,10 +551,7 @@ FUNCTIONS = (
                  ) || '],"rho":"' || coalesce(sum(h.rho), 0) || '","rows":' || rows || ']}'
                  INTO said FROM hold h
                  WHERE h.id = ANY (holds)
-                  AND h.account_id = (
-                      SELECT min(a.id) FROM hold g JOIN account a ON a.id = g.account_id
-                       WHERE g.id = ANY (holds) AND a.kind = 'block'
-                  );
+                  AND h.account_id = (SELECT min(g.account_id) FROM hold g WHERE g.id = ANY (holds));
             ELSE
                 SELECT '{"armed_holds":' || count(*) FILTER (WHERE e.kind <> 'RELEASE') || ',"attempt":' ||
                  about.attempt || ',"released_holds":' || count(*) FILTER (WHERE e.kind = 'RELEASE') ||

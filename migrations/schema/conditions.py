@@ -165,16 +165,6 @@ def has_drawn(attempt: str) -> str:
 # --- Budgets -----------------------------------------------------------------------------------------------------
 
 
-def reserved(counter: str, root: str, *, other: str = "", account: str = "x") -> str:
-    """Return the amount that open envelopes under a root account keep free, but for those that `other` leaves out."""
-    x = account
-    return (
-        f"coalesce((SELECT sum({x}.{counter}_cap - {x}.{counter}_held - {x}.{counter}_spent) FROM account {x}"
-        f" WHERE {x}.parent_id = {root} AND {x}.kind = 'scope'"
-        f" AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_id = {x}.id){other}), 0)"
-    )
-
-
 def later_cohorts(account: str) -> str:
     """Return how many cohorts an account has behind the first one."""
     return f"(SELECT count(*) FROM cohort c WHERE c.account_id = {account})"

@@ -16,7 +16,7 @@ RECORDED = (
     "policy_adoption", "policy_rule",
     "policy_version", "principal", "publication", "rehearsal", "renyi_charge", "request", "restoration", "role_grant",
     "role_revocation",
-    "schedule", "schedule_change", "schedule_slot", "scope_end", "slot_end", "standing_use", "transition",
+    "schedule", "schedule_change", "schedule_slot", "slot_end", "standing_use", "transition",
     "twin_attack", "withdrawal",
 )  # fmt: skip
 """The tables whose rows `almoner_record` takes; the others are written by the database itself, or by doors of their
@@ -497,7 +497,7 @@ LOCKS = (
                 RAISE EXCEPTION 'almoner: the ledger knows nobody with this login' USING ERRCODE = '23514';
             END IF;
             PERFORM 1 FROM account a
-             WHERE a.id = root OR (a.parent_id = root AND (a.block IS NULL OR a.block = ANY (blocks)))
+             WHERE a.id = root OR (a.parent_id = root AND a.block = ANY (blocks))
              ORDER BY a.id FOR UPDATE;
         END
         """,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from migrations.schema.definitions import Both, Function, Guard, Table
 
 # --- Names -------------------------------------------------------------------------------------------------------
-# Nobody can take a name for another one: of datasets and envelopes there is one spelling, of people one reading. On
+# Nobody can take a name for another one: of datasets there is one spelling, of people one reading. On
 # SQLite GLOB tells capitals from small letters and compares ranges by code point; 45 is the hyphen of a range.
 
 LONGEST_NAME = 100
@@ -119,7 +119,7 @@ TEXTS: dict[str, dict[str, int]] = {
     "passkey": {"credential_id": SHORT}, "passkey_end": {"reason": SHORT},
     "approval": {"reason": SHORT, "attestation": LONG, "assertion": SHORT},
     "withdrawal": {"reason": SHORT, "assertion": SHORT},
-    "scope_end": {"reason": SHORT}, "account": {"reason": SHORT}, "transition": {"detail": SHORT},
+    "transition": {"detail": SHORT},
     "proposal": {"reason": SHORT, "configuration": LONG, "choices": LONG}, "schedule": {"reason": SHORT, "rule": SHORT},
     "schedule_change": {"reason": SHORT}, "schedule_slot": {"detail": SHORT}, "slot_end": {"detail": SHORT},
     "delivery": {"destination": SHORT}, "restoration": {"reason": SHORT}, "twin_attack": {"attacks": SHORT},

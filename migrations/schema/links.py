@@ -76,17 +76,11 @@ VIEWS: dict[str, Sql] = {
                         joined=" JOIN policy_version v ON v.id = x.policy_id"),
     "policy_adoption": view("policy_adoption", "'policy.adopted'", "x.adopted_by", told="v.digest, v.several_roles",
                             joined=" JOIN policy_version v ON v.id = x.policy_id"),
-    "account": view("account", "CASE x.kind WHEN 'scope' THEN 'scope.opened' ELSE 'account.opened' END",
-                    "x.created_by", "CASE x.kind WHEN 'scope' THEN " + FIRST_DATASET.format(id="x.parent_id") + " END",
-                    told="x.name AS scope, CASE x.kind WHEN 'scope' THEN CAST(x.rho_cap AS VARCHAR(40)) END AS rho,"
-                    " CASE x.kind WHEN 'scope' THEN CAST(x.delta_cap AS VARCHAR(40)) END AS delta, x.reason,"
-                    " x.id AS account, x.block"),
+    "account": view("account", "'account.opened'", "x.created_by", told="x.id AS account, x.block"),
     "cap": view("cap", "'cap.recorded'", None, BY_ACCOUNT, told="x.account_id AS account, x.epsilon, x.delta"),
     "partition_scheme": view("partition_scheme", "'partition.recorded'", None, BY_ACCOUNT,
                              told="x.account_id AS account, x.blocks, x.key_commitment"),
     "overlap_key": view("overlap_key", "'key.committed'", "x.created_by", told="x.key_commitment"),
-    "scope_end": view("scope_end", "'scope.closed'", "x.ended_by", FIRST_DATASET.format(id="a.parent_id"),
-                      told="a.name AS scope, x.reason", joined=" JOIN account a ON a.id = x.account_id"),
     "dataset": view("dataset", "'dataset.registered'", "x.created_by", "x.name",
                     told="x.name, x.unit_field AS unit, x.relation, x.governed, c.epsilon, c.delta, s.blocks,"
                          " x.account_id AS account, x.population",
@@ -103,8 +97,7 @@ VIEWS: dict[str, Sql] = {
                           " LEFT JOIN partition_scheme s ON s.account_id = x.account_id"),
     "request": ASKED.within(
         view("request", "'request.submitted'", "x.requester_id", OF_DATASET.format(id="x.dataset_id"), "x.id",
-             told="x.digest, a.name AS scope, x.standing_id AS standing, @",
-             joined=" LEFT JOIN account a ON a.id = x.scope_id")),
+             told="x.digest, x.standing_id AS standing, @")),
     "transition": view("transition", "CASE WHEN x.to_state = 'running' THEN 'run.started'"
                        " WHEN x.from_state = 'running' AND x.to_state = 'approved' THEN 'run.failed'"
                        " WHEN x.to_state = 'withdrawn' THEN 'request.withdrawn' ELSE 'request.moved' END",

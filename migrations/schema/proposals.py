@@ -15,7 +15,6 @@ from migrations.schema.conditions import (
     attempts,
     forgotten,
     later_than,
-    reserved,
     role,
     state,
 )
@@ -138,19 +137,16 @@ GUARDS = (
         """,
     ),
     Guard(
-        "carried_keeps_envelopes",
+        "carried_covers_spent",
         "carried",
         "the cap would be passed",
-        f"""
+        """
         EXISTS (
             SELECT 1 FROM proposal m JOIN dataset d ON d.id = m.dataset_id
              JOIN account b ON b.parent_id = d.account_id AND b.kind = 'block'
              WHERE m.id = NEW.proposal_id
               AND m.kind = 'cap'
-              AND (
-                  b.rho_held + b.rho_spent + {reserved("rho", "d.account_id")} > m.rho
-                   OR b.delta_held + b.delta_spent + {reserved("delta", "d.account_id")} > m.delta_fail
-              )
+              AND (b.rho_held + b.rho_spent > m.rho OR b.delta_held + b.delta_spent > m.delta_fail)
         )
         """,
     ),

@@ -74,7 +74,6 @@ TABLES = (
         requester_id {number} NOT NULL -> principal
         created_at VARCHAR(27) NOT NULL
         expires_at VARCHAR(27) NOT NULL
-        scope_id {number} -> account
         standing_id {number} -> proposal
         config_digest VARCHAR(64)
         """,
@@ -221,21 +220,6 @@ GUARDS = (
         "request",
         "a request is made under the policy in force",
         f"NEW.policy_id IS DISTINCT FROM {IN_FORCE}",
-    ),
-    Guard(
-        "request_own_scope",
-        "request",
-        "a request draws on an open envelope of its own dataset",
-        """
-        NEW.scope_id IS NOT NULL
-         AND NOT EXISTS (
-             SELECT 1 FROM account x JOIN dataset d ON d.account_id = x.parent_id
-              WHERE x.id = NEW.scope_id
-               AND x.kind = 'scope'
-               AND d.id = NEW.dataset_id
-               AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_id = x.id)
-         )
-        """,
     ),
     Guard("request_says_plan", "request", "a request says its plan", PLAN_UNFIT),
     Guard(

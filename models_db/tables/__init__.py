@@ -1,7 +1,7 @@
 """Mapped columns only; constraints and guards are in the migrations."""
 
 from models_db.database.base import Base, check_times
-from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, RenyiCharge, ScopeEnd
+from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, RenyiCharge
 from models_db.tables.audit_log import AuditHead, AuditLink, PendingLink, RecordedCheckpoint, Restoration
 from models_db.tables.datasets import (
     Cohort,
@@ -54,6 +54,6 @@ __all__ = [
     "PartitionScheme", "Passkey", "PasskeyEnd", "PendingLink", "PlannedBlock", "PlannedInstalment", "PlannedInvocation",
     "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Proposal", "Publication",
     "RecordedCheckpoint", "Rehearsal", "RenyiCharge", "Request", "Restoration", "RoleGrant", "RoleRevocation",
-    "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse", "StoredEvaluation",
+    "Schedule", "ScheduleChange", "ScheduleSlot", "SlotEnd", "StandingUse", "StoredEvaluation",
     "Transition", "TwinAttack", "UnitClaim", "UnitMark", "Withdrawal",
 ]  # fmt: skip

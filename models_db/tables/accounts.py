@@ -13,25 +13,16 @@ class Account(Base):
     """A budget with two counters.
 
     root: a lifetime cap. block: the same cap for the units of one block, where all spending is entered (PRIVACY §3).
-    scope: an envelope under the root, reserved for the requests that name it; it only narrows what the blocks allow.
     """
 
     __tablename__ = "account"
     __table_args__ = (
         UniqueConstraint("parent_id", "block"),
-        UniqueConstraint("parent_id", "name"),
-        Index(
-            "ix_account_scope",
-            "parent_id",
-            sqlite_where=text("kind = 'scope'"),
-            postgresql_where=text("kind = 'scope'"),
-        ),
         CheckConstraint("rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap", name="rho"),
         CheckConstraint("delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap", name="delta"),
         CheckConstraint(
-            "(kind = 'root' AND parent_id IS NULL AND block IS NULL AND name IS NULL)"
-            " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0 AND name IS NULL)"
-            " OR (kind = 'scope' AND parent_id IS NOT NULL AND block IS NULL AND length(trim(name)) > 0)",
+            "(kind = 'root' AND parent_id IS NULL AND block IS NULL)"
+            " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0)",
             name="kind",
         ),
     )
@@ -48,24 +39,8 @@ class Account(Base):
     delta_spent: Mapped[Units] = mapped_column(server_default="0")
     last_entry_id: Mapped[int] = mapped_column(Id, server_default="0")
     """The newest entry applied; the database admits no counter change that is not exactly the next entry's."""
-    name: Mapped[Line | None]
     created_by: Mapped[int | None] = mapped_column(reference("principal"))
     """Principal that opened the account; None for a block, which is opened with its root or with a cohort."""
-    reason: Mapped[Body | None]
-    """Reason for opening an envelope."""
-
-
-class ScopeEnd(Base):
-    """End of an envelope: nothing further is held in it, and its remaining budget is free again."""
-
-    __tablename__ = "scope_end"
-    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
-
-    id: Mapped[Key]
-    account_id: Mapped[int] = mapped_column(reference("account"), unique=True)
-    ended_by: Mapped[int] = mapped_column(reference("principal"))
-    reason: Mapped[Body]
-    at: Mapped[Moment]
 
 
 class Cap(Base):

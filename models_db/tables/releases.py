@@ -23,7 +23,6 @@ class Request(Base):
     requester_id: Mapped[int] = mapped_column(reference("principal"))
     created_at: Mapped[Moment]
     expires_at: Mapped[Moment]
-    scope_id: Mapped[int | None] = mapped_column(reference("account"))
     standing_id: Mapped[int | None] = mapped_column(reference("proposal"))
     config_digest: Mapped[Digest | None]
     """Digest of the request without nonce and version of the data, which a standing authorisation names."""

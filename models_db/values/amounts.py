@@ -61,21 +61,6 @@ def total_amount(amounts: "list[Amount]") -> Amount:
     return Amount(sum(a.rho for a in amounts), sum(a.delta for a in amounts))
 
 
-@dataclass(frozen=True)
-class Envelope:
-    """Amount that is reserved for the requests that name it (`scope`)."""
-
-    name: str
-    cap: Amount
-    spent: Amount
-    left: Amount
-
-    @property
-    def held(self) -> Amount:
-        """Amount that running releases have reserved in it."""
-        return self.cap - self.spent - self.left
-
-
 RENYI_ORDERS = (3, 4, 6, 8, 12, 16, 32, 64)
 """Orders of the account in Rényi divergences: fixed, because each has columns of its own in the ledger."""
 

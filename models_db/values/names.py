@@ -1,4 +1,4 @@
-"""Plain names of datasets, envelopes, adapters and endpoints: one spelling for files, paths and eyes.
+"""Plain names of datasets, adapters and endpoints: one spelling for files, paths and eyes.
 
 Lower-case ASCII letters, digits, `-`, `_` and `.`, beginning with a letter or digit. Two such names look different
 if they are: no capitals, no letters of other scripts, no spaces, no way out of a folder.

@@ -18,16 +18,16 @@ from models_db.writes.insert import Values
 
 
 def reserve_in_one_statement(
-    session: Session, actor_id: int, request_id: int, root: int, blocks: Sequence[int], plan: Sequence[PlannedHold]
+    session: Session, actor_id: int, root: int, blocks: Sequence[int], plan: Sequence[PlannedHold]
 ) -> bool:
     """Hold a plan on blocks of a root account, as `budget_steps.reserve` does; its holds name places in `blocks`.
 
-    Returns: False if nothing was done: it is refused, or the request draws on an envelope as well.
+    Returns: False if nothing was done, because it is refused.
     """
     if not any(planned.holds for planned in plan):
         return False
     under: Values = {"root": root, "blocks": encode_array(blocks), "many": len(blocks)}
-    parameters: Values = {**encode_plan(plan), **under, "at": utc_now(), "actor": actor_id, "request": request_id}
+    parameters: Values = {**encode_plan(plan), **under, "at": utc_now(), "actor": actor_id}
     return bool(_RESERVE_WHOLE.execute_as_transaction(session, parameters))
 
 
@@ -62,9 +62,8 @@ SELECT CASE WHEN almoner_lock_accounts(:root, CAST(:blocks AS integer[])) IS NOT
     ARRAY(SELECT ids[u.place] FROM unnest(CAST(:accounts AS integer[])) WITH ORDINALITY u(place, n) ORDER BY u.n),
     :instalments, :rhos, :deltas, :at, :actor) END
 FROM (SELECT array_agg(x.id ORDER BY x.id) AS ids FROM account x
-    WHERE x.parent_id = :root AND x.kind = 'block' AND x.block = ANY (CAST(:blocks AS integer[]))) eligible
-WHERE cardinality(ids) = :many AND EXISTS (SELECT 1 FROM request r
-    WHERE r.id = :request AND r.scope_id IS NULL)
+    WHERE x.parent_id = :root AND x.block = ANY (CAST(:blocks AS integer[]))) eligible
+WHERE cardinality(ids) = :many
 """)
 
 _ARM_WHOLE = PreparedStatement("""
@@ -73,9 +72,8 @@ SELECT rho, delta, CASE
     WHEN almoner_lock_accounts(:root, CAST(:blocks AS integer[])) IS NOT NULL THEN almoner_enter(
         ids, array_fill(CAST('ARM' AS text), ARRAY[cardinality(ids)]),
         :at, :actor) END
-FROM (SELECT array_agg(h.id ORDER BY a.kind = 'block', h.account_id, h.id) AS ids, min(h.rho) AS rho,
-        min(h.delta) AS delta
-    FROM invocation i JOIN hold h ON h.invocation_id = i.id JOIN account a ON a.id = h.account_id
+FROM (SELECT array_agg(h.id ORDER BY h.account_id, h.id) AS ids, min(h.rho) AS rho, min(h.delta) AS delta
+    FROM invocation i JOIN hold h ON h.invocation_id = i.id
     WHERE i.request_id = :request
     AND i.attempt = :attempt AND i.sequence = :sequence AND h.instalment = :instalment) held
 WHERE ids IS NOT NULL

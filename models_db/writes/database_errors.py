@@ -28,7 +28,7 @@ _CLOCK_GUARD = "the clock went backwards"
 _ROLE_GUARDS = re.compile(
     "only an? |everybody acts under|your roles do not|an analyst or a steward|the ledger knows nobody"
 )
-_PLAIN_NAME_GUARDS = {"a dataset has a plain name": "a dataset", "an envelope has a plain name": "an envelope"}
+_PLAIN_NAME_GUARD = "a dataset has a plain name"
 _UNIQUE_CODES = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505")
 
 
@@ -132,8 +132,8 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
             return ClockWentBack()
         if rule.endswith(_DUPLICATE_GUARD):
             return AlreadyRecorded()
-        if rule in _PLAIN_NAME_GUARDS:
-            return InvalidPlainName(_PLAIN_NAME_GUARDS[rule])
+        if rule == _PLAIN_NAME_GUARD:
+            return InvalidPlainName("a dataset")
         return RoleDenied(rule) if _ROLE_GUARDS.match(rule) else RuleViolated(rule)
     if (
         getattr(refusal, "sqlite_errorcode", None) in _UNIQUE_CODES

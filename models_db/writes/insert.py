@@ -163,7 +163,7 @@ def _row_values(table: Table, row: Base) -> Values:
 
 
 def lock_accounts(session: Session, root: int, blocks: Sequence[int]) -> None:
-    """Lock these accounts, and the envelopes and windows of their root, until the transaction ends."""
+    """Lock these blocks of a root account, and the root, until the transaction ends."""
     if on_postgresql(session):
         _LOCK_ACCOUNTS.fetch_rows(session, {"root": root, "blocks": list(blocks)})
 

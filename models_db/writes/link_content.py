@@ -19,10 +19,11 @@ from sqlalchemy import Boolean, Integer
 from models_db.database.base import Base
 from models_db.values.canonical_json import Json, encode_canonical
 
-DERIVED_COLUMNS = {"account": ("rho_held", "rho_spent", "delta_held", "delta_spent", "last_entry_id")}
-"""Columns that follow from other rows: the counters of an account are the sums of its entries."""
-CAPPED_BY_PROPOSAL = ("root", "block")
-"""The kinds of accounts whose caps proposals move: they follow from the first claim and the carried proposals."""
+DERIVED_COLUMNS = {
+    "account": ("rho_cap", "delta_cap", "rho_held", "rho_spent", "delta_held", "delta_spent", "last_entry_id"),
+}
+"""Columns that follow from other rows: the caps of an account from its first claim and the carried proposals, its
+counters from its entries."""
 EXEMPT_COLUMNS = {
     "audit": "it is the chain",
     "audit_head": "it is compared with the last link",
@@ -43,7 +44,7 @@ LEADING_TABLES = (
     "policy_adoption", "principal",
     "publication", "rehearsal", "request", "restoration", "role_grant", "role_revocation", "schedule",
     "schedule_change",
-    "schedule_slot", "scope_end", "slot_end", "twin_attack", "withdrawal",
+    "schedule_slot", "slot_end", "twin_attack", "withdrawal",
 )  # fmt: skip
 FOLLOWING_TABLES = (
     "account", "transition", "evaluation", "policy_version", "unit_claim", "standing_use", "cap", "partition_scheme",
@@ -64,11 +65,8 @@ def row_content(table: str, row: Mapping[str, Any]) -> str:
     """Return a row of a table as the digest of its link covers it, from its columns as the database has them."""
     left_out = DERIVED_COLUMNS.get(table, ())
     types = _column_types(table)
-    empty = ("rho_cap", "delta_cap") if table == "account" and row["kind"] in CAPPED_BY_PROPOSAL else ()
     spelled = (
-        f"{quoted(name)}:{'null' if name in empty else _spell_value(row[name], types.get(name))}"
-        for name in sorted(row)
-        if name not in left_out
+        f"{quoted(name)}:{_spell_value(row[name], types.get(name))}" for name in sorted(row) if name not in left_out
     )
     return "{" + ",".join(spelled) + "}"
 

@@ -202,7 +202,7 @@ def settlement_view(attempt: int, entries: Sequence[str]) -> dict[str, Json]:
 
 
 def _blocks_of_accounts(session: Session, accounts: set[int]) -> dict[int, int]:
-    query = f"SELECT id, block FROM account WHERE kind = 'block' AND id IN ({_id_list(sorted(accounts))})"  # noqa: S608
+    query = f"SELECT id, block FROM account WHERE id IN ({_id_list(sorted(accounts))})"  # noqa: S608
     return {number: block for number, block in session.connection().exec_driver_sql(query)}  # noqa: C416
 
 

@@ -40,10 +40,9 @@ def _row_rank(table: str, row: Mapping[str, Any]) -> int:
     """Return the rank of a row, in the order of `almoner_pend`."""
     if table == "account" and row.get("kind") == "block":
         return BLOCK_RANK
-    narrows = table == "account" and row.get("kind") == "scope"
     steps = row.get("from_state"), row.get("to_state")
     runs = table == "transition" and (steps[1] in _RANKED_FIRST or steps == _ENDED_ATTEMPT)
-    return 1 if narrows or runs else TABLE_RANKS[table]
+    return 1 if runs else TABLE_RANKS[table]
 
 
 def take_pending(session: Session) -> list[PendingRow]:

@@ -85,7 +85,6 @@ class PlanTerms:
         description: description of the texts for the model; public.
         examples: public examples of texts, which every row reads.
         completion: whether texts are completions, because the model has no usable chat template.
-        scope: the envelope that is drawn on.
         price: the price of a request here and now.
     """
 
@@ -107,7 +106,6 @@ class PlanTerms:
     examples: tuple[str, ...] = ()
     completion: bool = False
     seconds: int | None = None
-    scope: str | None = None
     epsilon_while_secret: Decimal | None = None
 
     @property
@@ -298,7 +296,6 @@ def _request(terms: PlanTerms, mechanism: str, parameters: Mapping[str, Any]) ->
         "parameters": dict(parameters),
         "prompt": terms.prompt,
         "evaluation": tuple(dict.fromkeys((*METRICS_BY_KIND.get(terms.kind, DEFAULT_METRICS), *terms.metrics))),
-        **({} if terms.scope is None else {"scope": terms.scope}),
     }
     return parse_model(ReleaseRequest, written, "The plan", "docs/planning.md")
 

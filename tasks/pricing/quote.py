@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from models_db.services.lifecycle.ledger import BudgetExceeded
-from models_db.values.amounts import Amount, Envelope, total_amount
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import PublicMetadata, ReleaseRequest, format_decimal, model_to_json, parse_model
 from tasks.accounting import zcdp
@@ -81,7 +81,6 @@ class DatasetFacts:
     version: int
     version_uid: str
     budget: BudgetFacts
-    envelope: Envelope | None = None
     public: PublicMetadata = field(default_factory=PublicMetadata)
     reading: Reading | None = None
     left_by_cohort: Mapping[int, Amount] = field(default_factory=dict)
@@ -94,8 +93,8 @@ class DatasetFacts:
 
     @property
     def left(self) -> Amount:
-        """Most that a request may cost: the rest of its envelope, or the balance outside all envelopes."""
-        return self.envelope.left if self.envelope else self.budget.balance.remaining
+        """Most that a request may cost."""
+        return self.budget.balance.remaining
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ class Quote:
 
     @property
     def affordable(self) -> bool:
-        """Return whether the envelope, or every eligible block, can pay, and no limit in orders is passed."""
+        """Return whether every eligible block can pay, and no limit in orders is passed."""
         return self.plan.loss.fits(self.dataset.left) and (self.in_orders is None or self.in_orders.passed is None)
 
     @property
@@ -198,12 +197,9 @@ class Quote:
             BudgetExceeded: the price exceeds it; the error names the epsilon that would still fit.
         """
         if not (self.plan.loss - (paid or Amount())).fits(self.dataset.left):
-            remaining, envelope = self.dataset.left, self.dataset.envelope
-            where = f"in the envelope {envelope.name!r}" if envelope else self._where()
-            hint = "" if envelope else self._other_cohorts()
-            raise BudgetExceeded(
-                self.dataset.name, self.plan.loss, remaining, where, hint or self._still_possible(remaining)
-            )
+            remaining = self.dataset.left
+            hint = self._other_cohorts() or self._still_possible(remaining)
+            raise BudgetExceeded(self.dataset.name, self.plan.loss, remaining, self._where(), hint)
 
     def _where(self) -> str:
         """Name the cohorts with too small a balance, if the request reads several."""
@@ -311,7 +307,6 @@ class Quote:
         loss, budget, remaining = self.plan.loss, self.dataset.budget, self.dataset.left
         after = remaining - loss if loss.fits(remaining) else None
         return {
-            **self._envelope(),
             "rho_spent": budget.spent.rho_text,
             "rho_held": budget.balance.held.rho_text,
             "rho_left_before": remaining.rho_text,
@@ -319,16 +314,6 @@ class Quote:
             "epsilon_spent_before": budget.epsilon_spent,
             "epsilon_spent_after": budget.epsilon_of(budget.spent + loss),
             **(self.in_orders.to_json() if self.in_orders else {}),
-        }
-
-    def _envelope(self) -> dict[str, Json]:
-        envelope, reserved = self.dataset.envelope, self.dataset.budget.balance.reserved
-        if envelope is None:
-            return {"rho_in_envelopes": reserved.rho_text} if reserved != Amount() else {}
-        return {
-            "envelope": envelope.name,
-            "envelope_rho_cap": envelope.cap.rho_text,
-            "envelope_rho_spent": envelope.spent.rho_text,
         }
 
 
@@ -420,7 +405,6 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "code": code,
         **({"evaluation_share": model_to_json(request.evaluation_share)} if plan.measuring else {}),
         **({} if embedder is None else {"evaluation_embedder": embedder}),
-        **({} if request.scope is None else {"scope": request.scope}),
         **reading.to_json(),
         **({"public_metadata": public} if public else {}),
         **({} if rendered is None else {"prompt_sha256": rendered.sha256}),

@@ -149,8 +149,6 @@ class ApprovedRequest(Strict):
     epsilon_while_secret: Figure | None = None
     """The most that the release may claim while its assignment is secret, where its author asked for that; `epsilon`
     follows from it. Absent elsewhere."""
-    scope: Name | None = None
-    """Envelope of the budget that the request draws on; absent where there is none."""
     evaluation_share: Figure | None = None
     """Part of rho for charged metrics; absent where there are none."""
     evaluation_embedder: ApprovedEmbedder | None = None

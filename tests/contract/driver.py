@@ -21,7 +21,7 @@ from models_db.services.audit import log
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, internal_views, policies, principals, requests
 from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import artifacts, attempts, envelopes, gates, ledger, proposals
+from models_db.services.lifecycle import artifacts, attempts, gates, ledger, proposals
 from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.ledger import Attempt, InvocationPlan
 from models_db.services.queries import health
@@ -111,13 +111,6 @@ class Driver:
     def request_blocks(self, blocks: Sequence[int]) -> int:
         """Request a release that reads some blocks."""
         return self.world.request(plan=plan_of(blocks))
-
-    def request_in_envelope(self, plan: Sequence[InvocationPlan], envelope: str, most: Amount) -> int:
-        """Request a release that draws on a new envelope of `most`."""
-        with self.world.database.write() as session:
-            clinic = datasets.find_dataset(session, "clinic")
-            envelopes.open_envelope(session, self.world.steward, clinic, envelope, most, "a study")
-        return self.world.request(scope=envelope, approved=plan)
 
     def request_on_schedule(self, plan: Sequence[InvocationPlan], blocks: int, most: Amount) -> int:
         """Request a release under a standing authorisation of `most`; nobody has to approve it."""
@@ -267,19 +260,13 @@ class Driver:
                 for held in ledger._holds_by_account(session, ledger._HOLDS_OF_INSTALMENT, attempt, **which):
                     budget_steps.record_entries(session, self.world.runner.id, [(held.id, "ARM")])
 
-    def enter(self, attempt: Attempt, kind: str, account: str | int) -> None:
-        """Record one kind of entry on the holds of an attempt, one after the other.
-
-        Args:
-            account: of which these are: the number of a block, or `scope` for the envelope.
-        """
+    def enter(self, attempt: Attempt, kind: str, block: int) -> None:
+        """Record one kind of entry on the holds of an attempt on a block, one after the other."""
         query = (
             "SELECT h.id FROM hold h JOIN invocation i ON i.id = h.invocation_id JOIN account a ON a.id = h.account_id"
-            " WHERE i.request_id = :request AND i.attempt = :attempt AND (a.block = :block OR a.kind = :kind)"
-            " ORDER BY h.id"
+            " WHERE i.request_id = :request AND i.attempt = :attempt AND a.block = :block ORDER BY h.id"
         )
-        which = {"block": account if isinstance(account, int) else -1, "kind": str(account)}
-        rows = fetch(self.world.database, query, request=attempt.request_id, attempt=attempt.number, **which)
+        rows = fetch(self.world.database, query, request=attempt.request_id, attempt=attempt.number, block=block)
         for (hold,) in rows:
             with self.world.database.write() as session:
                 budget_steps.record_entries(session, self.world.runner.id, [(int(str(hold)), kind)])
@@ -335,11 +322,6 @@ class Driver:
         )
         rows = fetch(self.world.database, query, name=dataset)
         return {int(str(block)): Amount(int(str(rho)), int(str(delta))) for block, rho, delta in rows}
-
-    def used_of_envelopes(self) -> list[int]:
-        """What is spent or held of each envelope, in units of rho."""
-        query = "SELECT rho_spent + rho_held FROM account WHERE kind = 'scope' ORDER BY id"
-        return [int(str(used)) for (used,) in fetch(self.world.database, query)]
 
     def held(self, dataset: str = "clinic") -> dict[int, Amount]:
         """What is reserved of the account of each block."""

@@ -15,8 +15,8 @@ from tests.contracts.rows import (
     publication,
     role_grant,
     role_revocation,
-    scope_end,
     standing_use,
+    unheld,
     withdrawal,
 )
 from tests.contracts.town import Town
@@ -40,7 +40,7 @@ def proposal_id(town: Town, kind: str) -> dict[str, object]:
 
 
 def new_cap(town: Town, **given: object) -> list[Executable]:
-    """Another cap for the dataset that has an envelope, proposed, approved and carried."""
+    """Another cap for a dataset of which rho 10 is held, proposed, approved and carried."""
     number = town.id_of("proposal", "TRUE") + 1
     estate = town.id_of("dataset", "name = 'estate'")
     return [
@@ -252,9 +252,16 @@ DECISIONS: dict[str, Case] = {
         ],
         allowed=[lambda t: [approval(t, t.open_proposal, "proposal"), carried(t, t.open_proposal)]],
     ),
-    "carried_keeps_envelopes": Case(
-        denied=[lambda t: new_cap(t, rho=599), lambda t: new_cap(t, delta_fail=49), lambda t: new_cap(t, rho=0)],
-        allowed=[lambda t: new_cap(t, rho=600, delta_fail=50), lambda t: [scope_end(t), *new_cap(t, rho=10)]],
+    "carried_covers_spent": Case(
+        denied=[
+            lambda t: new_cap(t, rho=9),
+            lambda t: new_cap(t, rho=0),
+            lambda t: [
+                *unheld(t, t.elsewhere, "HOLD", account_id=t.account("estate"), delta=1),
+                *new_cap(t, delta_fail=0),
+            ],
+        ],
+        allowed=[lambda t: new_cap(t, rho=10, delta_fail=0)],
     ),
     "carried_now": Case(
         denied=[

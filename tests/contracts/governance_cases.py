@@ -21,24 +21,17 @@ from tests.contracts.rows import (
     request,
     role_grant,
     role_revocation,
-    scope,
-    scope_end,
     standing_use,
     transition,
     unheld,
     version,
     withdrawal,
 )
-from tests.contracts.town import Town
 from tests.support import LATE
 
 LONG_AGO, THEN = "2000-01-01T00:00:00.000000Z", "2001-01-01T00:00:00.000000Z"
 AFTER_ALL = "9990-01-01T00:00:00.000000Z"
 BLOCK = "kind = 'block' AND rho_held > 0"
-
-
-def study(town: Town) -> int:
-    return town.id_of("account", "name = 'study'")
 
 
 WORK: dict[str, Case] = {
@@ -136,28 +129,10 @@ WORK: dict[str, Case] = {
                     "last_entry_id = (SELECT max(id) FROM entry)",
                 ),
                 "kind = 'root'": ("rho_cap = rho_cap + 1", "rho_held = 1"),
-                "kind = 'scope'": ("rho_cap = rho_cap - 1", "name = 'mine'", "rho_held = 0, last_entry_id = 10000"),
                 "rho_cap = 2000": ("rho_cap = 1000, delta_cap = 100", "rho_cap = 3000, delta_cap = 300"),
             }.items()
             for setting in settings
         ]
-    ),
-    "account_scope_fits": Case(
-        denied=[
-            lambda t: scope(t, rho_cap=401),
-            lambda t: scope(t, delta_cap=51),
-            lambda t: scope(t, name=None),
-            lambda t: scope(t, parent_id=t.account("estate")),
-        ],
-        allowed=[lambda t: scope(t, rho_cap=400, delta_cap=50), lambda t: [scope_end(t), scope(t, rho_cap=990)]],
-    ),
-    "scope_end_of_scope": Case(
-        denied=[
-            lambda t: scope_end(t, account_id=t.account("estate")),
-            lambda t: scope_end(t, ended_by=t.world.analyst.id),
-            lambda t: scope_end(t, ended_by=t.actor("former").id),
-        ],
-        allowed=[scope_end],
     ),
     # --- requests and runs
     "request_by_analyst": Case(
@@ -175,14 +150,6 @@ WORK: dict[str, Case] = {
         allowed=[
             lambda t: [adoption(t, other_policy(t)), request(t, "clinic", "clinic", policy_id=other_policy(t))],
         ],
-    ),
-    "request_own_scope": Case(
-        denied=[
-            lambda t: request(t, "clinic", "clinic", scope_id=study(t)),
-            lambda t: request(t, "estate", "estate", scope_id=t.id_of("account", "name = 'old'")),
-            lambda t: request(t, "estate", "estate", scope_id=t.account("estate")),
-        ],
-        allowed=[lambda t: request(t, "estate", "estate", scope_id=study(t))],
     ),
     "invocation_separate": Case(
         denied=[
@@ -211,15 +178,12 @@ WORK: dict[str, Case] = {
     "hold_own_account": Case(
         denied=[
             lambda t: hold(t, t.held, account_id=t.account("harbour")),
-            lambda t: hold(t, t.held, account_id=t.account("clinic", None)),
-            lambda t: hold(t, t.held, account_id=study(t)),
-            lambda t: hold(t, t.beside, account_id=study(t)),
-            lambda t: [scope_end(t), hold(t, t.scoped, account_id=study(t))],
+            lambda t: hold(t, t.elsewhere, account_id=t.account("clinic")),
         ],
         allowed=[
             lambda t: hold(t, t.held),
             lambda t: hold(t, t.held, account_id=t.account("clinic", 1)),
-            lambda t: hold(t, t.scoped, account_id=study(t)),
+            lambda t: hold(t, t.elsewhere, account_id=t.account("estate")),
         ],
     ),
     "hold_within_release": Case(
@@ -237,17 +201,13 @@ WORK: dict[str, Case] = {
         denied=[
             lambda t: unheld(t, t.held, "HOLD", rho=1000),
             lambda t: unheld(t, t.held, "HOLD", delta=101),
-            lambda t: unheld(t, t.beside, "HOLD", account_id=t.account("estate"), rho=401),
-            lambda t: unheld(t, t.beside, "HOLD", account_id=t.account("estate"), delta=51),
-            lambda t: unheld(t, t.scoped, "HOLD", account_id=study(t), rho=591),
-            lambda t: unheld(t, t.scoped, "HOLD", account_id=t.account("estate"), rho=991),
+            lambda t: unheld(t, t.elsewhere, "HOLD", account_id=t.account("estate"), rho=991),
+            lambda t: unheld(t, t.elsewhere, "HOLD", account_id=t.account("estate"), delta=101),
         ],
         allowed=[
             lambda t: unheld(t, t.held, "HOLD", delta=100),
-            lambda t: unheld(t, t.beside, "HOLD", account_id=t.account("estate"), rho=400, delta=50),
-            lambda t: unheld(t, t.scoped, "HOLD", account_id=study(t), rho=590),
-            lambda t: unheld(t, t.scoped, "HOLD", account_id=t.account("estate"), rho=990),
-            lambda t: [scope_end(t), *unheld(t, t.beside, "HOLD", account_id=t.account("estate"), rho=990)],
+            lambda t: unheld(t, t.elsewhere, "HOLD", account_id=t.account("estate"), rho=990),
+            lambda t: unheld(t, t.elsewhere, "HOLD", account_id=t.account("estate"), delta=100),
         ],
     ),
     "entry_arm_approved": Case(
@@ -258,8 +218,6 @@ WORK: dict[str, Case] = {
             lambda t: [role_revocation(t, "steward", "steward"), entry(t, t.hold(t.held), "ARM")],
             lambda t: [role_revocation(t, "deputy", "steward"), entry(t, t.hold(t.deputised), "ARM")],
             lambda t: entry(t, t.hold(t.deputised), "ARM", at=t.after_the_deputy),
-            lambda t: entry(t, t.hold(t.scoped), "ARM"),
-            lambda t: unheld(t, t.scoped, "HOLD", "ARM", account_id=t.account("estate")),
             lambda t: entry(t, t.hold(t.routine), "ARM", at=LATE),
             lambda t: [approval(t, t.standing, "proposal", decision="reject"), entry(t, t.hold(t.routine), "ARM")],
         ],
@@ -267,7 +225,7 @@ WORK: dict[str, Case] = {
             lambda t: entry(t, t.hold(t.held), "ARM"),
             lambda t: unheld(t, t.held, "HOLD", "ARM"),
             lambda t: entry(t, t.hold(t.deputised), "ARM"),
-            lambda t: [entry(t, t.hold(t.scoped, on="scope"), "ARM"), entry(t, t.hold(t.scoped), "ARM")],
+            lambda t: entry(t, t.hold(t.elsewhere), "ARM"),
             lambda t: entry(t, t.hold(t.routine), "ARM"),
             lambda t: [role_revocation(t, "steward", "steward"), entry(t, t.hold(t.routine), "ARM")],
         ],

@@ -188,11 +188,6 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         [door("request", (REQUEST % ("$text_digest", "$bad_analyst")).replace("$policy,", "$other_policy,"))],
         "under the policy in force",
     ),
-    "an envelope of another dataset": (
-        "analyst",
-        [door("request", REQUEST[:-1] % ("$text_digest", "$bad_analyst") + ', "scope_id": $harbour}')],
-        "open envelope of its own dataset",
-    ),
     # roles and policies
     "be an admin": ("runner", [door("role_grant", GRANT % ("runner", "admin", "$bad_runner"))], "only an admin"),
     "be an admin by the admin": ("runner", [door("role_grant", GRANT % ("runner", "admin", "$admin"))], "own login"),
@@ -250,15 +245,10 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         [door("hold", '{"invocation_id": $routine, "account_id": $block, "instalment": 9, "rho": 1, "delta": 0}')],
         "allows a release less",
     ),
-    "an envelope by a runner": (
+    "an account by a runner": (
         "runner",
-        [door("account", '{"kind": "scope", "parent_id": $estate, "name": "mine", "rho_cap": 1, "delta_cap": 0}')],
+        [door("account", '{"kind": "root", "rho_cap": 1, "delta_cap": 0}')],
         "your roles do not record that",
-    ),
-    "an envelope that does not fit": (
-        "steward",
-        [door("account", '{"kind": "scope", "parent_id": $estate, "name": "mine", "rho_cap": 999, "delta_cap": 0}')],
-        "exceeds the remaining budget",
     ),
     "a block beyond its root": (
         "steward",
@@ -512,8 +502,7 @@ LEGAL = {
     "a role": ("admin", door("role_grant", GRANT % ("former", "steward", "$bad_admin"))),
     "a policy": ("admin", door("policy_adoption", '{"policy_id": $other_policy, "adopted_by": $bad_admin,'
                                                   ' "at": "$now"}')),
-    "an envelope": ("steward", door("account", '{"kind": "scope", "parent_id": $estate, "name": "mine", "rho_cap": 1,'
-                                               ' "delta_cap": 0}')),
+    "an account": ("steward", door("account", '{"kind": "root", "rho_cap": 1, "delta_cap": 0}')),
     "money": ("runner", door("entry", ENTRY % ("$held", "ARM", "runner"))),
     "a proposal": ("analyst", door("proposal", PROPOSAL % ("$policy", "$bad_analyst", 9))),
     "a step": ("runner", door("transition", TRANSITION % ("approved", 3, "approved", "running", "runner"))),

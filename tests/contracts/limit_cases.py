@@ -7,7 +7,6 @@ from sqlalchemy import Executable
 
 from models_db.database.base import utc_now
 from models_db.values.canonical_json import Json, encode_canonical
-from tests.contracts.governance_cases import study
 from tests.contracts.initial_cases import Case, Make
 from tests.contracts.rows import (
     EVENT,
@@ -206,8 +205,7 @@ LIMITS: dict[str, Case] = {
             lambda t: hold(t, t.deputised, rho=1, delta=0, instalment=len(PARTS) - 3),
             lambda t: hold(t, t.deputised, instalment=len(PARTS)),
             lambda t: hold(t, t.deputised, instalment=-1),
-            lambda t: hold(t, t.deputised, rho=90, instalment=9),
-            lambda t: hold(t, t.scoped, account_id=study(t), rho=2),
+            lambda t: hold(t, t.deputised, rho=90, instalment=6),
             lambda t: paid_again(t, rho=0, instalment=1),
             lambda t: paid_again(t, "", rho=0),
             lambda t: paid_again(t, rho=0, delta=1),
@@ -216,7 +214,6 @@ LIMITS: dict[str, Case] = {
         allowed=[
             lambda t: hold(t, t.deputised),
             lambda t: hold(t, t.deputised, rho=1, delta=1),
-            lambda t: hold(t, t.scoped, account_id=study(t)),
             lambda t: paid_again(t, rho=0),
             lambda t: paid_again(t, rho=10),
             lambda t: paid_again(t, rho=10, instalment=1),

@@ -8,24 +8,20 @@ from tests.contracts.lone_states import (
     NO_CHECKS,
     OF_ANOTHER_ACCOUNT,
     OTHER_RULES,
-    ROOT_SCOPE,
     STRAY,
     UNCAPPED,
     UNLINKED,
     UNMOVED,
     Lone,
     _limits,
-    arm_another,
     arm_held,
     arm_routine,
-    arm_scoped,
     by_either,
     foreign_rule,
     head,
     hold_delta,
     misplaced_rejection,
     moved,
-    narrowed,
     recapped,
     rejection,
     sql,
@@ -47,9 +43,6 @@ from tests.contracts.rows import (
     publication,
     role_grant,
     role_revocation,
-    scope,
-    scope_end,
-    unheld,
     unit_mark,
     version,
 )
@@ -81,10 +74,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
             allowed=[lambda t: unit_mark(t, "grown", b"clinic-unit", cohort=2).prefix_with("OR IGNORE")],
         )
     ],
-    "account_scope_fits": [
-        Lone((ROOT_SCOPE,), allowed=[lambda t: scope(t, rho_cap=400, delta_cap=50)]),
-        Lone(allowed=[lambda t: [scope_end(t), scope(t, delta_cap=100)]]),
-    ],
     "account_moves_by_entry": [
         Lone(
             UNMOVED,
@@ -98,11 +87,10 @@ ACCOUNTS: dict[str, list[Lone]] = {
                     "delta_spent = delta_spent + 1",
                     "rho_cap = rho_cap + 1",
                     "delta_cap = delta_cap + 1",
-                    "name = 'mine'",
                     "block = 7",
                     "id = 9000",
                     "parent_id = (SELECT max(id) FROM account WHERE kind = 'root')",
-                    "kind = 'scope'",
+                    "kind = 'root'",
                     "last_entry_id = (SELECT min(id) FROM entry)",
                     "last_entry_id = (SELECT max(id) + 1 FROM entry)",
                 )
@@ -136,10 +124,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
             )
             for impostor in (IMPOSTOR, OF_ANOTHER_ACCOUNT)
             for rho, delta in ((4000, 200), (2000, 400))
-        ),
-        Lone(
-            (*UNCAPPED, NO_CHECKS, "UPDATE account SET kind = 'scope' WHERE kind IN ('root', 'block')"),
-            denied=[recapped(of="TRUE")],
         ),
     ],
     "cohort_of_named_units": [
@@ -253,16 +237,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
             ("UPDATE account SET rho_cap = rho_held + rho_spent, delta_cap = delta_held + delta_spent",),
             allowed=[lambda t: entry(t, t.hold(t.held), "RELEASE")],
         ),
-        Lone(
-            (ROOT_SCOPE,),
-            allowed=[lambda t: unheld(t, t.beside, "HOLD", account_id=t.account("estate"), rho=400, delta=50)],
-        ),
-        Lone(
-            allowed=[
-                lambda t: [scope_end(t), *unheld(t, t.beside, "HOLD", account_id=t.account("estate"), delta=100)],
-                lambda t: unheld(t, t.scoped, "HOLD", account_id=t.account("estate"), delta=100),
-            ]
-        ),
     ],
     "entry_arm_approved": [
         Lone((sql("UPDATE invocation SET attempt = 7 WHERE id = {held_invocation}"),), denied=[arm_held]),
@@ -272,12 +246,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
         Lone(OTHER_RULES, allowed=[arm_held]),
         Lone((lambda t: rejection(t, t.held.request_id, "publish"),), allowed=[arm_held]),
         Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.standing)), allowed=[arm_routine]),
-        *narrowed("scope_hold", arm_scoped),
-        Lone((lambda t: entry(t, t.hold(t.scoped, on="scope"), "ARM"),), denied=[arm_another("scoped", "estate")]),
-        Lone(
-            tuple(stray_hold("scoped", "HOLD", "ARM", instalment=0, rho=10)),
-            denied=[lambda t: entry(t, t.hold(t.scoped), "ARM")],
-        ),
     ],
     "audit_head_follows": [
         Lone(

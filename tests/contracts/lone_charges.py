@@ -24,9 +24,9 @@ CHARGED = ", ".join(f"{way}_{order} = {{value}}" for way in WAYS for order in RE
 _LIMITED = ", ".join(f"renyi_limit_{order} = {{value}}" for order in RENYI_ORDERS)
 FEW = (
     "DELETE FROM policy_rule",
-    sql("DELETE FROM renyi_charge WHERE request_id NOT IN ({complete}, {scoped})"),
+    sql("DELETE FROM renyi_charge WHERE request_id NOT IN ({complete}, {elsewhere})"),
     f"UPDATE renyi_charge SET rho = 1000, {CHARGED.format(value=1)}",
-    sql(f"UPDATE renyi_charge SET {CHARGED.format(value=100)} WHERE request_id = {{scoped}}"),
+    sql(f"UPDATE renyi_charge SET {CHARGED.format(value=100)} WHERE request_id = {{elsewhere}}"),
 )
 """On `clinic` one charge of 1 at each order, for rho 1000, of a release with an artifact; on `estate` one of 100."""
 
@@ -106,7 +106,7 @@ VIEWED_BEFORE = (
 SECOND_CHARGE = (
     lambda t: text(
         f"UPDATE renyi_charge SET {CHARGED.format(value=100)}, request_id = {t.held.request_id}"
-        f" WHERE request_id = {t.scoped.request_id}"
+        f" WHERE request_id = {t.elsewhere.request_id}"
     ),
 )
 """The charge of 100 is on `clinic` too."""

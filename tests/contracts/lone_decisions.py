@@ -9,7 +9,6 @@ from tests.contracts.initial_cases import Make
 from tests.contracts.lone_states import (
     NO_CHECKS,
     OTHER_RULES,
-    ROOT_SCOPE,
     STRAY_INVOCATION,
     Lone,
     admins_do_not,
@@ -23,7 +22,6 @@ from tests.contracts.lone_states import (
     rejection,
     reopen,
     reopen_scheduled,
-    smallest_cap,
     sql,
     stray_hold,
     withdraw,
@@ -39,7 +37,6 @@ from tests.contracts.rows import (
     proposal,
     schedule,
     schedule_change,
-    scope_end,
     slot,
     slot_end,
     standing_use,
@@ -293,14 +290,8 @@ DECISIONS: dict[str, list[Lone]] = {
         Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.ready_proposal)), allowed=[carry]),
         Lone(OTHER_RULES, allowed=[carry]),
     ],
-    "carried_keeps_envelopes": [
-        Lone((ROOT_SCOPE,), allowed=[smallest_cap]),
-        Lone(
-            allowed=[
-                lambda t: [scope_end(t), *new_cap(t, rho=600, delta_fail=10)],
-                lambda t: new_cap(t, **{**proposal_id(t, "standing"), "rho": 1, "delta_fail": 0}),
-            ]
-        ),
+    "carried_covers_spent": [
+        Lone(allowed=[lambda t: new_cap(t, **{**proposal_id(t, "standing"), "rho": 1, "delta_fail": 0})]),
         Lone(
             (
                 lambda t: proposal(
@@ -314,7 +305,7 @@ DECISIONS: dict[str, list[Lone]] = {
             ),
             allowed=[
                 lambda t: [
-                    proposal(t, id=950, rho=600, delta_fail=50, dataset_id=t.id_of("dataset", "name = 'estate'")),
+                    proposal(t, id=950, rho=10, delta_fail=0, dataset_id=t.id_of("dataset", "name = 'estate'")),
                     carried(t, 950),
                 ]
             ],

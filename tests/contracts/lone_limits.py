@@ -3,7 +3,6 @@
 from sqlalchemy import Executable, text
 
 from tests.contracts.circumstances import OTHER
-from tests.contracts.governance_cases import study
 from tests.contracts.initial_cases import Make
 from tests.contracts.limit_cases import paid_again, planned_row
 from tests.contracts.lone_states import Lone, by_either, sql
@@ -88,7 +87,7 @@ LIMITS: dict[str, list[Lone]] = {
         Lone(
             (of_lost("DELETE FROM entry WHERE kind = 'ARM' AND hold_id IN ({holds})", block=1),),
             denied=[lambda t: paid_again(t, rho=0, account_id=t.account("clinic", 1))],
-            allowed=[paid, lambda t: paid_again(t, rho=0, account_id=study(t))],
+            allowed=[paid],
         ),
         Lone((of_lost("UPDATE hold SET rho = rho - 1 WHERE id IN ({holds})"),), denied=[paid]),
         Lone((of_lost("UPDATE hold SET delta = delta + 1 WHERE id IN ({holds})"),), denied=[paid]),

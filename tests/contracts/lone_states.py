@@ -37,10 +37,6 @@ class Lone:
     allowed: Sequence[Make] = field(default=())
 
 
-ROOT_SCOPE = (
-    "INSERT INTO account (kind, parent_id, name, rho_cap, delta_cap) SELECT 'scope', account_id, 'elsewhere', 900, 90"
-    " FROM dataset WHERE name = 'clinic'"
-)
 NO_CHECKS = "checks of tables are set aside"
 
 
@@ -64,14 +60,13 @@ def sql(statement: str) -> Make:
         statement.format(
             stranger=town.actor("stranger").id, analyst=town.world.analyst.id, runner=town.world.runner.id,
             second=town.second_steward, held=town.held.request_id, settled=town.settled.request_id,
-            cleared=town.cleared.request_id, scoped=town.scoped.request_id,
+            cleared=town.cleared.request_id, elsewhere=town.elsewhere.request_id,
             routine=town.routine.request_id, running=town.running.request_id, approved=town.approved,
             submitted=town.submitted, scheduled=town.scheduled, standing=town.standing, schedule=town.schedule,
-            beside=town.beside.request_id, complete=town.complete.request_id, retracted=town.retracted.request_id,
+            complete=town.complete.request_id, retracted=town.retracted.request_id,
             paused=town.paused, ready=town.ready_proposal, policy=town.world.policy_id, carried=town.carried_cap,
             clinic=town.account("clinic", None), estate=town.account("estate", None),
-            scope_hold=town.hold(town.scoped, on="scope"),
-            held_invocation=town.invocation(town.held), scoped_invocation=town.invocation(town.scoped),
+            held_invocation=town.invocation(town.held),
             lost=town.lost.request_id, settled_invocation=town.invocation(town.settled),
             lost_invocation=town.invocation(town.lost),
         )
@@ -246,10 +241,6 @@ def arm_another(of: str, dataset: str) -> Make:
     return lambda t: unheld(t, getattr(t, of), "HOLD", "ARM", account_id=t.account(dataset))
 
 
-def arm_scoped(t: Town) -> list[Executable]:
-    return [entry(t, t.hold(t.scoped, on="scope"), "ARM"), entry(t, t.hold(t.scoped), "ARM")]
-
-
 def arm_routine(t: Town) -> Executable:
     return entry(t, t.hold(t.routine), "ARM")
 
@@ -291,7 +282,7 @@ def hold_delta(t: Town) -> Executable:
 
 
 def smallest_cap(t: Town) -> list[Executable]:
-    return new_cap(t, rho=600, delta_fail=50)
+    return new_cap(t, rho=10, delta_fail=0)
 
 
 def reopen_scheduled(t: Town) -> Executable:

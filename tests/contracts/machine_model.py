@@ -1,7 +1,7 @@
 """The ledger as anybody would keep it on paper: plain Python, no database, and no code of the ledger's own.
 
-It knows people and their roles, requests and their decisions, proposals, envelopes and amounts, and says of
-every step whether it is lawful. The machine tries the step on the ledger and compares.
+It knows people and their roles, requests and their decisions, proposals and amounts, and says of every
+step whether it is lawful. The machine tries the step on the ledger and compares.
 """
 
 from dataclasses import dataclass, field
@@ -56,7 +56,6 @@ class Request:
     number: int
     needed: int
     plan: Plan
-    scope: str | None = None
     standing: int | None = None
     state: str = "submitted"
     votes: list[Vote] = field(default_factory=list)
@@ -126,8 +125,6 @@ class Paper:
     deputy_until: int = 0  # whose role of steward has an end
     requests: dict[int, Request] = field(default_factory=dict)
     proposals: dict[int, Proposal] = field(default_factory=dict)
-    scopes: dict[str, Amount] = field(default_factory=dict)
-    closed: set[str] = field(default_factory=set)
     links: int = 0
 
     # --- decisions
@@ -169,18 +166,9 @@ class Paper:
         """What is spent of it."""
         return total_amount([part for r in self.requests.values() for a in r.attempts for part in a.armed.values()])
 
-    def in_scope(self, name: str) -> Amount:
-        """What requests have taken of an envelope."""
-        return total_amount([request.taken for request in self.requests.values() if request.scope == name])
-
-    def reserved(self, but: str | None = None) -> Amount:
-        """What open envelopes keep for those who name them."""
-        rooms = [cap - self.in_scope(name) for name, cap in self.scopes.items() if name not in (*self.closed, but)]
-        return total_amount(rooms)
-
-    def left(self, but: str | None = None) -> Amount:
-        """What others may still hold, or those who name the envelope `but`."""
-        return self.cap - self.taken() - self.reserved(but)
+    def left(self) -> Amount:
+        """What requests may still hold."""
+        return self.cap - self.taken()
 
     def covered(self, request: Request) -> bool:
         """Whether its gate, or its standing authorisation, lets it spend."""
@@ -191,13 +179,8 @@ class Paper:
 
     def may_hold(self, request: Request, asked: Amount) -> bool:
         """Whether a plan of the running attempt fits everywhere."""
-        fits = asked.fits(self.left(request.scope))
-        if request.scope is not None:
-            room = self.scopes[request.scope] - self.in_scope(request.scope)
-            fits = fits and request.scope not in self.closed and asked.fits(room)
-        if request.standing is not None:
-            fits = fits and asked.fits(self.proposals[request.standing].amount)
-        return fits
+        limit = self.cap if request.standing is None else self.proposals[request.standing].amount
+        return asked.fits(self.left()) and asked.fits(limit)
 
     def may_produce(self, request: Request, attempt: Attempt) -> bool:
         """Whether the running attempt can end with an artifact: what it still holds is armed on the way."""
@@ -206,5 +189,5 @@ class Paper:
     def may_carry(self, proposal: Proposal) -> bool:
         """Whether a proposal that has its approvals can take effect."""
         if proposal.kind == "cap":
-            return (self.taken() + self.reserved()).fits(proposal.amount)
+            return self.taken().fits(proposal.amount)
         return proposal.request is None or self.requests[proposal.request].state == "published"

@@ -14,7 +14,7 @@ from models_db.errors import Refused
 from models_db.services.audit import chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, policies, principals, requests
-from models_db.services.lifecycle import artifacts, envelopes, gates, ledger
+from models_db.services.lifecycle import artifacts, gates, ledger
 from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
@@ -111,11 +111,9 @@ class Steps:
 
     # --- requests and their gates
 
-    def ask(self, number: int, enveloped: bool, plan: Plan) -> None:
-        open_ = [name for name in self.paper.scopes if name not in self.paper.closed]
-        scope = self.one(number, open_) if enveloped and open_ else None
-        made = self.step(True, lambda: self.world.request(scope=scope, approved=invocations(plan)))
-        self.paper.requests[made] = Request(made, self.paper.policy.spend, plan, scope)
+    def ask(self, plan: Plan) -> None:
+        made = self.step(True, lambda: self.world.request(approved=invocations(plan)))
+        self.paper.requests[made] = Request(made, self.paper.policy.spend, plan)
 
     def ask_under_standing(self, number: int) -> None:
         if not any(m.kind == "standing" for m in self.paper.proposals.values()):
@@ -189,7 +187,7 @@ class Steps:
 
     def ask_approve_start_and_hold(self, number: int, plan: Plan) -> None:
         """The usual way, in one step, so that long stories stay short."""
-        self.ask(number, number % 2 == 0, plan)
+        self.ask(plan)
         request = list(self.paper.requests.values())[-1]
         valid = 480 if number % 4 else 6
         for name in STEWARDS[: request.needed]:
@@ -311,7 +309,7 @@ class Steps:
 
     def move_cap(self, size: int) -> None:
         wanted = Amount(size * UNIT, size * UNIT)
-        lawful = (self.paper.taken() + self.paper.reserved()).fits(wanted)
+        lawful = self.paper.taken().fits(wanted)
         made = self.step(lawful, lambda: self.world.cap(wanted, carry=False))
         self.moved(made, "cap", amount=wanted)
 
@@ -361,29 +359,7 @@ class Steps:
             if proposal.request is not None:
                 self.paper.requests[proposal.request].state = "retracted"
 
-    # --- envelopes, people, policy, time
-
-    def open_envelope(self, size: Amount) -> None:
-        name = f"study-{len(self.paper.scopes)}"
-        lawful = size.fits(self.paper.left()) and "steward" in self.paper.stewards
-        self.step(lawful, self.writing(lambda s: envelopes.open_envelope(
-            s, self.world.steward, self.clinic(s), name, size, "a study")))  # fmt: skip
-        if lawful:
-            self.paper.scopes[name] = size
-
-    def close_envelope(self, number: int) -> None:
-        if not self.paper.scopes or "steward" not in self.paper.stewards:
-            return
-        name = self.one(number, list(self.paper.scopes))
-        act = self.writing(
-            lambda s: envelopes.close_envelope(s, self.world.steward, self.clinic(s), name, "the study is over")
-        )
-        if name in self.paper.closed:
-            with pytest.raises(envelopes.EnvelopeUnknown):
-                act()
-        else:
-            self.step(True, act)
-            self.paper.closed.add(name)
+    # --- people, policy, time
 
     def clinic(self, session: Session) -> Any:
         return datasets.find_dataset(session, "clinic")

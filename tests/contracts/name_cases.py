@@ -4,14 +4,14 @@ from sqlalchemy import Executable
 
 from models_db.database.base import utc_now
 from tests.contracts.initial_cases import Case, Make
-from tests.contracts.rows import dataset, insert, scope
+from tests.contracts.rows import dataset, insert
 from tests.contracts.town import Town
 
 ALIKE = ("CLINIC", "Clinic", "сlinic", "cliniс", "ｃlinic", "clínic", "cafe\u0301", "clinic\u200b", "cli\u00adnic")
 PATHS = (".", "..", "../evil", "/etc/x", ".hidden", "a/b", "a\\b", "-rf", "--help", "_a")
 OTHERS = ("", " a", "a ", "a b", "a\n", "a\x1b[2J", "a\u202eb", "a:b", "a*", "[a]", "a^", "x" * 101)
 NOT_PLAIN = ALIKE + PATHS + OTHERS
-"""What no dataset and no envelope is called."""
+"""What no dataset is called."""
 PLAIN = ("a", "7", "clinic-2027", "a_b.c-d", "a..b", "x" * 100)
 
 UNFIT = (
@@ -38,10 +38,6 @@ def dataset_called(name: str) -> Make:
     return lambda town: dataset(town, "clinic", name=name)
 
 
-def scope_called(name: str) -> Make:
-    return lambda town: scope(town, name=name)
-
-
 def called(name: str) -> Make:
     return lambda town: person(town, name)
 
@@ -50,13 +46,6 @@ NAMES: dict[str, Case] = {
     "dataset_name_plain": Case(
         denied=[*map(dataset_called, NOT_PLAIN), lambda t: dataset(t, "clinic", name=ended(t, "a", "B"))],
         allowed=[dataset_called(name) for name in PLAIN],
-    ),
-    "account_scope_name_plain": Case(
-        denied=[
-            *(scope_called(name) for name in NOT_PLAIN if name),  # ck_account_kind refuses an empty one first
-            lambda t: scope(t, name=ended(t, "a", "B")),
-        ],
-        allowed=[scope_called(name) for name in PLAIN],
     ),
     "principal_name_fit": Case(
         denied=[*map(called, UNFIT), lambda t: person(t, ended(t, "a", "\x01"))],

@@ -19,13 +19,11 @@ EVENT = encode_canonical(event_of("integer_draw").to_json()).decode()
 PLAN = (planned(TEN, Amount(1), TEN), planned(TEN))
 """The plan of a town's requests whose attempts come to an end: equal amounts in parts that are apart."""
 PARTS = (
-    TEN, TEN, Amount(1), Amount(1000), Amount(991), Amount(990), Amount(591), Amount(590), Amount(401), Amount(91),
-    Amount(90), Amount(1, 101), Amount(1, 100), Amount(1, 51), Amount(400, 50), Amount(1, 1), Amount(0, 1), Amount(0),
+    TEN, TEN, Amount(1), Amount(1000), Amount(991), Amount(990), Amount(91), Amount(90), Amount(1, 101),
+    Amount(1, 100), Amount(1, 1), Amount(0, 1), Amount(0),
 )  # fmt: skip
 """Parts of the plan of those that are under way: `hold` finds the one of its amount."""
 WIDE = (planned(*PARTS), planned(Amount(1)))
-FREE = (planned(Amount(0), *PARTS[1:]), planned(Amount(1)))
-"""The same with a first part that costs nothing."""
 PLANNED = encode_canonical({"plan": plan_of(range(2), PLAN)}).decode()
 
 
@@ -91,17 +89,6 @@ def other_policy(town: "Town") -> int:
 
 def adoption(town: "Town", policy_id: int, adopted_by: int = 0) -> Executable:
     return insert("policy_adoption", policy_id=policy_id, adopted_by=adopted_by or town.world.admin.id, at=utc_now())
-
-
-def scope(town: "Town", **given: object) -> Executable:
-    row = {"kind": "scope", "parent_id": town.account("estate", None), "name": "new", "rho_cap": 1, "delta_cap": 0}
-    return insert("account", **row | given)
-
-
-def scope_end(town: "Town", **given: object) -> Executable:
-    row = {"account_id": town.id_of("account", "name = 'study'"), "ended_by": town.world.steward.id, "reason": "over",
-           "at": utc_now()}  # fmt: skip
-    return insert("scope_end", **row | given)
 
 
 def role_grant(town: "Town", to: str, role: str, **given: object) -> Executable:

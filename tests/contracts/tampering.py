@@ -25,18 +25,16 @@ def superuser(database: Database, *statements: str, **values: object) -> None:
 
 @contextmanager
 def without_name_guards(database: Database) -> Iterator[None]:
-    """Inside, datasets and envelopes get any name, as if somebody had taken the guards of names away."""
-    guards = {"dataset_name_plain": "dataset", "account_scope_name_plain": "account"}
+    """Inside, datasets get any name, as if somebody had taken the guard of names away."""
+    name = "dataset_name_plain"
     if database.is_sqlite:
         query = "SELECT sql FROM sqlite_master WHERE type = 'trigger' AND name = :name"
-        made = [str(fetch(database, query, name=name)[0][0]) for name in guards]
-        set_aside = [f"DROP TRIGGER {name}" for name in guards]
+        made, set_aside = str(fetch(database, query, name=name)[0][0]), f"DROP TRIGGER {name}"
     else:
-        made = [f"ALTER TABLE {table} ENABLE TRIGGER {name}" for name, table in guards.items()]
-        set_aside = [f"ALTER TABLE {table} DISABLE TRIGGER {name}" for name, table in guards.items()]
-    execute(database, *set_aside)
+        made, set_aside = (f"ALTER TABLE dataset {what} TRIGGER {name}" for what in ("ENABLE", "DISABLE"))
+    execute(database, set_aside)
     yield
-    execute(database, *made)
+    execute(database, made)
 
 
 def truncate(database: Database, keep: int) -> None:

@@ -101,10 +101,9 @@ def facts(town: Town) -> dict[str, str]:
         "artifact": town.artifact(town.produced), "cleared_artifact": town.artifact(town.cleared),
         "held": town.hold(town.held), "second": town.hold(town.held, 1),
         "armed": town.hold(town.armed), "vetoed": town.hold(town.vetoed),
-        "scoped": town.hold(town.scoped, on="scope"), "invocation": town.invocation(town.held),
+        "invocation": town.invocation(town.held),
         "routine": town.invocation(town.routine),
         "root": town.account("clinic", None), "block": town.account("clinic"), "harbour": town.account("harbour"),
-        "estate": town.account("estate", None),
         "harbour_root": town.account("harbour", None),
         "dataset": town.id_of("dataset", "name = 'clinic'"), "version": town.id_of("dataset_version", "TRUE"),
         "policy": town.world.policy_id, "other_policy": other_policy(town),
@@ -288,14 +287,6 @@ def test_a_lease_is_short(siege: Siege, runner: Connection) -> None:
     assert runner.exec_driver_sql(siege.filled("SELECT almoner_renew($approved, 't', '$late')")).scalar() is True
     expires_at = runner.exec_driver_sql(siege.filled("SELECT expires_at FROM lease WHERE request_id = $approved"))
     assert str(expires_at.scalar())[:4] == utc_now()[:4]
-
-
-def test_a_block_is_armed_after_its_envelope(siege: Siege, runner: Connection) -> None:
-    block = siege.town.hold(siege.town.scoped)
-    with pytest.raises(DBAPIError, match="the spend gate is not passed"), runner.begin_nested():
-        runner.exec_driver_sql(siege.filled(door("entry", ENTRY % (block, "ARM", "runner"))))
-    for hold in ("$scoped", block):
-        runner.exec_driver_sql(siege.filled(door("entry", ENTRY % (hold, "ARM", "runner"))))
 
 
 def test_two_sessions_of_one_steward_are_one_vote(siege: Siege) -> None:

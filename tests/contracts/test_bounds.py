@@ -60,8 +60,6 @@ def put_in(session: Session, table: str, **given: object) -> None:
     unique |= {c.name for u in made.constraints if isinstance(u, UniqueConstraint) for c in u.columns}
     unique |= {c.name for i in made.indexes if i.unique for c in i.columns}
     whole = {name: altered(made.c[name], value) if name in unique else value for name, value in row.items()}
-    if table == "account":  # an envelope's
-        whole |= {"kind": "scope", "block": None}
     if "assertion" in given:  # there is one with a passkey alone
         whole |= {"passkey_id": 1}
     session.execute(made.insert().values({**whole, **given}))

@@ -14,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 
 from models_db.database.base import utc_now
 from models_db.services.audit import verify_chain
-from models_db.services.catalogue import datasets, policies, requests
-from models_db.services.lifecycle import envelopes, gates
+from models_db.services.catalogue import policies, requests
+from models_db.services.lifecycle import gates
 from models_db.services.lifecycle.gates import GateClosed
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
@@ -61,12 +61,6 @@ def commands(world: World) -> dict[str, Callable[[], object]]:
         "carry": lambda: world.decide(proposal, "proposal"),
         "new person": lambda: world.person("newcomer"),
         "register": lambda: world.dataset("harbour", account_id=account),
-        "open an envelope": lambda: written(
-            world.database,
-            lambda s: envelopes.open_envelope(
-                s, world.steward, datasets.find_dataset(s, "clinic"), "study", TEN, "a study"
-            ),
-        ),
         "adopt": lambda: written(world.database, lambda s: policies.adopt(s, world.admin, terms(spend_approvals=2))),
     }
 

@@ -9,12 +9,11 @@ from sqlalchemy.orm import Session
 
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import datasets, passkeys, policies, principals, requests
+from models_db.services.catalogue import passkeys, policies, principals, requests
 from models_db.services.catalogue.passkeys import PasskeySignature
 from models_db.services.catalogue.requests import WrongState
-from models_db.services.lifecycle import artifacts, attempts, envelopes, gates, ledger
+from models_db.services.lifecycle import artifacts, attempts, gates, ledger
 from models_db.services.lifecycle.attempts import StillRunning
-from models_db.services.lifecycle.envelopes import EnvelopeTooLarge
 from models_db.services.lifecycle.gates import GateClosed, GateDecision, NothingToWithdraw
 from models_db.services.lifecycle.ledger import Attempt, AttemptClosed, BudgetExceeded
 from models_db.services.lifecycle.proposals import AuthorisationExhausted, CapTooLow, ProposalDecided
@@ -41,12 +40,6 @@ def withdrawing(world: World, number: int, gate: str) -> Act:
 
 def revoking(world: World, name: str, role: str) -> Act:
     return lambda session: principals.revoke(session, world.admin, name, role, "left us")
-
-
-def opening(world: World, name: str, rho: int) -> Act:
-    return lambda session: envelopes.open_envelope(
-        session, world.steward, datasets.find_dataset(session, "clinic"), name, Amount(rho), "a study"
-    )
 
 
 def holding(world: World, attempt: Attempt, rho: int) -> Act:
@@ -233,34 +226,6 @@ def test_the_cap_goes_down_while_something_is_held(world: World, cap_first: bool
         assert meanwhile(world.database, hold, alone(world.database, carry)) == CapTooLow.__name__
     assert world.balance().cap.rho == (500 if cap_first else 1000)
     sound(world)
-
-
-@pytest.mark.parametrize("opened_first", [True, False])
-def test_an_envelope_is_opened_while_something_is_held(world: World, opened_first: bool) -> None:
-    """Both read what is left; only one of them may take it."""
-    world.dataset(cap=Amount(1000, 100), blocks=2)
-    attempt = world.running("clinic", planned(Amount(500)))
-    open_, hold = opening(world, "study", 600), holding(world, attempt, 500)
-    if opened_first:
-        assert meanwhile(world.database, open_, alone(world.database, hold)) == BudgetExceeded.__name__
-    else:
-        assert meanwhile(world.database, hold, alone(world.database, open_)) == EnvelopeTooLarge.__name__
-    balance = world.balance()
-    assert (balance.held.rho, balance.reserved.rho) == ((0, 600) if opened_first else (500, 0))
-
-
-def test_two_envelopes_are_opened_at_once(world: World) -> None:
-    world.dataset(cap=Amount(1000, 100))
-    second = alone(world.database, opening(world, "two", 600))
-    assert meanwhile(world.database, opening(world, "one", 600), second) == EnvelopeTooLarge.__name__
-
-
-def test_the_cap_goes_down_while_an_envelope_is_opened(world: World) -> None:
-    world.dataset(cap=Amount(1000, 100))
-    proposal = world.cap(Amount(500, 100), carry=False)
-    second = alone(world.database, deciding(world, proposal, "proposal"))
-    assert meanwhile(world.database, opening(world, "study", 600), second) == CapTooLow.__name__
-    assert world.balance().remaining == Amount(400, 100)
 
 
 @pytest.mark.parametrize(("uses", "outcome"), [(1, AuthorisationExhausted.__name__), (2, "done")])

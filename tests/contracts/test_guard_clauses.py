@@ -35,8 +35,6 @@ EQUIVALENT = {
     ("entry_charged", "z.id <> h.id"): "no hold is armed twice (uq_entry_armed_or_released)",
     ("slot_end_of_a_run", "NOT o.request_id IS NULL"): "no request is in no state",
     ("cohort_of_named_units", "NOT d.unit_field IS NULL"): "the dataset itself is one of its account's",
-    ("account_scope_name_plain", "NEW.kind = 'scope'"): "no account of another kind has a name (ck_account_kind)",
-    ("account_scope_name_plain", "NOT NEW.name IS NULL"): "a pattern says nothing of a name that is not there",
     (
         "request_says_plan",
         "EXISTS(SELECT 1 FROM JSON_EACH(j.value) AS e WHERE e.key = 'event' AND e.type = 'object')",

@@ -23,7 +23,7 @@ from tests.contracts.initial_cases import INITIAL, Make
 from tests.contracts.limit_cases import LIMITS
 from tests.contracts.link_cases import LINKED
 from tests.contracts.name_cases import NAMES
-from tests.contracts.rows import DIGEST
+from tests.contracts.rows import DIGEST, hold
 from tests.contracts.schedule_cases import SCHEDULES
 from tests.contracts.town import Town, town_of
 from tests.contracts.view_cases import ENDS, ERASURES, VIEWS
@@ -87,6 +87,12 @@ def test_guard(town: Town, name: str) -> None:
             attempt_to(town, make)
     for make in CASES[name].allowed:
         attempt_to(town, make)
+
+
+def test_no_hold_is_on_a_root_account(town: Town) -> None:
+    """Two guards deny it, and which one speaks is left to the database."""
+    with pytest.raises(IntegrityError, match=r"a hold is on a block|approved for another charge"):
+        attempt_to(town, lambda t: hold(t, t.held, account_id=t.account("clinic", None)))
 
 
 @pytest.mark.parametrize("table", RECORDS)

@@ -9,9 +9,7 @@ from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets, principals
 from models_db.services.catalogue.datasets import InvalidDatasetText, Registration
 from models_db.services.catalogue.principals import InvalidPersonName, NameTaken
-from models_db.services.lifecycle import envelopes
 from models_db.tables import Principal
-from models_db.values.amounts import Amount
 from models_db.values.names import InvalidPlainName, require_plain_name
 from models_db.values.printable_text import is_unseen
 from models_db.writes.database_errors import RuleViolated
@@ -52,27 +50,12 @@ def register(clinic: World, name: str, account: int) -> None:
         datasets.register(session, clinic.steward, wanted, account)
 
 
-def open_scope(clinic: World, name: str) -> None:
-    with clinic.database.write() as session:
-        envelopes.open_envelope(
-            session, clinic.steward, datasets.find_dataset(session, "clinic"), name, Amount(3), "a study"
-        )
-
-
 def test_no_service_records_a_dataset_of_such_a_name(clinic: World) -> None:
     account = clinic.account()
     before = snapshot(clinic.database)
     for name in NOT_PLAIN:
         with pytest.raises((InvalidPlainName, InvalidDatasetText)):
             register(clinic, name, account)
-    assert snapshot(clinic.database) == before
-
-
-def test_no_service_opens_an_envelope_of_such_a_name(clinic: World) -> None:
-    before = snapshot(clinic.database)
-    for name in filter(None, NOT_PLAIN):
-        with pytest.raises(InvalidPlainName):
-            open_scope(clinic, name)
     assert snapshot(clinic.database) == before
 
 

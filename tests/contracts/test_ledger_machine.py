@@ -4,7 +4,6 @@ The model (machine_model.py) says whether a step (machine_steps.py) is lawful; t
 of the chain as it has facts, or refuse it and change nothing.
 """
 
-from collections.abc import Sequence
 from inspect import signature
 from typing import Any
 
@@ -41,7 +40,6 @@ HOSTILE = [
     "DELETE FROM role_revocation WHERE 1 = 1",
     "DELETE FROM entry WHERE kind = 'ARM'",
     "UPDATE proposal SET rho = 0, runs = 99",
-    "UPDATE scope_end SET account_id = 0",
     "UPDATE audit SET actor = 'nobody'",
     "INSERT INTO entry (hold_id, kind, at, actor_id) SELECT hold_id, 'RELEASE', at, 4 FROM entry WHERE kind = 'ARM'",
     "INSERT INTO carried (proposal_id, actor_id, at) SELECT id, 4, '9990-01-01' FROM proposal WHERE kind = 'cap'",
@@ -54,11 +52,9 @@ ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "who": voters,
     "verdict": st.sampled_from(["approve"] * 7 + ["reject"]),
     "valid": lasting,
-    "enveloped": st.booleans(),
     "by": st.sampled_from(STEWARDS),
     "name": st.sampled_from([*STEWARDS, "runner"]),
     "doubt": st.sampled_from(["too late", "no steward any more"]),
-    "size": st.builds(lambda r, d: Amount(r * UNIT, d * UNIT), st.integers(0, 40), st.integers(0, 40)),
     "most": amounts,
     "votes": st.integers(0, 3),
     "kind": st.sampled_from(["cap", "standing", "standing", "retraction"]),
@@ -72,7 +68,7 @@ STEPS = {
     "ask": 2, "ask_under_standing": 4, "ask_approve_start_and_hold": 6, "decide": 4, "take_an_approval_back": 2,
     "withdraw": 1, "start": 5, "hold": 5, "arm": 10, "arm_after_a_doubt": 2, "fail_or_be_swept": 3,
     "arm_all_and_produce": 5, "crash_before_the_commit": 1, "approve_release": 3, "publish": 3, "move": 4,
-    "decide_proposal": 3, "open_envelope": 3, "close_envelope": 1, "revoke_or_grant": 2, "lend_the_role_or_end_it": 2,
+    "decide_proposal": 3, "revoke_or_grant": 2, "lend_the_role_or_end_it": 2,
     "adopt": 2, "wait": 2, "set_the_clock_back": 1, "write_by_hand": 3,
 }  # fmt: skip
 """How often each step is tried."""
@@ -94,30 +90,21 @@ class LedgerMachine(Steps, RuleBasedStateMachine):
 
     @invariant()
     def the_accounts_agree(self) -> None:
-        query = "SELECT kind, name, rho_cap, delta_cap, rho_held, rho_spent, delta_held, delta_spent FROM account"
-        paper, found = self.paper, fetch(self.database, query + " ORDER BY id")
+        query = "SELECT kind, rho_cap, delta_cap, rho_held, rho_spent, delta_held, delta_spent FROM account"
+        paper = self.paper
         spent, taken = paper.spent(), paper.taken()
         held = taken - spent
-        for kind, name, rho_cap, delta_cap, *counters in found:
-            if kind in ("root", "block"):
-                assert (rho_cap, delta_cap) == (paper.cap.rho, paper.cap.delta)
+        for kind, rho_cap, delta_cap, *counters in fetch(self.database, query + " ORDER BY id"):
+            assert (rho_cap, delta_cap) == (paper.cap.rho, paper.cap.delta)
             if kind == "block":
                 assert counters == [held.rho, spent.rho, held.delta, spent.delta]
-            if kind == "scope":
-                assert self.sum_of(counters) == paper.in_scope(str(name))
-                assert (rho_cap, delta_cap) == (paper.scopes[str(name)].rho, paper.scopes[str(name)].delta)
-        assert sum(row[0] == "scope" for row in found) == len(paper.scopes)
-
-    def sum_of(self, counters: Sequence[Any]) -> Amount:
-        rho_held, rho_spent, delta_held, delta_spent = counters
-        return Amount(rho_held + rho_spent, delta_held + delta_spent)
 
     @invariant()
     def the_budget_holds(self) -> None:
         spent = self.paper.spent()
         assert self.least.fits(spent), "what is spent never comes back"
         self.least = spent
-        assert (self.paper.taken() + self.paper.reserved()).fits(self.paper.cap)
+        assert self.paper.taken().fits(self.paper.cap)
         with self.database.read() as session:
             assert ledger.differing_counters(session) == []
             balance = ledger.balance(session, self.clinic(session).account_id)
@@ -163,7 +150,6 @@ MUTATIONS = {
     "an instalment needs no gate": "entry_arm_approved",
     "counters move by hand": "account_moves_by_entry",
     "anybody decides": "approval_by_steward",
-    "an envelope needs no room": "account_scope_fits",
 }
 
 

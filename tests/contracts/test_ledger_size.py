@@ -15,7 +15,7 @@ from flows.dashboard.overview_page import overview_page
 from flows.dashboard.viewer import View
 from flows.datasets import budget_view
 from models_db.services.catalogue import datasets
-from models_db.services.lifecycle import envelopes, ledger
+from models_db.services.lifecycle import ledger
 from models_db.services.queries import lists
 from models_db.sessions.database import Database
 from tests.contracts.tampering import superuser
@@ -108,7 +108,6 @@ def test_what_concerns_one_dataset_does_not_grow_with_the_others(alone: World) -
                 clinic = datasets.find_dataset(session, "clinic")
                 budget_view.datasets_on_account(session, clinic)
                 ledger.balance(session, clinic.account_id)
-                envelopes.open_envelopes(session, clinic.account_id)
                 lists.remaining_of_blocks(session, {clinic.account_id})
 
         return run(alone) | {"show": steps(alone.database, show)}

@@ -12,9 +12,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool
 
 from models_db.database.base import Base, utc_now
-from models_db.services.catalogue import datasets, request_plans, requests
+from models_db.services.catalogue import request_plans, requests
 from models_db.services.catalogue.request_plans import PlanAltered
-from models_db.services.lifecycle import envelopes
 from models_db.services.queries import health
 from models_db.sessions.database import Database
 from models_db.tables import Request
@@ -110,15 +109,10 @@ def test_a_run_arms_what_was_approved_and_a_second_one_what_was_never_drawn(worl
         "another invocation",
     ],
 )
-@pytest.mark.parametrize("scope", [None, "study"])
-def test_an_approval_bounds_what_is_held(world: World, held: list[Any], scope: str | None) -> None:
+def test_an_approval_bounds_what_is_held(world: World, held: list[Any]) -> None:
     world.dataset()
-    if scope:
-        with world.database.write() as session:
-            found = datasets.find_dataset(session, "clinic")
-            envelopes.open_envelope(session, world.steward, found, scope, Amount(100, 50), "a study")
     plan = planned(Amount(7, 1), Amount(7, 1), Amount(7, 1))
-    request = world.request(approved=[plan], scope=scope)
+    request = world.request(approved=[plan])
     world.decide(request)
     attempt = world.start(request)
     with pytest.raises(RuleViolated, match=r"approved for (other mechanisms|another charge)"):

@@ -80,7 +80,7 @@ def test_a_proposal_tells_no_hour(world: World) -> None:
         ({"epsilon": "2"}, "the request has another `epsilon`"),
         ({"code": "d"}, "almoner itself has changed since"),
         ({"policy": "q", "kind": "l"}, "another policy is in force since .*another `kind`"),
-        ({"scope": "study"}, "another `scope`"),
+        ({"model": "m"}, "another `model`"),
     ],
 )
 def test_what_differs_is_named(world: World, changes: dict[str, Json], said: str) -> None:

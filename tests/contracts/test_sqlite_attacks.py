@@ -80,8 +80,6 @@ DENIED = {
     f" VALUES (1, 'admin', '2000', 999, 'r', {NOW})",
     "take the last admin's role": "INSERT INTO role_revocation (grant_id, revoked_by, reason, at)"
     f" SELECT id, {ADMIN}, 'r', {NOW} FROM role_grant WHERE role = 'admin' AND principal_id = {ADMIN}",
-    "an envelope beyond the rest": "INSERT OR IGNORE INTO account (kind, parent_id, name, rho_cap, delta_cap)"
-    f" VALUES ('scope', {CLINIC}, 'mine', 100000, 0)",
     "a wider block": f"INSERT OR FAIL INTO account (kind, parent_id, block, rho_cap, delta_cap)"
     f" VALUES ('block', {CLINIC}, 1, 99999, 9)",
     "an account with a past": "INSERT INTO account (kind, rho_cap, delta_cap, rho_spent) VALUES ('root', 9, 9, -5)",

@@ -22,11 +22,11 @@ from models_db.services.catalogue import (
 )
 from models_db.services.catalogue.erasures import ErasureRequest
 from models_db.services.catalogue.schedules import Timing
-from models_db.services.lifecycle import artifacts, envelopes, gates, proposals
+from models_db.services.lifecycle import artifacts, gates, proposals
 from models_db.services.lifecycle.ledger import Attempt
 from models_db.values.amounts import Amount
 from tests.conftest import Ledgers
-from tests.contracts.rows import DIGEST, FREE, PLAN, WIDE, approval, artifact, publication
+from tests.contracts.rows import DIGEST, PLAN, WIDE, approval, artifact, publication
 from tests.support import NO_KEY, TEN, World, execute, fetch, plan_of, planned, snapshot, terms
 
 
@@ -56,9 +56,8 @@ class Town:
     published: Attempt = field(init=False)
     open_data: Attempt = field(init=False)
     deputised: Attempt = field(init=False)
-    beside: Attempt = field(init=False)
     reopened: int = 0
-    scoped: Attempt = field(init=False)
+    elsewhere: Attempt = field(init=False)
     limited: Attempt = field(init=False)
     routine: Attempt = field(init=False)
     scheduled: int = 0
@@ -207,17 +206,10 @@ class Town:
         self.do(publication(self, self.decided))
 
     def _narrowed(self) -> None:
-        """One release in an envelope, one under a limit; an envelope and a policy that are over."""
+        """One release on another dataset, one under a limit; a policy that is over."""
         world = self.world
-        with world.database.write() as session:
-            estate = datasets.find_dataset(session, "estate")
-            for name, cap in (("study", Amount(600, 50)), ("old", Amount(1))):
-                envelopes.open_envelope(session, world.steward, estate, name, cap, "a study")
-            envelopes.close_envelope(session, world.steward, estate, "old", "over")
-        self.scoped = world.start(self._approved("estate", scope="study", approved=WIDE))
-        world.hold(self.scoped, planned(TEN))
-        self.beside = world.running("estate", *FREE)
-        world.hold(self.beside, planned(Amount(0)))
+        self.elsewhere = world.running("estate", *WIDE)
+        world.hold(self.elsewhere, planned(TEN))
         with world.database.write() as session:
             rule = DatasetTerms("limited", 1, 1, 1, 100, None)
             policies.adopt(session, world.admin, terms(rules=(rule,)))

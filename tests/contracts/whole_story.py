@@ -14,7 +14,7 @@ from models_db.services.catalogue import (
 )
 from models_db.services.catalogue.passkeys import PasskeySignature, PasskeyTerms
 from models_db.services.catalogue.schedules import Timing
-from models_db.services.lifecycle import artifacts, envelopes, gates, proposals
+from models_db.services.lifecycle import artifacts, gates, proposals
 from models_db.services.lifecycle.gates import GateDecision
 from models_db.tables import Rehearsal, Restoration, TwinAttack
 from models_db.values.amounts import Amount
@@ -63,10 +63,6 @@ def _prepare(world: World) -> None:
     with world.database.write() as session:
         for given in (terms(spend_approvals=2), terms(rules=(rule,)), terms()):
             policies.adopt(session, world.admin, given)
-        estate = datasets.find_dataset(session, "estate")
-        envelopes.open_envelope(session, world.steward, estate, "study", Amount(100, 10), "a study")
-        envelopes.open_envelope(session, world.steward, estate, "other", Amount(100, 10), "a study")
-        envelopes.close_envelope(session, world.steward, estate, "other", "over")
 
 
 def _decide_by_passkey(world: World) -> None:
@@ -85,13 +81,13 @@ def _decide_by_passkey(world: World) -> None:
 
 def _run(world: World) -> None:
     last = planned(Amount(3, 1))
-    inside = world.request("estate", scope="study", approved=[planned(TEN, TEN), last])
-    world.decide(inside)
-    scoped = world.start(inside)
-    world.hold(scoped, planned(TEN, TEN))
-    world.arm(scoped)
-    world.fail(scoped)
-    again = world.start(inside, goes_on_from=1)
+    request = world.request("estate", approved=[planned(TEN, TEN), last])
+    world.decide(request)
+    broken_off = world.start(request)
+    world.hold(broken_off, planned(TEN, TEN))
+    world.arm(broken_off)
+    world.fail(broken_off)
+    again = world.start(request, goes_on_from=1)
     world.hold(again, planned(Amount(), TEN), last)
     world.arm(again, 1)
     world.arm(world.held())

@@ -23,13 +23,11 @@ from cli.web.responses import dataset_path
 from flows.dashboard import viewer
 from flows.dashboard.viewer import open_viewer
 from models_db.services.catalogue import datasets, policies, principals
-from models_db.services.lifecycle import envelopes
 from models_db.sessions.database import LedgerUnreachable
 from models_db.sessions.read_only import ReadOnlyDatabase
 from models_db.tables import AuditLink
-from models_db.values.amounts import Amount
 from tasks.text.doubts import describe_doubts
-from tests.dashboard_homes import EVIL, HOSTILE_NAMES, RTL, Home, grown, plenty
+from tests.dashboard_homes import HOSTILE_NAMES, RTL, Home, grown, plenty
 from tests.support import PATIENCE, execute, snapshot
 
 CONCERNS = ("cli/web", "flows/dashboard")
@@ -209,7 +207,7 @@ def test_budgets(client: TestClient, many: Home) -> None:
     lines = {one["name"]: one for one in client.get("/index.json").json()["overview"]["datasets"]}
     assert set(lines) == {"clinic", "harbour", *HOSTILE_NAMES}
     clinic, balance = lines["clinic"]["figures"], many.world.balance("clinic")
-    assert (clinic["spent_percent"], clinic["envelopes_percent"]) == ("49", "10")
+    assert clinic["spent_percent"] == "49"
     assert clinic["rho_left"] == balance.remaining.rho_text.rstrip("0")
     assert (lines["harbour"]["like"]["request"], lines["harbour"]["like"]["runs"]) == (7, 0)
     assert lines["harbour"]["alerts"] == [
@@ -237,7 +235,6 @@ def test_a_dataset_agrees_with_the_commands(client: TestClient, many: Home) -> N
     listed = {one["number"]: one["rho_spent"] for one in said["requests"]["requests"] if one["rho_spent"] != "0"}
     assert {number: float(rho) for number, rho in listed.items()} == {n: float(rho) for n, rho in spent.items()}
     assert said["budget"]["burn"]["points"][-1]["left_percent"] == "51"
-    assert said["budget"]["envelopes"][0]["name"] == f"trial-7 {EVIL}"
     [schedule], [typed_schedule] = said["schedules"], typed(many, "schedule", "list", "--dataset", "clinic")
     assert schedule == typed_schedule
     assert (schedule["rule"], schedule["state"], schedule["last"]) == ("0 6 * * 1", "active", None)
@@ -296,26 +293,14 @@ def test_a_dataset_with_one_cohort_says_nothing_of_cohorts(client: TestClient) -
     assert "cohort" not in client.get("/").text
 
 
-def test_what_still_fits_counts_turns_cohorts_and_envelopes(tmp_path: Path) -> None:
+def test_what_still_fits_counts_turns_and_cohorts(tmp_path: Path) -> None:
     """As the planner counts them: the fullest cohort does not stand in the way of a request that does not read it."""
     home = grown(tmp_path)
     client = home.client(tell=raised)
     line = client.get("/index.json").json()["overview"]["datasets"][0]
-    assert line["like"] == {"request": 4, "runs": 14, "cohorts": [2, 3], "groups": 2, "enveloped": False}
+    assert line["like"] == {"request": 4, "runs": 14, "cohorts": [2, 3], "groups": 2}
     assert (line["newest"]["cohort"], line["newest"]["figures"]["left_percent"]) == (3, "100")
     assert line["alerts"] == ["More than 80% of the lifetime budget of cohort 1 is spent; it never comes back."]
-    cap = home.world.balance("clinic").cap.rho
-    with home.world.database.write() as session:
-        found = datasets.find_dataset(session, "clinic")
-        envelopes.open_envelope(session, home.world.steward, found, "trial", Amount(cap // 25), "agreed")
-    plan = {"blocks": [4, 5], "facts": {}}
-    for price, runs in ((cap // 100, 4), (cap // 20, 0)):
-        plan["invocations"] = [
-            {"event": {"mechanism": "integer_draw"}, "instalments": [{"rho": str(price), "delta": "0"}]}
-        ]
-        number = home.world.request("clinic", scope="trial", cohorts=[3], plan=plan)
-        like = client.get("/index.json").json()["overview"]["datasets"][0]["like"]
-        assert (like["request"], like["runs"], like["enveloped"]) == (number, runs, True)
 
 
 def test_a_dataset_that_shares_a_budget_begins_with_the_first_of_them(own: Home) -> None:

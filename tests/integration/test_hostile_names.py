@@ -8,12 +8,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.contracts.name_cases import NOT_PLAIN, UNFIT
 from tests.integration.story import Almoner
 
-REFUSED = ("UnreadableArgument", "InvalidPlainName", "InvalidDatasetText", "InvalidEnvelope", "InvalidPersonName")
+REFUSED = ("UnreadableArgument", "InvalidPlainName", "InvalidDatasetText", "InvalidPersonName")
 URL = "http://127.0.0.1:9/v1"
 NAMED = {
     "dataset": "dataset register --unit id --epsilon 8 --delta 1e-6 -- {name}",
     "shared dataset": "dataset register --shares-account-with clinic --unit patient_id -- {name}",
-    "envelope": "budget scope open --epsilon 1 --delta 1e-7 --reason all -- clinic {name}",
     "endpoint": f"models endpoint add --url {URL} --model m -- {{name}}",
 }
 

@@ -205,7 +205,6 @@ def test_a_plan_compares_at_the_temperature_that_is_wanted(clinic: Almoner) -> N
         ("plan clinic --epsilon 9", 1, "BudgetExceeded"),
         ("plan clinic --kind demonstrations", 2, "LabelsNeeded"),
         ("plan clinic --kind insights", 2, "PopulationTooSmall"),
-        ("plan clinic --scope trial", 2, "EnvelopeUnknown"),
         ("plan clinic --choice 1", 2, "ChoiceIncomplete"),
         ("plan clinic --write x.yaml", 2, "ChoiceIncomplete"),
         ("plan clinic --choice 9 --write {new}", 2, "NoSuchAlternative"),
@@ -271,17 +270,6 @@ def test_a_plan_keeps_to_the_policy(clinic: Almoner) -> None:
     assert {one["request"]["mechanism"] for one in plan["alternatives"]} == {"invisible_ink"}
     assert all("perplexity" in one["request"]["evaluation"] for one in plan["alternatives"])
     assert clinic.ask(f"plan clinic --epsilon 3 --tokens 4 --model {tiny_model.NAME}", 1)["error"] == "PolicyForbids"
-
-
-def test_a_plan_draws_on_an_envelope(clinic: Almoner) -> None:
-    clinic.type('budget scope open clinic trial --epsilon 3 --delta 1e-6 --reason "the trial"')
-    plan = clinic.ask(f"plan clinic --tokens 4 --scope trial --model {tiny_model.NAME}")
-    assert plan["reasons"]["epsilon"] == "a quarter of the rho that is left of the envelope"
-    assert {one["request"]["scope"] for one in plan["alternatives"]} == {"trial"}
-    assert plan["alternatives"][0]["price"]["budget"]["envelope"] == "trial"
-    assert (
-        clinic.ask(f"plan clinic --epsilon 5 --scope trial --model {tiny_model.NAME}", 1)["error"] == "BudgetExceeded"
-    )
 
 
 def test_who_may_not_see_the_balance_names_an_epsilon(clinic: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What stewards decide besides releases, as people type it: caps, schedules, envelopes, retractions."""
+"""What stewards decide besides releases, as people type it: caps, schedules, retractions."""
 
 import json
 import re
@@ -123,19 +123,19 @@ def test_a_cap_is_raised_by_two_and_every_later_card_shows_it(team: Team) -> Non
     refused(root, 'dataset cap clinic --epsilon 10 --delta 1e-6 --reason " "', "ProposalReasonMissing")
 
 
-def test_a_lower_cap_must_leave_room_for_envelopes_also_when_it_is_carried(team: Team) -> None:
+def test_a_lower_cap_must_cover_what_is_spent_also_when_it_is_carried(team: Team) -> None:
     root = team.root
-    assert root.ask('dataset cap clinic --epsilon 2 --delta 1e-6 --reason "less"')["proposal"] == 1
-    root.type('budget scope open clinic study --epsilon 4 --delta 1e-6 --reason "a study"')
-    refused(root, 'dataset cap clinic --epsilon 3 --delta 1e-6 --reason "less"', "CapTooLow")
+    assert root.ask('dataset cap clinic --epsilon 0.5 --delta 1e-6 --reason "less"')["proposal"] == 1
+    root.type(f"release request {root.request_file(**SMALL)}")
+    root.type('approve 1 --gate spend --reason "agreed"')
+    root.type("run 1")
+    refused(root, 'dataset cap clinic --epsilon 0.6 --delta 1e-6 --reason "less"', "CapTooLow")
     line = 'approve 1 --gate proposal --reason "agreed"'
     root.type(line, piped="clinic\n")
     sue = team.at(team.home("sue"))
     assert sue.type(f"{line} --json", expected=1, piped="clinic\n").out.count("CapTooLow")
     assert sue.ask("proposal show 1")["state"] == "open"
-    team.at(root).type('budget scope close clinic study --reason "over"')
-    assert team.at(sue).ask(line, piped="clinic\n")["state"] == "carried"
-    assert team.at(root).ask("budget show clinic")["epsilon_cap"] == "2"
+    assert team.at(root).ask("budget show clinic")["epsilon_cap"] == "8"
 
 
 def test_proposals_are_listed_shown_and_rejected_by_one(team: Team) -> None:
@@ -220,12 +220,11 @@ def test_two_requests_cannot_share_the_last_run(authorised: Team) -> None:
     [
         ({"epsilon": 1.5}, ["epsilon", "plan"]),
         ({"prompt": {"description": "Long notes."}}, ["prompt", "prompt_sha256"]),
-        ({"scope": "study"}, ["scope"]),
+        ({"public_metadata": {"licence": "MIT"}}, ["public_metadata"]),
     ],
 )
 def test_another_configuration_is_told_by_its_fields(authorised: Team, changes: Any, named: list[str]) -> None:
     root = authorised.root
-    root.type('budget scope open clinic study --epsilon 3 --delta 1e-6 --reason "a study"')
     told = refused(
         root, f"release request {root.request_file(**(SMALL | changes))} --standing 1", "AuthorisationExhausted"
     )
@@ -286,87 +285,6 @@ def test_less_than_a_run_costs_covers_none(team: Team) -> None:
     told = refused(team.at(team.home("sue")), 'approve 1 --gate proposal --reason "agreed"', "AuthorisationDiffers")
     assert "it allows rho 0.000000000005" in told["message"]
     refused(team.at(root), f"release request {root.request_file(**SMALL)} --standing 1", "AuthorisationExhausted")
-
-
-# --- envelopes
-
-
-@pytest.mark.slow
-def test_an_envelope_is_reserved_used_and_closed(team: Team) -> None:
-    root = team.root
-    opened = root.ask('budget scope open clinic study --epsilon 3 --delta 1e-6 --reason "a study"')
-    budget = root.ask("budget show clinic")
-    assert budget["rho_in_envelopes"] == opened["rho_cap"]
-    assert [envelope["scope"] for envelope in budget["envelopes"]] == ["study"]
-    assert float(budget["rho_left"]) + float(opened["rho_cap"]) == pytest.approx(float(budget["rho_cap"]))
-
-    file = root.request_file(**SMALL, scope="study")
-    price = root.ask(f"release request {file} --dry-run")["price"]["budget"]
-    assert (price["envelope"], price["rho_left_before"]) == ("study", opened["rho_cap"])
-    outside = root.ask(f"release request {root.request_file(**SMALL)} --dry-run")["price"]["budget"]
-    assert outside["rho_in_envelopes"] == opened["rho_cap"]
-    assert outside["rho_left_before"] == budget["rho_left"]
-
-    too_much = refused(root, f"release request {root.request_file(scope='study')}", "BudgetExceeded")
-    assert "in the envelope 'study'" in too_much["message"]
-    unknown = refused(root, f"release request {root.request_file(**SMALL, scope='studies')}", "EnvelopeUnknown")
-    assert unknown["facts"]["known"] == ["study"]
-
-    file = root.request_file(**SMALL, scope="study")
-    for _ in range(2):
-        root.type(f"release request {file}")
-    assert root.ask("release show 1")["canonical"]["scope"] == "study"
-    for number in (1, 2):
-        assert "it draws on 'study'" in root.type(f"approve {number} --gate spend --reason agreed").err
-    folder = released(root, 1)
-    assert root.ask(f"verify-release {folder}")["holds"] is True
-    (envelope,) = root.ask("budget scope list clinic")
-    spent = root.ask("budget show clinic")["rho_spent"]
-    assert (envelope["rho_spent"], envelope["rho_held"]) == (spent, "0")
-
-    assert root.ask('budget scope close clinic study --reason "over"')["rho_left"] == envelope["rho_left"]
-    after = root.ask("budget show clinic")
-    assert after["envelopes"] == []
-    assert float(after["rho_left"]) + float(spent) == pytest.approx(float(after["rho_cap"]))
-    told = root.type("run 2 --json", expected=1).json
-    assert (told["error"], root.state(2)) == ("EnvelopeClosed", "approved")
-    refused(root, 'budget scope close clinic study --reason "over"', "EnvelopeUnknown")
-    refused(root, 'budget scope open clinic study --epsilon 1 --delta 1e-6 --reason "again"', "EnvelopeExists")
-    refused(root, 'budget scope open clinic more --epsilon 8 --delta 1e-6 --reason "all"', "EnvelopeTooLarge")
-    refused(root, 'budget scope open clinic STUDY --epsilon 1 --delta 1e-6 --reason "all"', "InvalidPlainName")
-    refused(root, 'budget scope open clinic " x" --epsilon 1 --delta 1e-6 --reason "all"', "InvalidEnvelope")
-
-
-def test_an_envelope_pays_what_no_other_may_have(team: Team) -> None:
-    """What is left beside an envelope may be too little for a request that the envelope affords."""
-    root = team.root
-    root.type('budget scope open clinic study --epsilon 7.99 --delta 1e-6 --reason "a study"')
-    refused(root, f"release request {root.request_file(**SMALL)}", "BudgetExceeded")
-    root.type(f"release request {root.request_file(**SMALL, scope='study')}")
-    root.type("approve 1 --gate spend --reason agreed")
-    root.type("run 1")
-    assert root.state(1) == "produced"
-
-
-def forecast(almoner: Almoner, options: str) -> int:
-    told = almoner.ask(f"budget forecast clinic {options}")
-    return int(next(row for row in told if row["epsilon"] == "1")["releases_left"])
-
-
-def simulated(almoner: Almoner, options: str) -> int:
-    return int(almoner.ask(f"budget simulate clinic --epsilon 1 --releases 100 {options}")["affordable"])
-
-
-@pytest.mark.parametrize("fitting", [forecast, simulated])
-def test_forecasts_look_into_the_envelope(team: Team, fitting: Callable[[Almoner, str], int]) -> None:
-    root = team.root
-    root.type('budget scope open clinic study --epsilon 3 --delta 1e-6 --reason "a study"')
-    inside, outside = fitting(root, "--scope study"), fitting(root, "")
-    assert 0 < inside < outside
-    root.type('budget scope close clinic study --reason "over"')
-    assert inside + outside <= fitting(root, "") <= inside + outside + 1
-    refused(root, "budget forecast clinic --scope study", "EnvelopeUnknown")
-    refused(root, "budget simulate clinic --epsilon 1 --scope study", "EnvelopeUnknown")
 
 
 # --- retractions

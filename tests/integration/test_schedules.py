@@ -120,7 +120,8 @@ def test_a_used_up_authorisation_skips(almoner: Almoner) -> None:
 def test_an_empty_budget_skips(almoner: Almoner) -> None:
     authorised(almoner)
     scheduled(almoner)
-    almoner.type('budget scope open clinic study --epsilon 8 --delta 1e-6 --reason "a study"')
+    almoner.type('dataset cap clinic --epsilon 0.1 --delta 1e-6 --reason "less"')
+    almoner.type('approve 2 --gate proposal --reason "agreed"', piped="clinic\n")
     look(almoner)
     assert skipped(almoner) == "BudgetExceeded"
     assert fetch(almoner.database, "SELECT * FROM request") == []

@@ -7,7 +7,6 @@ import typer
 from rich.console import RenderableType
 from typing_extensions import TypedDict
 
-from cli.commands.dataset import envelope
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
 from cli.framework.price_data import ViewingData
@@ -31,8 +30,7 @@ from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import InexactNumber
 from tasks.accounting.zcdp import release_amount
 
-app = typer.Typer(no_args_is_help=True, help="Inspect budgets: show, forecast, simulate; manage envelopes.")
-app.add_typer(envelope.app, name="scope")
+app = typer.Typer(no_args_is_help=True, help="Inspect budgets: show, forecast, simulate.")
 
 
 class CohortData(TypedDict):
@@ -100,7 +98,6 @@ class BudgetFigures(TypedDict):
     rho_cap: str
     rho_spent: str
     rho_held: str
-    rho_in_envelopes: str
     rho_left: str
     delta_fail_cap: str
     delta_fail_spent: str
@@ -111,7 +108,6 @@ class BudgetData(BudgetFigures):
     """A dataset's lifetime budget."""
 
     cohorts: list[CohortData]
-    envelopes: list[envelope.EnvelopeData]
     cap_changes: list[CapChange]
     spent_by: list[SpentBy]
     unprotected_figures: ViewingData | None
@@ -150,7 +146,6 @@ class SimulationData(TypedDict):
     """Equal releases, one after the other; `rotation` is null without --rotate-over."""
 
     dataset: str
-    scope: str | None
     epsilon: str
     delta: str
     affordable: int
@@ -164,7 +159,6 @@ Cohorts = Annotated[
         metavar="newest|N,N", help="Show the budget of releases that read only these cohorts. Default: all cohorts."
     ),
 ]
-Scope = Annotated[str | None, typer.Option(help="Envelope to draw on. Default: the budget outside all envelopes.")]
 
 
 @command(app, "show")
@@ -182,7 +176,6 @@ def show_budget(
     data = BudgetData(
         **cast(BudgetFigures, summary.facts),
         cohorts=[_cohort_row(budget, line) for line in budget.cohorts],
-        envelopes=list(map(envelope.envelope_to_json, budget.envelopes)),
         cap_changes=_claim_changes(budget),
         spent_by=cast(list[SpentBy], list(summary.spent_by)),
         unprotected_figures=None if budget.viewing is None else _viewing_data(budget.viewing),
@@ -199,7 +192,7 @@ def show_budget(
             *([fact_list(summary.facts)] if details else []),
             *summary.second_claim,
             *warned,
-            *_narrowing_table(budget),
+            *_cohorts_and_changes(budget),
             _spent_table(summary),
             *([] if details else ["`--details` lists all figures."]),
         ],
@@ -248,7 +241,7 @@ def _readers_text(line: CohortLine) -> str:
     return "nobody" if newest is None else f"request {newest}" + (f" and {count - 1} before it" if count > 1 else "")
 
 
-def _narrowing_table(budget: BudgetView) -> list[RenderableType]:
+def _cohorts_and_changes(budget: BudgetView) -> list[RenderableType]:
     shown: list[RenderableType] = []
     if budget.cohorts:
         heads = ("cohort", "opened", "blocks", "rho spent", "rho left", "epsilon spent", "read by")
@@ -257,8 +250,6 @@ def _narrowing_table(budget: BudgetView) -> list[RenderableType]:
             *figures, _requests, _newest = _cohort_row(budget, line).values()
             rows.append([*figures, _readers_text(line)])
         shown.append(table(heads, rows, "Cohorts: each has the whole budget, and a unit stays in its own"))
-    if budget.envelopes:
-        shown.append(envelope.envelope_table(budget.envelopes))
     if changes := _claim_changes(budget):
         rows = [list(change.values()) for change in changes]
         columns = ("epsilon before", "delta before", "epsilon after", "delta after")
@@ -271,7 +262,6 @@ def show_forecast(
     context: CommandContext,
     name: DatasetName,
     delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
-    scope: Scope = None,
     cohorts: Cohorts = None,
 ) -> CommandResult[list[ForecastData]]:
     """Forecast how many releases the remaining budget affords, by epsilon.
@@ -287,13 +277,11 @@ def show_forecast(
             releases_left=rung.ever,
             epsilon_after_one=rung.after or "not affordable",
         )
-        for rung in forecast_table(budget, delta, scope)
+        for rung in forecast_table(budget, delta)
     ]
     heads = ("epsilon", "delta", "rho each", "releases left", "lifetime epsilon after one")
-    where = f"in the envelope {scope}" if scope else "for requests without an envelope"
-    sentence = (
-        f"rho {budget.left(scope).rho_text} is left {where}; the lifetime budget is rho {budget.balance.cap.rho_text}"
-    )
+    balance = budget.balance
+    sentence = f"rho {balance.remaining.rho_text} is left; the lifetime budget is rho {balance.cap.rho_text}"
     shown = table(heads, [list(row.values()) for row in data])
     return CommandResult(data, [f"{sentence} (epsilon {budget.claim.epsilon}).", shown])
 
@@ -307,7 +295,6 @@ def simulate(
     releases_: Annotated[
         int, typer.Option("--releases", min=1, max=10_000, help="Number of releases to simulate.")
     ] = 10,
-    scope: Scope = None,
     rotate_over: Annotated[
         int | None, typer.Option(metavar="K", help="Also count releases that rotate over K groups of blocks.")
     ] = None,
@@ -321,10 +308,10 @@ def simulate(
     read = _parse_cohorts(cohorts)
     budget = load_budget(workspace, name, read)
     each_epsilon, each_delta = _parse_decimal(epsilon), _parse_decimal(delta)
-    price, remaining = release_amount(each_epsilon, each_delta), budget.left(scope)
+    price = release_amount(each_epsilon, each_delta)
     steps: list[SimulatedRelease] = []
-    fitting = count_admitted(budget, remaining, price)
-    turns = None if rotate_over is None else affordable_runs(workspace, name, price, rotate_over, scope, read)
+    fitting = count_admitted(budget, price)
+    turns = None if rotate_over is None else affordable_runs(workspace, name, price, rotate_over, read)
     for number in range(1, min(releases_, fitting) + 1):
         total = price * number
         spent = (budget.balance.spent + total).rho_text
@@ -332,7 +319,6 @@ def simulate(
         steps.append(SimulatedRelease(release=number, rho_spent=spent, epsilon_spent=after))
     data = SimulationData(
         dataset=name,
-        scope=scope,
         epsilon=format_decimal(each_epsilon),
         delta=format_decimal(each_delta),
         affordable=len(steps),
@@ -340,7 +326,7 @@ def simulate(
         steps=steps,
     )
     sentences = [f"{len(steps)} of {releases_} releases fit into the remaining budget."]
-    if len(steps) < releases_ and (largest := largest_epsilon(budget.rho_admitted(remaining), releases_, each_delta)):
+    if len(steps) < releases_ and (largest := largest_epsilon(budget.rho_admitted, releases_, each_delta)):
         sentences.append(f"All {releases_} fit at epsilon {largest} each, at the same delta.")
     sentences.extend([str(turns)] if turns else [])
     rows = [list(step.values()) for step in steps]

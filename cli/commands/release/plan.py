@@ -114,7 +114,6 @@ def plan(
     examples: Annotated[
         Path | None, typer.Option(help="YAML file: a list of public examples of texts, which you wrote yourself.")
     ] = None,
-    scope: Annotated[str | None, typer.Option(help="Envelope to draw on.")] = None,
     choice: Annotated[int | None, typer.Option(help="Number of the alternative to write.")] = None,
     write: Annotated[Path | None, typer.Option(help="Request file to write the chosen alternative to.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
@@ -136,7 +135,7 @@ def plan(
         "samples": samples, "tokens": tokens, "temperature": temperature,
         "labels": label,
         "schema": _content(schema, "The schema", "docs/records.md"),
-        "population": population, "model": model, "description": description, "scope": scope,
+        "population": population, "model": model, "description": description,
         "examples": _content(examples, "The file of examples", "docs/planning.md"), "device": device,
     }  # fmt: skip
     planned = plan_release(workspace, dataset, parse_options({**given, "minutes": parse_minutes(time)}))

@@ -40,7 +40,7 @@ KINDS = (
     "proposal.approve", "proposal.carried", "proposal.proposed", "proposal.reject", "release.delivered",
     "release.published", "release.rehearsed", "request.approval_withdrawn", "request.approve", "request.moved",
     "request.reject", "request.submitted", "request.withdrawn", "role.granted", "role.revoked", "run.failed",
-    "run.produced", "run.started", "schedule.changed", "schedule.created", "scope.closed", "scope.opened",
+    "run.produced", "run.started", "schedule.changed", "schedule.created",
     "slot.decided", "slot.ended", "standing.used", "units.claimed",
 )  # fmt: skip
 """The kinds of links that this version writes; tests/contracts/test_audit_log.py compares them with the schema."""

@@ -16,7 +16,6 @@ from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import request_body
 from models_db.tables import (
-    Account,
     Dataset,
     DatasetVersion,
     PolicyVersion,
@@ -74,13 +73,11 @@ def submit(
     body: Mapping[str, Json],
     valid: timedelta,
     *,
-    scope: Account | None = None,
     standing: Proposal | None = None,
 ) -> Request:
     """Record a request; `body` is complete, and the spend gate approves its digest.
 
     Args:
-        scope: the envelope it draws on.
         standing: the standing authorisation it is run under; then it needs no approval of its own.
 
     Raises:
@@ -97,7 +94,6 @@ def submit(
         requester_id=actor.id,
         created_at=utc_now(),
         expires_at=utc_now(datetime.now(UTC) + valid),
-        scope_id=scope.id if scope else None,
         standing_id=standing.id if standing else None,
         config_digest=digest(configuration(body)),
     )

@@ -2,11 +2,12 @@
 
 Order of every write: account rows locked by ascending id, then entries, then the audit head. The counters are
 moved by the database, which also enforces the cap; this module never does arithmetic on a counter. An instalment is
-entered on every eligible block and, if the request names one, once in its envelope.
+entered on every eligible block.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, select, text
@@ -16,7 +17,6 @@ from models_db.database.prepared_statements import PreparedStatement
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import requests
-from models_db.services.lifecycle import envelopes
 from models_db.tables import Account, Dataset, Entry, Hold, Invocation, Request
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import digest, encode_canonical
@@ -32,16 +32,12 @@ ZERO_AMOUNT = Amount()
 
 @dataclass(frozen=True)
 class Balance:
-    """Cap, spent and reserved amounts of a root account: the maximum over its blocks (PRIVACY §3).
-
-    `reserved` is what open envelopes keep for the requests that name them; `remaining` is for all others.
-    """
+    """Cap, spent and reserved amounts of a root account: the maximum over its blocks (PRIVACY §3)."""
 
     cap: Amount
     spent: Amount
     held: Amount
     remaining: Amount
-    reserved: Amount = ZERO_AMOUNT
 
 
 @dataclass(frozen=True)
@@ -114,26 +110,18 @@ class AttemptClosed(Refused):
 
 def balance(session: Session, account_id: int, blocks: Sequence[int] | None = None) -> Balance:
     """Return the budget of a root account, over all its blocks or the given ones."""
-    under, among = _load_accounts(session, account_id), None if blocks is None else frozenset(blocks)
-    block_accounts = [row for row in under if row.block is not None and (among is None or row.block in among)]
-    return _balance_of_rows(block_accounts, _reserved_by_envelopes(under))
+    accounts, among = _load_accounts(session, account_id), None if blocks is None else frozenset(blocks)
+    return _balance_of_rows([account for account in accounts if among is None or account.block in among])
 
 
-def _reserved_by_envelopes(rows: "Sequence[_AccountCounters]") -> Amount:
-    """Return the amount that the envelopes among these accounts reserve."""
-    return total_amount([Amount(r.rho_cap - r.rho_held - r.rho_spent, r.delta_cap - r.delta_held - r.delta_spent)
-                  for r in rows if r.block is None])  # fmt: skip
-
-
-def _balance_of_rows(rows: "Sequence[_AccountCounters]", reserved: Amount) -> Balance:
+def _balance_of_rows(rows: "Sequence[_AccountCounters]") -> Balance:
     cap = Amount(min(r.rho_cap for r in rows), min(r.delta_cap for r in rows))
     fullest = Amount(max(r.rho_held + r.rho_spent for r in rows), max(r.delta_held + r.delta_spent for r in rows))
     return Balance(
         cap=cap,
         spent=Amount(max(r.rho_spent for r in rows), max(r.delta_spent for r in rows)),
         held=Amount(max(r.rho_held for r in rows), max(r.delta_held for r in rows)),
-        remaining=cap - fullest - reserved,
-        reserved=reserved,
+        remaining=cap - fullest,
     )
 
 
@@ -166,22 +154,17 @@ def hold(
     if whole:
         spots = range(1, len(attempt.blocks) + 1)
         every = [PlannedHold(m, _hold_rows(unpaid, spots)) for m, unpaid in zip(mechanisms, parts, strict=True)]
-        if reserve_in_one_statement(session, actor.id, attempt.request_id, attempt.account_id, attempt.blocks, every):
+        if reserve_in_one_statement(session, actor.id, attempt.account_id, attempt.blocks, every):
             return
-    parameters = {"root": attempt.account_id, "request_id": attempt.request_id}
-    accounts_under = query_locked(session, attempt.account_id, attempt.blocks, _ACCOUNTS_STATEMENT, parameters)
-    under, among = [_AccountCounters(*row) for row in accounts_under], frozenset(attempt.blocks)
-    accounts = [account for account in under if account.block in among]
+    root, among = attempt.account_id, frozenset(attempt.blocks)
+    rows = query_locked(session, root, attempt.blocks, _ACCOUNTS_STATEMENT, {"root": root})
+    accounts = [account for account in starmap(_AccountCounters, rows) if account.block in among]
     if len(accounts) != len(attempt.blocks):
         raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
-    request = session.get_one(Request, attempt.request_id) if any(account.narrowed for account in accounts) else None
-    narrower = envelopes.narrowing_accounts(session, request) if request else []
-    remaining = _balance_of_rows(accounts, _reserved_by_envelopes(under)).remaining
-    rooms = [(account.label, account.remaining) for account in narrower]
-    for label, room in rooms if request and request.scope_id else [("", remaining), *rooms]:
-        if not requested.fits(room):
-            raise BudgetExceeded(attempt.dataset, requested, room, label)
-    ids = [account.id for account in accounts] + [account.account_id for account in narrower]
+    remaining = _balance_of_rows(accounts).remaining
+    if not requested.fits(remaining):
+        raise BudgetExceeded(attempt.dataset, requested, remaining)
+    ids = [account.id for account in accounts]
     try:
         reserve(
             session,
@@ -273,12 +256,9 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
 
 
 class _AccountCounters(NamedTuple):
-    """A block (or, without a block, an open envelope) as it is now: it changes with every entry.
+    """A block as it is now: it changes with every entry."""
 
-    `narrowed`: the request in question draws on an envelope.
-    """
-
-    block: int | None
+    block: int
     id: int
     rho_cap: int
     delta_cap: int
@@ -286,22 +266,17 @@ class _AccountCounters(NamedTuple):
     rho_spent: int
     delta_held: int
     delta_spent: int
-    narrowed: bool | None
 
 
 _ACCOUNTS_STATEMENT = PreparedStatement("""
-SELECT CASE WHEN x.kind = 'block' THEN x.block END, x.id, x.rho_cap, x.delta_cap, x.rho_held, x.rho_spent,
-x.delta_held, x.delta_spent, (SELECT r.scope_id IS NOT NULL FROM request r WHERE r.id = :request_id)
-FROM account x WHERE x.parent_id = :root AND (x.kind = 'block'
-OR (x.kind = 'scope' AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_id = x.id))) ORDER BY x.id
+SELECT x.block, x.id, x.rho_cap, x.delta_cap, x.rho_held, x.rho_spent, x.delta_held, x.delta_spent
+FROM account x WHERE x.parent_id = :root ORDER BY x.id
 """)
 
 
 def _load_accounts(session: Session, root: int) -> list[_AccountCounters]:
-    """Return the blocks and open envelopes under a root account."""
-    return [
-        _AccountCounters(*row) for row in _ACCOUNTS_STATEMENT.fetch_rows(session, {"root": root, "request_id": None})
-    ]
+    """Return the blocks of a root account."""
+    return [_AccountCounters(*row) for row in _ACCOUNTS_STATEMENT.fetch_rows(session, {"root": root})]
 
 
 @dataclass
@@ -316,9 +291,8 @@ class _AttemptHold:
 
 _HOLDS_QUERY = """
 SELECT h.id, h.invocation_id, h.instalment, h.rho, h.delta, e.kind
-FROM invocation i JOIN hold h ON h.invocation_id = i.id JOIN account a ON a.id = h.account_id
-JOIN entry e ON e.hold_id = h.id
-WHERE i.request_id = :request_id AND i.attempt = :attempt ORDER BY a.kind = 'block', h.account_id, h.id
+FROM invocation i JOIN hold h ON h.invocation_id = i.id JOIN entry e ON e.hold_id = h.id
+WHERE i.request_id = :request_id AND i.attempt = :attempt ORDER BY h.account_id, h.id
 """
 _HOLDS_OF_ATTEMPT = PreparedStatement(_HOLDS_QUERY)
 _HOLDS_OF_INSTALMENT = PreparedStatement(
@@ -327,7 +301,7 @@ _HOLDS_OF_INSTALMENT = PreparedStatement(
 
 
 def _holds_by_account(session: Session, query: PreparedStatement, attempt: Attempt, **more: int) -> list[_AttemptHold]:
-    """Return the holds by account, those of the envelope first: the database lets no block be armed before.
+    """Return the holds by account.
 
     The accounts are locked first, so that nobody else adds an entry meanwhile.
     """

@@ -81,13 +81,13 @@ class OwnAuthorisation(Refused):
 
 
 class CapTooLow(Refused):
-    """A cap below the amount that is spent, reserved by runs and kept in envelopes; spent budget never comes back."""
+    """A cap below the amount that is spent and reserved by runs; spent budget never comes back."""
 
     def __init__(self, dataset: str, cap: Amount, taken: Amount) -> None:
         super().__init__(
             f"A cap of rho {cap.rho_text} (failure delta {cap.delta_text}) is below what dataset {dataset!r} has"
-            f" spent or keeps reserved: rho {taken.rho_text} (failure delta {taken.delta_text}).",
-            f"Ask for a higher one, or close envelopes first: `almoner budget show {dataset}`.",
+            f" spent or reserved: rho {taken.rho_text} (failure delta {taken.delta_text}).",
+            f"Ask for a higher one: `almoner budget show {dataset}`.",
             {"dataset": dataset, "asked_rho": cap.rho_text, "taken_rho": taken.rho_text,
              "asked_delta_fail": cap.delta_text, "taken_delta_fail": taken.delta_text},
         )  # fmt: skip
@@ -213,7 +213,7 @@ def _record_proposal(session: Session, dataset: Dataset, proposal: Proposal) -> 
 
 
 def require_room(session: Session, dataset: Dataset, cap: Amount) -> None:
-    """Check that a cap covers the amount that is spent, reserved by runs and kept in envelopes.
+    """Check that a cap covers the amount that is spent and reserved by runs.
 
     Raises:
         CapTooLow: it does not.

@@ -6,7 +6,7 @@ to theirs (`tests/contracts/test_listings.py` compares them row by row).
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import ColumnElement, Select, and_, func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, aliased
 
 from models_db.database.base import utc_now
@@ -31,7 +31,6 @@ from models_db.tables import (
     Proposal,
     Publication,
     Request,
-    ScopeEnd,
     StandingUse,
     Transition,
 )
@@ -90,9 +89,8 @@ def datasets_by_account(session: Session, accounts: Collection[int]) -> dict[int
 def account_balances(session: Session, accounts: Collection[int]) -> dict[int, Balance]:
     """Return the budgets of root accounts, each over all its blocks; see `ledger.balance`."""
     query = select(Account.parent_id, *_BALANCE_COLUMNS).where(Account.parent_id.in_(accounts), Account.kind == "block")
-    reserved = _reserved_in_envelopes(session, accounts)
     return {
-        int(root or 0): _balance_of_figures(figures, reserved.get(root, Amount()))
+        int(root or 0): _balance_of_figures(figures)
         for root, *figures in session.execute(query.group_by(Account.parent_id))
     }
 
@@ -100,51 +98,31 @@ def account_balances(session: Session, accounts: Collection[int]) -> dict[int, B
 def cohort_balances(session: Session, accounts: Collection[int]) -> dict[int, dict[int, Balance]]:
     """Return the budgets of the cohorts of root accounts, each over the blocks of one: by account, by cohort."""
     query = select(Account.parent_id, COHORT_NUMBER, *_BALANCE_COLUMNS).join(PartitionScheme, PARTITION_OF_ROOT)
-    reserved = _reserved_in_envelopes(session, accounts)
     balances: dict[int, dict[int, Balance]] = {}
     rows = session.execute(
         query.where(Account.parent_id.in_(accounts), Account.kind == "block").group_by(Account.parent_id, COHORT_NUMBER)
     )
     for root, cohort, *figures in rows:
-        balance = _balance_of_figures(figures, reserved.get(root, Amount()))
-        balances.setdefault(int(root or 0), {})[int(cohort or 0)] = balance
+        balances.setdefault(int(root or 0), {})[int(cohort or 0)] = _balance_of_figures(figures)
     return {root: dict(sorted(by_cohort.items())) for root, by_cohort in balances.items()}
 
 
-def _balance_of_figures(figures: Sequence[int], reserved: Amount) -> Balance:
+def _balance_of_figures(figures: Sequence[int]) -> Balance:
     cap, spent, held, fullest = (Amount(int(figures[place]), int(figures[place + 1])) for place in (0, 2, 4, 6))
-    return Balance(cap, spent, held, cap - fullest - reserved, reserved)
+    return Balance(cap, spent, held, cap - fullest)
 
 
 def remaining_of_blocks(session: Session, accounts: Collection[int]) -> dict[int, list[Amount]]:
-    """Return the remaining budget of each block outside open envelopes, in the order of its number; at least 0."""
+    """Return the remaining budget of each block, in the order of its number."""
     query = select(
         Account.parent_id,
         Account.rho_cap - Account.rho_held - Account.rho_spent,
         Account.delta_cap - Account.delta_held - Account.delta_spent,
     ).where(Account.parent_id.in_(accounts), Account.kind == "block")
-    reserved, remaining = _reserved_in_envelopes(session, accounts), dict[int, list[Amount]]()
+    remaining = dict[int, list[Amount]]()
     for root, rho, delta in session.execute(query.order_by(Account.parent_id, Account.block)):
-        kept = reserved.get(root, Amount())
-        remaining.setdefault(int(root or 0), []).append(Amount(max(0, rho - kept.rho), max(0, delta - kept.delta)))
+        remaining.setdefault(int(root or 0), []).append(Amount(rho, delta))
     return remaining
-
-
-def _reserved_in_envelopes(session: Session, accounts: Collection[int]) -> dict[int | None, Amount]:
-    rho = func.sum(Account.rho_cap - Account.rho_held - Account.rho_spent)
-    delta = func.sum(Account.delta_cap - Account.delta_held - Account.delta_spent)
-    query = select(Account.parent_id, rho, delta).where(_is_open_envelope(accounts)).group_by(Account.parent_id)
-    return {root: Amount(int(rho), int(delta)) for root, rho, delta in session.execute(query)}
-
-
-def open_envelopes(session: Session, accounts: Collection[int]) -> dict[int, Account]:
-    """Return the open envelopes of root accounts, by their own id; see `envelopes.open_envelopes`."""
-    return {envelope.id: envelope for envelope in session.scalars(select(Account).where(_is_open_envelope(accounts)))}
-
-
-def _is_open_envelope(accounts: Collection[int]) -> ColumnElement[bool]:
-    ended = select(ScopeEnd.account_id)
-    return and_(Account.parent_id.in_(accounts), Account.kind == "scope", Account.id.not_in(ended))
 
 
 def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, LifetimeClaim]:

@@ -288,7 +288,7 @@ class _BudgetSteps:
 
     def _step_body(self, kind: str, entries: Sequence[Any], mechanisms: Sequence[Any]) -> Mapping[str, Any]:
         if kind == "hold":
-            blocks = {entry.account_id: entry.block for entry in entries if entry.account_kind == "block"}
+            blocks = {entry.account_id: entry.block for entry in entries}
             invocations = mechanisms or list({entry.invocation_id: entry for entry in entries}.values())
             rows = [invocation._mapping for invocation in invocations]
             return hold_view(rows, [entry._mapping for entry in entries], blocks)
@@ -303,7 +303,7 @@ _STEP_JOINS = (
 )
 _STEP_ENTRIES = f"""
 SELECT e.id, e.kind, p.name AS actor, d.name AS dataset, i.request_id, i.attempt, i.sequence, i.mechanism,
-       i.id AS invocation_id, h.account_id, h.instalment, h.rho, h.delta, a.kind AS account_kind, a.block
+       i.id AS invocation_id, h.account_id, h.instalment, h.rho, h.delta, a.block
   FROM entry e JOIN hold h ON h.id = e.hold_id JOIN account a ON a.id = h.account_id
   JOIN invocation i ON i.id = h.invocation_id {_STEP_JOINS} e.actor_id WHERE e.id IN """  # noqa: S608
 _STEP_INVOCATIONS = f"""

@@ -90,7 +90,7 @@ def _is_needed(link: LoggedLink, requests: Collection[int], sharing: Collection[
     return kind in _VIEW_KINDS or (link.dataset in sharing and spends)
 
 
-_SHARED_KINDS = frozenset(("principal", "role", "policy", "account", "scope", "dataset", "units",
+_SHARED_KINDS = frozenset(("principal", "role", "policy", "account", "dataset", "units",
                            "cohort", "proposal", "cap", "partition", "assignment", "passkey",
                            "key"))  # fmt: skip
 """First parts of the kinds of links about people, policies, datasets, their budgets, and releases that were exposed."""
@@ -121,7 +121,6 @@ _NEEDED_TABLES = {
     "overlap_key": _ANY_LINK,
     "cap": "x.account_id = :account",
     "account": "x.id = :account OR x.parent_id = :account",
-    "scope_end": f"x.account_id IN ({_ACCOUNTS})",
     "invocation": "x.request_id IN"
     " (SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.account_id = :account)",
     "renyi_charge": "x.request_id IN"

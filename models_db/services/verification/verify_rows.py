@@ -114,7 +114,7 @@ SELECT a.id FROM account a
     ON last.account_id = coalesce(a.parent_id, a.id)
   LEFT JOIN carried y ON y.id = last.id LEFT JOIN proposal m ON m.id = y.proposal_id
   LEFT JOIN cap c ON c.account_id = coalesce(a.parent_id, a.id)
- WHERE a.kind IN ('root', 'block') AND (CAST(:root AS BIGINT) IS NULL OR coalesce(a.parent_id, a.id) = :root)
+ WHERE (CAST(:root AS BIGINT) IS NULL OR coalesce(a.parent_id, a.id) = :root)
    AND (c.id IS NOT NULL OR EXISTS (SELECT 1 FROM dataset d WHERE d.account_id = coalesce(a.parent_id, a.id)))
    AND (a.rho_cap <> coalesce({_CLAIMED_VALUE.format(carried="rho", first="rho")}, -1)
         OR a.delta_cap <> coalesce({_CLAIMED_VALUE.format(carried="delta_fail", first="delta_fail")}, -1)) ORDER BY a.id

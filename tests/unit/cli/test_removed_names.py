@@ -9,9 +9,7 @@ from models_db.removed_settings import REMOVED_SETTINGS
 from models_db.values.requests import FileInvalid, ReleaseRequest, RequestModel, parse_model
 
 
-@pytest.mark.parametrize(
-    ("line", "name"), [("frobnicate", "frobnicate"), ("approve 3 --envelope x", "approve --envelope")]
-)
+@pytest.mark.parametrize(("line", "name"), [("frobnicate", "frobnicate"), ("approve 3 --window x", "approve --window")])
 def test_a_removed_name_is_explained(
     line: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,11 +77,7 @@ def test_every_module_with_commands_is_in_the_table() -> None:
 
     import cli.commands
 
-    parts = {
-        "cli.commands.dataset.erase",
-        "cli.commands.models.endpoint",
-        "cli.commands.dataset.envelope",
-    }  # of the groups dataset, models and budget
+    parts = {"cli.commands.dataset.erase", "cli.commands.models.endpoint"}  # of the groups dataset and models
     found = set()
     for each in pkgutil.walk_packages(cli.commands.__path__, "cli.commands."):
         module = importlib.import_module(each.name)
@@ -191,7 +187,7 @@ def test_completion_of_a_command_imports_none(tmp_path: Path) -> None:
 
 def test_completion_inside_a_group_names_its_commands(tmp_path: Path) -> None:
     done, modules = started(tmp_path, _ALMONER_COMPLETE="complete_bash", COMP_WORDS="almoner budget s", COMP_CWORD="2")
-    assert set(done.stdout.split()) == {"show", "simulate", "scope"}, done.stderr
+    assert set(done.stdout.split()) == {"show", "simulate"}, done.stderr
     assert not packages(modules) & HEAVY
 
 

@@ -63,10 +63,6 @@ def test_figures_digests_and_parameters_are_details() -> None:
             {"budget": {"rho_cap": "2", "affordable": True}},
             "It costs 25.0 % of the lifetime budget of shop, and the budget affords it. No refunds.",
         ),
-        (
-            {"budget": {"rho_cap": "2", "rho_left_after": "0.1", "envelope": "trial", "affordable": True}},
-            "It costs 25.0 % of the lifetime budget of shop, and the budget affords it. No refunds.",
-        ),
     ],
 )
 def test_the_cost_is_said_of_every_budget(change: dict[str, Any], sentence: str) -> None:

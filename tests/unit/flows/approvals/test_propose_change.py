@@ -13,11 +13,9 @@ from flows.approvals.propose_change import (
     end_of_day,
     require_reason,
 )
-from flows.datasets.budget_view import BudgetView
-from models_db.services.lifecycle.envelopes import EnvelopeUnknown
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.lifecycle.proposals import AuthorisationTerms
-from models_db.values.amounts import Amount, Envelope
+from models_db.values.amounts import Amount
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.accounting.zcdp import lifetime_cap
@@ -86,13 +84,3 @@ def a_row(kind: str, **more: object) -> ProposalRow:
 )
 def test_a_list_says_what_is_asked_for(row: ProposalRow, said: str) -> None:
     assert row.content == said
-
-
-def test_what_is_left_is_of_the_envelope_or_beside_all() -> None:
-    balance = Balance(Amount(100), Amount(), Amount(), Amount(70), Amount(30))
-    study = Envelope("study", Amount(40), Amount(10), Amount(30))
-    view = BudgetView(CLAIM, balance, ("clinic",), 1, (CLAIM,), (study,))
-    assert (view.left(None), view.left("study")) == (Amount(70), Amount(30))
-    with pytest.raises(EnvelopeUnknown):
-        view.left("other")
-    assert view.claim.epsilon == "8"

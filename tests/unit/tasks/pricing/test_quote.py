@@ -33,7 +33,6 @@ from tasks.pricing.model_facts import ModelFacts, model_facts
 from tasks.pricing.quote import (
     START_SECONDS,
     DatasetFacts,
-    Envelope,
     Quote,
     plan_json,
     quote,
@@ -340,51 +339,6 @@ def test_a_price_without_the_balance_says_only_whether_it_fits() -> None:
     full = priced(facts(LIFETIME.amount)).to_json(with_balance=False)
     assert full["budget"] == {**fresh["budget"], "affordable": False}  # type: ignore[dict-item]
     assert priced(facts(spent)).to_json()["budget"] != priced().to_json()["budget"]
-
-
-# --- envelopes
-
-
-def study(left: int) -> Envelope:
-    return Envelope("study", Amount(10**12), Amount(10**12 - left), Amount(left))
-
-
-def test_only_a_request_that_names_an_envelope_says_so() -> None:
-    assert "scope" not in priced().body
-    named = priced(facts(envelope=study(10**12)), scope="study")
-    assert named.body == priced().body | {"scope": "study"}
-
-
-@pytest.mark.parametrize("room", [0, -1])
-def test_an_envelope_pays_for_itself_alone(room: int) -> None:
-    loss = priced().plan.loss
-    nothing = facts(spent=LIFETIME.amount)
-    named = priced(facts(spent=LIFETIME.amount, envelope=study(loss.rho + room)), scope="study")
-    assert named.affordable is (room == 0)
-    assert not priced(nothing).affordable
-    if room:
-        with pytest.raises(BudgetExceeded, match="in the envelope 'study'") as refusal:
-            named.require_affordable()
-        assert refusal.value.remaining == Amount(loss.rho - 1)
-        assert "could still have epsilon 3.999" in refusal.value.message
-    else:
-        named.require_affordable()
-
-
-def test_a_price_says_which_pot_it_comes_out_of() -> None:
-    def budget(quote: Quote) -> Any:
-        return quote.to_json()["budget"]
-
-    left = 9 * 10**11
-    named = budget(priced(facts(envelope=study(left)), scope="study"))
-    assert (named["envelope"], named["envelope_rho_cap"], named["envelope_rho_spent"]) == ("study", "1", "0.1")
-    assert (named["rho_left_before"], named["affordable"]) == ("0.9", True)
-    assert named["rho_left_after"] == (Amount(left) - priced().plan.loss).rho_text
-    balance = Balance(LIFETIME.amount, Amount(), Amount(), LIFETIME.amount - Amount(5), reserved=Amount(5))
-    assert budget(priced(facts(budget=BudgetFacts(CLAIM, balance))))["rho_in_envelopes"] == Amount(5).rho_text
-    assert "rho_in_envelopes" not in budget(priced())
-    withheld: Any = priced(facts(envelope=study(left)), scope="study").to_json(with_balance=False)["budget"]
-    assert set(withheld) == {"epsilon_cap", "delta_cap", "rho_cap", "affordable"}
 
 
 def test_what_is_declared_about_a_dataset_is_part_of_what_is_approved():
