@@ -55,7 +55,8 @@ class Home:
     ) -> Dataset:
         """Register a dataset with its lifetime claim, as `almoner dataset register` does.
 
-        A notebook may repeat it: a dataset that is registered with exactly these terms is returned as it is.
+        A notebook may repeat it: a dataset that is registered with exactly these terms is returned as it is. Until its
+        first version, proposal or erasure other terms register it again.
 
         Args:
             unit: the field that names the person; without it each record is a unit.
@@ -93,18 +94,15 @@ class Home:
                 shares_account_with,
                 accept_weak_promise,
             )
-            try:
+            if not registration.is_registered(workspace, terms, claim):
                 registration.register(workspace, terms, claim)
-            except datasets.DatasetExists:
-                if not registration.is_registered(workspace, terms, claim):
-                    raise
         return Dataset(self.project, name)
 
     def dataset(self, name: str) -> Dataset:
         """Return a registered dataset.
 
         Raises:
-            DatasetUnknown, DatasetForgotten: there is none of that name, or none any more.
+            DatasetUnknown: there is none of that name.
         """
         with session(self.project, name=name) as workspace, workspace.database.read() as ledger:
             datasets.find_dataset(ledger, name)

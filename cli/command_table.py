@@ -41,7 +41,7 @@ COMMANDS = (
         "dataset",
         "Ask",
         "cli.commands.dataset.dataset",
-        "Manage datasets: register, ingest, list, show, mock, cap, erase, forget.",
+        "Manage datasets: register, ingest, list, show, mock, cap, erase.",
     ),
     Entry(
         "plan",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 REMOVED_COMMANDS: Mapping[str, str] = {
     "metrics": "`almoner doctor` and the dashboard say what needs a person.",
+    "dataset forget": "`almoner dataset register` may be repeated, with other settings, until the first ingest.",
     "audit mechanism": "The tests audit every mechanism; docs/python-flows.md shows one audit from Python.",
     "user delegate": "An admin grants a deputy the role for a time: `almoner user grant NAME steward --until DAY`.",
     "user undelegate": "An admin takes the deputy's role back: `almoner user revoke NAME steward`.",

@@ -93,10 +93,9 @@ def ingest_version(
     def record(version: IngestedVersion) -> None:
         try:
             with database.write() as session:
-                found = datasets.find_dataset(session, dataset.name)
-                repeats = datasets.find_repeated_version(session, found, version.source_mark, version.manifest_mark)
+                repeats = datasets.find_repeated_version(session, dataset, version.source_mark, version.manifest_mark)
                 row = datasets.add_version(
-                    session, actor, found,
+                    session, actor, dataset,
                     uid=version.uid, source_mark=version.source_mark, manifest_mark=version.manifest_mark,
                     units=iter_marks(home, version.uid), cohort_plan=growth, erased=erased,
                 )  # fmt: skip

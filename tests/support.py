@@ -22,7 +22,6 @@ from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import (
     assignment_exposures,
     cohorts,
-    dataset_ends,
     datasets,
     erasures,
     internal_views,
@@ -145,7 +144,6 @@ def later(by: timedelta) -> Iterator[None]:
             artifacts,
             assignment_exposures,
             chain,
-            dataset_ends,
             datasets,
             gate_status,
             erasures,
@@ -333,18 +331,13 @@ class World:
         self.version(name, [f"{name}-unit".encode().ljust(32, b"\0")])
         return name
 
-    def empty_dataset(self, name: str = "vacant") -> str:
-        """A dataset without a version. Returns its name."""
+    def empty_dataset(self, name: str = "vacant", unit_field: str = "id", by: Actor | None = None) -> str:
+        """A dataset without a version, or one more registration of it. Returns its name."""
         account_id = self.account()
         with self.database.write() as session:
-            datasets.register(session, self.steward, Registration(name, "id", "text", True, None, None), account_id)
+            wanted = Registration(name, unit_field, "text", True, None, None)
+            datasets.register(session, by or self.steward, wanted, account_id)
         return name
-
-    def forget(self, name: str = "vacant", by: Actor | None = None) -> None:
-        """Forget an empty dataset."""
-        with self.database.write() as session:
-            found = datasets.find_dataset(session, name)
-            dataset_ends.forget(session, by or self.steward, found, "a slip")
 
     def version(
         self,

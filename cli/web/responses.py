@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from flows.audit.verify import ledger_altered
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
 from models_db.home import ProjectHome
-from models_db.services.catalogue.datasets import DatasetForgotten, DatasetUnknown
+from models_db.services.catalogue.datasets import DatasetUnknown
 from models_db.services.catalogue.requests import RequestUnknown
 from models_db.values.printable_text import json_text
 from tasks.planning.block_selection import describe_cohorts
@@ -85,7 +85,7 @@ def error_response(request: Request, status: int, name: str, message: str, advic
 
 def status_of(problem: AlmonerError) -> int:
     """Return the HTTP status of an error."""
-    if isinstance(problem, DatasetUnknown | DatasetForgotten | RequestUnknown):
+    if isinstance(problem, DatasetUnknown | RequestUnknown):
         return 404
     if isinstance(problem, EnvironmentProblem):
         return 503

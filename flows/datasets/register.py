@@ -12,13 +12,12 @@ from flows.workspace.home_keys import load_overlap_key, load_partition_key, requ
 from flows.workspace.workspace import Workspace, partition_key_path
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
-from models_db.services.catalogue import cohorts, dataset_ends, datasets, erasures
+from models_db.services.catalogue import cohorts, datasets, erasures
 from models_db.services.catalogue.cohorts import CohortPlan
 from models_db.services.catalogue.datasets import Registration
 from models_db.services.lifecycle import ledger
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset
-from models_db.values.arguments import LONGEST_REASON, is_reason
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.names import require_plain_name
 from models_db.values.printable_text import escape_controls
@@ -68,32 +67,51 @@ class ClaimTerms:
 def register(workspace: Workspace, registration: Registration, terms: ClaimTerms) -> None:
     """Register a dataset with a budget of its own, or on that of another one; nothing is read.
 
+    Until its first version, proposal or erasure it may be registered again; the newest registration counts.
+
     Raises:
         ClaimRequired: it has neither a claim nor another dataset.
         UnexpectedClaim: it has both.
         WeakPromise: the claim is weak and was not accepted.
         The errors of `register_dataset` and `register_sharing`.
     """
+    epsilon, delta = _require_claim(terms)
+    if terms.sharing:
+        register_sharing(workspace, registration, terms.sharing)
+        return
+    if registration.governed:
+        require_strong_claim(epsilon, delta, registration.population, accepted=terms.accept_weak_promise)
+    register_dataset(workspace, registration, epsilon, delta, terms.blocks or 1)
+
+
+def _require_claim(terms: ClaimTerms) -> tuple[str, str]:
+    """Return epsilon and delta of a registration; both are empty where it shares an account.
+
+    Raises:
+        ClaimRequired: it has neither a claim nor another dataset.
+        UnexpectedClaim: it has both.
+    """
     if terms.sharing:
         if (terms.epsilon, terms.delta, terms.blocks) != (None, None, None):
             raise UnexpectedClaim
-        register_sharing(workspace, registration, terms.sharing)
-        return
+        return "", ""
     if terms.epsilon is None or terms.delta is None:
         raise ClaimRequired
-    if registration.governed:
-        require_strong_claim(terms.epsilon, terms.delta, registration.population, accepted=terms.accept_weak_promise)
-    register_dataset(workspace, registration, terms.epsilon, terms.delta, terms.blocks or 1)
+    return terms.epsilon, terms.delta
 
 
 def is_registered(workspace: Workspace, registration: Registration, terms: ClaimTerms) -> bool:
     """Return whether the dataset of that name is registered with these fields, and on this claim or shared account.
 
     Raises:
-        DatasetUnknown, DatasetForgotten: it is not there, or not any more; the same of the dataset that it shares with.
+        ClaimRequired, UnexpectedClaim, InvalidTarget: the claim is missing, doubled or none.
+        DatasetUnknown: the dataset that it shares with is not there.
     """
+    epsilon, delta = _require_claim(terms)
     with workspace.database.read() as session:
-        found = datasets.find_dataset(session, registration.name)
+        found = next((one for one in datasets.list_all(session) if one.name == registration.name), None)
+        if found is None:
+            return False
         stored = Registration(
             found.name, found.unit_field, found.text_field, found.governed, found.population, found.public_metadata
         )
@@ -104,7 +122,7 @@ def is_registered(workspace: Workspace, registration: Registration, terms: Claim
             return other.id != found.id and other.account_id == found.account_id
         claim = lifetime_of(session, found)
         blocks = datasets.find_partition(session, found).blocks
-    asked = lifetime_claim(terms.epsilon or "", terms.delta or "")
+    asked = lifetime_claim(epsilon, delta)
     return (claim.epsilon, claim.delta, blocks) == (asked.epsilon, asked.delta, terms.blocks or 1)
 
 
@@ -130,13 +148,12 @@ def register_dataset(
     Raises:
         InvalidTarget: epsilon and delta do not form a claim.
         InvalidPlainName, TextTemplateInvalid: the name or the text field is not usable.
-        DatasetExists: the name is taken.
+        DatasetExists: the registration of that name is final.
         KeyTooOpen, KeyDiffers: a key of this home is not the one of the beginning.
         RuleViolated: only a steward or an admin registers a dataset.
     """
     _require_usable_names(registration)
     with _new_partition_key(workspace.home) as (key_name, key), workspace.database.write() as session:
-        datasets.require_name_free(session, registration.name)
         require_own_keys(workspace.home, session)
         claim = lifetime_claim(epsilon, delta)
         account = datasets.open_account(session, claim, blocks, key_name, create_key(key), workspace.actor)
@@ -294,21 +311,6 @@ def register_sharing(workspace: Workspace, registration: Registration, other: st
         datasets.register(session, workspace.actor, registration, account)
 
 
-def forget_dataset(workspace: Workspace, name: str, reason: str) -> None:
-    """Record that an empty dataset is forgotten; lists leave it out from now on, and its name stays taken.
-
-    Raises:
-        InvalidForgettingReason: the audit log could not carry the reason.
-        DatasetUnknown, DatasetForgotten: there is no such dataset, or none any more.
-        RoleRequired: only a steward or an admin forgets a dataset.
-        DatasetNotEmpty: it has a version, request, proposal or erasure.
-    """
-    if not is_reason(reason):
-        raise InvalidForgettingReason
-    with workspace.database.write() as session:
-        dataset_ends.forget(session, workspace.actor, datasets.find_dataset(session, name), reason)
-
-
 class ClaimRequired(UsageError):
     """A dataset with a budget of its own needs a lifetime claim."""
 
@@ -326,16 +328,6 @@ class UnexpectedClaim(UsageError):
         super().__init__(
             "A dataset that shares an account has that account's epsilon, delta and blocks.",
             "Leave out --epsilon, --delta and --blocks.",
-        )
-
-
-class InvalidForgettingReason(UsageError):
-    """The audit log cannot carry the reason."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"To forget a dataset takes a reason of at most {LONGEST_REASON} characters; it stays in the audit log.",
-            'For example `--reason "wrong unit field"`.',
         )
 
 

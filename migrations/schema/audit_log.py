@@ -1,6 +1,6 @@
 """The audit log: the chain of links, its head and checkpoints, and the rows of the ledger that its links record."""
 
-from migrations.schema.conditions import STALE, WENT_BACK, role
+from migrations.schema.conditions import STALE, WENT_BACK, replaced, role
 from migrations.schema.definitions import Action, Function, Guard, Index, Table
 
 GENESIS = f"INSERT INTO audit_head (id, seq, hash) VALUES (1, 0, '{'0' * 64}')"
@@ -166,7 +166,11 @@ GUARDS = (
         "twin_attack_on_public",
         "twin_attack",
         "an attack is on a public dataset",
-        "NOT EXISTS (SELECT 1 FROM dataset d WHERE d.name = NEW.dataset AND NOT d.governed)",
+        f"""
+        NOT EXISTS (
+            SELECT 1 FROM dataset d WHERE d.name = NEW.dataset AND NOT d.governed AND NOT {replaced("d.id")}
+        )
+        """,
     ),
     Guard("twin_attack_now", "twin_attack", WENT_BACK, STALE),
     Guard(
@@ -194,7 +198,7 @@ ACTIONS = (
 # Of the rows that one transaction records, those of the lowest rank have a link each, in their order; the others are
 # named by the link of the row before them, or by the first one.
 LEADING = (
-    "approval", "artifact", "assignment_exposure", "carried", "checkpoint", "cohort", "dataset", "dataset_end",
+    "approval", "artifact", "assignment_exposure", "carried", "checkpoint", "cohort", "dataset",
     "dataset_version", "delivery", "erasure", "erasure_end", "internal_view", "passkey", "passkey_end", "proposal",
     "policy_adoption", "principal",
     "publication", "rehearsal", "request", "restoration", "role_grant", "role_revocation", "schedule",

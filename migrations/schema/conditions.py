@@ -101,12 +101,15 @@ def erased(version: str) -> str:
 ERASED = "that version of the data was erased"
 
 
-def forgotten(dataset: str) -> str:
-    """A dataset was forgotten."""
-    return f"EXISTS (SELECT 1 FROM dataset_end n WHERE n.dataset_id = {dataset})"
+def replaced(dataset: str) -> str:
+    """Return the condition that a dataset was registered again: another row has its name and a later registration."""
+    return (
+        "EXISTS (SELECT 1 FROM dataset o JOIN dataset n ON n.name = o.name AND n.registration > o.registration"
+        f" WHERE o.id = {dataset})"
+    )
 
 
-FORGOTTEN = "that dataset was forgotten"
+REPLACED = "that dataset was registered again"
 
 
 # --- The gates ---------------------------------------------------------------------------------------------------

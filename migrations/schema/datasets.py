@@ -13,18 +13,19 @@ Keys: `key_commitment` is a keyed hash of a fixed text under the key of a partit
     units are recognised (`overlap_key`, one row, written when the ledger is founded). Every key file is compared with
     it whenever it is read (`tasks.corpus.identity.keys`).
 
-End: a dataset without anything in it may be forgotten (`dataset_end`); from then on it takes no version, proposal or
-    erasure. Its row, its account and its name stay.
+Registration: a dataset without a version, a proposal or an erasure may be registered again, as a further row of its
+    name on an account of its own choice. The row with the highest `registration` is the dataset; the rows before it
+    take no version, proposal or erasure any more.
 """
 
 from migrations.schema.conditions import (
     ERASED,
-    FORGOTTEN,
+    REPLACED,
     STALE,
     WENT_BACK,
     erased,
-    forgotten,
     later_cohorts,
+    replaced,
     role,
     state,
 )
@@ -41,6 +42,7 @@ TABLES = (
         """
         id {key}
         name VARCHAR(255) NOT NULL
+        registration INTEGER NOT NULL
         account_id {number} NOT NULL -> account
         unit_field VARCHAR(255)
         text_field VARCHAR(255) NOT NULL
@@ -51,20 +53,8 @@ TABLES = (
         created_at VARCHAR(27) NOT NULL
         created_by {number} NOT NULL -> principal
         """,
-        unique=(("name",),),
+        unique=(("name", "registration"),),
         indexes=(Index("ix_dataset_account_id", "account_id"),),
-    ),
-    Table(
-        "dataset_end",
-        """
-        id {key}
-        dataset_id {number} NOT NULL -> dataset
-        reason TEXT NOT NULL
-        actor_id {number} NOT NULL -> principal
-        at VARCHAR(27) NOT NULL
-        """,
-        unique=(("dataset_id",),),
-        checks={"reason": "length(trim(reason)) > 0"},
     ),
     Table(
         "dataset_version",
@@ -254,26 +244,31 @@ GUARDS = (
         "a dataset has a plain name",
         PLAIN_NAME.within("NOT coalesce(@, FALSE)"),
     ),
+    # Without a version there is no request, and so no approval of one, no hold and no spending.
     Guard(
-        "dataset_end_by_steward",
-        "dataset_end",
-        "only a steward or an admin forgets a dataset",
-        f"{NOBODY_ERASES}",
-    ),
-    # Without a version there is no request, and so no hold and no spending.
-    Guard(
-        "dataset_end_of_empty",
-        "dataset_end",
-        "a dataset with a version, a proposal or an erasure is not forgotten",
+        "dataset_final",
+        "dataset",
+        "a registration is final with the first version, proposal or erasure",
         """
-        EXISTS (SELECT 1 FROM dataset_version v WHERE v.dataset_id = NEW.dataset_id)
-         OR EXISTS (SELECT 1 FROM proposal m WHERE m.dataset_id = NEW.dataset_id)
-         OR EXISTS (SELECT 1 FROM erasure e WHERE e.dataset_id = NEW.dataset_id)
+        EXISTS (
+            SELECT 1 FROM dataset d
+             WHERE d.name = NEW.name
+              AND (
+                  EXISTS (SELECT 1 FROM dataset_version v WHERE v.dataset_id = d.id)
+                   OR EXISTS (SELECT 1 FROM proposal m WHERE m.dataset_id = d.id)
+                   OR EXISTS (SELECT 1 FROM erasure e WHERE e.dataset_id = d.id)
+              )
+        )
         """,
     ),
-    Guard("dataset_end_now", "dataset_end", WENT_BACK, STALE),
-    Guard("version_of_forgotten", "dataset_version", FORGOTTEN, forgotten("NEW.dataset_id")),
-    Guard("erasure_of_forgotten", "erasure", FORGOTTEN, forgotten("NEW.dataset_id")),
+    Guard(
+        "dataset_in_turn",
+        "dataset",
+        "registrations of a name are counted",
+        "NEW.registration <> 1 + (SELECT count(*) FROM dataset d WHERE d.name = NEW.name)",
+    ),
+    Guard("version_of_replaced", "dataset_version", REPLACED, replaced("NEW.dataset_id")),
+    Guard("erasure_of_replaced", "erasure", REPLACED, replaced("NEW.dataset_id")),
     Guard(
         "version_keeps_blocks",
         "dataset_version",

@@ -10,7 +10,7 @@ from migrations.schema.definitions import Function
 
 RECORDED = (
     "account", "approval", "artifact", "assignment_exposure", "cap", "carried", "checkpoint", "cohort", "dataset",
-    "dataset_end", "dataset_version",
+    "dataset_version",
     "delivery", "entry", "erased_version", "erasure", "erasure_end", "evaluation",
     "hold", "internal_view", "invocation", "overlap_key", "passkey", "passkey_end", "proposal", "partition_scheme",
     "policy_adoption", "policy_rule",
@@ -107,7 +107,7 @@ RECORDING = (
     # look at its figures. No version comes in while somebody erases: who takes one in locks the marks of units. The
     # caps of the blocks of a cohort are the root's, so nobody may change or spend them while it is opened. What was
     # decided may be taken back at this very moment; who spends or publishes waits for that, then sees it. Nothing comes
-    # into a dataset while it is forgotten: whoever forgets one waits for all that refer to it.
+    # into a dataset while it is registered again: whoever does that waits for all that refer to it.
     Function(
         "almoner_queue",
         "kind text, given jsonb",
@@ -115,9 +115,9 @@ RECORDING = (
         "LANGUAGE plpgsql",
         """
         BEGIN
-            IF kind = 'dataset_end' THEN
+            IF kind = 'dataset' THEN
                 PERFORM 1 FROM dataset d
-                 WHERE d.id IN (SELECT (g.value ->> 'dataset_id')::bigint FROM jsonb_array_elements(given) g)
+                 WHERE d.name IN (SELECT g.value ->> 'name' FROM jsonb_array_elements(given) g)
                  ORDER BY d.id FOR UPDATE;
             ELSIF kind IN ('dataset_version', 'erasure', 'proposal') THEN
                 PERFORM 1 FROM dataset d

@@ -82,12 +82,10 @@ VIEWS: dict[str, Sql] = {
                              told="x.account_id AS account, x.blocks, x.key_commitment"),
     "overlap_key": view("overlap_key", "'key.committed'", "x.created_by", told="x.key_commitment"),
     "dataset": view("dataset", "'dataset.registered'", "x.created_by", "x.name",
-                    told="x.name, x.unit_field AS unit, x.relation, x.governed, c.epsilon, c.delta, s.blocks,"
-                         " x.account_id AS account, x.population",
+                    told="x.name, x.registration, x.unit_field AS unit, x.text_field AS text, x.relation, x.governed,"
+                         " c.epsilon, c.delta, s.blocks, x.account_id AS account, x.population",
                     joined=" LEFT JOIN cap c ON c.account_id = x.account_id"
                            " LEFT JOIN partition_scheme s ON s.account_id = x.account_id"),
-    "dataset_end": view("dataset_end", "'dataset.forgotten'", "x.actor_id", OF_DATASET.format(id="x.dataset_id"),
-                        told="x.reason"),
     "dataset_version": view("dataset_version", "'dataset.ingested'", "x.created_by",
                             OF_DATASET.format(id="x.dataset_id"), told="x.number AS version, x.uid"),
     "unit_claim": view("unit_claim", "'units.claimed'", "x.created_by", BY_ACCOUNT),

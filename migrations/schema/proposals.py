@@ -5,16 +5,16 @@ retracts a release.
 """
 
 from migrations.schema.conditions import (
-    FORGOTTEN,
     IN_FORCE,
     PROPOSAL_GATE,
+    REPLACED,
     REQUEST_DAYS,
     STALE,
     STANDING,
     WENT_BACK,
     attempts,
-    forgotten,
     later_than,
+    replaced,
     role,
     state,
 )
@@ -110,7 +110,7 @@ GUARDS = (
          )
         """,
     ),
-    Guard("proposal_of_forgotten", "proposal", FORGOTTEN, forgotten("NEW.dataset_id")),
+    Guard("proposal_of_replaced", "proposal", REPLACED, replaced("NEW.dataset_id")),
     Guard(
         "proposal_not_negative",
         "proposal",

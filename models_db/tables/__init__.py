@@ -6,7 +6,6 @@ from models_db.tables.audit_log import AuditHead, AuditLink, PendingLink, Record
 from models_db.tables.datasets import (
     Cohort,
     Dataset,
-    DatasetEnd,
     DatasetVersion,
     ErasedVersion,
     Erasure,
@@ -49,7 +48,7 @@ check_times(Base.metadata)
 
 __all__ = [
     "Account", "AppliedProposal", "Approval", "Artifact", "AssignmentExposure", "AuditHead", "AuditLink", "Cap",
-    "Cohort", "Dataset", "DatasetEnd", "DatasetVersion", "Delivery", "Entry",
+    "Cohort", "Dataset", "DatasetVersion", "Delivery", "Entry",
     "ErasedVersion", "Erasure", "ErasureEnd", "Hold", "InternalView", "Invocation", "Lease", "OverlapKey",
     "PartitionScheme", "Passkey", "PasskeyEnd", "PendingLink", "PlannedBlock", "PlannedInstalment", "PlannedInvocation",
     "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Proposal", "Publication",

@@ -12,9 +12,12 @@ class Dataset(Base):
     """A named corpus. Datasets that share people share the root account `account_id`."""
 
     __tablename__ = "dataset"
+    __table_args__ = (UniqueConstraint("name", "registration"),)
 
     id: Mapped[Key]
-    name: Mapped[Line] = mapped_column(unique=True)
+    name: Mapped[Line]
+    registration: Mapped[int]
+    """How often the name was registered with this row; the dataset is the row with the highest number."""
     account_id: Mapped[int] = mapped_column(reference("account"), index=True)
     unit_field: Mapped[Line | None]
     text_field: Mapped[Line]
@@ -25,19 +28,6 @@ class Dataset(Base):
     public_metadata: Mapped[str | None]
     created_at: Mapped[Moment]
     created_by: Mapped[int] = mapped_column(reference("principal"))
-
-
-class DatasetEnd(Base):
-    """A dataset was forgotten: it was empty, takes nothing any more, and is left out of lists. Its name stays taken."""
-
-    __tablename__ = "dataset_end"
-    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
-
-    id: Mapped[Key]
-    dataset_id: Mapped[int] = mapped_column(reference("dataset"), unique=True)
-    reason: Mapped[Body]
-    actor_id: Mapped[int] = mapped_column(reference("principal"))
-    at: Mapped[Moment]
 
 
 class DatasetVersion(Base):

@@ -39,7 +39,7 @@ EXEMPT_COLUMNS = {
 """Tables whose rows no link names, with the reason."""
 
 LEADING_TABLES = (
-    "approval", "artifact", "assignment_exposure", "carried", "checkpoint", "cohort", "dataset", "dataset_end",
+    "approval", "artifact", "assignment_exposure", "carried", "checkpoint", "cohort", "dataset",
     "dataset_version", "delivery", "erasure", "erasure_end", "internal_view", "passkey", "passkey_end", "proposal",
     "policy_adoption", "principal",
     "publication", "rehearsal", "request", "restoration", "role_grant", "role_revocation", "schedule",

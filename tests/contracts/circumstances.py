@@ -88,9 +88,10 @@ STANDING: Cases = {
 }
 REOPENED_STANDING: Cases = {"transition_reopens": [lambda t: transition(t, t.scheduled, "approved", "submitted")]}
 _SIBLINGS = (
-    "INSERT INTO dataset (name, account_id, unit_field, text_field, relation, governed, created_at, created_by)"
-    " SELECT 'sibling-of-' || name, account_id, unit_field, text_field, relation, governed, created_at, created_by"
-    " FROM dataset"
+    "INSERT INTO dataset"
+    " (name, registration, account_id, unit_field, text_field, relation, governed, created_at, created_by)"
+    " SELECT 'sibling-of-' || name, registration, account_id, unit_field, text_field, relation, governed, created_at,"
+    " created_by FROM dataset"
 )
 _NO_RULES = "DELETE FROM policy_rule"
 _BY_PASSKEY = (

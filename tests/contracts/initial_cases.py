@@ -262,7 +262,15 @@ INITIAL: dict[str, Case] = {
         allowed=[lambda t: twin_attack(t)],
     ),
     "twin_attack_on_public": Case(
-        denied=[lambda t: twin_attack(t, dataset="clinic"), lambda t: twin_attack(t, dataset="nowhere")],
+        denied=[
+            lambda t: twin_attack(t, dataset="clinic"),
+            lambda t: twin_attack(t, dataset="nowhere"),
+            lambda t: [
+                dataset(t, "library", governed=False),
+                dataset(t, "clinic", registration=2),
+                twin_attack(t, dataset="another"),
+            ],
+        ],
         allowed=[lambda t: twin_attack(t, request_id=t.published.request_id)],
     ),
     "twin_attack_now": Case(

@@ -278,7 +278,8 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     ),
     "an old dataset under a new name": (
         "analyst",
-        [door("dataset", '{"name": "x", "account_id": $root, "text_field": "text", "relation": "replace_one",'
+        [door("dataset", '{"name": "x", "registration": 1, "account_id": $root, "text_field": "text",'
+                         ' "relation": "replace_one",'
                          ' "governed": false, "created_at": "$now", "created_by": $bad_analyst}')],
         r"only a steward or an admin|protected alike",
     ),

@@ -76,8 +76,9 @@ def rule(policy: str, dataset: str, value: int) -> str:
 
 
 SIBLING = (
-    "INSERT INTO dataset (name, account_id, unit_field, text_field, relation, governed, created_at, created_by)"
-    " SELECT 'sibling', account_id, unit_field, text_field, relation, governed, created_at, created_by"
+    "INSERT INTO dataset"
+    " (name, registration, account_id, unit_field, text_field, relation, governed, created_at, created_by)"
+    " SELECT 'sibling', 1, account_id, unit_field, text_field, relation, governed, created_at, created_by"
     " FROM dataset WHERE name = 'clinic'"
 )
 

@@ -11,7 +11,6 @@ from tests.contracts.rows import (
     artifact,
     assignment_exposure,
     checkpoint,
-    dataset_end,
     erased_version,
     erasure,
     erasure_end,
@@ -125,7 +124,6 @@ LIMITS: dict[str, list[Lone]] = {
     "assignment_exposure_by_steward": by_either(
         "steward", "admin", lambda t: assignment_exposure(t, t.published.request_id, actor_id=t.world.analyst.id)
     ),
-    "dataset_end_by_steward": by_either("steward", "admin", lambda t: dataset_end(t, actor_id=t.world.analyst.id)),
     "erasure_end_by_steward": by_either("steward", "admin", lambda t: erasure_end(t, actor_id=t.world.analyst.id)),
     "erased_version_of_erasure": [
         # the first erasure concerned this version, but this erasure concerns a unit

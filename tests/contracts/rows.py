@@ -44,17 +44,11 @@ def block(town: "Town", **given: object) -> Executable:
 
 def dataset(town: "Town", sharing: str, **given: object) -> Executable:
     row = {
-        "name": "another", "account_id": town.account(sharing, None), "unit_field": "patient_id", "text_field": "text",
-        "relation": "add_or_remove_one", "governed": True, "population": None, "public_metadata": None,
-        "created_at": utc_now(), "created_by": town.world.steward.id,
+        "name": "another", "registration": 1, "account_id": town.account(sharing, None), "unit_field": "patient_id",
+        "text_field": "text", "relation": "add_or_remove_one", "governed": True, "population": None,
+        "public_metadata": None, "created_at": utc_now(), "created_by": town.world.steward.id,
     }  # fmt: skip
     return insert("dataset", **row | given)
-
-
-def dataset_end(town: "Town", of: str = "vacant", **given: object) -> Executable:
-    row = {"dataset_id": town.id_of("dataset", f"name = '{of}'"), "reason": "a slip",
-           "actor_id": town.world.steward.id, "at": utc_now()}  # fmt: skip
-    return insert("dataset_end", **row | given)
 
 
 def version(town: "Town", of: str, **given: object) -> Executable:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from models_db.services.audit import chain, verify_chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, principals
-from models_db.services.catalogue.datasets import DatasetExists, UnitsOverlap
+from models_db.services.catalogue.datasets import UnitsOverlap
 from models_db.services.catalogue.principals import NameTaken
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, attempts, gates, ledger
@@ -157,17 +157,6 @@ def test_two_ingests_of_one_dataset_both_succeed(world: World) -> None:
     with world.database.read() as session:
         found = datasets.list_versions(session, datasets.find_dataset(session, "clinic"))
     assert [version.number for version in found] == [1, 2, 3]
-
-
-def test_one_name_is_registered_once(world: World) -> None:
-    one, two = world.account(), world.account()
-    wanted = datasets.Registration("clinic", "id", "text", True, None, None)
-    outcome = meanwhile(
-        world.database,
-        lambda session: datasets.register(session, world.steward, wanted, one),
-        lambda: world.dataset("clinic", account_id=two),
-    )
-    assert outcome == DatasetExists.__name__
 
 
 def test_one_person_is_enrolled_once(world: World) -> None:

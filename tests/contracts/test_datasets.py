@@ -8,7 +8,6 @@ from sqlalchemy.exc import DBAPIError
 from models_db.services.audit import verify_chain
 from models_db.services.catalogue import datasets, principals
 from models_db.services.catalogue.datasets import (
-    DatasetExists,
     DatasetUnknown,
     LifetimeClaim,
     NothingIngested,
@@ -83,15 +82,6 @@ def test_a_commitment_to_a_key_has_one_form(database: Database, commitment: Any)
     ):
         datasets.open_account(session, LifetimeClaim("8", "1", 1, Amount(70, 7)), 1, "k", commitment, world.steward)
     assert snapshot(database) == before
-
-
-def test_a_name_is_taken_once(world: World) -> None:
-    register(world, "clinic", world.account())
-    other = world.account()
-    before = snapshot(world.database)
-    with pytest.raises(DatasetExists):
-        register(world, "clinic", other)
-    assert snapshot(world.database) == before
 
 
 def test_an_unknown_dataset_names_the_known(world: World) -> None:

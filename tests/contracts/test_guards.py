@@ -26,14 +26,16 @@ from tests.contracts.name_cases import NAMES
 from tests.contracts.rows import DIGEST, hold
 from tests.contracts.schedule_cases import SCHEDULES
 from tests.contracts.town import Town, town_of
-from tests.contracts.view_cases import ENDS, ERASURES, VIEWS
+from tests.contracts.view_cases import ERASURES, REGISTRATIONS, VIEWS
 from tests.support import execute, snapshot
 
 initial = importlib.import_module("migrations.versions.0001_initial")
 GUARDS = tuple((guard.name, guard.table, guard.operation, guard.denied, guard.message) for guard in initial.GUARDS)
 MESSAGES = {name: message for name, _, _, _, message in GUARDS}
 GOVERNANCE = WORK | DECISIONS
-CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | LIMITS | CHARGES | VIEWS | ENDS | ERASURES | NAMES | LINKED
+CASES = (
+    INITIAL | GOVERNANCE | SCHEDULES | COHORTS | LIMITS | CHARGES | VIEWS | REGISTRATIONS | ERASURES | NAMES | LINKED
+)
 UNIFORM = {"audit_head_no_insert"}
 """Guards without a case of their own; other tests try them."""
 RECORDS = tuple(table.name for table in initial.TABLES if table.no_update)

@@ -123,7 +123,8 @@ class Town:
         self.world.dataset("grown", Amount(1000, 100), blocks=2)
         self.world.dataset("seen", Amount(1000, 100))
         self.world.empty_dataset("vacant")
-        self.world.forget(self.world.empty_dataset("forgotten"))
+        self.world.empty_dataset("corrected", "wrong")
+        self.world.empty_dataset("corrected")
         later = [b"later-unit".ljust(32, b"\0")]
         self.world.version("grown", later, growth=self.world.growth("grown", opens=True))
 

@@ -7,7 +7,7 @@ from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     approval,
     assignment_exposure,
-    dataset_end,
+    dataset,
     erased_version,
     erasure,
     erasure_end,
@@ -96,37 +96,47 @@ def of_dataset(town: Town, name: str) -> dict[str, object]:
     return {"dataset_id": town.id_of("dataset", f"name = '{name}'")}
 
 
-ENDS: dict[str, Case] = {
-    "dataset_end_by_steward": Case(
+def again(town: Town, name: str = "vacant", registration: int = 2) -> Executable:
+    """A further registration of a dataset."""
+    return dataset(town, "clinic", name=name, registration=registration)
+
+
+def replaced(town: Town) -> dict[str, object]:
+    """The number of a dataset that was registered again, as the column of a row."""
+    return {"dataset_id": town.id_of("dataset", "name = 'corrected' AND registration = 1")}
+
+
+REGISTRATIONS: dict[str, Case] = {
+    "dataset_final": Case(
         denied=[
-            lambda t: dataset_end(t, actor_id=t.world.analyst.id),
-            lambda t: dataset_end(t, actor_id=t.world.runner.id),
-            lambda t: dataset_end(t, actor_id=t.actor("former").id),
+            lambda t: again(t, "grown"),
+            lambda t: again(t, "emptied"),
+            lambda t: [version(t, "vacant"), again(t)],
+            lambda t: [version(t, "corrected"), again(t, "corrected", 3)],
+            lambda t: [proposal(t, **of_dataset(t, "vacant")), again(t)],
+            lambda t: [erasure(t, **of_dataset(t, "vacant")), again(t)],
         ],
-        allowed=[dataset_end, lambda t: dataset_end(t, actor_id=t.world.admin.id)],
+        allowed=[again, lambda t: again(t, "corrected", 3)],
     ),
-    "dataset_end_of_empty": Case(
+    "dataset_in_turn": Case(
         denied=[
-            lambda t: dataset_end(t, "grown"),
-            lambda t: dataset_end(t, "emptied"),
-            lambda t: [version(t, "vacant"), dataset_end(t)],
-            lambda t: [proposal(t, **of_dataset(t, "vacant")), dataset_end(t)],
-            lambda t: [erasure(t, **of_dataset(t, "vacant")), dataset_end(t)],
+            lambda t: dataset(t, "clinic", registration=0),
+            lambda t: dataset(t, "clinic", registration=2),
+            lambda t: again(t, registration=3),
         ],
-        allowed=[dataset_end],
+        allowed=[lambda t: dataset(t, "clinic"), again],
     ),
-    "dataset_end_now": Case(denied=[lambda t: [old_steward(t), dataset_end(t, at=THEN)]], allowed=[dataset_end]),
-    "version_of_forgotten": Case(
-        denied=[lambda t: version(t, "forgotten"), lambda t: [dataset_end(t), version(t, "vacant")]],
-        allowed=[lambda t: version(t, "vacant")],
+    "version_of_replaced": Case(
+        denied=[lambda t: version(t, "vacant", **replaced(t)), lambda t: [again(t), version(t, "vacant")]],
+        allowed=[lambda t: version(t, "vacant"), lambda t: version(t, "corrected")],
     ),
-    "erasure_of_forgotten": Case(
-        denied=[lambda t: erasure(t, **of_dataset(t, "forgotten"))],
-        allowed=[lambda t: erasure(t, **of_dataset(t, "vacant"))],
+    "erasure_of_replaced": Case(
+        denied=[lambda t: erasure(t, **replaced(t))],
+        allowed=[lambda t: erasure(t, **of_dataset(t, "corrected"))],
     ),
-    "proposal_of_forgotten": Case(
-        denied=[lambda t: proposal(t, **of_dataset(t, "forgotten"))],
-        allowed=[lambda t: proposal(t, **of_dataset(t, "vacant"))],
+    "proposal_of_replaced": Case(
+        denied=[lambda t: proposal(t, **replaced(t))],
+        allowed=[lambda t: proposal(t, **of_dataset(t, "corrected"))],
     ),
 }
 

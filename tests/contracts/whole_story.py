@@ -55,7 +55,8 @@ def _prepare(world: World) -> None:
     world.dataset(blocks=2)
     world.dataset("estate")
     world.dataset("twin", governed=False)
-    world.forget(world.empty_dataset())
+    world.empty_dataset()
+    world.empty_dataset()
     world.dataset("grown", blocks=2)
     later = [b"later-unit".ljust(32, b"\0")]
     world.version("grown", later, growth=world.growth("grown", opens=True, declared=7))

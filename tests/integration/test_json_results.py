@@ -40,7 +40,6 @@ LINES = (
     "models endpoint list",
     "models endpoint remove office",
     "dataset register empty --epsilon 8 --delta 1e-6",
-    'dataset forget empty --reason "a wrong name"',
     "dataset ingest clinic notes.jsonl --dry-run",
     "dataset ingest clinic notes.jsonl --dry-run --new-cohort",
     "dataset list",

@@ -175,7 +175,7 @@ def test_a_request_is_rejected_and_another_withdrawn(almoner: Almoner) -> None:
 
 
 def test_the_terms_of_a_registration_are_the_commands(almoner: Almoner) -> None:
-    almoner.registered()
+    almoner.ingested()
     home = opened(almoner)
     before = almoner.everything()
     for terms, refusal in (

@@ -75,8 +75,6 @@ CASES: dict[str, list[Case]] = {
         ("dataset register ../evil --unit id --epsilon 8 --delta 1e-6", 2, "InvalidPlainName"),
         ("dataset register /etc/x --shares-account-with clinic --unit id", 2, "InvalidPlainName"),
         ("dataset register clinic2 --unit '' --epsilon 8 --delta 1e-6", 2, "InvalidDatasetText"),
-        ("dataset register clinic --unit id --epsilon 8 --delta 1e-6", 1, "DatasetExists"),
-        ("dataset register clinic --shares-account-with clinic", 1, "DatasetExists"),
         ("dataset ingest other {notes}", 2, "DatasetUnknown"),
         ("dataset ingest clinic {bad_notes}", 2, "NoText"),
         ("dataset ingest clinic {empty}", 2, "SourceEmpty"),
@@ -122,6 +120,8 @@ CASES: dict[str, list[Case]] = {
         ("demo --keep {folder}", 2, "InvalidDemoFolder"),
     ],
     "submitted": [
+        ("dataset register clinic --unit id --epsilon 8 --delta 1e-6", 1, "DatasetExists"),
+        ("dataset register clinic --shares-account-with clinic", 1, "DatasetExists"),
         ("run 1", 1, "GateClosed"),
         ("publish 1 --to {folder}/out", 1, "WrongState"),
         ("approve 1 --gate publish --reason x", 1, "WrongState"),

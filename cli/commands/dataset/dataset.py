@@ -1,4 +1,4 @@
-"""`almoner dataset`: register a corpus with its lifetime claim, ingest, show, mock, forget it; change its claim."""
+"""`almoner dataset`: register a corpus with its lifetime claim, ingest, show, mock it; change its claim."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ from tasks.object_storage.hub_dataset import parse_source
 if TYPE_CHECKING:
     from flows.datasets.register import IngestPreview
 
-app = typer.Typer(no_args_is_help=True, help="Manage datasets: register, ingest, list, show, mock, cap, erase, forget.")
+app = typer.Typer(no_args_is_help=True, help="Manage datasets: register, ingest, list, show, mock, cap, erase.")
 erase.register(app)
 
 Unit = Annotated[str | None, typer.Option(help="Field that names the person; without it, each record is a unit.")]
@@ -159,13 +159,6 @@ class MockFile(TypedDict):
     labels: list[str]
 
 
-class DatasetForgotten(TypedDict):
-    """A forgotten dataset."""
-
-    dataset: str
-    forgotten: bool
-
-
 class ClaimData(TypedDict):
     """A lifetime claim, and what is spent under it."""
 
@@ -207,7 +200,7 @@ def register_dataset(
     encoding: Encoding = None,
     delimiter: Delimiter = None,
 ) -> CommandResult[DatasetData]:
-    """Register a dataset with its lifetime claim. Reads no data.
+    """Register a dataset with its lifetime claim. Reads no data. May be repeated until the first ingest.
 
     With --check it first reads some records of a source and refuses fields that they lack; it keeps nothing of them.
     --encoding and --delimiter say how that source is written, and are not kept either.
@@ -226,14 +219,16 @@ def register_dataset(
     terms = registration.ClaimTerms(epsilon, delta, blocks, shares_account_with, accept_weak_promise)
     registration.register(workspace, registration_terms, terms)
     with workspace.database.read() as session:
-        (shown,) = describe_datasets(session, [datasets.find_dataset(session, name)])
+        found = datasets.find_dataset(session, name)
+        (shown,) = describe_datasets(session, [found])
     sentence, warnings = registration.describe_registration(shown)
     return CommandResult(
         cast(DatasetData, shown),
         [
             f"Registered dataset {name}. {sentence}",
+            *(["It replaces an earlier registration of that name."] if found.registration > 1 else []),
             *([warning_panel(warnings)] if warnings else []),
-            f"Its fields cannot be changed; `almoner dataset show {name}` lists them.",
+            f"`almoner dataset show {name}` lists its fields. Until the first ingest this command changes them.",
             f"Next: `almoner dataset ingest {name} PATH`.",
         ],
     )
@@ -462,30 +457,6 @@ def write_mock_records(
         [
             f"Wrote {shape.rows:,} fictional records of {shape.units:,} units to {path}. No text of {name} was read.",
             "Next: in a home of its own, register a dataset with the same fields, ingest the file and try requests.",
-        ],
-    )
-
-
-@command(app, "forget")
-def forget_empty_dataset(
-    context: CommandContext,
-    name: DatasetName,
-    reason: Annotated[str, typer.Option(help="Reason, recorded in the audit log.")],
-) -> CommandResult[DatasetForgotten]:
-    """Forget a dataset that never held anything, such as one with a wrong field. Its name stays taken.
-
-    Lists leave it out, and nothing can be done with it any more. The audit log keeps it.
-
-    Example: almoner dataset forget clinik --reason "wrong name"
-    """
-    from flows.datasets.register import forget_dataset
-
-    forget_dataset(open_workspace(context.home), name, reason)
-    return CommandResult(
-        DatasetForgotten(dataset=name, forgotten=True),
-        [
-            f"Dataset {name} is forgotten: lists leave it out, and its name stays taken.",
-            "Next: register the data under another name with `almoner dataset register`.",
         ],
     )
 

@@ -31,7 +31,7 @@ _CONDITIONS = {
 
 KINDS = (
     "account.opened", "assignment.exposed", "attack.public_twin", "backup.restored", "cap.recorded",
-    "checkpoint.recorded", "cohort.opened", "dataset.erased", "dataset.erasure_ended", "dataset.forgotten",
+    "checkpoint.recorded", "cohort.opened", "dataset.erased", "dataset.erasure_ended",
     "dataset.ingested", "dataset.registered", "dataset.version_erased",
     "evaluation.charged", "evaluation.internal", "evaluation.public", "evaluation.shown", "key.committed", "ledger.arm",
     "ledger.charged", "ledger.commit", "ledger.entered", "ledger.forfeit", "ledger.held", "ledger.hold",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import and_, exists, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
@@ -17,7 +17,6 @@ from models_db.tables import (
     AppliedProposal,
     Cap,
     Dataset,
-    DatasetEnd,
     DatasetVersion,
     PartitionScheme,
     Proposal,
@@ -32,9 +31,12 @@ LONGEST_NAME = 100
 MOST_NAMES_SHOWN = 20
 """Maximum number of dataset names in the error for an unknown dataset."""
 
-IS_LISTED = ~exists().where(DatasetEnd.dataset_id == Dataset.id)
-"""Condition of a query: the dataset was not forgotten."""
-_FORGOTTEN = "that dataset was forgotten"
+_LATER = aliased(Dataset)
+IS_CURRENT = ~exists().where(_LATER.name == Dataset.name, _LATER.registration > Dataset.registration)
+"""Condition of a query: the dataset was not registered again."""
+_FINAL = "a registration is final with the first version, proposal or erasure"
+_COUNTED = "registrations of a name are counted"
+_REPLACED = "that dataset was registered again"
 _UNIT_OF_OTHER_ACCOUNT = "a unit belongs to one root account"
 _UNIT_OF_OTHER_COHORT = "a unit stays in the cohort in which it was first seen"
 
@@ -82,12 +84,13 @@ class InvalidDatasetText(UsageError):
 
 
 class DatasetExists(Refused):
-    """A dataset of that name is registered."""
+    """A dataset of that name is registered, and its registration is final."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"A dataset named {name!r} is registered already; its budget and partition never change.",
-            f"See it with `almoner dataset show {name}`, or choose another name.",
+            f"A dataset named {name!r} is registered already, and its registration is final.",
+            "A registration may be repeated until its dataset has a version, a proposal or an erasure."
+            f" See it with `almoner dataset show {name}`, or choose another name.",
             {"dataset": name},
         )
 
@@ -107,13 +110,13 @@ class DatasetUnknown(UsageError):
         )
 
 
-class DatasetForgotten(Refused):
-    """The dataset was forgotten while it was empty; its name stays taken."""
+class RegisteredAgain(Refused):
+    """The dataset was registered again while a version of it was read."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"Dataset {name!r} was forgotten; nothing can be done with it, and its name stays taken.",
-            f"Register the data under another name. `almoner audit log --dataset {name}` has the reason.",
+            f"Dataset {name!r} was registered again meanwhile, so nothing was ingested.",
+            f"Look at its settings with `almoner dataset show {name}`, then ingest again.",
             {"dataset": name},
         )
 
@@ -196,16 +199,17 @@ def open_account(
 
 
 def register(session: Session, actor: Actor, registration: Registration, account_id: int) -> Dataset:
-    """Record a dataset on a root account.
+    """Record a dataset on a root account; a name that has no version, proposal or erasure yet may be registered again.
 
     Raises:
         InvalidPlainName: the name could be taken for another one.
-        DatasetExists: the name is taken.
+        DatasetExists: the registration of that name is final.
+        AlreadyRecorded: somebody else registered the name at this moment.
     """
-    require_name_free(session, registration.name)
     _require_same_protection(session, registration, account_id)
     dataset = Dataset(
         name=registration.name,
+        registration=1 + _count_registrations(session, registration.name),
         account_id=account_id,
         unit_field=registration.unit_field,
         text_field=registration.text_field,
@@ -218,9 +222,15 @@ def register(session: Session, actor: Actor, registration: Registration, account
     )
     try:
         insert_row(session, dataset)
-    except AlreadyRecorded:
-        raise DatasetExists(registration.name) from None
+    except RuleViolated as refusal:
+        if refusal.facts["rule"] == _COUNTED:
+            raise AlreadyRecorded from None
+        raise DatasetExists(registration.name) if refusal.facts["rule"] == _FINAL else refusal from None
     return dataset
+
+
+def _count_registrations(session: Session, name: str) -> int:
+    return session.scalar(select(func.count()).where(Dataset.name == name)) or 0
 
 
 def _require_same_protection(session: Session, registration: Registration, account_id: int) -> None:
@@ -234,42 +244,23 @@ def _require_same_protection(session: Session, registration: Registration, accou
             raise AccountMismatch(registration.name, other.name, "in several blocks, a person must have one id in both")
 
 
-def require_name_free(session: Session, name: str) -> None:
-    """Check a name before anything is made for it.
-
-    Raises:
-        DatasetExists: the name is taken.
-        DatasetForgotten: it is taken by a dataset that was forgotten.
-    """
-    dataset = session.scalars(select(Dataset).where(Dataset.name == name)).one_or_none()
-    if dataset is not None:
-        raise DatasetForgotten(name) if _is_forgotten(session, dataset) else DatasetExists(name)
-
-
 def find_dataset(session: Session, name: str) -> Dataset:
     """Return the dataset of that name.
 
     Raises:
         DatasetUnknown: there is none.
-        DatasetForgotten: it was forgotten.
     """
-    dataset = session.scalars(select(Dataset).where(Dataset.name == name)).one_or_none()
+    dataset = session.scalars(select(Dataset).where(Dataset.name == name, IS_CURRENT)).one_or_none()
     if dataset is None:
-        first = select(Dataset.name).where(IS_LISTED).order_by(Dataset.name).limit(MOST_NAMES_SHOWN + 1)
+        first = select(Dataset.name).where(IS_CURRENT).order_by(Dataset.name).limit(MOST_NAMES_SHOWN + 1)
         raise DatasetUnknown(name, session.scalars(first).all())
-    if _is_forgotten(session, dataset):
-        raise DatasetForgotten(name)
     return dataset
 
 
-def _is_forgotten(session: Session, dataset: Dataset) -> bool:
-    return bool(session.scalar(select(func.count()).where(DatasetEnd.dataset_id == dataset.id)))
-
-
-def list_all(session: Session, *, forgotten: bool = False) -> Sequence[Dataset]:
-    """Return all datasets by name, those that were forgotten among them if `forgotten`."""
-    query = select(Dataset).order_by(Dataset.name)
-    return session.scalars(query if forgotten else query.where(IS_LISTED)).all()
+def list_all(session: Session, *, replaced: bool = False) -> Sequence[Dataset]:
+    """Return all datasets by name, also those that were registered again if `replaced`."""
+    query = select(Dataset).order_by(Dataset.name, Dataset.registration)
+    return session.scalars(query if replaced else query.where(IS_CURRENT)).all()
 
 
 def lifetime_claim(session: Session, dataset: Dataset) -> LifetimeClaim:
@@ -380,7 +371,7 @@ def add_version(
     Raises:
         UnitsOverlap: a unit, or the very source, belongs to another account.
         UnitFieldRequired: another version came in meanwhile.
-        DatasetForgotten: it was forgotten meanwhile.
+        RegisteredAgain: it was registered again meanwhile.
         CohortsChanged: so that the cohorts of the units may not be these any more.
         InvalidCohort, RoleRequired: it may open none.
         UnitErasedConcurrently: a unit was erased since.
@@ -403,7 +394,7 @@ def add_version(
     try:
         insert_row(session, version)
     except RuleViolated as refusal:
-        raise DatasetForgotten(dataset.name) if refusal.facts["rule"] == _FORGOTTEN else refusal from None
+        raise RegisteredAgain(dataset.name) if refusal.facts["rule"] == _REPLACED else refusal from None
     if plan.opens:
         cohorts.open_cohort(session, actor, dataset, version, plan)
         _claim_units(session, actor, dataset, units)

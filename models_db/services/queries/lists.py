@@ -55,11 +55,8 @@ _BALANCE_COLUMNS = (
 
 
 def dataset_page(session: Session, limit: int, after: str | None = None, having: str = "") -> Sequence[Dataset]:
-    """Return at most `limit` datasets by name, beginning after a name; `having` is a part of the name.
-
-    Forgotten datasets are left out.
-    """
-    query = select(Dataset).where(datasets.IS_LISTED).order_by(Dataset.name).limit(limit)
+    """Return at most `limit` datasets by name, beginning after a name; `having` is a part of the name."""
+    query = select(Dataset).where(datasets.IS_CURRENT).order_by(Dataset.name).limit(limit)
     if after is not None:
         query = query.where(Dataset.name > after)
     if having:

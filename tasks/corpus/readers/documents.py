@@ -253,8 +253,8 @@ class NoText(BadRecord):
         " a reader sees"
     )
     other_field = (
-        "`--text` fixed the field when the dataset was registered: if another one holds the text, register a dataset"
-        " with that field; `almoner dataset forget` removes an empty one from lists."
+        "`--text` named the field when the dataset was registered: if another one holds the text, name that one."
+        " `almoner dataset register` may be repeated until the first ingest."
     )
     other_field_unregistered = "If another field holds the text, name it with `--text`."
 
@@ -268,9 +268,8 @@ class NoUnit(BadRecord):
 
     problem = "has no usable unit: {field!r} {reason}"
     other_field = (
-        "`--unit` fixed the field when the dataset was registered. If another field holds the id, `almoner dataset"
-        " forget` takes the empty dataset out of lists, and `almoner dataset register NEW_NAME --unit FIELD --check"
-        " PATH` tries the field before it is fixed."
+        "`--unit` named the field when the dataset was registered. If another field holds the id, name that one:"
+        " `almoner dataset register` may be repeated until the first ingest, and `--check PATH` tries the field."
     )
     other_field_unregistered = "If another field holds the id, name it with `--unit`."
 

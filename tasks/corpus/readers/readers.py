@@ -520,8 +520,8 @@ class TemplateFieldMissing(UsageError):
     def __init__(self, source: Source, field_name: str, template: str) -> None:
         super().__init__(
             f"No record of {name_of(source)!r} that was read has the field {field_name!r} of the text {template!r}.",
-            "Nothing was kept. The text was fixed by `--text` when the dataset was registered: register a dataset with"
-            " the right fields; `almoner dataset forget` removes an empty one from lists. If the field is to be empty"
-            " everywhere, write it as an empty text in one record.",
+            "Nothing was kept. `--text` named the fields when the dataset was registered. `almoner dataset register`"
+            " may be repeated with other fields until the first ingest. If the field is to be empty everywhere, write"
+            " it as an empty text in one record.",
             {"file": name_of(source), "field": field_name},
         )
