@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 48702,
-    "modules of the product": 856,
-    "error classes": 558,
-    "statements of tests": 69249,
-    "statements of benchmarks": 8555,
-    "tables": 55,
-    "commands": 91,
-    "options": 272,
-    "settings of files": 169,
-    "words of documentation": 219039,
+    "statements of the product": 48055,
+    "modules of the product": 850,
+    "error classes": 547,
+    "statements of tests": 67959,
+    "statements of benchmarks": 8289,
+    "tables": 53,
+    "commands": 87,
+    "options": 263,
+    "settings of files": 165,
+    "words of documentation": 216007,
     "decisions": 48,
 }
 SLACK = 0.005
