@@ -193,7 +193,8 @@ class Case:
     """A case of one test, whose cases are slow but for "a" and "b"."""
 
     def __init__(self, name: str, quick: tuple[str, ...] = ("a", "b")) -> None:
-        self.name, self.nodeid = f"test[{name}]", f"tests/test_new.py::test[{name}]"
+        self.name, self.path = f"test[{name}]", Path("tests/test_new.py")
+        self.nodeid = f"{self.path}::{self.name}"
         self.mark, self.added = pytest.mark.slow_except(*quick).mark, list[Any]()
 
     def get_closest_marker(self, name: str) -> pytest.Mark:

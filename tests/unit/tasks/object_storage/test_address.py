@@ -21,7 +21,7 @@ from tasks.object_storage.address import Address, AddressUnfit, SchemeUnknown, p
         ("s3://clinic_notes/a.jsonl", Address("clinic_notes", "a.jsonl")),
     ],
 )
-def test_what_people_type(typed, meant):
+def test_what_people_type(typed: str, meant: Path | Address) -> None:
     assert parse_place(typed) == meant
     if isinstance(meant, Address):
         assert parse_place(str(meant)) == meant
@@ -35,21 +35,21 @@ def test_what_people_type(typed, meant):
         "s3://clinic/a#b", "s3://clinic/a\nb", "s3://clinic/a\\..\\b", "s3://clinic/" + "a" * 901, "file://host/srv",
     ],
 )  # fmt: skip
-def test_what_is_no_address(typed):
+def test_what_is_no_address(typed: str) -> None:
     with pytest.raises(AddressUnfit) as refused:
         parse_place(typed)
     assert "hunter2" not in refused.value.diagnostics()
 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "wasb", "memory", "ftp", "s3a", "simplecache"])
-def test_the_list_of_schemes_is_closed(scheme):
+def test_the_list_of_schemes_is_closed(scheme: str) -> None:
     with pytest.raises(SchemeUnknown) as refused:
         parse_place(f"{scheme}://user:hunter2@host/key")
     assert refused.value.facts == {"scheme": scheme}
     assert "hunter2" not in refused.value.diagnostics()
 
 
-def test_what_lies_below():
+def test_what_lies_below() -> None:
     assert Address("clinic") / "a" == Address("clinic", "a")
     assert (Address("clinic", "a") / "b").name == "b"
     assert Address("clinic").name == "clinic"
@@ -67,7 +67,7 @@ def test_what_lies_below():
         ("abfss://clinic@hunter2.dfs.core.windows.net/a", "Mount the container"),
     ],
 )
-def test_other_stores_are_refused_with_another_way(typed, way):
+def test_other_stores_are_refused_with_another_way(typed: str, way: str) -> None:
     with pytest.raises(SchemeUnknown) as refused:
         parse_place(typed)
     assert way in refused.value.advice
