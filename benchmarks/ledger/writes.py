@@ -46,7 +46,7 @@ from models_db.values.events import PrivacyEvent
 
 PLAN = (InvocationPlan(PrivacyEvent("integer_draw", 48, {"eta": "1/7"}, LOSS, {}), (LOSS,)),)
 PROVENANCE = Provenance(device="cpu", code_digest="0" * 64, libraries={}, rng_kind="os")
-TERMS = PolicyTerms("0" * 64, "{}", True, 1, 1, 1, 10**12, None, None, None, 100, 365, 365, 365, ())
+TERMS = PolicyTerms("0" * 64, "{}", True, 1, 1, 1, 10**12, None, 100, 365, 365, ())
 EVER = utc_now(datetime.now(UTC) + timedelta(days=360))
 ROUNDS = 3  # of writers
 Step: TypeAlias = Callable[[Database, Actor, Attempt], object]

@@ -46,7 +46,7 @@ def force(workspace: Workspace, claim: LifetimeClaim = LIE) -> None:
     """A cap that took effect without any check of its amounts."""
     number = propose(workspace, claim)
     asked = replace(decide.load_review(workspace, number, "proposal"), refusal=None)
-    decision = decide.gate_decision(asked, "approve", "agreed", None)
+    decision = decide.gate_decision(asked, "approve", "agreed")
     with workspace.database.write() as session:
         assert gates.record_decision(session, workspace.actor, decision, "s", amount_check=any_amounts) == "carried"
 
@@ -117,7 +117,7 @@ def _sign_elsewhere(workspace: Workspace, number: int) -> object:
 
 def _record(workspace: Workspace, number: int) -> object:
     """The flow is bypassed, too."""
-    decision = decide.gate_decision(decide.load_review(workspace, number, "proposal"), "approve", "agreed", None)
+    decision = decide.gate_decision(decide.load_review(workspace, number, "proposal"), "approve", "agreed")
     with workspace.database.write() as session:
         return gates.record_decision(session, workspace.actor, decision, "s", amount_check=require_proposal_amounts)
 
@@ -142,9 +142,7 @@ def test_each_signature_and_the_application_derive_the_amounts_themselves(
 
 
 def test_nothing_takes_effect_without_a_check(workspace: Workspace) -> None:
-    decision = decide.gate_decision(
-        decide.load_review(workspace, propose(workspace), "proposal"), "approve", "agreed", None
-    )
+    decision = decide.gate_decision(decide.load_review(workspace, propose(workspace), "proposal"), "approve", "agreed")
     with pytest.raises(ValueError, match="nothing derives them"), workspace.database.write() as session:
         gates.record_decision(session, workspace.actor, decision, "s")
 

@@ -19,9 +19,8 @@ TODAY = date(2026, 11, 21)
 CAP = Amount(1000, 1000)
 
 
-def figures(spent: int, held: int = 0, reserved: int = 0) -> BalanceFigures:
-    left = CAP - Amount(spent) - Amount(held) - Amount(reserved)
-    balance = Balance(CAP, Amount(spent), Amount(held), left, Amount(reserved))
+def figures(spent: int, held: int = 0) -> BalanceFigures:
+    balance = Balance(CAP, Amount(spent), Amount(held), CAP - Amount(spent) - Amount(held))
     return figures_of(BudgetFacts(LifetimeClaim("8", "1e-6", 9 * 10**11, CAP), balance))
 
 
@@ -31,9 +30,9 @@ def burn(days: int, each: int = 10) -> BurnDown:
 
 
 def test_a_bar_fills_as_much_as_is_gone() -> None:
-    parts = budget_bar(figures(500, 100, 50))["parts"]
+    parts = budget_bar(figures(500, 100))["parts"]
     assert [(part["kind"], part["x"], part["width"]) for part in parts] == [
-        ("this", 0.0, 320.0), ("held", 320.0, 64.0), ("others", 384.0, 32.0),
+        ("this", 0.0, 320.0), ("held", 320.0, 64.0),
     ]  # fmt: skip
     assert budget_bar(figures(0))["parts"] == []
     assert budget_bar(figures(1000))["parts"] == [{"kind": "this", "x": 0.0, "width": 640.0}]

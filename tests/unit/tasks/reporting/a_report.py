@@ -148,8 +148,8 @@ def of_the_ledger() -> Iterator[Any]:
     """What only stewards are told."""
     yield BUDGET
     yield sections.WarningLine("You requested this release yourself.")
-    yield sections.Decision("spend", "sue", None, "approve", "agreed in the March board", True, None)
-    yield sections.Decision("publish", "tom", "sue", "approve", "names nobody", True, None)
+    yield sections.Decision("spend", "sue", "approve", "agreed in the March board", True, None)
+    yield sections.Decision("publish", "tom", "approve", "names nobody", True, None)
     yield sections.Table("Policy of the request", (), (("approvals needed", "1 to spend, 2 to publish"),), "")
     yield sections.Table("Difference to release 1", ("field", "then", "now"), (("epsilon", "2", "4"),), "")
     yield sections.Gate("produced", "ab" * 32, 1, 2, ('almoner approve 1 --gate publish --reason "..."',))

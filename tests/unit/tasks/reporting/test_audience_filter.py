@@ -34,7 +34,7 @@ def a_part(place: str, mark: str):
         "samples": lambda: Sample(1, mark, mark, 0),
         "text_pages": lambda: TextPage((TextOnPage(1, mark, mark, (mark,)),), 1),
         "tables": lambda: Table(mark, (mark,), ((mark,),), mark),
-        "decisions": lambda: Decision("publish", mark, mark, "approve", mark, True, mark),
+        "decisions": lambda: Decision("publish", mark, "approve", mark, True, mark),
         "metrics": lambda: Measured(mark, "public", mark, (), mark, mark),
     }[place]()
 
