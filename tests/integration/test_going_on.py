@@ -37,7 +37,7 @@ def test_killed_again_and_again_a_release_costs_its_plan_once(almoner: Almoner) 
     with journal(almoner).open("ab") as file:
         file.write(b"half a line")
     said = almoner.type("run 1")
-    assert "Going on from attempt 3: 20 of 36 tokens are drawn; 3 draws of each unfinished text" in said.err
+    assert "Going on from attempt 3: 20 of 108 tokens are drawn; 3 draws of each unfinished text" in said.err
 
     assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()

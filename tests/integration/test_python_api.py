@@ -112,11 +112,19 @@ def test_a_traceback_says_what_to_do(tmp_path: Path) -> None:
     assert "`almoner init`" in done.stderr.partition("HomeMissing: ")[2]
 
 
-def test_a_dataset_may_be_registered_again_with_the_same_terms_alone(almoner: Almoner) -> None:
+def visits(people: str) -> list[dict[str, str]]:
+    """Texts of a few people."""
+    return [
+        {"patient_id": f"{people}{number}", "id": f"{people}{number}", "text": "Slept well."} for number in range(5)
+    ]
+
+
+def test_a_dataset_with_a_version_is_registered_again_with_the_same_terms_alone(almoner: Almoner) -> None:
     almoner.type("init")
     home = almoner_package.open(almoner.home.root)
     terms: dict[str, Any] = {"unit": "patient_id", "epsilon": 8, "delta": "1e-6", "population": 60}
     first = home.register("clinic", **terms)
+    first.ingest(visits("p"))
     assert home.register("clinic", **terms | {"epsilon": "8.0"}) == first
     changes = ({"unit": "id"}, {"epsilon": 4}, {"delta": 1e-7}, {"population": 61}, {"text": "note"}, {"blocks": 2})
     for change in (*changes, {"public": True}, {"public_metadata": {"region": "nowhere"}}):
@@ -134,6 +142,8 @@ def test_a_shared_account_is_no_account_of_its_own(almoner: Almoner) -> None:
     first = home.register("clinic", **own)
     home.register("elsewhere", **own)
     shared = home.register("b", **unit, shares_account_with="clinic")
+    for dataset, people in (("clinic", "p"), ("elsewhere", "q"), ("b", "p")):
+        home.dataset(dataset).ingest(visits(people))
     assert home.register("b", **unit, shares_account_with="clinic") == shared
     assert home.register("clinic", **own) == first
     for name, terms in (
