@@ -55,6 +55,11 @@ class TokenLevelParameters(PrivateDecodingParameters):
     space: Literal["hidden", "logits"] = "hidden"
     centre: Literal["public", "none"] = "public"
 
+    @property
+    def reproduces_paper(self) -> bool:
+        """The paper takes rows as they are."""
+        return self.centre == "none"
+
 
 class TokenLevelSummary(PrivateDecodingSystem[TokenLevelParameters]):
     """The system `token_level_summary`."""

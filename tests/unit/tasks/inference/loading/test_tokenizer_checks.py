@@ -20,6 +20,7 @@ from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.inference.prompts.templates import ControlTokens
 from tasks.inference.structured_output.form_constraint import FormTooLong
 from tasks.inference.structured_output.schema_constraint import TokenLimitTooSmall
+from tasks.planning.sentence_completion_parameters import COMPLETION_TOKENS
 from tasks.pricing.model_facts import model_facts
 from tasks.pricing.prompt_form import ExamplesUnsupported, FormUnsupported, MetricNeedsConversation
 from tasks.pricing.quote import Quote, quote
@@ -165,7 +166,7 @@ def test_the_price_has_the_digest_of_every_label(snapshot: Path) -> None:
 def test_the_length_of_the_prompt_counts_against_the_context(snapshot: Path) -> None:
     sizes = {"max_new_tokens": 48, "max_reference_tokens": 256}
     tokens = RenderedPrompt.of(tiny_tokenizer(), PromptSpec("Short notes."), ()).tokens
-    most = 512 - 48 - tokens
+    most = 512 - 48 - COMPLETION_TOKENS - tokens
     assert most > 0
     priced(parameters=WRITTEN["parameters"] | sizes | {"max_reference_tokens": most})
     with pytest.raises(ContextTooLong) as refusal:
