@@ -142,12 +142,11 @@ def test_a_standing_authorisation_is_disclosed():
     assert STANDING not in the_card()
 
 
-def test_how_many_approve_and_for_whom_is_said():
+def test_how_many_approve_is_said():
     assert (
         "Approved before private text was read (at least 1) and again for exactly these files (at least 2)"
         in the_card()
     )
-    assert "on whose behalf" in the_card()
     clinic = {"datasets": {"clinic": {"approvals": {"spend": 3, "publish": 4, "proposal": 5}}}, "version": 1}
     stricter = Policy.model_validate(model_to_json(POLICY) | clinic)
     assert "read (at least 3) and again for exactly these files (at least 4)" in the_card(policy=stricter)
