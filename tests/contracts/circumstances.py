@@ -111,7 +111,7 @@ def _rules(policies: str, datasets: str = "TRUE") -> str:
 def _circumstances() -> Iterator[tuple[str, Circumstance]]:
     roles = {
         "every role has ended": f"UPDATE role_grant SET valid_to = '{PAST}'",
-        "no role has begun": f"UPDATE role_grant SET valid_from = '{FUTURE}'",
+        "no role has begun": f"UPDATE role_grant SET valid_from = '{FUTURE}', valid_to = NULL",
         "every role is revoked": "INSERT INTO role_revocation (grant_id, revoked_by, reason, at)"
         f" SELECT id, granted_by, 'left', '{PAST}' FROM role_grant"
         " WHERE id NOT IN (SELECT grant_id FROM role_revocation)",
