@@ -158,7 +158,7 @@ def by_either(first: str, second: str, make: Make) -> list[Lone]:
             Lone(only(role), allowed=[make]),
             Lone(only(role, f"UPDATE role_grant SET valid_to = '{FUTURE}'"), allowed=[make]),
             Lone((NO_CHECKS, *only(role, f"UPDATE role_grant SET valid_to = '{PAST}'")), denied=[make]),
-            Lone(only(role, f"UPDATE role_grant SET valid_from = '{FUTURE}'"), denied=[make]),
+            Lone(only(role, f"UPDATE role_grant SET valid_from = '{FUTURE}', valid_to = NULL"), denied=[make]),
         ]
     return found
 
@@ -168,7 +168,7 @@ def admins_do_not(make: Make) -> list[Lone]:
     return [
         Lone((f"UPDATE role_grant SET valid_to = '{FUTURE}'",), denied=[make]),
         Lone((NO_CHECKS, f"UPDATE role_grant SET valid_to = '{PAST}'"), allowed=[make]),
-        Lone((f"UPDATE role_grant SET valid_from = '{FUTURE}'",), allowed=[make]),
+        Lone((f"UPDATE role_grant SET valid_from = '{FUTURE}', valid_to = NULL",), allowed=[make]),
         Lone(
             (
                 (

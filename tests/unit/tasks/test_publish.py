@@ -36,7 +36,6 @@ def papers(*decisions):
     return documents_of_release(
         Artifact(digest=ARTIFACT),
         decisions,
-        PEOPLE,
         {},
         "1d" * 32,
         HEAD,
