@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 48055,
+    "statements of the product": 48057,
     "modules of the product": 850,
     "error classes": 547,
-    "statements of tests": 67959,
+    "statements of tests": 67926,
     "statements of benchmarks": 8289,
     "tables": 53,
     "commands": 87,
     "options": 263,
     "settings of files": 165,
-    "words of documentation": 216007,
+    "words of documentation": 215991,
     "decisions": 48,
 }
 SLACK = 0.005
