@@ -104,7 +104,8 @@ _IN_USE = "p.id IN (SELECT policy_id FROM request UNION SELECT policy_id FROM pr
 def _rules(policies: str, datasets: str = "TRUE") -> str:
     return (
         "INSERT INTO policy_rule (policy_id, dataset, spend_approvals, publish_approvals, proposal_approvals)"
-        f" SELECT p.id, d.name, 9, 9, 9 FROM policy_version p CROSS JOIN dataset d WHERE {policies} AND {datasets}"
+        " SELECT DISTINCT p.id, d.name, 9, 9, 9 FROM policy_version p CROSS JOIN dataset d"
+        f" WHERE {policies} AND {datasets}"
     )
 
 
