@@ -106,12 +106,16 @@ PLANNED_BLOCK = (
     "coalesce((SELECT k.last_block >= a.block FROM planned_block k"
     " WHERE k.request_id = i.request_id AND k.first_block <= a.block ORDER BY k.first_block DESC LIMIT 1), FALSE)"
 )
-ARMABLE = (
-    "NOT EXISTS (SELECT 1 FROM hold h JOIN invocation i ON i.id = h.invocation_id"
-    " JOIN request r ON r.id = i.request_id JOIN policy_version p ON p.id = r.policy_id"
-    f" WHERE h.id = NEW.hold_id AND {state('r.id')} = 'running' AND i.attempt = {attempts('r.id')}"
-)
-"""Opening part of the condition that refuses ARM: no such hold in the running attempt; each guard appends its gate."""
+
+
+def not_passed(gate: str) -> str:
+    """Return the condition that the hold of an entry is of no running attempt whose request `r` has passed a gate."""
+    return (
+        "NOT EXISTS (SELECT 1 FROM hold h JOIN invocation i ON i.id = h.invocation_id"
+        " JOIN request r ON r.id = i.request_id JOIN policy_version p ON p.id = r.policy_id"
+        f" WHERE h.id = NEW.hold_id AND {state('r.id')} = 'running' AND i.attempt = {attempts('r.id')} AND ({gate}))"
+    )
+
 
 CHARGED_COLUMNS = "\n        ".join(f"{column} BIGINT NOT NULL" for column in CHARGED)
 NEWEST_CHARGE = (
@@ -349,9 +353,9 @@ GUARDS = (
         "entry_arm_approved",
         "entry",
         "the spend gate is not passed",
-        f"{ARMABLE} AND ({SPEND_GATE} OR ({STANDING} AND {has_drawn('i.attempt')})))",
+        not_passed(f"{SPEND_GATE} OR ({STANDING} AND {has_drawn('i.attempt')})"),
         only="NEW.kind = 'ARM'",
-        usual=f"{ARMABLE} AND ({SPEND_GATE}))",
+        usual=not_passed(SPEND_GATE),
     ),
     Guard(
         "entry_charged",
