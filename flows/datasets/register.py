@@ -109,8 +109,9 @@ def is_registered(workspace: Workspace, registration: Registration, terms: Claim
     """
     epsilon, delta = _require_claim(terms)
     with workspace.database.read() as session:
-        found = next((one for one in datasets.list_all(session) if one.name == registration.name), None)
-        if found is None:
+        try:
+            found = datasets.find_dataset(session, registration.name)
+        except datasets.DatasetUnknown:
             return False
         stored = Registration(
             found.name, found.unit_field, found.text_field, found.governed, found.population, found.public_metadata

@@ -76,9 +76,9 @@ def datasets_on_account(session: Session, account_id: int) -> tuple[str, ...]:
 
 def datasets_by_account(session: Session, accounts: Collection[int]) -> dict[int, tuple[str, ...]]:
     """Return the names of the datasets on root accounts, in order, by account."""
-    query = select(Dataset.account_id, Dataset.name).where(Dataset.account_id.in_(accounts)).order_by(Dataset.name)
+    query = select(Dataset.account_id, Dataset.name).where(Dataset.account_id.in_(accounts))
     names: dict[int, tuple[str, ...]] = {}
-    for account_id, name in session.execute(query):
+    for account_id, name in session.execute(query.distinct().order_by(Dataset.name)):
         names[account_id] = (*names.get(account_id, ()), name)
     return names
 
