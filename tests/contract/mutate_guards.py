@@ -17,7 +17,6 @@ from pathlib import Path
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db.errors import EnvironmentProblem
 from tests.conftest import Ledgers, in_memory
 from tests.contract.hostile import (
     DEEDS,
@@ -133,14 +132,10 @@ def judge(login: HostileLogin) -> Iterator[dict[str, object]]:
         session.rollback()
 
 
-def no_server() -> object:
-    raise EnvironmentProblem("Only guards of SQLite are removed.")
-
-
 def main() -> None:
     """Write the data, and say how many were found."""
     with tempfile.TemporaryDirectory(dir=in_memory()) as folder:
-        ledgers = Ledgers(Path(folder), no_server)  # type: ignore[arg-type]
+        ledgers = Ledgers(Path(folder), lambda: sys.exit("Only guards of SQLite are removed."))
         with hostile_login(ledgers, "sqlite") as login:
             rows = list(judge(login))
     DATA.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")

@@ -1,5 +1,7 @@
 """What stewards decide besides releases: authorisations of runs, another cap, a retraction; and what these never do."""
 
+from typing import Any
+
 import pytest
 
 from models_db.sessions.database import Database
@@ -18,8 +20,8 @@ def driver(database: Database) -> Driver:
     return made
 
 
-def authorised(driver: Driver, **terms: object) -> int:
-    number = driver.propose_authorisation(**terms)  # type: ignore[arg-type]
+def authorised(driver: Driver, **terms: Any) -> int:
+    number = driver.propose_authorisation(**terms)
     assert driver.approve(number, "proposal") == "carried"
     return number
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:  # pricing a request must not load torch
 
 
 TENTHS = 10
-LABEL_HISTOGRAM = "label histogram"
-"""The step, in the journal, that releases how many units are read under each label."""
 PARENT = "values of the parent"
 """The step, in the journal, at which a run that extends a release takes its values."""
 
