@@ -16,13 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import (
-    clustering,
-    orchestration,
-    random_allocation,
-    records,
-    rehearsals,
-)
+from benchmarks import random_allocation, records, rehearsals
 from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
@@ -79,23 +73,12 @@ def _utility(figure: str, top_k: int, *systems: str) -> Rows:
     return lambda: next_tokens.systems_table(measured("utility"), figure, top_k, (*systems, *PRIVATE))
 
 
-def _clusters(data: str, count: int) -> Rows:
-    return lambda: clustering.table(lines("clustering"), data, count)
-
-
 TABLES: Mapping[str, Mapping[str, Rows]] = {
     "api-results": {
         name: partial(rows_of_corpus, lines("api"), name) for name in ("agnews", "dbpedia14", "mts_dialog")
     },
     "attacks": {
         "emails": lambda: email_extraction.table(lines("email_extraction")),
-    },
-    "clustering": {
-        "units-64": _clusters("units", 64),
-        "units-23": _clusters("units", 23),
-        "planted": _clusters("planted", 64),
-        "foreign": _clusters("foreign", 64),
-        "sentences": _clusters("sentences", 64),
     },
     "in-context": {
         "calibrated": lambda: in_context.table(lines("in_context"), "calibrated"),
@@ -115,7 +98,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "questions": lambda: questions.table(lines("insights_questions")),
         "leakage": lambda: insights_tables.leakage_rows([each for each in lines("insights") if "leakage" in each]),
     },
-    "orchestration": {"costs": lambda: orchestration.table(lines("orchestration"))},
     "planning": {
         "rehearsed": lambda: rehearsals.table(rehearsed_library()),
     },

@@ -14,12 +14,10 @@ CONCERNS = ("benchmarks", "docs/figures")
 NO_RESULTS = {
     "attacks": 5,
     "capacity": 5,
-    "clustering": 2,
     "gpu": 2,
     "in-context": 1,
     "insights-results": 1,
     "utility": 5,
-    "orchestration": 4,
     "planning": 4,
     "proofs/secret-assignment": 7,
     "records": 1,

@@ -24,13 +24,13 @@ CEILING = {
     "statements of the product": 48057,
     "modules of the product": 850,
     "error classes": 547,
-    "statements of tests": 67926,
-    "statements of benchmarks": 8289,
+    "statements of tests": 67923,
+    "statements of benchmarks": 7940,
     "tables": 53,
     "commands": 87,
     "options": 263,
     "settings of files": 165,
-    "words of documentation": 215991,
+    "words of documentation": 215974,
     "decisions": 48,
 }
 SLACK = 0.005

@@ -5,14 +5,12 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tasks.evaluation.in_context.demonstrations import Example
 from tasks.mechanisms.vectors.fixed_point import GridPoints
 from tasks.prompted_generation.evolution.voting import BlockVotes
 
 SCRIPTS = (
-    "clustering",
     "external_models.systems",
     "in_context.accuracy",
     "records",
@@ -64,33 +62,6 @@ def test_the_table_of_summaries_has_a_line_for_each_epsilon_with_intervals_over_
         ["| one-shot, ours", "2"],
     ]
     assert rows[0].endswith("| 0.250 | 0.100 | 0.150 [0.150, 0.150] | 1.00 [1.00, 1.00] |")
-
-
-def test_points_of_the_control_read_no_unit(bench: dict[str, ModuleType]) -> None:
-    """Public points in two places, units in a third: the control's centres stay where the public points are."""
-    module, rng = bench["clustering"], np.random.default_rng(1)
-    place = np.eye(8)[[0, 1, 2]]
-    public = module.unit(np.repeat(place[:2], 20, axis=0) + rng.normal(0, 0.01, (40, 8))).astype(np.float32)
-    units = module.unit(np.repeat(place[2:], 300, axis=0) + rng.normal(0, 0.01, (300, 8))).astype(np.float32)
-    reference = module.k_means(units, 2)[0]
-    found = module.drawn_once(units, public, module.PUBLIC_POINTS, None, 2, 10, reference, trial=0)
-    assert found["centres"] == 2
-    assert found["cost"] == pytest.approx(2, abs=0.1)  # orthogonal places
-
-
-def test_gain_is_nothing_for_one_centre_and_all_for_kmeans(bench: dict[str, ModuleType]) -> None:
-    module = bench["clustering"]
-    about = {"data": "units", "points": 9, "clusters": 2, "trial": 0, "survive": 2, "centres": 2, "seconds": 1.0}
-    lines = [about | {"clusterer": "KMeans", "epsilon": None, "cost": 0.5, "one_centre": 1.0, "found": 2}]
-    lines += [
-        about | {"clusterer": "anchored:2", "epsilon": "1", "trial": trial, "cost": 0.5 + trial / 4, "found": trial}
-        for trial in range(3)
-    ]
-    lines.append(about | {"clusterer": module.PUBLIC_POINTS, "epsilon": None, "cost": 1.0, "found": 0})
-    assert list(module.table(lines, "units", 2))[2:] == [
-        "| `anchored`, 2 rounds | 1 | 1.500 | 50 % | 2 | 2 | 1 (0 to 2) | 1.00 |",
-        "| public points alone | - | 2.000 | 0 % | 2 | 2 | 0 | 1.00 |",
-    ]
 
 
 def test_phrases_of_a_label_are_those_nearest_to_its_name(bench: dict[str, ModuleType]) -> None:
