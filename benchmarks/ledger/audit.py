@@ -28,8 +28,9 @@ from migrations.upgrade import upgrade
 from models_db.database.base import utc_now
 from models_db.home import ProjectHome
 from models_db.services.audit import log, verify_chain
-from models_db.services.audit.chain import read_chain_head, record_checkpoint
+from models_db.services.audit.chain import Actor, read_chain_head, record_checkpoint
 from models_db.services.audit.log import LogFilter, LoggedLink
+from models_db.services.catalogue import principals
 from models_db.sessions.database import Database
 from models_db.values.canonical_json import encode_canonical
 
@@ -192,19 +193,21 @@ def check(report: verify_chain.ChainReport) -> None:
 
 def remember(backend: str, database: Database, rounds: int) -> None:
     """One link through the database that a home remembers, against the same through a plain one."""
+    with database.write() as session:
+        actor = principals.found_ledger(session, "bench", "key", "0" * 64)
     with tempfile.TemporaryDirectory(prefix="almoner-bench-") as folder:
         os.environ["ALMONER_DATABASE_URL"] = database.url
         remembered = RollbackGuardedDatabase(ProjectHome(Path(folder)))
         plain, told = [], []
         for _ in range(rounds):
-            plain.append(timed(lambda: commit(database)))
-            told.append(timed(lambda: commit(remembered)))
+            plain.append(timed(lambda: commit(database, actor)))
+            told.append(timed(lambda: commit(remembered, actor)))
     print(f"{backend:12}a link {median(plain) * 1e3:.2f} ms, remembered {median(told) * 1e3:.2f} ms", flush=True)
 
 
-def commit(database: Database) -> None:
+def commit(database: Database, actor: Actor) -> None:
     with database.write() as session:
-        record_checkpoint(session, read_chain_head(session).hash, "signature", "key")
+        record_checkpoint(session, actor, read_chain_head(session).hash, "signature", "key", utc_now())
 
 
 def timed(work: Callable[[], object]) -> float:
