@@ -41,7 +41,6 @@ class RequestFields(TypedDict, total=False):
     evaluation_share: Any
     evaluation_embedder: str
     public_metadata: Mapping[str, Any]
-    rotate_over: int
     cohorts: Any
 
 

@@ -14,6 +14,7 @@ REMOVED_COMMANDS: Mapping[str, str] = {
     "budget scope": "A dataset has one lifetime budget; a standing authorisation bounds a series of releases.",
     "budget forecast --scope": "A dataset has one lifetime budget, and the forecast is of that.",
     "budget simulate --scope": "A dataset has one lifetime budget, and the releases draw on that.",
+    "budget simulate --rotate-over": "A release reads every block of its cohorts; `--cohorts` chooses them.",
     "plan --scope": "A dataset has one lifetime budget, and every release draws on it.",
     "plan --label-rule": "Ingest the corpus with `--label-field`, and name the labels with `--label`.",
     "insights compare --level": "The comparison shows every level that both releases have.",

@@ -15,6 +15,7 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "complete_sentence": "by default the public model finishes a text's last sentence with at most 24 tokens",
     "label_allocation": "each label has equally many texts",
     "sampler": "tokens are drawn from the exact integer table",
+    "rotate_over": "a request reads every block of its cohorts; `cohorts` chooses them",
     "outline": "longer texts are drawn without one",
 }
 """The name of each removed setting or value, and the end of the sentence "it was removed: ..."."""

@@ -9,7 +9,7 @@ from tasks.common.progress import report
 from tasks.common.retry import retry
 from tasks.corpus.store import SHARDS, Corpus
 from tasks.evaluation.core.by_shard import ShardedDocuments
-from tasks.evaluation.core.subject import EvaluationInput, HoldOut, ReleasedText, Scorer
+from tasks.evaluation.core.subject import EvaluationInput, ReleasedText, Scorer
 from tasks.evaluation.model_based.in_context_learner import ModelLearner
 from tasks.evaluation.model_based.model_judge import ModelJudge
 from tasks.evaluation.registry import Metric, evaluate, needs_embedder
@@ -52,7 +52,6 @@ def evaluate_texts(
     *,
     by_another: bool = False,
     embedder_name: str = EMBEDDER,
-    hold_out: HoldOut | None = None,
     workers: int = 1,
     runner: Runner | None = None,
 ) -> tuple[MetricResult, ...]:
@@ -64,7 +63,6 @@ def evaluate_texts(
     Args:
         by_another: the texts were written by a model behind an API, and not by `model`; the metrics say so.
         embedder_name: the embedder of metrics that need one, as requests write it.
-        hold_out: the units that the release could not read, for internal metrics.
         workers: how many workers of `runner` read the corpus, for metrics that read all of it.
         runner: starts them; None if this process reads by itself.
 
@@ -88,7 +86,6 @@ def evaluate_texts(
         learn=ModelLearner(model, partial(report, "in context")) if model else None,
         labelled=corpus.labelled if corpus and has_labels else None,
         by_shard=_by_shard(corpus, runner, workers) if corpus and runner else None,
-        hold_out=hold_out,
     )
     if not by_another:
         return evaluate(metrics, subject, charged)

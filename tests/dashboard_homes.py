@@ -23,7 +23,6 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.files import file_facts
-from tasks.planning.block_rotation import Rotation
 from tasks.planning.block_selection import Reading
 from tasks.release.text_rows import line
 from tests.contracts.tampering import without_name_guards
@@ -133,7 +132,7 @@ class Home:
 
 
 def grown(folder: Path) -> Home:
-    """A dataset of two blocks and three cohorts; the third nobody has read. The newest request takes turns."""
+    """A dataset of two blocks and three cohorts; the third nobody has read. The newest request reads two."""
     home = Home.made(folder)
     home.dataset("clinic", blocks=2)
     cap = home.world.balance("clinic").cap.rho
@@ -142,8 +141,7 @@ def grown(folder: Path) -> Home:
     home.spent("clinic", cap // 20, read=Reading(2, (1, 2), several=True))
     home.spent("clinic", cap // 4, read=Reading(2, (2,), several=True))
     home.cohort("clinic")
-    turn = Reading(2, (2, 3), several=True, turn=Rotation(2, 0, 4))
-    home.request("clinic", cap // 10, **turn.to_json())
+    home.request("clinic", cap // 10, **Reading(2, (2, 3), several=True).to_json())
     return home
 
 

@@ -267,7 +267,6 @@ def test_seeded_generators_make_fiction_and_error_bars_only() -> None:
         "tasks/evaluation/core/embedded_texts.py",
         "tasks/evaluation/core/subsample.py",
         "tasks/evaluation/in_context/demonstrations.py",
-        "tasks/evaluation/semantic/closeness.py",
         "tasks/evaluation/semantic/train_on_synthetic.py",
         "tasks/rehearsal/shares.py",
     ]

@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 48057,
-    "modules of the product": 850,
-    "error classes": 547,
-    "statements of tests": 67923,
+    "statements of the product": 47767,
+    "modules of the product": 844,
+    "error classes": 545,
+    "statements of tests": 67634,
     "statements of benchmarks": 7940,
     "tables": 53,
     "commands": 87,
-    "options": 263,
-    "settings of files": 165,
-    "words of documentation": 215974,
+    "options": 262,
+    "settings of files": 164,
+    "words of documentation": 215303,
     "decisions": 48,
 }
 SLACK = 0.005

@@ -238,8 +238,7 @@ def _lifetime_section(inputs: RequestReviewInput) -> Table:
         rows.append(("held by runs", "", held.rho_text, format_small(held.delta_text)))
     rows.append(("cap", budget.claim.epsilon, budget.cap.rho_text, format_small(budget.cap.delta_text)))
     used = f"{share} used afterwards" if inputs.state in UNRUN_STATES else f"{share} used; nothing more is charged"
-    request = inputs.approved_request
-    part = request.rotate_over is not None or request.cohorts is not None
+    part = inputs.approved_request.cohorts is not None
     whose = f"{inputs.dataset}, of the blocks it reads" if part else inputs.dataset
     return Table(
         f"Lifetime budget of {whose}, all releases together at delta {format_small(budget.claim.delta)}: {used}",

@@ -48,10 +48,7 @@ REQUEST, NON_PRIVATE, COPY = "request", "non_private", "copy"
 ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 """Loads the request's model in a precision."""
 
-IGNORED_FIELDS = (
-    "evaluation", "evaluation_embedder", "public_metadata", "rotate_over", "cohorts",
-    "epsilon_while_secret",
-)  # fmt: skip
+IGNORED_FIELDS = ("evaluation", "evaluation_embedder", "public_metadata", "cohorts", "epsilon_while_secret")
 """Fields of a request that an attack ignores.
 
 Public data has no claim while an assignment is secret."""

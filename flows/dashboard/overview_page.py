@@ -1,6 +1,6 @@
 """First page: every dataset with its budget, the runs that still fit, and warnings."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from flows.approvals.review_sections import NEARLY_SPENT
 from flows.dashboard.balances import BalanceFigures, figures_of
 from flows.dashboard.queue_page import queue_page
-from flows.dashboard.request_list import cohorts_in, request_cost, request_reading
+from flows.dashboard.request_list import request_cost, request_reading
 from flows.dashboard.viewer import View
+from flows.datasets.forecast import count_runs
 from flows.datasets.inventory import load_budgets
 from flows.governance.exposure import orders_budgets
 from models_db.services.audit.stored_text import request_body
@@ -22,7 +23,6 @@ from models_db.values.amounts import Amount
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.number_format import format_small
-from tasks.planning.block_rotation import affords
 from tasks.planning.block_selection import describe_cohorts
 
 if TYPE_CHECKING:
@@ -38,13 +38,11 @@ class RepeatRequest:
     Attributes:
         runs: the number of releases; None if they cost nothing.
         cohorts: the cohorts that the request reads, if the dataset had several at its time.
-        groups: the number of groups of blocks over which the releases rotate; 1 if each reads all blocks.
     """
 
     request: int
     runs: int | None
     cohorts: tuple[int, ...] | None
-    groups: int
 
 
 @dataclass(frozen=True)
@@ -106,8 +104,6 @@ class _LedgerFacts:
     cohorts: Mapping[int, Mapping[int, Balance]]
     """Cohorts of accounts that have several."""
     blocks: Mapping[int, int]
-    left: Mapping[int, Sequence[Amount]]
-    """Budgets by block, of accounts whose newest request does not read all blocks."""
     newest: Mapping[int, Request]
     states: Mapping[tuple[int, str], int]
     orders: "Mapping[int, OrdersBudget]"
@@ -138,19 +134,11 @@ def _count_yours(view: View) -> int:
 def _ledger_facts(view: View, datasets: Sequence[Dataset]) -> _LedgerFacts:
     accounts, ids = {dataset.account_id for dataset in datasets}, [dataset.id for dataset in datasets]
     session = view.session
-    newest, blocks = lists.newest_requests(session, ids), lists.block_counts(session, accounts)
-    several = lists.cohort_counts(session, accounts)
-    parts = {
-        one.account_id
-        for one in datasets
-        if _reads_a_part(newest.get(one.id), several.get(one.account_id, FIRST_COHORT))
-    }
     return _LedgerFacts(
         load_budgets(session, accounts),
-        lists.cohort_balances(session, several),
-        blocks,
-        lists.remaining_of_blocks(session, parts),
-        newest,
+        lists.cohort_balances(session, lists.cohort_counts(session, accounts)),
+        lists.block_counts(session, accounts),
+        lists.newest_requests(session, ids),
         lists.state_counts(session, ids, (*STATES_AT_A_GATE, RequestState.RUNNING)),
         orders_budgets(session, accounts, view.policy),
     )
@@ -180,37 +168,26 @@ def _newest_cohort(cohorts: Mapping[int, Balance], claim: LifetimeClaim) -> Newe
     return NewestCohort(max(cohorts), figures_of(BudgetFacts(claim, cohorts[max(cohorts)]))) if cohorts else None
 
 
-def _reads_a_part(newest: Request | None, cohorts: int) -> bool:
-    """Return whether a request reads only some blocks, so that the remaining budget counts block by block."""
-    body = {} if newest is None else request_body(newest)
-    return "rotate_over" in body or len(cohorts_in(body) or (FIRST_COHORT,)) < cohorts
-
-
 def _repeat_request(dataset: Dataset, facts: _LedgerFacts) -> RepeatRequest | None:
     newest, root = facts.newest.get(dataset.id), dataset.account_id
     price = None if newest is None else request_cost(newest)
     read = None if newest is None else request_reading(newest, facts.blocks[root])
     if newest is None or price is None or read is None:
         return None
-    groups = read.turn.groups if read.turn else 1
-    if root in facts.left:
-        left = [facts.left[root][block] for block in read.chosen]
-    else:
-        left = [facts.budgets[root].balance.remaining] * len(read.chosen)
-    runs = affords(price, left, groups, _limit_in_orders(newest, read.chosen, facts.orders.get(root)))
-    return RepeatRequest(newest.id, runs, read.cohorts if read.several else None, groups)
+    cohorts, whole = facts.cohorts.get(root, {}), facts.budgets[root].balance
+    left = [cohorts.get(cohort, whole).remaining for cohort in read.cohorts]
+    fullest = Amount(min(each.rho for each in left), min(each.delta for each in left))
+    runs = count_runs(price, fullest, _admitted_in_orders(newest, read.blocks, facts.orders.get(root)))
+    return RepeatRequest(newest.id, runs, read.cohorts if read.several else None)
 
 
-def _limit_in_orders(
-    newest: Request, blocks: Sequence[int], orders: "OrdersBudget | None"
-) -> Callable[[Sequence[int]], int | None] | None:
-    """Return how many repetitions of a request the limits in Rényi orders admit, by places in `blocks`."""
+def _admitted_in_orders(newest: Request, blocks: Sequence[int], orders: "OrdersBudget | None") -> int | None:
+    """Return how many repetitions of a request the limits in Rényi orders admit; None for any number."""
     if orders is None:
         return None
     from tasks.planning.secret_assignment import curve_of_plan
 
-    curve = curve_of_plan(request_body(newest)["plan"])
-    return lambda places: orders.count(curve, [blocks[place] for place in places])
+    return orders.count(curve_of_plan(request_body(newest)["plan"]), blocks)
 
 
 def _dataset_alerts(cohorts: Mapping[int, Balance], like: RepeatRequest | None) -> Iterator[str]:

@@ -7,7 +7,6 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from flows.dashboard.viewer import View
-from models_db.errors import UsageError
 from models_db.services.audit.stored_text import request_body
 from models_db.services.queries import lists
 from models_db.tables import Dataset, Request
@@ -114,7 +113,7 @@ def request_reading(request: Request, each: int) -> Reading | None:
     """Return the blocks that a request reads, by cohort; None where that is unknown."""
     try:
         return reading_of_request(request_body(request), each)
-    except (UsageError, ValueError):
+    except ValueError:
         return None
 
 

@@ -58,6 +58,18 @@ def count_admitted(budget: BudgetView, price: Amount) -> int:
     return budget.rho_admitted // price.rho
 
 
+def count_runs(price: Amount, left: Amount, admitted: int | None) -> int | None:
+    """Return how many releases of one plan both accounts admit; None if they cost nothing.
+
+    Args:
+        price: what each costs.
+        left: the remaining budget of the blocks that they read.
+        admitted: how many of them the limits in Rényi orders admit; None for any number.
+    """
+    paid = price.count_in(left)
+    return paid if paid is None or admitted is None else min(paid, admitted)
+
+
 def largest_epsilon(rho: int, releases: int, delta: Decimal) -> str | None:
     """Return the largest epsilon, rounded down to three places, of which so many releases fit; None if none does.
 

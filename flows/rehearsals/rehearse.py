@@ -53,7 +53,7 @@ from tasks.values.generated import GeneratedText
 DEFAULT_TEXTS = 24
 FEWEST_TEXTS = 5
 """Texts of a rehearsal: the default, and the fewest from which a share of the way means anything."""
-IGNORED_FIELDS = ("public_metadata", "rotate_over", "cohorts", "epsilon_while_secret")
+IGNORED_FIELDS = ("public_metadata", "cohorts", "epsilon_while_secret")
 """Fields of a request that a rehearsal ignores: they decide budget and blocks, not how texts are drawn."""
 
 _PriceReference: TypeAlias = Callable[[str], Quote]

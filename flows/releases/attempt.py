@@ -37,7 +37,6 @@ from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.versions import version_folder
 from tasks.generation.decoding.journal import Journal, JournalInUse, JournalUnfit, ResumeState
 from tasks.generation.decoding.release_steps import ReleaseSteps
-from tasks.planning.block_rotation import RotationUnfit
 from tasks.planning.block_selection import Reading, reading_of_request
 from tasks.planning.secret_assignment import curve_of_plan
 from tasks.pricing.quote import DatasetFacts, Quote, quote, written_request
@@ -275,8 +274,8 @@ def request_reading(session: Session, dataset: Dataset, request_id: int, body: M
     """
     try:
         return reading_of_request(body, datasets.find_partition(session, dataset).blocks)
-    except (ValueError, RotationUnfit):
-        raise PlanChanged(request_id, "group") from None
+    except ValueError:
+        raise PlanChanged(request_id, "cohorts") from None
 
 
 def whole_partition(workspace: Workspace, session: Session, dataset: Dataset) -> PartitionScheme:

@@ -1,26 +1,20 @@
 """Internal metrics, once the publish decision is recorded (PRIVACY §7)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy.orm import Session
-
-from flows.releases.attempt import request_reading, whole_partition
 from flows.releases.publish import find_artifact
-from flows.workspace.workspace import Workspace, open_workspace
+from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import erasures, internal_views, requests
 from models_db.services.lifecycle import artifacts
-from models_db.tables import Dataset, DatasetVersion, Request
+from models_db.tables import DatasetVersion
 from tasks.common.network import is_external
-from tasks.corpus.partition import BatchSplit, SomeBlocks
-from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
+from tasks.corpus.store import open_corpus
 from tasks.evaluate import SCORER, evaluate_texts, require_tools
-from tasks.evaluation.core.subject import HoldOut
 from tasks.evaluation.registry import METRICS
 from tasks.inference.catalogue.devices import choose_devices
 from tasks.inference.catalogue.registry import ModelNotPulled
@@ -42,14 +36,6 @@ class StoredText:
     label: str | None = None
 
 
-@dataclass(frozen=True)
-class BlockSides:
-    """Blocks of the cohorts of a release: those that it read, and the others; neither is empty."""
-
-    read: SomeBlocks
-    held_out: SomeBlocks
-
-
 def load_scorer(device: str) -> LanguageModel | None:
     """Return the public model that scores what an external one has written; None if it is not pulled.
 
@@ -68,36 +54,6 @@ def _embedder_of(body: Mapping[str, Any]) -> str:
     return str(body.get("evaluation_embedder", {}).get("name", EMBEDDER))
 
 
-def _blocks(workspace: Workspace, session: Session, request: Request) -> BlockSides | None:
-    """Return the blocks that a release read and left out; None if it read every block of its cohorts."""
-    dataset = session.get_one(Dataset, request.dataset_id)
-    reading = request_reading(session, dataset, request.id, request_body(request))
-    if not (left_out := sorted(set(reading.chosen) - set(reading.blocks))):
-        return None
-    scheme = whole_partition(workspace, session, dataset)
-    return BlockSides(SomeBlocks.of(scheme, reading.blocks), SomeBlocks.of(scheme, left_out))
-
-
-def _hold_out(corpus: Corpus, sides: BlockSides, body: Mapping[str, Any]) -> HoldOut:
-    """Return the units of both sides; a unit's documents are joined, whatever label it was read under.
-
-    The split matters for labels alone, and no label is asked for.
-    """
-    split = BatchSplit(BatchSplit.new_key(), "hold-out")
-
-    def units(part: SomeBlocks) -> Iterator[str]:
-        return (unit.text for _, unit in PartOfCorpus.of(corpus, part).each(part, split))
-
-    epsilon = body.get("epsilon")
-    return HoldOut(
-        partial(units, sides.read),
-        partial(units, sides.held_out),
-        sides.read.blocks / (sides.read.blocks + sides.held_out.blocks),
-        None if epsilon is None else float(epsilon),
-        float(body.get("delta") or 0),
-    )
-
-
 def evaluate_internally(
     home: Path, request_id: int, embedder: str | None = None, *, workers: int = 1, backend: WorkerBackend = HERE
 ) -> tuple[MetricResult, ...]:
@@ -113,7 +69,6 @@ def evaluate_internally(
         VersionErased: what it was made of was erased.
         UnknownSystem: its system is of an extension that is not installed.
         ReleaseUndecided: a release of the same account is running or waits at the publish gate.
-        KeyMissing: the release read some blocks only, and this home has not the key that tells which units they have.
         RunnerNotInstalled, ClusterUnreachable, NoWorkers, WorkerDied, WorkerDiffers: the workers cannot do it.
     """
     workspace = open_workspace(ProjectHome.locate(home))
@@ -127,7 +82,6 @@ def evaluate_internally(
         model = requests.model_of(request)
         body = request_body(request)
         embedder = embedder or _embedder_of(body)
-        blocks = _blocks(workspace, session, request)
     folder = workspace.home.draft(artifact.request_id, artifact.attempt)
     texts = [StoredText(text, label=label) for text, label in read_labelled(folder)]
     internal = [metric for metric in METRICS.values() if metric.exposure == "internal"]
@@ -143,7 +97,6 @@ def evaluate_internally(
             corpus,
             by_another=by_another,
             embedder_name=embedder,
-            hold_out=_hold_out(corpus, blocks, body) if blocks else None,
             workers=workers,
             runner=runner,
         )

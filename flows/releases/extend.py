@@ -168,8 +168,6 @@ def find_parent(workspace: Workspace, number: int) -> ParentRelease:
         raise NotExtendable(number, f"it extends release {request['parameters']['extends']['release']} itself")
     if "evaluation_share" in request:
         raise NotExtendable(number, "a part of its budget went to charged metrics")
-    if "rotate_over" in request:
-        raise NotExtendable(number, "it rotated over blocks, which further texts cannot do")
     return ParentRelease(number, artifact.digest, values, request)
 
 
@@ -179,7 +177,7 @@ def _require_parent_parts(parent: ParentRelease, request: Mapping[str, Any], art
         raise ParentDiffers(parent.number, "artifact")
     if request["dataset"]["name"] != parent.request["dataset"]["name"]:
         raise ParentDiffers(parent.number, "dataset")
-    for part in ("kind", "epsilon", "delta", "rotate_over"):
+    for part in ("kind", "epsilon", "delta"):
         if request.get(part) != parent.request.get(part):
             raise ParentDiffers(parent.number, part)
     if request["plan"]["blocks"] != parent.request["plan"]["blocks"]:

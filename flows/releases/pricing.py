@@ -1,7 +1,6 @@
 """Price of a request here and now: public facts of the dataset, the installed model, today's code."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -13,7 +12,6 @@ from flows.workspace.workspace import Workspace
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import cohorts, datasets, requests
 from models_db.services.lifecycle import ledger
-from models_db.services.queries import lists
 from models_db.tables import Dataset, DatasetVersion, Request
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, encode_canonical
@@ -22,7 +20,6 @@ from models_db.values.requests import PublicMetadata, ReleaseRequest
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.code_version import code_digest
 from tasks.common.network import is_external
-from tasks.planning.block_rotation import next_turn
 from tasks.planning.block_selection import Reading
 from tasks.pricing.model_facts import ModelFacts, model_facts
 from tasks.pricing.quote import DatasetFacts, Quote, quote
@@ -47,17 +44,10 @@ def price_request(workspace: Workspace, request: ReleaseRequest) -> Quote:
 
 
 def _new_request_reading(session: Session, dataset: Dataset, request: ReleaseRequest) -> Reading:
-    """Return the blocks that a new request reads: of all cohorts if it names none.
-
-    If the request rotates, it reads those of them with the most remaining budget.
-    """
+    """Return the blocks that a new request reads: of all cohorts if it names none."""
     read = cohorts.resolve_cohorts(session, dataset, request.cohorts)
     several = cohorts.count_cohorts(session, dataset.account_id) > 1
-    whole = Reading(datasets.find_partition(session, dataset).blocks, read, several)
-    if request.rotate_over is None:
-        return whole
-    balances = lists.remaining_of_blocks(session, {dataset.account_id})[dataset.account_id]
-    return replace(whole, turn=next_turn(request.rotate_over, [balances[block] for block in whole.chosen]))
+    return Reading(datasets.find_partition(session, dataset).blocks, read, several)
 
 
 def find_model(workspace: Workspace, name: str) -> ModelFacts:
@@ -123,7 +113,7 @@ def _content(body: Mapping[str, Json]) -> bytes:
 
 
 def _left_by_cohort(session: Session, dataset: Dataset, read: Reading) -> dict[int, Amount]:
-    """Return the remaining budget of each cohort that a request reads, where it reads several of them whole."""
-    if len(read.cohorts) == 1 or read.turn is not None:
+    """Return the remaining budget of each cohort that a request reads, where it reads several of them."""
+    if len(read.cohorts) == 1:
         return {}
     return {cohort: ledger.balance(session, dataset.account_id, read.of(cohort)).remaining for cohort in read.cohorts}

@@ -49,7 +49,7 @@ from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight
 from tasks.values.release_kinds import ReleaseKind
 
 _LARGEST_FIGURE: Final = 2**53
-_COMPARED_FIELDS: Final = ("dataset", "mechanism", "model", "prompt", "cohorts", "rotate_over", "group")
+_COMPARED_FIELDS: Final = ("dataset", "mechanism", "model", "prompt", "cohorts")
 """Fields of a request that affect its topics, beside its parameters."""
 
 
@@ -78,14 +78,9 @@ class InsightsRelease:
     threshold: int | None
 
     @property
-    def population(self) -> int | None:
-        """The declared number of units that were read; None without one, or where a rotation has read a part."""
-        return None if self.request.rotate_over else self.request.population
-
-    @property
     def topics(self) -> ReleasedTopics:
         """Topics to compare."""
-        return ReleasedTopics(self.insights, self.deviation, self.population)
+        return ReleasedTopics(self.insights, self.deviation, self.request.population)
 
     def to_json(self) -> dict[str, object]:
         """Return the facts of the release that a comparison rests on."""
@@ -98,7 +93,7 @@ class InsightsRelease:
             "topics": sum(node.level == 0 for node in self.insights),
             "size_deviation": self.deviation,
             "smallest_cluster": self.threshold,
-            "population": self.population,
+            "population": self.request.population,
         }
 
 

@@ -1,23 +1,28 @@
 """Schedules: creation and views of their recurrence, authorisation and slots."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from flows.approvals.propose_change import require_reason
-from flows.datasets.affordable_runs import AffordableRuns, affordable_runs
+from flows.datasets.forecast import count_runs
+from flows.governance.exposure import orders_budget
+from flows.governance.policy import hides_balances
 from flows.schedules.recurrence import Recurrence, parse_timing
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.stored_text import configuration_of
-from models_db.services.catalogue import requests, schedules
+from models_db.services.catalogue import cohorts, datasets, requests, schedules
 from models_db.services.catalogue.schedules import Timing
-from models_db.services.lifecycle import proposals
+from models_db.services.lifecycle import ledger, proposals
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleSlot
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.standing_terms import cost_of
+from tasks.planning.block_selection import Reading
 
 SLOTS_SHOWN = 3
 MOST_COUNTED = 10_000
@@ -73,7 +78,8 @@ class CreatedSchedule:
         slots_until: the number of its times until the authorisation ends, counted up to 10 000.
         runs_left: the number of unused runs of the authorisation, including runs for other schedules.
         last_run: the time of the last run if every time becomes a run; None if the authorisation ends before.
-        affordable_runs: the number of runs that the remaining budget affords; None if the policy hides it.
+        affordable_runs: the number of runs that the remaining budget affords; None if the policy hides it, or if a run
+            costs nothing.
     """
 
     number: int | None
@@ -83,7 +89,7 @@ class CreatedSchedule:
     slots_until: int
     runs_left: int
     last_run: str | None
-    affordable_runs: AffordableRuns | None
+    affordable_runs: int | None
 
 
 def create_schedule(
@@ -110,20 +116,27 @@ def create_schedule(
     timing = parse_timing(kind, rule, zone, start, now)
     with workspace.database.read() as session:
         proposal = _live_authorisation(session, standing)
-        dataset = session.get_one(Dataset, proposal.dataset_id).name
-        configuration = configuration_of(proposal)
+        dataset = session.get_one(Dataset, proposal.dataset_id)
         runs_left = (proposal.runs or 0) - proposals.count_uses(session, proposal)
-    groups, read = configuration.get("rotate_over"), configuration.get("cohorts", [1])
-    from tasks.planning.secret_assignment import curve_of_plan
-
-    curve = curve_of_plan(configuration["plan"])
-    runs = affordable_runs(workspace, dataset, cost_of(configuration), groups, read, curve)
+        hidden = hides_balances(session, workspace.actor)
+        runs = None if hidden else _affordable_runs(session, dataset, configuration_of(proposal))
     timetable = Recurrence.of_timing(timing)
     coming = tuple(utc_now(at) for at in timetable.next_slots(now, SLOTS_SHOWN))
     until = timetable.slots_until(now, datetime.fromisoformat(str(proposal.until)), MOST_COUNTED)
     last = utc_now(timetable.next_slots(now, runs_left)[-1]) if 0 < runs_left <= until else None
     number = None if dry_run else _record_schedule(workspace, standing, timing, reason)
-    return CreatedSchedule(number, dataset, timing, coming, until, runs_left, last, runs)
+    return CreatedSchedule(number, dataset.name, timing, coming, until, runs_left, last, runs)
+
+
+def _affordable_runs(session: Session, dataset: Dataset, configuration: Mapping[str, Any]) -> int | None:
+    from tasks.planning.secret_assignment import curve_of_plan
+
+    read = cohorts.resolve_cohorts(session, dataset, configuration.get("cohorts", [1]))
+    blocks = Reading(datasets.find_partition(session, dataset).blocks, read, several=True).blocks
+    left = ledger.balance(session, dataset.account_id, blocks).remaining
+    orders = orders_budget(session, dataset.account_id)
+    admitted = None if orders is None else orders.count(curve_of_plan(configuration["plan"]), blocks)
+    return count_runs(cost_of(configuration), left, admitted)
 
 
 def _record_schedule(workspace: Workspace, standing: int, timing: Timing, reason: str) -> int:

@@ -28,7 +28,7 @@ METRICS = {
     ),
     "charged": ("dp_coverage", "dp_labels", "dp_length"),
     "internal": (
-        "bert_score", "closeness", "contamination", "disclosures", "frechet", "in_context", "jaccard",
+        "bert_score", "contamination", "frechet", "in_context", "jaccard",
         "judge_preference", "length_gap", "mauve", "perplexity_gap", "precision_recall", "proximity", "rouge", "topics",
         "train_on_synthetic", "verbatim_overlap",
     ),

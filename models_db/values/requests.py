@@ -316,7 +316,6 @@ class ReleaseRequest(RequestModel):
     evaluation_share: Annotated[ExactDecimal, Field(gt=0, le=Decimal("0.5"))] = Decimal("0.1")
     evaluation_embedder: Annotated[str, Field(min_length=1, max_length=200)] = "all-minilm-l6-v2"
     public_metadata: Annotated[PublicMetadata, AfterValidator(_without_group_fields)] | None = None
-    rotate_over: Annotated[int, Field(ge=2, le=100_000)] | None = None
     cohorts: CohortSelection = None
 
 

@@ -15,22 +15,14 @@ _DIFFERENCE_REASONS = {
 }
 
 
-def without_rotation(body: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a canonical request without the group of blocks that it reads in its turn, if it rotates.
-
-    How many groups there are stays, and so do the cohorts and every event; all groups have the same number of blocks.
-    To read the first cohort alone is the same request before there was another one and after.
-    """
-    fields = {name: value for name, value in body.items() if (name, value) != ("cohorts", [1])}
-    if "rotate_over" not in body and "cohorts" not in body:
-        return fields
+def without_first_cohort(body: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a canonical request as it was before its dataset had another cohort, if it reads the first one alone."""
+    if body.get("cohorts") != [1]:
+        return dict(body)
     plan = dict(cast("Mapping[str, Json]", body["plan"]))
-    facts = dict(cast("Mapping[str, Json]", plan["facts"]))
+    facts = cast("Mapping[str, Json]", plan["facts"])
     plan["facts"] = {name: value for name, value in facts.items() if name != BLOCKS_READ}
-    if "rotate_over" in body:
-        plan["blocks"] = len(cast("Sequence[Json]", plan["blocks"]))
-        fields.pop("group")
-    return {**fields, "plan": plan}
+    return {**{name: value for name, value in body.items() if name != "cohorts"}, "plan": plan}
 
 
 def differing_fields(previous: Mapping[str, Json], current: Mapping[str, Json]) -> list[str]:

@@ -12,7 +12,6 @@ from tasks.evaluation.charged import coverage, labels
 from tasks.evaluation.charged import length as dp_length
 from tasks.evaluation.charged.estimates import Estimate, EstimateRequest
 from tasks.evaluation.core.subject import EvaluationInput
-from tasks.evaluation.lexical.disclosures import disclosures
 from tasks.evaluation.lexical.distinct import distinct
 from tasks.evaluation.lexical.entities import entities
 from tasks.evaluation.lexical.jaccard import jaccard
@@ -27,7 +26,6 @@ from tasks.evaluation.model_based.in_context_accuracy import in_context
 from tasks.evaluation.model_based.judge import judge, judge_preference
 from tasks.evaluation.model_based.perplexity import perplexity, perplexity_gap
 from tasks.evaluation.semantic.bert_score import bert_score
-from tasks.evaluation.semantic.closeness import closeness
 from tasks.evaluation.semantic.frechet import frechet
 from tasks.evaluation.semantic.mauve import mauve
 from tasks.evaluation.semantic.nearest_neighbour import proximity
@@ -121,7 +119,6 @@ _OWN: Mapping[str, Metric] = {
         Metric.charged(dp_length.NAME, dp_length.LengthEstimate()),
         Metric("in_context", "internal", in_context, _MODEL),
         Metric("verbatim_overlap", "internal", verbatim_overlap),
-        Metric("disclosures", "internal", disclosures),
         Metric("entities", "public", entities, _TAGGER),
         Metric("judge", "public", judge, _CONVERSATION),
         Metric("judge_preference", "internal", judge_preference, _CONVERSATION),
@@ -135,7 +132,6 @@ _OWN: Mapping[str, Metric] = {
         Metric("frechet", "internal", frechet, _EMBEDDER),
         Metric("precision_recall", "internal", precision_recall, _EMBEDDER),
         Metric("proximity", "internal", proximity, _EMBEDDER),
-        Metric("closeness", "internal", closeness, _EMBEDDER),
         Metric("bert_score", "internal", bert_score, _EMBEDDER),
         Metric("topics", "internal", topics, _EMBEDDER),
         Metric("train_on_synthetic", "internal", train_on_synthetic, _EMBEDDER),

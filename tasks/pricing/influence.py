@@ -155,23 +155,20 @@ def influence_of(
 def influence_of_request(body: Mapping[str, Any]) -> Influence | None:
     """Judge a canonical request by its own clip norm, population and parameters; see `influence_of`."""
     parameters, plan = body["parameters"], body["plan"]
-    filled = filled_part(parameters, body["population"], len(plan["blocks"]), body.get("rotate_over") or 1)
+    filled = filled_part(parameters, body["population"], len(plan["blocks"]))
     return influence_of(plan["facts"], body["mechanism"], parameters.get("clipping"), filled)
 
 
-def filled_part(parameters: Mapping[str, Any], population: int | None, blocks: int, groups: int = 1) -> Fraction:
+def filled_part(parameters: Mapping[str, Any], population: int | None, blocks: int) -> Fraction:
     """Return the expected number of units behind a text divided by its references B, at most 1.
 
     It is 1 if no population is declared: the number of batches is then made for B.
-
-    Args:
-        groups: the number of groups of blocks that a request rotates over; it reads one of them.
     """
     if population is None or parameters.get("groups") or not parameters.get("references"):
         return Fraction(1)
     cells = blocks * max(1, len(parameters.get("labels", ())))
     batches = batches_per_cell(parameters["samples"], cells, parameters.get("batches"))
-    return min(Fraction(1), Fraction(population, groups * cells * batches * parameters["references"]))
+    return min(Fraction(1), Fraction(population, cells * batches * parameters["references"]))
 
 
 def units_behind(body: Mapping[str, Any]) -> str | None:

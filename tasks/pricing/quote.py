@@ -28,7 +28,7 @@ from tasks.inference.catalogue.model_check import NetworkShape
 from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json
 from tasks.inference.structured_output.schema_parameters import require_schema_for
 from tasks.mechanisms.replace_one import replace_one_loss
-from tasks.planning.block_selection import Reading, require_governed
+from tasks.planning.block_selection import Reading
 from tasks.planning.labels_and_groups import (
     GroupsNeeded,
     PartParameters,
@@ -376,7 +376,6 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     require_context(parameters, model.check, rendered)
     model.require_writable(parameters)
     reading = dataset.read
-    require_governed(reading, dataset.name, governed=dataset.governed)
     plan = _plan(request, system, parameters, dataset, metrics)
     if claim is not None:
         claim.require_kept(plan)

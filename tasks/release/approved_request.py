@@ -26,7 +26,6 @@ from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.prompts.prompt_spec import prompt_json, wording_of
 from tasks.inference.structured_output.schema_parameters import require_schema_for
-from tasks.planning.block_rotation import RotationUnfit
 from tasks.planning.block_selection import Reading, reading_of_request
 from tasks.planning.labels_and_groups import names_of, require_parts_for
 from tasks.pricing.charged_metrics import plan_with_metrics
@@ -153,9 +152,6 @@ class ApprovedRequest(Strict):
     """Part of rho for charged metrics; absent where there are none."""
     evaluation_embedder: ApprovedEmbedder | None = None
     """Embedder of the metrics; None if no metric embeds texts."""
-    rotate_over: Positive | None = None
-    """Number of groups of blocks of a rotation, and `group` the one that is read; both absent in other requests."""
-    group: Annotated[int, Field(ge=0)] | None = None
     cohorts: list[Positive] | None = None
     """Cohorts that the request reads, with `blocks` blocks each; absent where the dataset had a single cohort."""
     public_metadata: dict[str, Any] | None = None
@@ -220,11 +216,10 @@ class ApprovedRequest(Strict):
 
     def _reading(self) -> Reading:
         """Return the selection of the dataset's blocks that it reads."""
-        fields = {"rotate_over": self.rotate_over, "group": self.group, "cohorts": self.cohorts}
         try:
-            return reading_of_request(fields, self.blocks)
-        except (ValueError, RotationUnfit):
-            raise PlanMismatch("there are no such cohorts or groups of blocks") from None
+            return reading_of_request({"cohorts": self.cohorts}, self.blocks)
+        except ValueError:
+            raise PlanMismatch("there are no such cohorts") from None
 
     def _evaluation_share(self) -> Decimal:
         """Return the share of rho for charged metrics; the default where there are none."""

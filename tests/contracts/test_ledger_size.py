@@ -108,7 +108,7 @@ def test_what_concerns_one_dataset_does_not_grow_with_the_others(alone: World) -
                 clinic = datasets.find_dataset(session, "clinic")
                 budget_view.datasets_on_account(session, clinic)
                 ledger.balance(session, clinic.account_id)
-                lists.remaining_of_blocks(session, {clinic.account_id})
+                lists.cohort_balances(session, {clinic.account_id})
 
         return run(alone) | {"show": steps(alone.database, show)}
 

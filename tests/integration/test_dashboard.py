@@ -293,12 +293,12 @@ def test_a_dataset_with_one_cohort_says_nothing_of_cohorts(client: TestClient) -
     assert "cohort" not in client.get("/").text
 
 
-def test_what_still_fits_counts_turns_and_cohorts(tmp_path: Path) -> None:
-    """As the planner counts them: the fullest cohort does not stand in the way of a request that does not read it."""
+def test_what_still_fits_counts_the_cohorts_that_are_read(tmp_path: Path) -> None:
+    """The fullest cohort does not stand in the way of a request that does not read it."""
     home = grown(tmp_path)
     client = home.client(tell=raised)
     line = client.get("/index.json").json()["overview"]["datasets"][0]
-    assert line["like"] == {"request": 4, "runs": 14, "cohorts": [2, 3], "groups": 2}
+    assert line["like"] == {"request": 4, "runs": 7, "cohorts": [2, 3]}
     assert (line["newest"]["cohort"], line["newest"]["figures"]["left_percent"]) == (3, "100")
     assert line["alerts"] == ["More than 80% of the lifetime budget of cohort 1 is spent; it never comes back."]
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,11 @@ import pytest
 
 from tasks.corpus import store
 from tasks.corpus.partition import PartitionScheme
+from tasks.planning.block_selection import Reading
+from tasks.values.plan import Plan
 from tests import tiny_model
 from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.integration.test_guides import blocks, lines
-from tests.integration.test_rotation import scheme_of
 from tests.support import fetch
 
 CONCERNS = ("flows/datasets", "flows/releases", "models_db/services")
@@ -189,18 +189,21 @@ def test_a_schedule_goes_on_with_the_cohorts_of_its_authorisation(almoner: Almon
     assert before > 0 == after
 
 
-def test_a_release_rotates_over_the_blocks_of_its_cohorts(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_for_another_cohort_than_the_request_names_is_not_run(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     almoner.ingested("--blocks 2")
     grow(almoner)
-    almoner.type(f"release request {almoner.request_file(**SMALL, cohorts=[2], rotate_over=2)}")
+    almoner.type(f"release request {almoner.request_file(**SMALL, cohorts=[2])}")
     approve(almoner, 1)
-    with reading(monkeypatch) as read:
-        almoner.type("run 1")
-    scheme = replace(scheme_of(almoner), blocks=4, cohorts=2)
-    assert set(read) == {unit for unit in NEW if scheme.block_of(unit, 2) == 2}
-    assert [amount > 0 for amount in spent(almoner)] == [False, False, True, False]
-    told = almoner.ask("budget simulate clinic --epsilon 1 --rotate-over 2 --cohorts newest")
-    assert told["rotation"]["groups"] == 2
+    real = Reading.renumber_plan
+
+    def elsewhere(self: Reading, plan: Plan) -> Plan:
+        return real(Reading(self.each, (1,), several=True), plan)
+
+    monkeypatch.setattr(Reading, "renumber_plan", elsewhere)
+    assert almoner.ask("run 1", expected=1)["facts"]["changed"] == "plan"
+    assert spent(almoner) == [0] * 4
 
 
 def test_a_dry_run_says_what_it_would_do_and_reads_nothing(almoner: Almoner) -> None:

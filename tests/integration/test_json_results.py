@@ -92,7 +92,7 @@ LINES = (
     'standing end 3 --reason "over"',
     "budget show clinic",
     "budget forecast clinic",
-    "budget simulate clinic --epsilon 1 --rotate-over 1",
+    "budget simulate clinic --epsilon 1",
     "audit log",
     "audit checkpoint --to head.json",
     "audit verify --against head.json --against out/clinic-release-2",

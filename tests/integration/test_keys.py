@@ -20,7 +20,6 @@ from tests.integration.story import NOTES, Almoner
 from tests.integration.test_altered_ledger import alter
 from tests.integration.test_extend import produced as keyphrases_produced
 from tests.integration.test_extend import published as keyphrases_published
-from tests.integration.test_rotation import ROTATING, WHOLE_BLOCKS
 from tests.support import fetch
 
 CONCERNS = ("flows/workspace", "flows/datasets", "flows/releases", "flows/backup", "tasks/corpus", "migrations/schema")
@@ -188,14 +187,6 @@ def test_a_release_is_not_extended_under_another_key(almoner: Almoner) -> None:
     path = key_of(almoner, "partition")
     path.write_bytes(ALTERATIONS["one bit"](path.read_bytes()))
     refuses(almoner, "run 2", path)
-
-
-def test_a_release_of_some_blocks_is_not_compared_under_another_key(almoner: Almoner) -> None:
-    """It would take units that the release has read for units that it has not."""
-    almoner.published("--blocks 4", **(ROTATING | WHOLE_BLOCKS))
-    path = key_of(almoner, "partition")
-    path.write_bytes(bytes(32))
-    refuses(almoner, "evaluate 1 --internal", path)
 
 
 def rebuilt(backup: Path, into: Path, change: Callable[[str, bytes], bytes]) -> Path:

@@ -25,7 +25,6 @@ def test_the_schema_is_printed_without_a_home(almoner: Almoner) -> None:
         {"mechanism": 4},
         {"prompt": {"description": ""}},
         {"prompt": {"description": "A note.", "tone": "warm"}},
-        {"rotate_over": 1},
     ],
 )
 def test_what_is_no_request_is_refused_by_both(almoner: Almoner, change: dict[str, Any]) -> None:

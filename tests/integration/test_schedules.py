@@ -3,6 +3,7 @@
 import os
 import signal
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -47,6 +48,19 @@ def scheduled(almoner: Almoner, options: str = "--every 1w", start: str = LONG_A
 
 def slots(almoner: Almoner) -> list[tuple[object, ...]]:
     return fetch(almoner.database, "SELECT request_id, skipped FROM schedule_slot ORDER BY id")
+
+
+def test_a_schedule_says_how_many_runs_the_budget_affords(almoner: Almoner) -> None:
+    authorised(almoner)
+    file = almoner.request_file(**SMALL)
+    price = almoner.ask(f"release request {file} --dry-run")["price"]
+    whole = int(Fraction(price["budget"]["rho_left_before"]) / Fraction(price["rho"]))
+    line = 'schedule create 1 --every 1d --reason "every day" --dry-run'
+    assert almoner.ask(line)["afforded"] == whole > 1
+    almoner.type(f"release request {file} --standing 1")
+    almoner.type("run 1")
+    assert almoner.ask(line)["afforded"] == whole - 1
+    assert f"afforded {whole - 1}" in " ".join(almoner.type(line).out.split())
 
 
 def test_a_schedule_is_made_run_paused_resumed_and_ended(any_almoner: Almoner) -> None:

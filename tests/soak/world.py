@@ -16,20 +16,19 @@ SMALL: dict[str, Any] = {"epsilon": 1.0, "delta": 1.0e-7, "evaluation": ["length
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset: its blocks, its cap, how its requests differ, and how many schedules draw on its authorisation."""
+    """A dataset: its blocks, its cap, and how many schedules draw on its authorisation."""
 
     name: str
     blocks: int
     epsilon: int
-    changes: dict[str, Any]
     schedules: int = 2
 
 
 SOURCES = (
-    Source("clinic", 1, 400, {}),
-    Source("ward", 4, 400, {"rotate_over": 2}),
-    Source("practice", 2, 400, {}),
-    Source("surgery", 2, 5, {"rotate_over": 2}),  # whose budget is used up on the way
+    Source("clinic", 1, 400),
+    Source("ward", 4, 400),
+    Source("practice", 2, 400),
+    Source("surgery", 2, 5),  # whose budget is used up on the way
 )
 
 
@@ -46,7 +45,7 @@ def made(almoner: Almoner, sources: tuple[Source, ...] = SOURCES) -> datetime:
         options = f"--epsilon {source.epsilon} --delta 1e-6 --accept-weak-promise --blocks {source.blocks}"
         almoner.type(f"dataset register {source.name} --unit patient_id {options}")
         almoner.type(f"dataset ingest {source.name} {almoner.notes_file(f'{source.name}.jsonl', notes_of(source))}")
-        file = almoner.request_file(dataset=source.name, **SMALL, **source.changes)
+        file = almoner.request_file(dataset=source.name, **SMALL)
         almoner.type(f'standing propose {file} --runs {RUNS} --until 2099-12-31 --reason "every minute"')
         almoner.type(f'approve {number} --gate proposal --reason "agreed"', piped=f"{source.name}\n")
         start = (begins - timedelta(days=1)).isoformat()

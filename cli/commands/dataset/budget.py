@@ -12,7 +12,6 @@ from cli.framework.options import DatasetName
 from cli.framework.price_data import ViewingData
 from cli.framework.shared_result_types import SecrecyEndData, secrecy_end_data
 from cli.framework.tables import fact_list, table
-from flows.datasets.affordable_runs import AffordableRuns, affordable_runs
 from flows.datasets.budget_summary import BudgetSummary, summarise_budget
 from flows.datasets.budget_view import BudgetView, CohortLine, load_budget
 from flows.datasets.forecast import (
@@ -134,22 +133,13 @@ class SimulatedRelease(TypedDict):
     epsilon_spent: str
 
 
-class RotationData(TypedDict):
-    """Numbers of equal runs that the budget affords, by what each reads; null if they cost nothing."""
-
-    runs_if_each_reads_every_block: int | None
-    runs_in_turns: int | None
-    groups: int
-
-
 class SimulationData(TypedDict):
-    """Equal releases, one after the other; `rotation` is null without --rotate-over."""
+    """Equal releases, one after the other."""
 
     dataset: str
     epsilon: str
     delta: str
     affordable: int
-    rotation: RotationData | None
     steps: list[SimulatedRelease]
 
 
@@ -295,23 +285,17 @@ def simulate(
     releases_: Annotated[
         int, typer.Option("--releases", min=1, max=10_000, help="Number of releases to simulate.")
     ] = 10,
-    rotate_over: Annotated[
-        int | None, typer.Option(metavar="K", help="Also count releases that rotate over K groups of blocks.")
-    ] = None,
     cohorts: Cohorts = None,
 ) -> CommandResult[SimulationData]:
     """Simulate equal releases: the lifetime epsilon after each, until the budget is used up.
 
     Example: almoner budget simulate clinic --epsilon 1 --releases 12
     """
-    workspace = open_workspace(context.home)
-    read = _parse_cohorts(cohorts)
-    budget = load_budget(workspace, name, read)
+    budget = load_budget(open_workspace(context.home), name, _parse_cohorts(cohorts))
     each_epsilon, each_delta = _parse_decimal(epsilon), _parse_decimal(delta)
     price = release_amount(each_epsilon, each_delta)
     steps: list[SimulatedRelease] = []
     fitting = count_admitted(budget, price)
-    turns = None if rotate_over is None else affordable_runs(workspace, name, price, rotate_over, read)
     for number in range(1, min(releases_, fitting) + 1):
         total = price * number
         spent = (budget.balance.spent + total).rho_text
@@ -322,22 +306,13 @@ def simulate(
         epsilon=format_decimal(each_epsilon),
         delta=format_decimal(each_delta),
         affordable=len(steps),
-        rotation=None if turns is None else rotation_data(turns),
         steps=steps,
     )
     sentences = [f"{len(steps)} of {releases_} releases fit into the remaining budget."]
     if len(steps) < releases_ and (largest := largest_epsilon(budget.rho_admitted, releases_, each_delta)):
         sentences.append(f"All {releases_} fit at epsilon {largest} each, at the same delta.")
-    sentences.extend([str(turns)] if turns else [])
     rows = [list(step.values()) for step in steps]
     return CommandResult(data, [table(("release", "rho spent", "lifetime epsilon"), rows), *sentences])
-
-
-def rotation_data(runs: AffordableRuns) -> RotationData:
-    """Return numbers of runs for programs."""
-    return RotationData(
-        runs_if_each_reads_every_block=runs.every_block, runs_in_turns=runs.in_turns, groups=runs.groups
-    )
 
 
 def _parse_decimal(written: str) -> Decimal:

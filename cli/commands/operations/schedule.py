@@ -8,7 +8,6 @@ import typer
 from rich.console import RenderableType
 from typing_extensions import TypedDict
 
-from cli.commands.dataset.budget import RotationData, rotation_data
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, poller_settings
@@ -22,7 +21,7 @@ app = typer.Typer(no_args_is_help=True, help="Manage schedules: create, list, sh
 
 
 class ScheduleCreated(TypedDict):
-    """A new schedule with its first slots; `schedule` is null in a dry run, `afforded` where balances are hidden."""
+    """A new schedule; `schedule` is null in a dry run, `afforded` where balances are hidden or a run costs nothing."""
 
     schedule: int | None
     dataset: str
@@ -35,7 +34,7 @@ class ScheduleCreated(TypedDict):
     slots_until_it_ends: int
     runs_left: int
     last_run: str | None
-    afforded: RotationData | None
+    afforded: int | None
 
 
 class ScheduleData(TypedDict):
@@ -148,22 +147,14 @@ def create_schedule_command(
         slots_until_it_ends=schedule.slots_until,
         runs_left=schedule.runs_left,
         last_run=schedule.last_run,
-        afforded=rotation_data(schedule.affordable_runs) if schedule.affordable_runs else None,
+        afforded=schedule.affordable_runs,
     )
-    plain = _minute_text({name: value for name, value in data.items() if name != "afforded"})
     last = (
         "Dry run: no schedule was created."
         if schedule.number is None
         else f"Schedule {schedule.number}. Next: `almoner serve`."
     )
-    return CommandResult(
-        data,
-        [
-            fact_list(plain, title="Schedule; times are UTC"),
-            *([str(schedule.affordable_runs)] if schedule.affordable_runs else []),
-            last,
-        ],
-    )
+    return CommandResult(data, [fact_list(_minute_text(data), title="Schedule; times are UTC"), last])
 
 
 def _minute_text(fields: Mapping[str, object]) -> Mapping[str, object]:

@@ -138,8 +138,8 @@ def _release_line(release: "InsightsRelease") -> str:
     clusters = sum(node.level == 0 for node in release.insights)
     facts = [f"{release.record.dataset.name} release {release.record.release}", f"{clusters} clusters"]
     facts.append(_noise_words(release.deviation))
-    if release.population is not None:
-        facts.append(f"{release.population} units declared")
+    if release.request.population is not None:
+        facts.append(f"{release.request.population} units declared")
     return "; ".join(facts)
 
 

@@ -26,7 +26,7 @@ from models_db.tables import (
 )
 from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.request_state import DECIDED, UNRUN_STATES, RequestState
-from models_db.values.standing_terms import without_rotation
+from models_db.values.standing_terms import without_first_cohort
 from models_db.writes.database_errors import AlreadyRecorded
 from models_db.writes.insert import insert_row, lock_request
 
@@ -112,13 +112,13 @@ def submit(
 
 
 def configuration(body: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the configuration of a request: its body without the nonce, the data's version and the turn.
+    """Return the configuration of a request: its body without the nonce and the data's version.
 
     Parameters that almoner chose are not marked in it: a request that states the same values is the same release.
     """
     dataset = body.get("dataset")
     apart = ("nonce", "dataset", "choices")
-    plain = {name: value for name, value in without_rotation(body).items() if name not in apart}
+    plain = {name: value for name, value in without_first_cohort(body).items() if name not in apart}
     return {**plain, "dataset": dataset["name"]} if isinstance(dataset, Mapping) else plain
 
 

@@ -109,19 +109,6 @@ def _balance_of_figures(figures: Sequence[int]) -> Balance:
     return Balance(cap, spent, held, cap - fullest)
 
 
-def remaining_of_blocks(session: Session, accounts: Collection[int]) -> dict[int, list[Amount]]:
-    """Return the remaining budget of each block, in the order of its number."""
-    query = select(
-        Account.parent_id,
-        Account.rho_cap - Account.rho_held - Account.rho_spent,
-        Account.delta_cap - Account.delta_held - Account.delta_spent,
-    ).where(Account.parent_id.in_(accounts), Account.kind == "block")
-    remaining = dict[int, list[Amount]]()
-    for root, rho, delta in session.execute(query.order_by(Account.parent_id, Account.block)):
-        remaining.setdefault(int(root or 0), []).append(Amount(rho, delta))
-    return remaining
-
-
 def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, LifetimeClaim]:
     """Return the lifetime claims in force of root accounts; see `datasets.lifetime_claim`."""
     first = select(Cap, Account).join(Account, Account.id == Cap.account_id).where(Cap.account_id.in_(accounts))

@@ -1,7 +1,7 @@
 """Input of metrics: released texts, private documents and tools."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -84,25 +84,6 @@ class Learner(Protocol):
 
 
 @dataclass(frozen=True)
-class HoldOut:
-    """Units that the dataset's key has kept from a release, beside those that it could read.
-
-    Attributes:
-        read: opens a pass over units of the blocks that the release read, one text for each. PRIVATE.
-        held_out: the same, of the other blocks of the same cohorts. PRIVATE.
-        chance: the probability that a unit is in a block that was read, in (0, 1); public.
-        epsilon: of the release's claim; None where nothing is claimed.
-        delta: of the same.
-    """
-
-    read: Documents = field(repr=False)
-    held_out: Documents = field(repr=False)
-    chance: float
-    epsilon: float | None
-    delta: float
-
-
-@dataclass(frozen=True)
 class EvaluationInput:
     """Release to evaluate, and the data and tools for comparison.
 
@@ -118,8 +99,6 @@ class EvaluationInput:
         labelled: the private documents with their labels; None if they have none, and for everything but internal
             metrics.
         by_shard: the private documents on workers; None if there are no workers, and without documents.
-        hold_out: the units that the release could not read; None if it read every block, and for everything but
-            internal metrics.
     """
 
     texts: Sequence[ReleasedText]
@@ -132,7 +111,6 @@ class EvaluationInput:
     judge: Judge | None = None
     learn: Learner | None = None
     by_shard: DocumentMap | None = None
-    hold_out: HoldOut | None = None
 
     def require_documents(self) -> Documents:
         """Return the private documents, for an internal metric.

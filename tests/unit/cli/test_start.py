@@ -67,8 +67,8 @@ def test_help_pages_name_values_alike(tmp_path: Path) -> None:
     assert "simulate [OPTIONS] {NAME}" in done.stdout
     assert "<bool>" not in done.stdout
     values = {line.split()[1]: line.split()[2] for line in done.stdout.splitlines() if line.startswith("│    --")}
-    assert {name: values[name] for name in ("--delta", "--releases", "--home", "--rotate-over")} == {
-        "--delta": "TEXT", "--releases": "N", "--home": "PATH", "--rotate-over": "K"}  # fmt: skip
+    assert {name: values[name] for name in ("--delta", "--releases", "--home", "--cohorts")} == {
+        "--delta": "TEXT", "--releases": "N", "--home": "PATH", "--cohorts": "newest|N,N"}  # fmt: skip
 
 
 def test_every_module_with_commands_is_in_the_table() -> None:

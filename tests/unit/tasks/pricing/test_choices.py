@@ -14,8 +14,6 @@ from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import FileInvalid, PublicMetadata
 from tasks.analysis.keywords.expected_keywords import EXPECTED
 from tasks.inference.structured_output.schema_parameters import SchemaNeeded
-from tasks.planning.block_rotation import Rotation
-from tasks.planning.block_selection import Reading
 from tasks.planning.labels_and_groups import GroupsUnexpected, LabelsNeeded
 from tasks.pricing.choices import CHOSEN_PARAMETERS, SUMMARY_TEMPERATURES, LengthNeeded, PopulationNeeded, TooFewUnits
 from tasks.pricing.influence import clip_norm_of
@@ -77,12 +75,6 @@ def test_blocks_and_labels_have_as_many_texts_each() -> None:
     few = priced(facts(population=30, blocks=3), parameters={"labels": labels})
     assert chosen(few)["samples"] == 21
     assert chosen(few)["references"] == 1
-
-
-def test_a_rotation_reads_its_share_of_the_population() -> None:
-    blocks = Reading(4, (1,), turn=Rotation(4, 0, 4))
-    quoted = priced(facts(population=400, blocks=4, reading=blocks), parameters={"samples": 10}, rotate_over=4)
-    assert quoted.body["parameters"]["references"] == 10
 
 
 def test_a_charged_metric_leaves_less_for_the_texts() -> None:

@@ -137,7 +137,6 @@ def test_empty_rows_count_for_nothing() -> None:
     assert half.level.name == "strongly"
     assert "50 % of the B rows" in half.sentence
     assert filled_part({"samples": 10, "references": 20}, 100, 1) == Fraction(1, 2)
-    assert filled_part({"samples": 10, "references": 20}, 1000, 1, groups=10) == Fraction(1, 2)
     assert filled_part({"samples": 10, "references": 20, "batches": 20}, 200, 1) == Fraction(1, 2)
     assert filled_part({"samples": 10, "references": 20}, None, 1) == 1
 
