@@ -4,6 +4,8 @@ The tests of this folder say what must hold whatever the ledger is made of. They
 and know a refusal by its name; what is behind the ledger stands here alone.
 """
 
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +14,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
+from sqlalchemy import select
+
 from flows.audit.charges import charge_of_release, uncharged_releases
 from flows.releases.sweep import sweep_attempts
 from flows.workspace.workspace import Workspace
@@ -19,17 +23,27 @@ from models_db.errors import Refused
 from models_db.policies.rules import DatasetTerms
 from models_db.services.audit import log
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import datasets, internal_views, policies, principals, requests
+from models_db.services.catalogue import (
+    cohorts,
+    datasets,
+    internal_views,
+    policies,
+    principals,
+    requests,
+    schedules,
+)
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import artifacts, attempts, gates, ledger, proposals
 from models_db.services.lifecycle.gates import GateDecision
-from models_db.services.lifecycle.ledger import Attempt, InvocationPlan
+from models_db.services.lifecycle.ledger import Attempt, Balance, InvocationPlan
 from models_db.services.queries import health
 from models_db.sessions.database import Database
+from models_db.tables import Lease
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.writes import budget_steps
 from models_db.writes.budget_steps import PlannedHold
+from models_db.writes.insert import take_lease
 from tests.support import (
     CAP,
     FAR,
@@ -57,12 +71,145 @@ Held = Mapping[Part, Amount]
 Guard = tuple[str, str]
 """A guard and what it guards."""
 
+WITHIN: dict[str, tuple[Any, str, int]] = {
+    "while arming": (ledger, "arm", 1),
+    "while committing": (artifacts, "record_artifact", 1),
+    "while publishing": (artifacts, "record_publication", 1),
+    "while a cohort is opened": (cohorts, "open_cohort", 1),
+    "while a slot is decided": (schedules, "record_slot", 1),
+}
+"""Places in a transaction before it commits: whose function has just returned, its name, and which of its calls."""
+
+
+class Reader(ABC):
+    """What a ledger says, whoever has written it."""
+
+    @property
+    @abstractmethod
+    def database(self) -> Database:
+        """Where the ledger is."""
+
+    def spent(self, dataset: str = "clinic") -> dict[int, Amount]:
+        """What is spent of the account of each block."""
+        return self._amounts(dataset, "spent")
+
+    def held(self, dataset: str = "clinic") -> dict[int, Amount]:
+        """What is reserved of the account of each block."""
+        return self._amounts(dataset, "held")
+
+    def sound(self) -> bool:
+        """Whether `doctor` finds nothing."""
+        with self.database.read() as session:
+            return all(finding.ok for finding in health.check_health(session))
+
+    def record(self, request: int) -> list[str]:
+        """The kinds of the entries of the record about a request."""
+        with self.database.read() as session:
+            return [entry.kind for entry in log.stream_links(session, log.LogFilter(request_id=request))]
+
+    def left(self, dataset: str = "clinic") -> Amount:
+        """What the fullest block of a dataset has left."""
+        return self.balance(dataset).remaining
+
+    def everything(self) -> object:
+        """All that the ledger holds, to compare before and after a refusal."""
+        return snapshot(self.database)
+
+    def cap(self, dataset: str = "clinic") -> Amount:
+        """The cap of a dataset's account."""
+        return self.balance(dataset).cap
+
+    def balance(self, dataset: str = "clinic") -> Balance:
+        """What a dataset's account has spent and holds, on the fullest block of each, and what is left."""
+        with self.database.read() as session:
+            return ledger.balance(session, datasets.find_dataset(session, dataset).account_id)
+
+    def plan(self, request: int = 1) -> list[Amount]:
+        """The plan of a request, in the order in which it is armed."""
+        with self.database.read() as session:
+            plan = json.loads(requests.find_request(session, request).canonical)["plan"]
+        parts = [part for invocation in plan["invocations"] for part in invocation["instalments"]]
+        return [Amount(int(part["rho"]), int(part["delta"])) for part in parts]
+
+    def armed(self) -> list[tuple[int, int]]:
+        """The parts that were armed at a charge, by mechanism and instalment, once for each block and attempt."""
+        query = (
+            "SELECT i.sequence, h.instalment FROM entry e JOIN hold h ON h.id = e.hold_id"
+            " JOIN invocation i ON i.id = h.invocation_id WHERE e.kind = 'ARM' AND h.rho > 0"
+        )
+        return sorted((int(str(mechanism)), int(str(part))) for mechanism, part in fetch(self.database, query))
+
+    def artifacts(self) -> int:
+        """How many artifacts are recorded."""
+        return self._count("artifact")
+
+    def publications(self) -> int:
+        """How many publications are recorded."""
+        return self._count("publication")
+
+    def deliveries(self) -> int:
+        """How many deliveries of bundles are recorded."""
+        return self._count("delivery")
+
+    def units(self) -> int:
+        """How many people are known, over all accounts."""
+        return self._count("unit_mark")
+
+    def blocks(self) -> int:
+        """How many blocks there are, over all accounts."""
+        return self._count("account WHERE kind = 'block'")
+
+    def at_work(self) -> list[int]:
+        """The requests that run."""
+        with self.database.read() as session:
+            return [lease.request_id for lease in attempts.running_leases(session)]
+
+    def leases_end(self) -> list[str]:
+        """When the leases end that are recorded."""
+        return [str(end) for (end,) in fetch(self.database, "SELECT expires_at FROM lease")]
+
+    def _count(self, rows: str) -> int:
+        [(number,)] = fetch(self.database, f"SELECT count(*) FROM {rows}")
+        return int(str(number))
+
+    def _amounts(self, dataset: str, counter: str) -> dict[int, Amount]:
+        query = (
+            f"SELECT a.block, a.rho_{counter}, a.delta_{counter} FROM account a"
+            " JOIN dataset d ON d.account_id = a.parent_id WHERE d.name = :name AND a.kind = 'block'"
+        )
+        rows = fetch(self.database, query, name=dataset)
+        return {int(str(block)): Amount(int(str(rho)), int(str(delta))) for block, rho, delta in rows}
+
+
+class HomeLedger(Reader):
+    """The ledger of a home, which commands write."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def database(self) -> Database:
+        """Where the ledger is."""
+        return self._database
+
+    def take_over(self, request: int = 1, attempt: int = 2) -> None:
+        """Take the only lease there is for another attempt, as another machine does that has swept the first away."""
+        with self.database.write() as session:
+            held = session.scalars(select(Lease)).one()
+            lease = Lease(request_id=request, attempt=attempt, token="t", owner="o", expires_at=held.expires_at)
+            take_lease(session, lease)
+
 
 @dataclass(frozen=True)
-class Driver:
+class Driver(Reader):
     """A ledger with an analyst, a steward and a runner, each of whom does their own part."""
 
     world: World
+
+    @property
+    def database(self) -> Database:
+        """Where the ledger is."""
+        return self.world.database
 
     @classmethod
     def on(cls, database: Database, **policy: Any) -> "Driver":
@@ -311,44 +458,6 @@ class Driver:
 
     # --- what is found -------------------------------------------------------------------------------------------
 
-    def spent(self, dataset: str = "clinic") -> dict[int, Amount]:
-        """What is spent of the account of each block."""
-        return self._amounts(dataset, "spent")
-
-    def _amounts(self, dataset: str, counter: str) -> dict[int, Amount]:
-        query = (
-            f"SELECT a.block, a.rho_{counter}, a.delta_{counter} FROM account a"
-            " JOIN dataset d ON d.account_id = a.parent_id WHERE d.name = :name AND a.kind = 'block'"
-        )
-        rows = fetch(self.world.database, query, name=dataset)
-        return {int(str(block)): Amount(int(str(rho)), int(str(delta))) for block, rho, delta in rows}
-
-    def held(self, dataset: str = "clinic") -> dict[int, Amount]:
-        """What is reserved of the account of each block."""
-        return self._amounts(dataset, "held")
-
-    def sound(self) -> bool:
-        """Whether `doctor` finds nothing."""
-        with self.world.database.read() as session:
-            return all(finding.ok for finding in health.check_health(session))
-
-    def record(self, request: int) -> list[str]:
-        """The kinds of the entries of the record about a request."""
-        with self.world.database.read() as session:
-            return [entry.kind for entry in log.stream_links(session, log.LogFilter(request_id=request))]
-
-    def left(self, dataset: str = "clinic") -> Amount:
-        """What the fullest block of a dataset has left."""
-        return self.world.balance(dataset).remaining
-
-    def everything(self) -> object:
-        """All that the ledger holds, to compare before and after a refusal."""
-        return snapshot(self.world.database)
-
-    def cap(self, dataset: str = "clinic") -> Amount:
-        """The cap of a dataset's account."""
-        return self.world.balance(dataset).cap
-
     def proposal_state(self, proposal: int) -> str:
         """Where a proposal is."""
         with self.world.database.read() as session:
@@ -432,4 +541,14 @@ def refusal_of(act: Callable[[], object]) -> str | None:
     return None
 
 
-__all__ = ["Attempt", "Driver", "InvocationPlan", "parts_of", "planned", "refusal_of"]
+__all__ = [
+    "WITHIN",
+    "Attempt",
+    "Balance",
+    "Driver",
+    "HomeLedger",
+    "InvocationPlan",
+    "parts_of",
+    "planned",
+    "refusal_of",
+]

@@ -30,8 +30,6 @@ import tasks.ingest
 import tasks.publishing.bundle
 import tasks.publishing.object_store_delivery
 from cli.app import app
-from models_db.services.catalogue import cohorts, schedules
-from models_db.services.lifecycle import artifacts, ledger
 from tasks.evaluation.registry import METRICS
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.generation.decoding.journal import Journal
@@ -41,6 +39,7 @@ from tasks.object_storage.bucket import Store
 from tasks.pricing.registry import SYSTEMS
 from tasks.prompted_generation.evolution import voting
 from tests import tiny_embedder, tiny_model
+from tests.contract.driver import WITHIN
 from tests.faults import Failing, temporary
 from tests.support import PATIENCE
 
@@ -48,8 +47,8 @@ Place = tuple[Any, str, int]
 """Whose function, its name, and which of its calls."""
 
 AFTER: dict[str, Place] = {
+    **WITHIN,
     "after hold": (flows.releases.attempt.RunningAttempt, "hold", 1),
-    "while arming": (ledger, "arm", 1),  # in the transaction, before it commits
     "after arm": (flows.releases.attempt.RunningAttempt, "arm", 1),
     "mid generation": (InvisibleInkRule, "next_tokens", 6),
     "after a step is kept": (Journal, "step", 9),
@@ -69,9 +68,7 @@ AFTER: dict[str, Place] = {
     "after eight answers are kept": (Answers, "keep", 8),
     "between two tries of a metric": (tasks.common.retry, "tell", 1),  # after the fault, before the wait
     "after draft": (flows.releases.commit, "write_draft", 1),
-    "while committing": (artifacts, "record_artifact", 1),
     "after commit": (flows.releases.execute, "commit_artifact", 1),
-    "while publishing": (artifacts, "record_publication", 1),
     "with half a bundle": (tasks.publishing.bundle, "verify_release", 1),
     "with a claim in the store": (Store, "create", 1),
     "with half a bundle in the store": (Store, "create", 7),
@@ -79,9 +76,7 @@ AFTER: dict[str, Place] = {
     "with a sealed bundle": (tasks.publishing.object_store_delivery._Place, "fill", 1),
     "before delivery is recorded": (flows.releases.publish, "deliver", 1),
     "before a version is recorded": (tasks.corpus.ingest, "put_in_place", 1),
-    "while a cohort is opened": (cohorts, "open_cohort", 1),  # in the transaction, before it commits
     "in the middle of an ingest": (tasks.corpus.ingest, "_insert", 20),
-    "while a slot is decided": (schedules, "record_slot", 1),  # in the transaction, before it commits
     "in the middle of a backup": (flows.backup.archive.ArchiveWriter, "add", 2),
     "before a backup is named": (flows.backup.archive.ArchiveWriter, "close", 1),
     "in the middle of a restoration": (flows.backup.archive, "_unpack_member", 2),

@@ -1,6 +1,5 @@
 """Commands that are killed in processes of their own (kill_driver.py), and what the ledger and the home say then."""
 
-import json
 import os
 import signal
 from functools import partial
@@ -8,12 +7,11 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from models_db.services.catalogue import datasets, requests
-from models_db.services.lifecycle import attempts, ledger
 from models_db.values.amounts import Amount, total_amount
+from tests.contract.driver import Balance, HomeLedger
 from tests.integration import kill_driver
 from tests.integration.story import Almoner
-from tests.support import PATIENCE, fetch
+from tests.support import PATIENCE
 
 
 def start(target: Any, *arguments: Any) -> BaseProcess:
@@ -37,23 +35,20 @@ def killed(line: str, point: str, **more: Any) -> None:
 
 def instalments(almoner: Almoner, number: int = 1) -> list[Amount]:
     """The plan of a request, in the order in which it is armed."""
-    with almoner.database.read() as session:
-        plan = json.loads(requests.find_request(session, number).canonical)["plan"]
-    return [
-        Amount(int(part["rho"]), int(part["delta"]))
-        for invocation in plan["invocations"]
-        for part in invocation["instalments"]
-    ]
+    return ledger(almoner).plan(number)
 
 
-def balance(almoner: Almoner) -> ledger.Balance:
-    with almoner.database.read() as session:
-        return ledger.balance(session, datasets.find_dataset(session, "clinic").account_id)
+def ledger(almoner: Almoner) -> HomeLedger:
+    """The ledger that the commands write."""
+    return HomeLedger(almoner.database)
+
+
+def balance(almoner: Almoner) -> Balance:
+    return ledger(almoner).balance()
 
 
 def nothing_is_out(almoner: Almoner) -> None:
-    assert fetch(almoner.database, "SELECT * FROM publication") == []
-    assert fetch(almoner.database, "SELECT * FROM delivery") == []
+    assert (ledger(almoner).publications(), ledger(almoner).deliveries()) == (0, 0)
     assert not almoner.bundle.exists()
 
 
@@ -64,8 +59,7 @@ def is_clean(almoner: Almoner, *, left: bool = False) -> None:
     """
     assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-unfinished"] * left
     assert list(almoner.home.scratch.iterdir()) == []
-    with almoner.database.read() as session:
-        assert attempts.running_leases(session) == []
+    assert ledger(almoner).at_work() == []
     assert balance(almoner).held == Amount()
     assert almoner.ask("doctor")["ok"] is True
 

@@ -5,22 +5,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 
 import flows.releases.commit
 import flows.releases.execute
 import flows.releases.heartbeat
 import flows.releases.sweep
-from models_db.tables import Lease
 from models_db.values.amounts import Amount, total_amount
-from models_db.writes.insert import take_lease
 from tasks.common.retry import waiting_with
 from tasks.evaluation.registry import METRICS
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.faults import Failing, temporary
-from tests.integration.killing import balance, instalments, is_clean, killed
+from tests.integration.killing import balance, instalments, is_clean, killed, ledger
 from tests.integration.story import Almoner
-from tests.support import fetch, substitute
+from tests.support import substitute
+
+pytestmark = pytest.mark.contract
 
 CONCERNS = ("flows/releases", "models_db/services")
 
@@ -53,13 +52,6 @@ def sweep_the_living(almoner: Almoner) -> None:
         assert almoner.ask("run sweep")["requests"] == [1]
 
 
-def take_from_the_living(almoner: Almoner) -> None:
-    """Another machine has swept the run away, and begun it anew."""
-    with almoner.database.write() as session:
-        held = session.scalars(select(Lease)).one()
-        take_lease(session, Lease(request_id=1, attempt=2, token="t", owner="o", expires_at=held.expires_at))
-
-
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
 def test_a_swept_run_arms_nothing_more(any_almoner: Almoner, when: Any) -> None:
     almoner = any_almoner
@@ -80,7 +72,7 @@ def test_what_a_swept_run_has_made_is_not_taken(any_almoner: Almoner, when: Any)
     almoner.approved()
     when(flows.releases.commit, "write_draft", 1, lambda: sweep_the_living(almoner))
     assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"
-    assert fetch(almoner.database, "SELECT * FROM artifact") == []
+    assert ledger(almoner).artifacts() == 0
     assert sorted(folder.name for folder in almoner.home.quarantine.iterdir()) == ["1-1", "1-unfinished"]
     assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 1}
     is_clean(almoner, left=True)
@@ -141,17 +133,17 @@ def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
     """Texts of released values are written when all is armed: other machines see of such a run its lease alone."""
     almoner = any_almoner
     monkeypatch.setattr(flows.releases.heartbeat, "HEARTBEAT_SECONDS", 0.0)
-    expiries: list[object] = []
+    expiries: list[str] = []
 
     def written(*given: Any) -> None:
         for done in range(2):
-            expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
+            expiries.extend(ledger(almoner).leases_end())
             bench.progress("texts", done, 2)
-        expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
+        expiries.extend(ledger(almoner).leases_end())
         monkeypatch.setattr(flows.releases.heartbeat, "HEARTBEAT_SECONDS", 3600.0)
         bench.progress("texts", 2, 2)
-        expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
-        take_from_the_living(almoner)
+        expiries.extend(ledger(almoner).leases_end())
+        ledger(almoner).take_over()
         monkeypatch.setattr(flows.releases.heartbeat, "HEARTBEAT_SECONDS", 0.0)
         bench.progress("texts", 2, 2)
         raise AssertionError("the run goes on")
@@ -169,7 +161,7 @@ def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
     almoner.approved()
     assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"
     first, second, third, fourth = expiries
-    assert first < second < third == fourth  # type: ignore[operator]
+    assert first < second < third == fourth
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
@@ -181,27 +173,27 @@ def test_a_run_that_waits_before_a_retry_renews_its_lease_and_ends_if_another_ha
     plan = instalments(almoner)
     compute = Failing(METRICS["length"].compute, *(temporary() for _ in range(3)))
     substitute(monkeypatch, METRICS, "length", replace(METRICS["length"], compute=compute))
-    expiries: list[object] = []
+    expiries: list[str] = []
 
     def wait(seconds: float) -> None:
-        expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
+        expiries.extend(ledger(almoner).leases_end())
         if len(expiries) == 2:
-            take_from_the_living(almoner)
+            ledger(almoner).take_over()
 
     with waiting_with(lambda _: wait):
         assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"
     first, second = expiries
-    assert first < second  # type: ignore[operator]
+    assert first < second
     assert compute.calls == 2
     assert balance(almoner).spent == total_amount(plan)
 
 
 def test_every_armed_instalment_renews_the_lease(almoner: Almoner, when: Any) -> None:
     almoner.approved()
-    expiries: list[object] = []
+    expiries: list[str] = []
 
     def look() -> None:
-        expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
+        expiries.extend(ledger(almoner).leases_end())
 
     for draw in (1, 5, 6, 10):  # before the draw; the fifth and the ninth arm
         when(InvisibleInkRule, "next_tokens", draw, look)
@@ -217,7 +209,7 @@ def test_two_sweeps_at_once_both_end_well(almoner: Almoner, monkeypatch: pytest.
     plan = instalments(almoner)
     is_dead, seen = flows.releases.sweep.is_dead, []
 
-    def another_is_faster(lease: Lease) -> bool:
+    def another_is_faster(lease: Any) -> bool:
         found = is_dead(lease)
         if not seen:
             seen.append(lease)

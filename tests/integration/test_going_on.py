@@ -1,6 +1,5 @@
 """A run that was killed goes on: what it costs, what the ledger and the bundle say, and what it refuses."""
 
-import json
 import re
 from pathlib import Path
 
@@ -9,9 +8,10 @@ import pytest
 from models_db.values.amounts import Amount, total_amount
 from tasks.corpus.identity.keys import KEY_BYTES
 from tasks.generation.decoding.journal import FILE, Contents, Journal
-from tests.integration.killing import balance, instalments, is_clean, killed, nothing_is_out
+from tests.integration.killing import balance, instalments, is_clean, killed, ledger, nothing_is_out
 from tests.integration.story import Almoner
-from tests.support import fetch
+
+pytestmark = pytest.mark.contract
 
 
 def journal(almoner: Almoner) -> Path:
@@ -41,11 +41,8 @@ def test_killed_again_and_again_a_release_costs_its_plan_once(almoner: Almoner) 
 
     assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()
-    armed = "SELECT i.sequence, h.instalment FROM entry e JOIN hold h ON h.id = e.hold_id JOIN invocation i"
-    armed += " ON i.id = h.invocation_id WHERE e.kind = 'ARM' AND h.rho > 0"
-    assert sorted(fetch(almoner.database, armed)) == [(0, 0), (1, 0), (1, 1), (1, 2)]
-    started = [json.loads(str(body)) for (body,) in fetch(
-        almoner.database, "SELECT body FROM audit WHERE kind = 'run.started' ORDER BY seq")]  # fmt: skip
+    assert ledger(almoner).armed() == [(0, 0), (1, 0), (1, 1), (1, 2)]
+    started = [link["body"] for link in almoner.ask("audit log --kind run.started")]
     assert [(body["attempt"], body.get("goes_on_from")) for body in started] == [
         (1, None),
         (2, "1"),
@@ -99,7 +96,7 @@ def test_a_run_with_two_workers_goes_on_and_costs_its_plan_once(almoner: Almoner
     assert steps == 9
     assert drawn.get(0) == drawn.get(2)
     said = almoner.type("run 1 --workers 2")
-    assert f"Going on from attempt 1: {sum(drawn.values())} of 36 tokens are drawn; one draw of each" in said.err
+    assert f"Going on from attempt 1: {sum(drawn.values())} of 108 tokens are drawn; one draw of each" in said.err
     assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()
     assert almoner.ask("doctor")["ok"] is True

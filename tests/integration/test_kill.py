@@ -13,9 +13,11 @@ import pytest
 
 from models_db.values.amounts import Amount, total_amount
 from tests.integration import kill_driver
-from tests.integration.killing import balance, instalments, is_clean, killed, nothing_is_out, start
+from tests.integration.killing import balance, instalments, is_clean, killed, ledger, nothing_is_out, start
 from tests.integration.story import Almoner
-from tests.support import PATIENCE, fetch
+from tests.support import PATIENCE
+
+pytestmark = pytest.mark.contract
 
 CONCERNS = ("flows/releases", "models_db/services", "tasks/generation/decoding")
 
@@ -50,7 +52,7 @@ def test_a_killed_run(any_almoner: Almoner, backend: str, point: str) -> None:
     armed = total_amount(plan[: ARMED_BEFORE[point] + ((backend, point) == IN_ONE_MESSAGE)])
     killed("run 1", point)
     assert balance(almoner).spent == armed
-    assert fetch(almoner.database, "SELECT * FROM artifact") == []
+    assert ledger(almoner).artifacts() == 0
     nothing_is_out(almoner)
     assert almoner.ask("publish 1 --to out", expected=1)["error"] == "WrongState"
     assert almoner.ask("audit verify")["holds"] is True
@@ -111,9 +113,10 @@ def routine(almoner: Almoner) -> None:
     almoner.type(f"release request {file} --standing 1")
 
 
-def counters(almoner: Almoner) -> list[tuple[object, ...]]:
-    """What is held and spent of each block."""
-    return fetch(almoner.database, "SELECT rho_held, rho_spent, delta_held, delta_spent FROM account WHERE block >= 0")
+def counters(almoner: Almoner) -> tuple[int, dict[int, Amount], dict[int, Amount]]:
+    """How many blocks there are, and what is held and spent of each of the clinic's."""
+    read = ledger(almoner)
+    return read.blocks(), read.held(), read.spent()
 
 
 @pytest.mark.parametrize(("backend", "point"), UNDER_AUTHORISATION)
@@ -125,14 +128,14 @@ def test_a_killed_run_leaves_its_authorisation_right(any_almoner: Almoner, point
     armed = total_amount(plan[: ARMED_BEFORE[point]])
     killed("run 1", point)
     almoner.ask("run sweep")
-    assert counters(almoner) == [(0, armed.rho, 0, armed.delta)]
+    assert counters(almoner) == (1, {0: Amount()}, {0: armed})
     assert [row["used"] for row in almoner.ask("standing list")] == [1]
     goes_on = point not in BEGINS_ANEW
     is_clean(almoner, left=goes_on)
 
     almoner.type("run 1")
     whole = total_amount(plan) if goes_on else armed + total_amount(plan)
-    assert counters(almoner) == [(0, whole.rho, 0, whole.delta)]
+    assert counters(almoner) == (1, {0: Amount()}, {0: whole})
     file = almoner.folder / "request.yaml"
     assert almoner.ask(f"release request {file} --standing 1", expected=1)["error"] == "AuthorisationExhausted"
     assert almoner.ask("doctor")["ok"] is True
@@ -181,11 +184,11 @@ def test_a_killed_publication_is_finished_by_the_next(almoner: Almoner, point: s
     recorded = point != "while publishing"
     assert almoner.state() == ("published" if recorded else "produced")
     assert almoner.bundle.exists() == (point == "before delivery is recorded")
-    assert fetch(almoner.database, "SELECT * FROM delivery") == []
+    assert ledger(almoner).deliveries() == 0
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
     assert [path.name for path in (almoner.folder / "out").iterdir()] == [almoner.bundle.name]
     almoner.type(f"verify-release {almoner.bundle}")
-    assert len(fetch(almoner.database, "SELECT * FROM publication")) == 1
+    assert ledger(almoner).publications() == 1
     assert almoner.ask("doctor")["ok"] is True
 
 
@@ -206,15 +209,15 @@ def test_a_killed_ingest_opens_all_of_a_cohort_or_nothing(almoner: Almoner, poin
     almoner.ingested("--blocks 2")
     file = almoner.notes_file("later.jsonl", [{"patient_id": "new", "text": "a first visit"}])
     later = f"dataset ingest clinic {file} --new-cohort"
-    marks, blocks = (f"SELECT count(*) FROM {rows}" for rows in ("unit_mark", "account WHERE kind = 'block'"))
-    before = fetch(almoner.database, marks)
+    read = ledger(almoner)
+    before = read.units()
     killed(later, point)
-    assert (fetch(almoner.database, marks), fetch(almoner.database, blocks)) == (before, [(2,)])
+    assert (read.units(), read.blocks()) == (before, 2)
     shown = almoner.ask("dataset show clinic")
     assert (shown["versions"], shown["cohorts"]) == (1, 1)
     assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 1}
     assert almoner.ask(later)["opened_cohort"] == 2
-    assert fetch(almoner.database, blocks) == [(4,)]
+    assert read.blocks() == 4
     assert almoner.ask("doctor")["ok"] is True
 
 
