@@ -239,9 +239,16 @@ class Driver(Reader):
                 account = datasets.find_dataset(session, beside).account_id
         self.world.dataset(dataset, cap, blocks=blocks, account_id=account)
 
-    def request(self, plan: Sequence[InvocationPlan] = PLAN, dataset: str = "clinic", hours: int | None = None) -> int:
+    def request(
+        self,
+        plan: Sequence[InvocationPlan] = PLAN,
+        dataset: str = "clinic",
+        hours: int | None = None,
+        system: str = "invisible_ink",
+    ) -> int:
         """Request a release that costs a plan on every block, and that expires after some hours; return its number."""
-        return self.world.request(dataset, approved=plan, valid=FAR if hours is None else timedelta(hours=hours))
+        valid = FAR if hours is None else timedelta(hours=hours)
+        return self.world.request(dataset, approved=plan, valid=valid, mechanism=system)
 
     def request_under(self, **policy: Any) -> int:
         """Request a release under a policy that is not in force."""

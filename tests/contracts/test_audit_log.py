@@ -1,14 +1,12 @@
-"""Reading the record on both backends: filters, pages that lose and repeat nothing, and streams."""
+"""How the record is read on both backends: its rows, indices, kinds and streams."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from migrations.schema.links import VIEWS
-from models_db.services.audit import chain, log
+from models_db.services.audit import log
 from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.services.verification.compare_rows import BUDGET_STEP_KINDS
 from models_db.values.canonical_json import Json
@@ -33,99 +31,6 @@ def world(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
 def everything(world: World, wanted: LogFilter) -> list[LoggedLink]:
     with world.database.read() as session:
         return list(log.stream_links(session, wanted))
-
-
-def paged(world: World, wanted: LogFilter, limit: int, between: Callable[[], None] = lambda: None) -> list[LoggedLink]:
-    """All pages, newest first, put together in the order of the chain; each is read in a snapshot of its own."""
-    found: list[LoggedLink] = []
-    before = None
-    while True:
-        with world.database.read() as session:
-            page = log.read_page(session, wanted, limit, before)
-        assert len(page.links) <= limit
-        found = [*page.links, *found]
-        if (before := page.next_before) is None:
-            return found
-        assert len(page.links) == limit
-        between()
-
-
-FITS: list[tuple[LogFilter, Callable[[LoggedLink], bool]]] = [
-    (LogFilter(), lambda link: True),
-    (LogFilter(dataset="clinic"), lambda link: link.dataset == "clinic"),
-    (LogFilter(dataset="clin"), lambda link: False),
-    (LogFilter(request_id=1), lambda link: link.request_id == 1),
-    (LogFilter(actor="steward"), lambda link: link.actor == "steward"),
-    (LogFilter(kind="ledger."), lambda link: link.kind.startswith("ledger.")),
-    (LogFilter(kind="ledger.arm"), lambda link: link.kind == "ledger.arm"),
-    (LogFilter(kind="ledger_"), lambda link: False),
-    (LogFilter(kind="r", dataset="court"), lambda link: link.kind.startswith("r") and link.dataset == "court"),
-    (LogFilter(mechanism="integer_draw"), lambda link: link.request_id in (1, 2)),  # the third failed before its hold
-    (LogFilter(mechanism="invisible_ink"), lambda link: link.request_id in (1, 2, 3)),
-    (LogFilter(mechanism="invisible_ink", kind="ledger.arm"), lambda link: link.kind == "ledger.arm"),
-    (LogFilter(mechanism="TOKEN_DRAW"), lambda link: False),
-    (LogFilter(mechanism="token%"), lambda link: False),
-    (LogFilter(mechanism="because"), lambda link: False),  # a reason that approvals give
-    (LogFilter(mechanism="entry"), lambda link: False),  # a table that holds name under `rows`
-    (LogFilter(mechanism="integer_draw", dataset="court"), lambda link: link.dataset == "court"
-                                                                      and link.request_id is not None),
-    (LogFilter(since="2000", until="2001"), lambda link: False),
-    (LogFilter(since="2000-01-01", until="9999"), lambda link: True),
-    (LogFilter(since="9999"), lambda link: False),
-    (LogFilter(until="2000"), lambda link: False),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("wanted", "fits"), FITS)
-@pytest.mark.parametrize("limit", [1, 3, 1000])
-def test_the_log_is_filtered_whole_and_in_pages(
-    world: World, wanted: LogFilter, fits: Callable[[LoggedLink], bool], limit: int
-) -> None:
-    expected = [link for link in everything(world, LogFilter()) if fits(link)]
-    assert everything(world, wanted) == expected
-    assert paged(world, wanted, limit) == expected
-
-
-def test_the_filters_of_this_test_do_find_something(world: World) -> None:
-    """Or the comparison above would be one of nothing with nothing."""
-    sizes = [len(everything(world, wanted)) for wanted, _ in FITS]
-    assert [n for n, size in enumerate(sizes) if size == 0] == [2, 7, 12, 13, 14, 15, 17, 19, 20]
-
-
-def test_every_moment_of_the_record_cuts_it_in_two(world: World) -> None:
-    """Also where several links were written at the same moment."""
-    links = everything(world, LogFilter())
-    for at in {link.at for link in links}:
-        assert everything(world, LogFilter(since=at)) == [link for link in links if link.at >= at]
-        assert everything(world, LogFilter(until=at)) == [link for link in links if link.at < at]
-        assert paged(world, LogFilter(since=at, dataset="court"), 2) == [
-            link for link in links if link.at >= at and link.dataset == "court"
-        ]
-
-
-def test_a_page_is_the_newest_oldest_first(world: World) -> None:
-    with world.database.read() as session:
-        head = chain.read_chain_head(session).seq
-        page = log.read_page(session, LogFilter(), 3)
-        assert [link.seq for link in page.links] == [head - 2, head - 1, head]
-        assert page.next_before == head - 2
-        assert log.read_page(session, LogFilter(), head).next_before is None
-
-
-@pytest.mark.slow
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-@given(limit=st.integers(1, 20), appended=st.integers(0, 3), dataset=st.sampled_from([None, "clinic"]))
-def test_pages_lose_and_repeat_nothing_while_others_write(
-    world: World, limit: int, appended: int, dataset: str | None
-) -> None:
-    def others() -> None:
-        with world.database.write() as session:
-            for _ in range(appended):
-                append_link(session, world.steward, "test", {}, dataset="clinic")
-
-    wanted = LogFilter(dataset=dataset)
-    before = everything(world, wanted)
-    assert paged(world, wanted, limit, others) == before
 
 
 def test_a_link_is_its_row(world: World) -> None:
