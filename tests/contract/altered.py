@@ -35,6 +35,7 @@ from models_db.services.verification import verify_rows
 from models_db.sessions.database import Database
 from tests.conftest import Ledgers
 from tests.contracts import whole_story
+from tests.contracts.tampering import FORGET_CHECKPOINTS, rewrite, superuser, truncate
 from tests.support import World
 
 Field = tuple[str, str]
@@ -202,3 +203,16 @@ def open_again(home: ProjectHome, database: Database) -> None:
     seen = rollback_guard.load_head(home)
     with database.read() as session:
         rollback_guard.require_seen(session, seen)
+
+
+def cut_off(database: Database, last: int, *, forget: bool = True) -> None:
+    """Cut the record after an entry, past every guard; with `forget` the ledger's own checkpoints are gone too."""
+    truncate(database, last)
+    if forget:
+        superuser(database, FORGET_CHECKPOINTS)
+
+
+def write_anew(database: Database, entry: int, person: str) -> None:
+    """Say that another person has made an entry, hash everything since anew, and forget the ledger's checkpoints."""
+    rewrite(database, {entry: {"actor": person}})
+    superuser(database, FORGET_CHECKPOINTS)

@@ -21,7 +21,7 @@ from flows.releases.sweep import sweep_attempts
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
 from models_db.policies.rules import DatasetTerms
-from models_db.services.audit import log
+from models_db.services.audit import chain, log
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import (
     cohorts,
@@ -198,6 +198,14 @@ class HomeLedger(Reader):
             held = session.scalars(select(Lease)).one()
             lease = Lease(request_id=request, attempt=attempt, token="t", owner="o", expires_at=held.expires_at)
             take_lease(session, lease)
+
+    def record_unsigned_checkpoint(self) -> str:
+        """Record a checkpoint that nobody has signed, as the ledger's founder; return who that is."""
+        with self.database.write() as session:
+            founder = principals.list_all(session)[0]
+            actor, head = Actor(founder.id, founder.name), chain.read_chain_head(session).hash
+            chain.record_checkpoint(session, actor, head, "0" * 128, founder.public_key, "2026-01-01T00:00:00.000000Z")
+        return founder.name
 
 
 @dataclass(frozen=True)
