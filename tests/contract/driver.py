@@ -107,6 +107,11 @@ class Reader(ABC):
         with self.database.read() as session:
             return [entry.kind for entry in log.stream_links(session, log.LogFilter(request_id=request))]
 
+    def people(self, request: int) -> set[str]:
+        """Who has done what the record says of a request."""
+        with self.database.read() as session:
+            return {entry.actor for entry in log.stream_links(session, log.LogFilter(request_id=request))}
+
     def left(self, dataset: str = "clinic") -> Amount:
         """What the fullest block of a dataset has left."""
         return self.balance(dataset).remaining

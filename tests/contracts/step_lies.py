@@ -34,14 +34,10 @@ def reserve(
 
 STEP_LIES: dict[str, tuple[str, list[str], str]] = {
     # what, who, statements, and what the database says
-    "a step as nobody": ("nobody", enter("$held", "ARM", "$bad_runner"), "knows nobody"),
-    "a step in another's name": ("runner", enter("$held", "ARM", "$runner"), "own login"),
-    "a step in no name": ("runner", enter("$held", "ARM", "NULL"), "own login"),
     "steps of several attempts": ("runner", enter("$held, $armed", "ARM', 'COMMIT", "$bad_runner"), "of one attempt"),
     "several kinds of steps": (
         "runner", enter("$held, $second", "ARM', 'RELEASE", "$bad_runner"), "of one attempt|armed by itself"),
     "two instalments in one step": ("runner", enter("$held, $second", "ARM', 'ARM", "$bad_runner"), "armed by itself"),
-    "a step as a reader": ("auditor", enter("$held", "ARM", "$bad_runner"), "permission denied"),
     "a step as an analyst": ("analyst", enter("$held", "ARM", "$bad_analyst"), "only a runner"),
     "a step as a former runner": ("former", enter("$held", "ARM", "$bad_former"), "only a runner"),
     "a step that nobody approved": ("runner", enter("$vetoed", "ARM", "$bad_runner"), "spend gate"),
@@ -53,9 +49,6 @@ STEP_LIES: dict[str, tuple[str, list[str], str]] = {
     "a step without a hold": ("runner", enter("NULL", "HOLD", "$bad_runner"), "the cap would be passed|null value"),
     "fewer kinds than holds": ("runner", enter("$held, $held", "ARM", "$bad_runner"), "null value|uq_entry"),
     "no steps": ("runner", enter("", "ARM", "$bad_runner"), "of one attempt"),
-    "a plan as nobody": ("nobody", reserve(), "knows nobody"),
-    "a plan in another's name": ("runner", reserve(actor="$runner"), "own login"),
-    "a plan as a reader": ("auditor", reserve(), "permission denied"),
     "a plan as an analyst": ("analyst", reserve(actor="$bad_analyst"), "your roles do not record that"),
     "a plan of another author": (
         "runner", reserve("$submitted", more=', "created_by": $runner'), "only the running attempt"),

@@ -1,122 +1,36 @@
-"""Attacks on PostgreSQL by people who have a login: plain SQL, games with the session, and lies through the one door.
+"""Attacks on PostgreSQL by people who have a login: lies through the one door, and changes that nobody is told of.
 
-A person may read every table and call the functions of `models_db.writes.insert`, nothing else. Each statement below is
-tried by a login that has all rights its role is given; afterwards every table is as it was.
+A person may read every table and call the functions of `models_db.writes.insert`, nothing else; what no login may do is
+in tests/contract/test_logins.py. Each statement below is tried by a login that has all rights its role is given;
+afterwards every table is as it was.
 """
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from string import Template
 
 import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from migrations.database_roles import grant_access, grant_login
 from migrations.schema_inventory import schema_differences
-from models_db.database.base import Base, utc_now
-from models_db.services.audit import verify_chain
-from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import principals
-from models_db.services.lifecycle import ledger
+from models_db.database.base import utc_now
 from models_db.services.lifecycle.proposals import content_of
 from models_db.sessions.database import Database
 from models_db.tables import Proposal
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import Json, digest, encode_canonical
-from models_db.writes.database_errors import RuleViolated
+from models_db.values.canonical_json import digest
 from tests.conftest import Ledgers, PostgreSQL
-from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, LINK, PROPOSAL, SESSION, door
-from tests.contracts.rows import PARTS, other_policy
+from tests.contract.hostile_logins import ROLES, THEN, Siege, besieged
+from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, LINK, PROPOSAL, door
+from tests.contracts.rows import PARTS
 from tests.contracts.step_lies import STEP_LIES
-from tests.contracts.town import Town, town_of
-from tests.support import LATE, SOON, World, execute, fetch, planned, snapshot
-
-ROLES = ("analyst", "runner", "steward", "admin", "auditor")
-TABLES = sorted((*Base.metadata.tables, "alembic_version"))
-THEN = "2001-01-01T00:00:00.000000Z"
-ASKED: dict[str, Json] = {"kind": "k", "plan": {"blocks": [0], "facts": {}, "invocations": []}}
-
-
-@dataclass
-class Siege:
-    """A ledger, the logins of people who attack it, and what they know of it."""
-
-    town: Town
-    logins: dict[str, Database]
-    facts: dict[str, str]
-
-    def filled(self, statement: str) -> str:
-        return Template(statement).substitute(self.facts)
-
-
-def login(server: PostgreSQL, database: Database, name: str) -> Database:
-    url = database.engine.url.set(username=f"almoner_test_{name}")
-    return Database(url.render_as_string(hide_password=False))
+from tests.support import LATE, execute
 
 
 @pytest.fixture(scope="module")
 def siege(ledgers: Ledgers, postgresql: PostgreSQL) -> Iterator[Siege]:
-    with town_of(ledgers, "postgresql") as town:
-        world, database = town.world, town.world.database
-        names = (*ROLES, "nobody", "former")
-        for name in names:
-            grant_login(database, f"almoner_test_{name}", writes=name != "auditor")
-        grant_access(database)
-        for name in names:
-            grant_login(database, f"almoner_test_{name}", writes=name != "auditor")
-        with database.write() as session:
-            for name in names:
-                if name != "nobody":
-                    principals.enrol(session, world.admin, f"bad {name}", f"key of bad {name}", f"almoner_test_{name}")
-                if name in ROLES:
-                    principals.grant(session, world.admin, f"bad {name}", name, "trusted once")
-            since, until = (f"{year}-01-01T00:00:00.000000Z" for year in (2000, 2002))
-            principals.grant(
-                session, world.admin, "bad former", "steward", "for a time", valid_from=since, valid_to=until
-            )
-        logins = {name: login(postgresql, database, name) for name in names}
-        before = snapshot(database)
-        yield Siege(town, logins, facts(town))
-        for each in logins.values():
-            each.dispose()
-        after = snapshot(database)
-        for told in ("audit", "audit_head"):  # a link under one's own name is all that was ever admitted
-            assert len(after.pop(told)) <= len(before.pop(told)) + 1
-        assert after == before
-
-
-def facts(town: Town) -> dict[str, str]:
-    """Everything an attacker reads off the tables."""
-    text_of_request = encode_canonical(ASKED).decode()
-    known: dict[str, object] = {
-        **{f"bad_{name}": town.actor(f"bad {name}").id for name in (*ROLES, "former")},
-        "steward": town.world.steward.id, "analyst": town.world.analyst.id, "runner": town.world.runner.id,
-        "admin": town.world.admin.id,
-        "submitted": town.submitted, "approved": town.approved, "running": town.running.request_id,
-        "produced": town.produced.request_id, "cleared": town.cleared.request_id, "scheduled": town.scheduled,
-        "schedule": town.schedule, "published": town.published.request_id, "settled": town.settled.request_id,
-        "digest": town.world.subject(town.submitted, "spend"), "artifact_digest": town.digest(town.produced),
-        "artifact": town.artifact(town.produced), "cleared_artifact": town.artifact(town.cleared),
-        "held": town.hold(town.held), "second": town.hold(town.held, 1),
-        "armed": town.hold(town.armed), "vetoed": town.hold(town.vetoed),
-        "invocation": town.invocation(town.held),
-        "routine": town.invocation(town.routine),
-        "root": town.account("clinic", None), "block": town.account("clinic"), "harbour": town.account("harbour"),
-        "harbour_root": town.account("harbour", None),
-        "dataset": town.id_of("dataset", "name = 'clinic'"), "version": town.id_of("dataset_version", "TRUE"),
-        "policy": town.world.policy_id, "other_policy": other_policy(town),
-        "proposal": town.open_proposal, "proposal_digest": town.world.subject(town.open_proposal, "proposal"),
-        "standing": town.standing, "publication": town.id_of("publication", "TRUE"),
-        "approval": town.id_of("approval", f"request_id = {town.approved}"),
-        "admin_grant": town.id_of("role_grant", "role = 'admin'"), "now": utc_now(), "then": THEN, "late": SOON,
-        "token": town.one("SELECT token FROM lease WHERE request_id = :r", r=town.running.request_id),
-        "text": json.dumps(text_of_request)[1:-1], "text_digest": digest(ASKED), "d": "d" * 64,
-        "version_of_clinic": town.one("SELECT max(id) FROM dataset_version WHERE dataset_id ="
-                                      " (SELECT id FROM dataset WHERE name = 'clinic')"),
-    }  # fmt: skip
-    return {name: str(value) for name, value in known.items()}
+    with besieged(ledgers, postgresql) as made:
+        yield made
 
 
 def attempt(database: Database, statements: list[str]) -> None:
@@ -125,49 +39,6 @@ def attempt(database: Database, statements: list[str]) -> None:
         for statement in statements:
             connection.exec_driver_sql(statement)
         connection.commit()
-
-
-# --- plain SQL ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [*ROLES, "nobody"])
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE {table} SET {column} = {column}",
-        "DELETE FROM {table}",
-        "TRUNCATE {table} CASCADE",
-        "INSERT INTO {table} SELECT * FROM {table} LIMIT 1",
-        "SELECT 1 FROM {table} FOR UPDATE",
-        "LOCK TABLE {table} IN ROW EXCLUSIVE MODE",
-        "COPY {table} FROM '/dev/null'",
-        "ALTER TABLE {table} DISABLE TRIGGER ALL",
-        "DROP TABLE {table} CASCADE",
-        "CREATE RULE swallow AS ON INSERT TO {table} DO INSTEAD NOTHING",
-    ],
-)
-def test_no_table_is_written(siege: Siege, name: str, statement: str) -> None:
-    for table in TABLES:
-        columns = Base.metadata.tables[table].columns if table in Base.metadata.tables else None
-        column = next(iter(columns)).name if columns is not None else "version_num"
-        with pytest.raises(DBAPIError, match=r"permission denied|must be owner"):
-            attempt(siege.logins[name], [statement.format(table=table, column=column)])
-
-
-def test_no_right_is_given_on(siege: Siege) -> None:
-    """PostgreSQL only warns of a right that the giver may not give."""
-    with siege.logins["runner"].engine.connect() as connection:
-        connection.exec_driver_sql("GRANT ALL ON ALL TABLES IN SCHEMA public TO almoner_test_runner, PUBLIC")
-        for table in TABLES:
-            mine = connection.exec_driver_sql(f"SELECT has_table_privilege('{table}', 'INSERT, UPDATE, DELETE')")
-            assert mine.scalar() is False
-        connection.rollback()
-
-
-@pytest.mark.parametrize("game", SESSION)
-def test_no_game_with_the_session(siege: Siege, game: str) -> None:
-    with pytest.raises(DBAPIError):
-        attempt(siege.logins["runner"], [siege.filled(each) for each in SESSION[game]])
 
 
 # --- lies through the door ------------------------------------------------------------------------------------
@@ -180,8 +51,8 @@ def test_no_lie_through_the_door(siege: Siege, lie: str) -> None:
         attempt(siege.logins[who], [siege.filled(each) for each in statements])
 
 
-def test_there_are_enough_attacks() -> None:
-    assert len({str(case) for case in (*SESSION.values(), *LIES.values(), *STEP_LIES.values())}) >= 150
+def test_there_are_enough_lies() -> None:
+    assert len({str(case) for case in (*LIES.values(), *STEP_LIES.values())}) >= 115
 
 
 # --- changes that nobody is told of ---------------------------------------------------------------------------
@@ -326,47 +197,7 @@ def test_an_old_snapshot_changes_nothing(siege: Siege) -> None:
         old.rollback()
 
 
-# --- work goes on ---------------------------------------------------------------------------------------------
-
-
-def as_people(world: World, postgresql: PostgreSQL) -> dict[str, World]:
-    """The same ledger, once for each login."""
-    names = ("analyst", "runner", "steward")
-    with world.database.write() as session:
-        people_ = {
-            name: principals.enrol(session, world.admin, f"good {name}", f"key of good {name}", f"almoner_test_{name}")
-            for name in names
-        }
-        for name in names:
-            principals.grant(session, world.admin, f"good {name}", name, "for the tests")
-    grant_access(world.database)
-    for name in names:
-        grant_login(world.database, f"almoner_test_{name}", writes=True)
-    everybody = replace(world, analyst=people_["analyst"], runner=people_["runner"], steward=people_["steward"])
-    return {name: replace(everybody, database=login(postgresql, world.database, name)) for name in names}
-
-
-def test_people_work_under_their_own_logins(postgresql_database: Database, postgresql: PostgreSQL) -> None:
-    world = World.create(postgresql_database)
-    world.dataset()
-    by = as_people(world, postgresql)
-    plan = planned(Amount(10), Amount(5))
-    request_id = by["analyst"].request(approved=(plan,))
-    assert by["steward"].decide(request_id) == "approved"
-    running = by["runner"].start(request_id)
-    by["runner"].hold(running, plan)
-    by["runner"].arm(running)
-    by["runner"].produce(running)
-    with pytest.raises(RuleViolated, match=r"nobody approves|only a steward"):
-        by["runner"].decide(request_id, "publish", by=by["runner"].runner)
-    by["steward"].decide(request_id, "publish")
-    with by["runner"].database.read() as session:
-        assert ledger.balance(session, running.account_id).spent == Amount(15)
-        assert verify_chain.verify_chain(session).holds
-    actors = {str(row[0]) for row in fetch(postgresql_database, "SELECT actor FROM audit WHERE request_id > 0")}
-    assert actors == {"good analyst", "good runner", "good steward"}
-    for each in by.values():
-        each.database.dispose()
+# --- what the owner alone can do --------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("schemas_once")
@@ -389,14 +220,3 @@ def test_a_function_that_was_changed_is_found(postgresql_database: Database) -> 
             assert schema_differences(connection), statement
             connection.rollback()
     execute(postgresql_database, "SELECT 1")
-
-
-def test_the_actor_of_a_link_is_the_login(postgresql_database: Database, postgresql: PostgreSQL) -> None:
-    world = World.create(postgresql_database)
-    world.dataset()
-    by = as_people(world, postgresql)
-    pretended = replace(by["analyst"], analyst=Actor(world.analyst.id, "analyst"))
-    with pytest.raises(RuleViolated, match="own login"):
-        pretended.request()
-    for each in by.values():
-        each.database.dispose()

@@ -26,7 +26,7 @@ from models_db.sessions.database import Database, LedgerUnreachable
 from models_db.values.canonical_json import encode_canonical
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_claim
 from tests.conftest import PostgreSQL
-from tests.contracts.test_application_role import as_people
+from tests.contract.hostile_logins import as_people
 from tests.support import SOON, TEN, World, event_of, fetch, plan_of, planned
 
 
