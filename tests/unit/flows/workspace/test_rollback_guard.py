@@ -192,15 +192,6 @@ def test_an_older_copy_is_refused_also_after_it_went_on(
             opened(home, copy)
 
 
-def test_another_ledger_is_refused(told: World, home: ProjectHome, ledgers: Ledgers) -> None:
-    with ledgers.new(told.database.engine.dialect.name) as other:
-        with pytest.raises(LedgerRolledBack, match="no links"):
-            opened(home, other)
-        World.create(other)
-        with pytest.raises(LedgerRolledBack, match="another ledger"):
-            opened(home, other)
-
-
 def test_a_known_ledger_is_not_built_anew(told: World, home: ProjectHome, ledgers: Ledgers) -> None:
     with ledgers.new(told.database.engine.dialect.name, bare=True) as bare:
         with pytest.raises(LedgerRolledBack, match="no links"):
