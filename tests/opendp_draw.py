@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.accounting.rounding import float_above
 from tasks.mechanisms.core.opendp_check import check_with_opendp
-from tasks.mechanisms.core.opendp_library import dp
+from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 
 
@@ -19,6 +19,7 @@ def noisy_max(draw: IntegerTableMechanism) -> Any:
     Raises:
         OpenDPChargesMore: its map does not confirm the charge.
     """
+    dp = load_opendp()
     scores = dp.vector_domain(dp.atom_domain(T="i64"))
     metric = dp.linf_distance(T="i64", monotonic=False)
     scale = float_above(draw.temperature * draw.references * 2**draw.grid_exponent)

@@ -45,6 +45,7 @@ from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.inference.structured_output.schema_parameters import schema_of
+from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.labels_and_groups import labels_of, names_of, shown_names
 from tasks.planning.precision_parameters import precision_of
@@ -197,6 +198,7 @@ def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner
     loading = partial(load, run.quote.request.model, precision=precision_of(run.quote.parameters))
     engine = cast(Engine, NoEngine(run.quote.request.model)) if outside else Engine(loading(device))
     require_tools(run.quote.metrics, run.quote.request.evaluation_embedder)
+    load_opendp()
     kept = load_values(run.workspace, run.body)
     return RunContext(
         engine=engine,

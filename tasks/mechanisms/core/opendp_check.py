@@ -5,12 +5,8 @@ from typing import Any, TypeAlias
 
 from models_db.errors import EnvironmentProblem
 from models_db.values.amounts import RHO_UNIT, Amount
-from tasks.mechanisms.core.opendp_library import dp
 
 Measurement: TypeAlias = Any  # OpenDP's is untyped
-
-# OpenDP marks whatever has no complete proof document yet as `contrib`.
-dp.enable_features("contrib")
 
 # OpenDP rounds each float operation up, so it may sit a few ulps above an exact charge.
 ULPS = Fraction(1, 10**12)

@@ -1,16 +1,14 @@
-"""OpenDP without its wrappers of other libraries: mechanisms draw with `dp`.
+"""OpenDP, loaded when a mechanism draws, without its wrappers of other libraries.
 
-OpenDP loads scikit-learn and polars where it finds them, for wrappers that nobody here uses, and with them pandas and
-much of scipy: a second or more before any command can name a price. So these libraries are not to be found while OpenDP
-loads.
+A price needs none of it. OpenDP loads scikit-learn and polars where it finds them, for wrappers that nobody here uses,
+and with them pandas and much of scipy; so these libraries are not to be found while OpenDP loads.
 """
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, cast
-
-__all__ = ["dp"]
 
 WRAPPED = ("polars", "sklearn.decomposition", "sklearn.linear_model")
 
@@ -28,5 +26,10 @@ def _not_to_be_found(names: tuple[str, ...]) -> Iterator[None]:
             modules.pop(name, None)
 
 
-with _not_to_be_found(WRAPPED):
-    import opendp.prelude as dp
+@cache
+def load_opendp() -> Any:
+    """Return OpenDP's prelude; a run loads it before it pays for anything."""
+    with _not_to_be_found(WRAPPED):
+        import opendp.prelude as dp
+    dp.enable_features("contrib")  # whatever has no complete proof document yet
+    return dp

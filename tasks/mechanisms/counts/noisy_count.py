@@ -15,7 +15,7 @@ from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.rounding import exact, float_below
 from tasks.mechanisms.core.opendp_check import Measurement, check_with_opendp
-from tasks.mechanisms.core.opendp_library import dp
+from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 
 MECHANISM = "noisy_count"
@@ -133,6 +133,7 @@ def check_sigma(sigma: Fraction) -> None:
 
 @lru_cache(maxsize=64)
 def _discrete_gaussian(count: NoisyCount) -> Measurement:
+    dp = load_opendp()
     space = dp.atom_domain(T="i64"), dp.absolute_distance(T="i64")
     measurement = dp.m.make_gaussian(*space, scale=float(count.sigma))
     return check_with_opendp(measurement, SENSITIVITY, count.loss())

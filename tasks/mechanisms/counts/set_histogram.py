@@ -33,7 +33,7 @@ from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.rounding import exact, float_above, float_below
 from tasks.mechanisms.core.opendp_check import Measurement, check_pure_with_opendp, check_with_opendp
-from tasks.mechanisms.core.opendp_library import dp
+from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.discrete_laplace import laplace_variance, least_laplace_scale, rounded_laplace
 from tasks.mechanisms.counts.noisy_count import (
@@ -203,6 +203,7 @@ def _multiplier(sigma: Fraction, contributions: int) -> float:
 @lru_cache(maxsize=64)
 def _measurement(histogram: SetHistogram) -> Measurement:
     """OpenDP's noise on a vector of any length, once its own map has confirmed our charge."""
+    dp = load_opendp()
     scale, domain = float(histogram.scale), dp.vector_domain(dp.atom_domain(T="i64"))
     if histogram.noise == "gaussian":
         gaussian = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)

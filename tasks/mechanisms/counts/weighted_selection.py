@@ -43,7 +43,7 @@ from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.rounding import charge_rounded_up, exact, float_below
 from tasks.mechanisms.core.opendp_check import Measurement, check_with_opendp
-from tasks.mechanisms.core.opendp_library import dp
+from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.contribution_bound import bound_contributions
 from tasks.mechanisms.counts.gaussian_selection import tail_bound, with_lowest_threshold
@@ -233,6 +233,7 @@ def calibrate_rounds(amount: Amount, contributions: int) -> SelectionInRounds:
 @lru_cache(maxsize=64)
 def _measurement(selection: WeightedSelection) -> Measurement:
     """OpenDP's noise on a vector of any length, once its own map has confirmed our charge."""
+    dp = load_opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     gaussian = dp.m.make_gaussian(*space, scale=float(selection.sigma))
     return check_with_opendp(gaussian, float(STEPS), selection.loss())

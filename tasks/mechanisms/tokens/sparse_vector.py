@@ -47,7 +47,7 @@ from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.rounding import exact, float_above
 from tasks.mechanisms.core.opendp_check import ULPS, Measurement, OpenDPChargesMore
-from tasks.mechanisms.core.opendp_library import dp
+from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.discrete_laplace import rounded_laplace
 from tasks.mechanisms.tokens.integer_table import LARGEST_REFERENCES, BudgetTooSmall, TokenDrawInvalid
@@ -209,6 +209,7 @@ def _confirmed_samplers(tests: SparseVector) -> _Samplers:
 
 
 def _discrete_laplace(scale: Fraction) -> Measurement:
+    dp = load_opendp()
     return dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=float_above(scale))
 
 

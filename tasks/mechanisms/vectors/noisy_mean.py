@@ -30,7 +30,7 @@ from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.rounding import Exact, exact, float_below
 from tasks.mechanisms.core.opendp_check import Measurement, check_with_opendp
-from tasks.mechanisms.core.opendp_library import dp
+from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.noisy_count import LARGEST_SIGMA, NoiseInvalid, check_sigma, least_sigma, rounded_normal
 
@@ -210,6 +210,7 @@ def _grid_exponent(norm: Fraction) -> int:
 
 @lru_cache(maxsize=64)
 def _discrete_gaussians(mean: NoisyMean) -> Measurement:
+    dp = load_opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     measurement = dp.m.make_gaussian(*space, scale=float(mean.sigma_steps))
     return check_with_opendp(measurement, float(mean.clip_steps), mean.loss())

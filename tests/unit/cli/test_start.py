@@ -239,7 +239,7 @@ def test_a_stored_check_of_a_model_needs_no_transformers(home: Path) -> None:
     assert "transformers" not in modules
 
 
-NEVER = HEAVY - {"opendp", "dp_accounting", "jinja2", "alembic"}
+NEVER = HEAVY - {"dp_accounting", "jinja2", "alembic"}
 
 
 @pytest.mark.parametrize(
