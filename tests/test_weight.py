@@ -21,10 +21,10 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 47767,
+    "statements of the product": 47775,
     "modules of the product": 844,
     "error classes": 545,
-    "statements of tests": 67725,
+    "statements of tests": 67750,
     "statements of benchmarks": 7940,
     "tables": 53,
     "commands": 87,

@@ -491,10 +491,10 @@ ACTIONS = (
             INSERT INTO account (kind, parent_id, block, rho_cap, delta_cap)
              SELECT 'block', r.id, b.block + s.blocks * (NEW.number - 1), r.rho_cap, r.delta_cap FROM account b
               JOIN account r ON r.id = b.parent_id JOIN partition_scheme s ON s.account_id = r.id
-              WHERE b.parent_id = NEW.account_id AND b.kind = 'block' AND b.block < s.blocks ORDER BY b.block
+              WHERE b.parent_id = NEW.account_id AND b.block < s.blocks ORDER BY b.block
             """,
         ),
-        "(SELECT count(*) FROM account b WHERE b.parent_id = NEW.account_id AND b.kind = 'block')"
+        "(SELECT count(*) FROM account b WHERE b.parent_id = NEW.account_id)"
         " IS DISTINCT FROM NEW.number * (SELECT s.blocks FROM partition_scheme s WHERE s.account_id = NEW.account_id)",
         "the blocks did not follow the cohort",
     ),

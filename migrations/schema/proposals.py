@@ -143,7 +143,7 @@ GUARDS = (
         """
         EXISTS (
             SELECT 1 FROM proposal m JOIN dataset d ON d.id = m.dataset_id
-             JOIN account b ON b.parent_id = d.account_id AND b.kind = 'block'
+             JOIN account b ON b.parent_id = d.account_id
              WHERE m.id = NEW.proposal_id
               AND m.kind = 'cap'
               AND (b.rho_held + b.rho_spent > m.rho OR b.delta_held + b.delta_spent > m.delta_fail)

@@ -65,6 +65,10 @@ class HostileLogin:
         lawful = DEEDS[deed].lawful
         return None if lawful is None else self._tried(lawful)
 
+    def refusal_of_fact(self, fact: str) -> str | None:
+        """The name of the refusal that a fact meets which has no conditions."""
+        return self._tried(hostile_facts.UNCONDITIONAL[fact])
+
     def taken(self, forgery: str) -> list[str]:
         """The facts of which the ledger takes a forgery: one of `FORGERIES`."""
         with self.town.world.database.write() as session:
@@ -131,12 +135,12 @@ def put_over(town: Town) -> Iterator[tuple[str, Statements]]:
 def lawful_rows(town: Town) -> Iterator[tuple[Statements, Insert]]:
     """The last statement of a lawful deed for each fact of which there is one, and those before it."""
     seen: set[str] = set()
-    for deed in DEEDS.values():
-        if deed.lawful is not None:
-            *before, last = made_by(town, deed.lawful)
-            if isinstance(last, Insert) and last.table.name not in seen:
-                seen.add(last.table.name)
-                yield before, last
+    lawful = [deed.lawful for deed in DEEDS.values() if deed.lawful is not None]
+    for make in (*lawful, *hostile_facts.UNCONDITIONAL.values()):
+        *before, last = made_by(town, make)
+        if isinstance(last, Insert) and last.table.name not in seen:
+            seen.add(last.table.name)
+            yield before, last
 
 
 def changed(row: Insert, **given: object) -> Executable:

@@ -1,13 +1,17 @@
 """As `hostile_rows`: proposals and authorisations, people and policies, data, looks, and the record."""
 
-from tests.contract.hostile_rows import Deed, backdated, change, ended, fired, former
+from sqlalchemy import Executable
+
+from models_db.database.base import utc_now
+from tests.contract.hostile_rows import Deed, Make, backdated, change, ended, fired, former
 from tests.contracts.cohort_cases import beside, of_a_bare_account
-from tests.contracts.decision_cases import LONG_AGO, THEN, proposal_id
+from tests.contracts.decision_cases import LONG_AGO, THEN, new_cap, proposal_id
 from tests.contracts.limit_cases import last, standing, too_late
 from tests.contracts.link_cases import overlap_key, restoration
 from tests.contracts.name_cases import called, dataset_called
 from tests.contracts.rows import (
     DIGEST,
+    account,
     adoption,
     approval,
     asked_slot,
@@ -21,6 +25,7 @@ from tests.contracts.rows import (
     erasure,
     erasure_end,
     evaluation,
+    insert,
     internal_view,
     new_policy,
     passkey,
@@ -42,7 +47,8 @@ from tests.contracts.rows import (
     waiting_slot,
 )
 from tests.contracts.schedule_cases import TO_COME, between
-from tests.contracts.view_cases import of_one_version, old_steward
+from tests.contracts.town import Town
+from tests.contracts.view_cases import again, of_dataset, of_one_version, old_steward, replaced
 from tests.support import LATE, SOON
 
 AUTHORISATIONS: dict[str, Deed] = {
@@ -86,6 +92,10 @@ AUTHORISATIONS: dict[str, Deed] = {
             approval(t, t.open_proposal, "proposal"),
             carried(t, t.open_proposal, at=THEN),
         ]
+    ),
+    "a cap below what is held": Deed(lambda t: new_cap(t, rho=9), lambda t: new_cap(t, rho=10, delta_fail=0)),
+    "a proposal for a registration that was replaced": Deed(
+        lambda t: proposal(t, **replaced(t)), lambda t: proposal(t, **of_dataset(t, "corrected"))
     ),
     "a run beyond the number of an authorisation": Deed(
         lambda t: [standing_use(t), standing_use(t, number=3, attempt=2)], standing_use
@@ -232,10 +242,15 @@ DATA: dict[str, Deed] = {
         lambda t: dataset(t, "clinic", unit_field="other_id"),
         lambda t: dataset(t, "harbour", unit_field="other_id"),
     ),
+    "a dataset registered again that has data": Deed(lambda t: again(t, "grown"), again),
+    "a registration of another number than the next": Deed(lambda t: again(t, registration=3), again),
     "a dataset whose name is a path": Deed(dataset_called("../evil"), dataset_called("clinic-2027")),
     "a dataset whose name is in other letters": Deed(dataset_called("\u0441linic"), dataset_called("a_b.c-d")),
     "a version taken in by an analyst": Deed(
         lambda t: version(t, "clinic", created_by=t.world.analyst.id), lambda t: version(t, "clinic")
+    ),
+    "data taken in under a registration that was replaced": Deed(
+        lambda t: version(t, "vacant", **replaced(t)), lambda t: version(t, "corrected")
     ),
     "people without names taken in again": Deed(lambda t: version(t, "ward"), lambda t: version(t, "harbour")),
     "another key for people in two datasets": Deed(overlap_key),
@@ -258,6 +273,9 @@ DATA: dict[str, Deed] = {
     "a cohort beside people without names": Deed(lambda t: beside(t, None), lambda t: beside(t, "patient_id")),
     "a cohort without data": Deed(lambda t: of_a_bare_account(t, 1), cohort),
     "an erasure by an analyst": Deed(lambda t: erasure(t, actor_id=t.world.analyst.id), erasure),
+    "an erasure under a registration that was replaced": Deed(
+        lambda t: erasure(t, **replaced(t)), lambda t: erasure(t, **of_dataset(t, "corrected"))
+    ),
     "an erasure of another dataset's data": Deed(
         lambda t: erasure(t, scope="version", unit_mark=None, version_id=1),
         lambda t: erasure(t, scope="version", unit_mark=None, version_id=t.kept),
@@ -348,3 +366,44 @@ RECORD: dict[str, Deed] = {
     "a checkpoint long ago": Deed(backdated("steward", lambda t: checkpoint(t, at=THEN)), checkpoint),
     "a restoration by a runner": Deed(lambda t: restoration(t, t.world.runner.id), restoration),
 }
+
+
+def rehearsal(town: Town) -> Executable:
+    return insert(
+        "rehearsal", dataset="twin", configuration=DIGEST, result="{}", at=utc_now(), actor_id=town.world.runner.id
+    )
+
+
+def delivery(town: Town) -> Executable:
+    publication = town.id_of("publication", "TRUE")
+    return insert("delivery", publication_id=publication, destination="out", bundle_digest=DIGEST, at=utc_now())
+
+
+def claim(town: Town) -> Executable:
+    amounts = {"epsilon": "1", "delta": "1e-6", "delta_conversion": 1}
+    return insert("cap", account_id=claimless(town), created_at=utc_now(), **amounts)
+
+
+def people_counted(town: Town) -> Executable:
+    return insert("unit_claim", account_id=claimless(town), salt=DIGEST, digest=DIGEST, created_at=utc_now())
+
+
+def partition(town: Town) -> list[Executable]:
+    number = claimless(town) + 1
+    scheme = {"function": "hmac-sha256", "blocks": 1, "key_name": "0" * 16, "key_commitment": DIGEST}
+    return [account(town, id=number), insert("partition_scheme", account_id=number, **scheme)]
+
+
+def claimless(town: Town) -> int:
+    """The account that has no cap yet, which is the newest one that has blocks."""
+    return int(town.one("SELECT id FROM account WHERE kind = 'root' AND id NOT IN (SELECT account_id FROM cap)"))
+
+
+UNCONDITIONAL: dict[str, Make] = {
+    "a rehearsal": rehearsal,
+    "a delivery": delivery,
+    "a first claim": claim,
+    "people who were counted": people_counted,
+    "a partition": partition,
+}
+"""Facts that the ledger takes of everybody who may record them; their values have forms nonetheless."""

@@ -194,6 +194,8 @@ AUTHORISATIONS = {
     "a proposal carried after its approvals have expired": RULE,
     "a proposal carried after its approver is no steward": RULE,
     "a proposal carried long ago": CLOCK,
+    "a cap below what is held": CAP,
+    "a proposal for a registration that was replaced": RULE,
     "a run beyond the number of an authorisation": RULE,
     "a run of another number than the next": RULE,
     "a run of an attempt that is not next": RULE,
@@ -257,9 +259,12 @@ DATA = {
     "a dataset that calls shared people public": RULE,
     "a dataset that does not name shared people": RULE,
     "a dataset that names shared people by another field": RULE,
+    "a dataset registered again that has data": RULE,
+    "a registration of another number than the next": RULE,
     "a dataset whose name is a path": "InvalidPlainName",
     "a dataset whose name is in other letters": "InvalidPlainName",
     "a version taken in by an analyst": ROLE,
+    "data taken in under a registration that was replaced": RULE,
     "people without names taken in again": RULE,
     "another key for people in two datasets": RULE,
     "a person in two datasets": RULE,
@@ -272,6 +277,7 @@ DATA = {
     "a cohort beside people without names": RULE,
     "a cohort without data": RULE,
     "an erasure by an analyst": ROLE,
+    "an erasure under a registration that was replaced": RULE,
     "an erasure of another dataset's data": RULE,
     "an erasure while a release runs": RULE,
     "an erasure long ago": CLOCK,
@@ -323,6 +329,9 @@ RECORD = {
     "a restoration by a runner": ROLE,
 }
 
+# What has no conditions but its form
+FACTS = ("a rehearsal", "a delivery", "a first claim", "people who were counted", "a partition")
+
 DEEDS = BUDGET | RUNS | GATES | AUTHORISATIONS | PEOPLE | DATA | LOOKS | RECORD
 
 
@@ -339,6 +348,11 @@ def test_the_driver_tries_them_all(login: HostileLogin) -> None:
 @pytest.mark.parametrize("deed", DEEDS)
 def test_a_deed_is_refused_and_its_neighbour_is_not(login: HostileLogin, deed: str) -> None:
     assert (login.refusal(deed), login.refusal_of_neighbour(deed)) == (DEEDS[deed], None)
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_a_fact_without_conditions_is_taken(login: HostileLogin, fact: str) -> None:
+    assert login.refusal_of_fact(fact) is None
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)

@@ -231,7 +231,7 @@ ANOTHER_POLICY = (
 )
 ITS_RULE = (
     "INSERT INTO policy_rule (policy_id, dataset, spend_approvals, publish_approvals, proposal_approvals)"
-    " SELECT 900, name, 9, 9, 9 FROM dataset"
+    " SELECT DISTINCT 900, name, 9, 9, 9 FROM dataset"
 )
 OTHER_RULES = ("DELETE FROM policy_rule", ANOTHER_POLICY, ITS_RULE)
 
