@@ -16,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import random_allocation, records, rehearsals
+from benchmarks import random_allocation, records, rehearsals, whole_release
 from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
@@ -79,6 +79,9 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     },
     "attacks": {
         "emails": lambda: email_extraction.table(lines("email_extraction")),
+    },
+    "benchmarks": {
+        "whole-release": lambda: whole_release.table(lines("whole_release")),
     },
     "in-context": {
         "calibrated": lambda: in_context.table(lines("in_context"), "calibrated"),

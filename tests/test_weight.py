@@ -30,7 +30,7 @@ CEILING = {
     "commands": 87,
     "options": 262,
     "settings of files": 164,
-    "words of documentation": 215321,
+    "words of documentation": 215545,
     "decisions": 48,
 }
 SLACK = 0.005
