@@ -47,6 +47,7 @@ from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.inference.embeddings.encoder import load_embedder
+from tasks.insights.question_histogram.keyword_rule import KeywordRule
 from tasks.insights.question_histogram.parameters import Question, QuestionHistogramParameters
 from tasks.insights.question_histogram.planner import histogram_for
 from tasks.insights.run_tools import Tools
@@ -57,7 +58,6 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.contribution_bound import count_units_by_item
 from tasks.mechanisms.counts.gaussian_selection import calibrate_gaussian_selection
 from tasks.mechanisms.counts.set_histogram import SetHistogram
-from tasks.planning.keyword_rule import KeywordRule
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tasks.prompted_generation.keyphrases.unit_phrases import facets_of
 from tasks.text.keyword_normalisation import roots

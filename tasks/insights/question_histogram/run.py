@@ -10,11 +10,11 @@ from models_db.values.canonical_json import Json
 from tasks.corpus.shards import ShardProgress
 from tasks.generation.decoding.run_context import RunContext
 from tasks.insights.question_histogram.answer_rows import answer_rows
+from tasks.insights.question_histogram.keyword_rule import KeywordRule
 from tasks.insights.question_histogram.model_rule import ModelRule
 from tasks.insights.question_histogram.parameters import Question, QuestionHistogramParameters
 from tasks.insights.run_tools import as_text
 from tasks.mechanisms.counts.set_histogram import SetHistogram
-from tasks.planning.keyword_rule import KeywordRule
 from tasks.values.generated import Generated
 from tasks.values.insight import SIZE_DEVIATION
 from tasks.values.plan import Plan

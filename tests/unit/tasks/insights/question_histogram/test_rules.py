@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tasks.inference.engine.answer_likelihood import AnswerLikelihood
 from tasks.inference.engine.engine import Engine
+from tasks.insights.question_histogram.keyword_rule import KeywordRule
 from tasks.insights.question_histogram.model_rule import ModelRule
 from tasks.insights.question_histogram.parameters import Question
-from tasks.planning.keyword_rule import KeywordRule
 from tests.tiny_model import tiny_model
 
 ANSWERS = [
