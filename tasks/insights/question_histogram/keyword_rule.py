@@ -8,7 +8,7 @@ match of that answer.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tasks.planning.closed_answers import ClosedAnswers
+from tasks.insights.question_histogram.closed_answers import ClosedAnswers
 from tasks.text.keyword_normalisation import singular
 from tasks.text.words import words
 

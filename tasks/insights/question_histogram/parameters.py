@@ -6,7 +6,7 @@
           - {name: money, keywords: [invoice, refund, pay back]}
           - {name: delivery, keywords: [parcel, courier]}
 
-What can be wrong with answers is in `tasks.planning.closed_answers`.
+What can be wrong with answers is in `tasks.insights.question_histogram.closed_answers`.
 
 QuestionsInvalid (UsageError)
 ├── QuestionsMissing        no question
@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from models_db.errors import UsageError
 from models_db.values.requests import RequestModel, TextLine
-from tasks.planning.closed_answers import NO_ANSWER, ClosedAnswers, comparable
+from tasks.insights.question_histogram.closed_answers import NO_ANSWER, ClosedAnswers, comparable
 
 MOST_QUESTIONS = 20
 LONGEST_QUESTION = 200

@@ -1,4 +1,4 @@
-"""Closed answers with public keywords: those of a question, and those that label documents; all of it is public.
+"""Closed answers of questions, with public keywords.
 
     answers:
       - {name: money, keywords: [invoice, refund, pay back]}
