@@ -134,7 +134,7 @@ def test_every_clause_is_noticed(town: Town, guards: dict[str, Guard]) -> None:
         missed += [(name, mutant.change.partition(": ")[2]) for mutant in made if not found[mutant.condition]]
     assert tried > 1150
     assert set(missed) == set(EQUIVALENT)
-    assert len(missed) == 10
+    assert len(missed) == len(EQUIVALENT)
 
 
 @pytest.mark.parametrize("what", CIRCUMSTANCES)
