@@ -24,13 +24,13 @@ CEILING = {
     "statements of the product": 47775,
     "modules of the product": 844,
     "error classes": 545,
-    "statements of tests": 67750,
+    "statements of tests": 67754,
     "statements of benchmarks": 7940,
     "tables": 53,
     "commands": 87,
     "options": 262,
     "settings of files": 164,
-    "words of documentation": 215545,
+    "words of documentation": 215633,
     "decisions": 48,
 }
 SLACK = 0.005

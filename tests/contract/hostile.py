@@ -130,6 +130,10 @@ def put_over(town: Town) -> Iterator[tuple[str, Statements]]:
         over = f"INSERT INTO {row} ON CONFLICT ({keys}) DO UPDATE SET {same} = excluded.{same}"
         if name not in COUNTERS:
             yield name, [text(f"INSERT OR REPLACE INTO {row}" if town.world.database.is_sqlite else over)]
+    columns = "id, kind, parent_id, block, rho_cap, delta_cap"
+    row = f"account ({columns}) SELECT {columns} FROM account WHERE kind = 'block' AND rho_spent > 0 LIMIT 1"
+    over = f"INSERT INTO {row} ON CONFLICT (id) DO UPDATE SET rho_spent = 0"
+    yield "a spent account", [text(f"INSERT OR REPLACE INTO {row}" if town.world.database.is_sqlite else over)]
 
 
 def lawful_rows(town: Town) -> Iterator[tuple[Statements, Insert]]:
