@@ -27,7 +27,6 @@ import random
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -37,6 +36,7 @@ from typing import Any
 
 from benchmarks.common.intervals import interval_of_mean, written
 from benchmarks.common.json_lines import append_lines, read_lines_if_there
+from benchmarks.common.process_cost import Cost, cost_of_process
 
 Row = dict[str, Any]
 
@@ -122,21 +122,10 @@ class Checkout:
         for model in MODELS.glob("*@*"):
             (self.models / model.name).symlink_to(model)
 
-    def measure(self, line: str, folder: Path) -> tuple[float, float]:
-        """Run a command, or a line of Python, in a folder; its processor seconds and its wall seconds."""
-        words = ["-c", line] if line.startswith("import ") else [str(self.python.with_name("almoner")), *line.split()]
-        with tempfile.TemporaryFile("w+") as out:
-            began = time.perf_counter()
-            process = subprocess.Popen(
-                [self.python, *words], cwd=folder, env=self.environment(folder), stdout=out, stderr=out
-            )
-            _, status, used = os.wait4(process.pid, 0)
-            wall = time.perf_counter() - began
-            process.returncode = os.waitstatus_to_exitcode(status)
-            if process.returncode:
-                out.seek(0)
-                sys.exit(f"{self.path}: {line} ended with {process.returncode}\n{out.read()}")
-        return used.ru_utime + used.ru_stime, wall
+    def measure(self, line: str, folder: Path) -> Cost:
+        """Run a command, or a line of Python, in a folder; return what it took."""
+        words = ["-c", line] if line.startswith("import ") else [self.python.with_name("almoner"), *line.split()]
+        return cost_of_process([self.python, *words], self.environment(folder), folder=folder)
 
     def environment(self, folder: Path) -> dict[str, str]:
         """The settings of every command in a folder: no server, a home there, and compiled files."""
@@ -171,13 +160,12 @@ def one_round(checkouts: Sequence[Checkout], number: int) -> Iterator[Row]:
             write_inputs(folder)
         for probe, line in PROBES.items():
             for checkout, folder in list(zip(checkouts, folders, strict=True))[:: 1 if number % 2 else -1]:
-                cpu, wall = checkout.measure(line, folder)
-                print(
-                    f"{number} {checkout.commit} {probe}: {cpu:.2f} s, wall {wall:.2f} s", file=sys.stderr, flush=True
-                )
+                cost = checkout.measure(line, folder)
+                told = f"{number} {checkout.commit} {probe}: {cost.processor:.2f} s, wall {cost.wall:.2f} s"
+                print(told, file=sys.stderr, flush=True)
                 if not probe.startswith("first "):
                     yield {"probe": probe, "tree": checkout.commit, "round": number} | {
-                        "cpu_s": round(cpu, 3), "wall_s": round(wall, 3), **machine(),
+                        "cpu_s": round(cost.processor, 3), "wall_s": round(cost.wall, 3), **machine(),
                     }  # fmt: skip
 
 

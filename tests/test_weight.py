@@ -21,11 +21,11 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 47775,
+    "statements of the product": 47773,
     "modules of the product": 844,
     "error classes": 545,
-    "statements of tests": 67754,
-    "statements of benchmarks": 7940,
+    "statements of tests": 67744,
+    "statements of benchmarks": 7943,
     "tables": 53,
     "commands": 87,
     "options": 262,

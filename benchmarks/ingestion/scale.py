@@ -18,12 +18,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
+from benchmarks.common.process_cost import Cost, cost_of_process
 from benchmarks.ingestion.ingest import write_source
 from benchmarks.ledger.writes import backends
 from models_db.home import ProjectHome
@@ -33,14 +32,6 @@ CLI = "from cli.app import main; main()"
 BLOCKS = 4
 REFUSED = 1
 """Exit code of a command that a rule refuses."""
-
-
-class Cost(NamedTuple):
-    """What a process took."""
-
-    processor: float
-    wall: float
-    peak_mib: float
 
 
 def main() -> None:
@@ -142,16 +133,8 @@ def almoner(settings: Mapping[str, str], *words: str, code: int = 0) -> Cost:
 
 
 def measured(command: Sequence[str], settings: Mapping[str, str], code: int = 0) -> Cost:
-    """What a process takes, from its start to its end, which must be that exit code."""
-    started = time.perf_counter()
-    process = subprocess.Popen(command, env={**os.environ, **settings}, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - started
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != code:
-        raise SystemExit(f"{command} ended with {process.returncode}, not with {code}")
-    kibibytes = usage.ru_maxrss / (1024 if sys.platform == "darwin" else 1)
-    return Cost(usage.ru_utime + usage.ru_stime, wall, kibibytes / 1024)
+    """What a process takes under some settings, which must end with that exit code."""
+    return cost_of_process(command, {**os.environ, **settings}, code=code)
 
 
 if __name__ == "__main__":

@@ -177,17 +177,8 @@ def _repeat_request(dataset: Dataset, facts: _LedgerFacts) -> RepeatRequest | No
     cohorts, whole = facts.cohorts.get(root, {}), facts.budgets[root].balance
     left = [cohorts.get(cohort, whole).remaining for cohort in read.cohorts]
     fullest = Amount(min(each.rho for each in left), min(each.delta for each in left))
-    runs = count_runs(price, fullest, _admitted_in_orders(newest, read.blocks, facts.orders.get(root)))
+    runs = count_runs(price, fullest, request_body(newest)["plan"], read.blocks, facts.orders.get(root))
     return RepeatRequest(newest.id, runs, read.cohorts if read.several else None)
-
-
-def _admitted_in_orders(newest: Request, blocks: Sequence[int], orders: "OrdersBudget | None") -> int | None:
-    """Return how many repetitions of a request the limits in Rényi orders admit; None for any number."""
-    if orders is None:
-        return None
-    from tasks.planning.secret_assignment import curve_of_plan
-
-    return orders.count(curve_of_plan(request_body(newest)["plan"]), blocks)
 
 
 def _dataset_alerts(cohorts: Mapping[int, Balance], like: RepeatRequest | None) -> Iterator[str]:

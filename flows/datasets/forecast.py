@@ -1,15 +1,19 @@
 """Forecast of how many further releases a budget affords, by epsilon."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from flows.datasets.budget_view import BudgetView
 from models_db.values.amounts import Amount
 from tasks.accounting.zcdp import epsilon_of, release_amount
 from tasks.common.number_format import round_down
 from tasks.common.strict_model import figure
+
+if TYPE_CHECKING:
+    from tasks.accounting.renyi_account import OrdersBudget
 
 FORECAST_EPSILONS = ("0.5", "1", "2", "3", "4", "6", "8", "10")
 
@@ -58,16 +62,25 @@ def count_admitted(budget: BudgetView, price: Amount) -> int:
     return budget.rho_admitted // price.rho
 
 
-def count_runs(price: Amount, left: Amount, admitted: int | None) -> int | None:
+def count_runs(
+    price: Amount, left: Amount, plan: Mapping[str, Any], blocks: Sequence[int], orders: "OrdersBudget | None"
+) -> int | None:
     """Return how many releases of one plan both accounts admit; None if they cost nothing.
 
     Args:
         price: what each costs.
         left: the remaining budget of the blocks that they read.
-        admitted: how many of them the limits in Rényi orders admit; None for any number.
+        plan: of a canonical request.
+        blocks: those that they read.
+        orders: the account in Rényi orders; None where nothing limits it.
     """
     paid = price.count_in(left)
-    return paid if paid is None or admitted is None else min(paid, admitted)
+    if paid is None or orders is None:
+        return paid
+    from tasks.planning.secret_assignment import curve_of_plan
+
+    admitted = orders.count(curve_of_plan(plan), blocks)
+    return paid if admitted is None else min(paid, admitted)
 
 
 def largest_epsilon(rho: int, releases: int, delta: Decimal) -> str | None:

@@ -16,13 +16,13 @@ from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.stored_text import configuration_of
-from models_db.services.catalogue import cohorts, datasets, requests, schedules
+from models_db.services.catalogue import datasets, requests, schedules
 from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import ledger, proposals
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleSlot
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.standing_terms import cost_of
-from tasks.planning.block_selection import Reading
+from tasks.planning.block_selection import reading_of_request
 
 SLOTS_SHOWN = 3
 MOST_COUNTED = 10_000
@@ -129,14 +129,10 @@ def create_schedule(
 
 
 def _affordable_runs(session: Session, dataset: Dataset, configuration: Mapping[str, Any]) -> int | None:
-    from tasks.planning.secret_assignment import curve_of_plan
-
-    read = cohorts.resolve_cohorts(session, dataset, configuration.get("cohorts", [1]))
-    blocks = Reading(datasets.find_partition(session, dataset).blocks, read, several=True).blocks
+    blocks = reading_of_request(configuration, datasets.find_partition(session, dataset).blocks).blocks
     left = ledger.balance(session, dataset.account_id, blocks).remaining
     orders = orders_budget(session, dataset.account_id)
-    admitted = None if orders is None else orders.count(curve_of_plan(configuration["plan"]), blocks)
-    return count_runs(cost_of(configuration), left, admitted)
+    return count_runs(cost_of(configuration), left, configuration["plan"], blocks, orders)
 
 
 def _record_schedule(workspace: Workspace, standing: int, timing: Timing, reason: str) -> int:

@@ -5,8 +5,6 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
 
-PROPOSAL_KINDS = ("cap", "standing", "retraction")
-
 
 class Proposal(Base):
     """A proposal on a dataset. Its digest covers every column with content; approvals are for that digest."""

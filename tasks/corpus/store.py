@@ -309,7 +309,7 @@ class PartOfCorpus(Corpus):
             return sum(self.part.reads(unit, cohort) for _, unit, cohort, _ in _units(connection, ()))
 
     def texts(self, label: str | None = None) -> Iterator[str]:
-        """Refused: internal metrics read whole versions, of public data alone, which has one cohort."""
+        """Refused: what reads whole versions is an internal metric, and a run has those of public data alone."""
         raise WholeCorpusRequested
 
     def labelled(self) -> Iterator[tuple[str, str]]:

@@ -127,13 +127,18 @@ def put_over(town: Town) -> Iterator[tuple[str, Statements]]:
         columns = ", ".join(column.name for column in table.columns)
         row = f"{name} ({columns}) SELECT {columns} FROM {name} ORDER BY {keys} LIMIT 1"
         same = next(iter(table.primary_key)).name
-        over = f"INSERT INTO {row} ON CONFLICT ({keys}) DO UPDATE SET {same} = excluded.{same}"
         if name not in COUNTERS:
-            yield name, [text(f"INSERT OR REPLACE INTO {row}" if town.world.database.is_sqlite else over)]
+            yield name, [written_over(town, row, keys, f"{same} = excluded.{same}")]
     columns = "id, kind, parent_id, block, rho_cap, delta_cap"
     row = f"account ({columns}) SELECT {columns} FROM account WHERE kind = 'block' AND rho_spent > 0 LIMIT 1"
-    over = f"INSERT INTO {row} ON CONFLICT (id) DO UPDATE SET rho_spent = 0"
-    yield "a spent account", [text(f"INSERT OR REPLACE INTO {row}" if town.world.database.is_sqlite else over)]
+    yield "a spent account", [written_over(town, row, "id", "rho_spent = 0")]
+
+
+def written_over(town: Town, row: str, keys: str, change: str) -> TextClause:
+    """A row that replaces the one with its keys on SQLite, and changes it on PostgreSQL."""
+    if town.world.database.is_sqlite:
+        return text(f"INSERT OR REPLACE INTO {row}")
+    return text(f"INSERT INTO {row} ON CONFLICT ({keys}) DO UPDATE SET {change}")
 
 
 def lawful_rows(town: Town) -> Iterator[tuple[Statements, Insert]]:

@@ -68,9 +68,7 @@ RIGHTS = {
     "drop a function": ["DROP FUNCTION almoner_record(text, jsonb)"],
     "make a table": ["CREATE TABLE public.mine (id int)"],
     "make a function": ["CREATE FUNCTION public.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'"],
-    "make an operator": [
-        "CREATE OPERATOR public.= (LEFTARG = varchar, RIGHTARG = text, FUNCTION = textne)"
-    ],
+    "make an operator": ["CREATE OPERATOR public.= (LEFTARG = varchar, RIGHTARG = text, FUNCTION = textne)"],
     "make a schema": ["CREATE SCHEMA mine"],
     "drop an extension": ["DROP EXTENSION plpgsql"],
     "own a language": ["ALTER LANGUAGE plpgsql OWNER TO $login"],
@@ -98,9 +96,6 @@ RIGHTS = {
         "INSERT INTO entry SELECT * FROM entry",
     ],
     "end another's session": ["SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'postgres'"],
-}  # fmt: skip
-"""What no login may do, whoever has it."""
-RIGHTS |= {
     "change everybody's settings": ["ALTER ROLE ALL SET search_path = pg_temp"],
     "read the passwords of logins": ["SELECT rolpassword FROM pg_authid"],
     "write an entry of the record": [forged("note.x")],
@@ -108,6 +103,7 @@ RIGHTS |= {
     "write a policy into the record": [forged("policy.adopted")],
     "write an upgrade into the record": [forged("ledger.upgraded")],
 }
+"""What no login may do, whoever has it."""
 
 CHANGES = {
     "changed": "UPDATE {table} SET {column} = {column}",
@@ -404,7 +400,7 @@ def as_people(world: World, postgresql: PostgreSQL) -> dict[str, World]:
     """The same ledger, once for each login."""
     names = ("analyst", "runner", "steward")
     with world.database.write() as session:
-        people_ = {
+        people = {
             name: principals.enrol(session, world.admin, f"good {name}", f"key of good {name}", f"almoner_test_{name}")
             for name in names
         }
@@ -413,7 +409,7 @@ def as_people(world: World, postgresql: PostgreSQL) -> dict[str, World]:
     grant_access(world.database)
     for name in names:
         grant_login(world.database, f"almoner_test_{name}", writes=True)
-    everybody = replace(world, analyst=people_["analyst"], runner=people_["runner"], steward=people_["steward"])
+    everybody = replace(world, analyst=people["analyst"], runner=people["runner"], steward=people["steward"])
     return {name: replace(everybody, database=login(postgresql, world.database, name)) for name in names}
 
 

@@ -330,7 +330,7 @@ RECORD = {
 }
 
 # What has no conditions but its form
-FACTS = ("a rehearsal", "a delivery", "a first claim", "people who were counted", "a partition")
+UNCONDITIONAL = ("a rehearsal", "a delivery", "a first claim", "people who were counted", "a partition")
 
 DEEDS = BUDGET | RUNS | GATES | AUTHORISATIONS | PEOPLE | DATA | LOOKS | RECORD
 
@@ -350,7 +350,7 @@ def test_a_deed_is_refused_and_its_neighbour_is_not(login: HostileLogin, deed: s
     assert (login.refusal(deed), login.refusal_of_neighbour(deed)) == (DEEDS[deed], None)
 
 
-@pytest.mark.parametrize("fact", FACTS)
+@pytest.mark.parametrize("fact", UNCONDITIONAL)
 def test_a_fact_without_conditions_is_taken(login: HostileLogin, fact: str) -> None:
     assert login.refusal_of_fact(fact) is None
 

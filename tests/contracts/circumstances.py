@@ -51,7 +51,6 @@ WITHOUT_ROLES = {
     "approval_not_by_admin": EVERY,  # denies those who have a role
     "schedule_change_by_right": (0, 1, 2),
 }
-BY_CREATOR = {"schedule_change_by_right": (0, 1, 2)}
 WITHOUT_APPROVALS = {
     "entry_arm_approved": (4, 5),
     "transition_reopens": EVERY,

@@ -7,7 +7,7 @@ from sqlalchemy import Executable, text
 
 from models_db.services.lifecycle.ledger import Attempt
 from tests.contracts.circumstances import FUTURE, OTHER, PAST
-from tests.contracts.decision_cases import new_cap, proposal_id
+from tests.contracts.decision_cases import proposal_id
 from tests.contracts.initial_cases import Make
 from tests.contracts.rows import (
     approval,
@@ -20,7 +20,6 @@ from tests.contracts.rows import (
     proposal,
     publication,
     transition,
-    unheld,
 )
 from tests.contracts.town import Town
 from tests.support import LATE
@@ -181,23 +180,6 @@ def admins_do_not(make: Make) -> list[Lone]:
     ]
 
 
-def narrowed(hold_name: str, make: Make) -> list[Lone]:
-    """Arming asks for a hold beside it that narrows it, armed and as large."""
-    number = f"{{{hold_name}}}"
-    return [
-        Lone((sql(f"UPDATE hold SET rho = rho - 1 WHERE id = {number}"),), denied=[make]),
-        Lone((sql(f"UPDATE hold SET delta = 5 WHERE id <> {number}"),), denied=[make]),
-        Lone(
-            (sql(f"UPDATE hold SET invocation_id = {{held_invocation}}, instalment = 55 WHERE id = {number}"),),
-            denied=[make],
-        ),
-        Lone(
-            (sql(f"UPDATE hold SET invocation_id = {{held_invocation}}, instalment = 0 WHERE id = {number}"),),
-            denied=[make],
-        ),
-    ]
-
-
 def _limits(of: str, limit: str) -> list[Lone]:
     """A release's holds on one account count together: those of this attempt, and no others."""
     within: Make = lambda t: hold(t, getattr(t, of), rho=1, delta=1)  # noqa: E731
@@ -234,11 +216,6 @@ ITS_RULE = (
     " SELECT DISTINCT 900, name, 9, 9, 9 FROM dataset"
 )
 OTHER_RULES = ("DELETE FROM policy_rule", ANOTHER_POLICY, ITS_RULE)
-
-
-def arm_another(of: str, dataset: str) -> Make:
-    """Another instalment is armed on a block; what narrows the first one narrows nothing of it."""
-    return lambda t: unheld(t, getattr(t, of), "HOLD", "ARM", account_id=t.account(dataset))
 
 
 def arm_routine(t: Town) -> Executable:
@@ -279,10 +256,6 @@ def approve_as_admin(t: Town) -> Executable:
 
 def hold_delta(t: Town) -> Executable:
     return hold(t, t.held, delta=1)
-
-
-def smallest_cap(t: Town) -> list[Executable]:
-    return new_cap(t, rho=10, delta_fail=0)
 
 
 def reopen_scheduled(t: Town) -> Executable:

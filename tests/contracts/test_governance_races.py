@@ -1,7 +1,6 @@
 """What stewards and admins change while somebody works: whoever is second decides on what the first has done."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ from tests.contracts.meeting import meanwhile
 from tests.support import PLAN, PROVENANCE, SOON, TEN, World, any_amounts, fetch, planned, terms
 
 Act = Callable[[Session], object]
-SOON_OVER = timedelta(days=1)
 
 
 def deciding(world: World, number: int, gate: str = "spend", verdict: str = "approve", by: Actor | None = None) -> Act:

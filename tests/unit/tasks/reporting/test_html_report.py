@@ -17,7 +17,6 @@ from tests.unit.tasks.publishing.builders import BASELINE, a_record, a_request
 from tests.unit.tasks.reporting.a_report import NASTY, TEXTS, the_facts, the_metrics, the_record
 
 VOID = {"meta", "wbr", "br", "img", "input", "link", "hr", "rect", "line", "circle"}
-MAY_LINK = {"href": "a"}
 
 
 class Tree(HTMLParser):
