@@ -1,5 +1,7 @@
 """YAML files written by people, and new files written for them."""
 
+import errno
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +11,7 @@ import yaml
 
 from flows.workspace.plain_yaml import InvalidYaml, parse_yaml
 from models_db.errors import UsageError
+from models_db.home import describe_free_space
 from models_db.values.requests import FileInvalid
 from tasks.common.files import open_user_file, write_over
 
@@ -28,9 +31,12 @@ class FileUnwritable(UsageError):
     """A file cannot be written, or already exists."""
 
     def __init__(self, path: Path, reason: str) -> None:
+        full = reason in (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
         super().__init__(
             f"{path} cannot be written: {reason}.",
-            "Name a new file in an existing folder.",
+            f"Make room there ({describe_free_space(path)}), or name a file on another disk."
+            if full
+            else "Name a new file in an existing folder.",
             {"path": str(path)},
         )
 

@@ -183,7 +183,7 @@ def test_the_page_is_typed_from_its_beginning_to_its_end(typist: Typist) -> None
             typist.sql(block)
         elif block.language == "sh" and block.who:
             typist.shell(block)
-    assert len(typist.typed) >= 24
+    assert len(typist.typed) >= 23
     assert typist.relay.inside_tls >= 20
     with pytest.raises(LedgerUnreachable):  # the owner's login is closed at the end
         reading(address("almoner_owner", typist.relay.port, typist.authority.certificate))
