@@ -388,8 +388,8 @@ def test_a_worker_runs_no_other_flow(almoner: Almoner, pool: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_beside_the_home_shows_the_runs(almoner: Almoner) -> None:
-    """`almoner serve --ui` in a process of its own: a slot's request and its run stand on the page."""
+def test_a_server_beside_the_home_shows_the_schedules(almoner: Almoner) -> None:
+    """`almoner serve --ui` in a process of its own: a schedule stands on the page, and what was due is run."""
     authorised(almoner)
     scheduled(almoner)
     port = free_port()
@@ -398,16 +398,16 @@ def test_a_server_beside_the_home_shows_the_runs(almoner: Almoner) -> None:
     server = subprocess.Popen([*command, "--every", "2"], env=environment, stdout=subprocess.PIPE, text=True)
     api = f"http://127.0.0.1:{port}/api"
     try:
-        shown: dict[str, str] = {}
+        shown: list[str] = []
         patience = time.monotonic() + PATIENCE
-        while shown.get("execute-request-1") != "COMPLETED":
+        while not shown or fetch(almoner.database, "SELECT count(*) FROM artifact") != [(1,)]:
             assert server.poll() is None
             assert time.monotonic() < patience, shown
             time.sleep(0.5)
             with suppress(httpx.HTTPError):
-                runs = httpx.post(f"{api}/flow_runs/filter", json={}).raise_for_status().json()
-                shown = {run["name"]: run["state_type"] for run in runs}
-        assert shown["propose-request-1"] == "COMPLETED"
+                deployments = httpx.post(f"{api}/deployments/filter", json={}).raise_for_status().json()
+                shown = [deployment["name"] for deployment in deployments]
+        assert shown == ["clinic-1"]
     finally:
         server.send_signal(signal.SIGINT)
         server.communicate(timeout=PATIENCE)

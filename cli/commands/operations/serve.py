@@ -39,7 +39,7 @@ def serve(
         bool, typer.Option("--approved", help="Also run requests that stewards have approved one by one.")
     ] = False,
     ui: Annotated[
-        bool, typer.Option("--ui", help="Start a Prefect server beside the home, and show every run on its page.")
+        bool, typer.Option("--ui", help="Start a Prefect server beside the home, whose page shows the schedules.")
     ] = False,
     ui_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of that server on this machine.")] = 4200,
     device: Device = "auto",
