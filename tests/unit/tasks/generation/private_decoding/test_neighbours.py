@@ -86,11 +86,10 @@ class Diary:
         self, draw: IntegerTableMechanism, found: Candidates, summed: torch.Tensor, rng: RandomSource
     ) -> list[int]:
         """Tokens that only candidates and the number of the call decide; the end token is among them at times."""
-        number, sick = len(self.draws), sick_token(tiny_model())
+        number = len(self.draws)
         self.draws.append((draw, found, summed))
         places = [13 * number + 7 * row for row in range(len(summed))]
-        usable = found.allowed & (found.tokens != sick)
-        allowed = [tokens[those].sort().values for tokens, those in zip(found.tokens, usable, strict=True)]
+        allowed = [tokens[those].sort().values for tokens, those in zip(found.tokens, found.allowed, strict=True)]
         return [int(tokens[place % len(tokens)]) for tokens, place in zip(allowed, places, strict=True)]
 
     def noisy(self, mean: NoisyMean, sums: torch.Tensor, rng: RandomSource) -> torch.Tensor:
@@ -120,11 +119,20 @@ def sick_token(model: LanguageModel) -> int:
     return int(model.tokenizer(SICK)["input_ids"][1])
 
 
+candidates = utility_scores.candidates
+
+
+def well(found: Candidates, sick: int) -> Candidates:
+    """The candidates but the sick one, after which nothing public could be read."""
+    return Candidates(found.tokens, found.allowed & (found.tokens != sick))
+
+
 def decoded(system: str, notes: Notes, folder: Path, patch: pytest.MonkeyPatch, precision: Precision) -> Diary:
     """Three generations at once, private rows four at a time: they enter at different steps, in several chunks."""
     diary = Diary()
     patch.setattr(tasks.generation.decoding.loop, "generations_at_once", lambda *sizes: 3)
     patch.setattr(utility_scores, "draw_tokens", diary.draw)
+    patch.setattr(utility_scores, "candidates", lambda *given: well(candidates(*given), sick_token(tiny_model())))
     patch.setattr(SparseVector, "begin", lambda *given: 0)
     patch.setattr(NoisyMean, "draw", lambda *given: diary.noisy(*given))
     patch.setattr(SparseVector, "below", lambda *given: diary.below(*given))
