@@ -14,7 +14,13 @@ from sqlalchemy import Connection, text
 from migrations.runner import settings_for
 from migrations.upgrade import require_supported
 from models_db.errors import UsageError
-from models_db.services.catalogue.database_access import LEDGER_TABLES, MOST_ROLE_BYTES, group_names, has_owner_rights
+from models_db.services.catalogue.database_access import (
+    ADDED_BY_LOGINS,
+    LEDGER_TABLES,
+    MOST_ROLE_BYTES,
+    group_names,
+    has_owner_rights,
+)
 from models_db.sessions.database import BUSY_SECONDS, IDLE_SECONDS, Database, LedgerForbidden, SchemaOutdated
 
 _ROLE_CHANGE_LOCK = 0x616C6D6F6E6573
@@ -84,7 +90,7 @@ _MAY_CREATE_IN_SCHEMA = text(
 
 
 def grant_access(database: Database) -> RoleChanges:
-    """Let readers read and writers call the doors; take every other right from everybody but the owner.
+    """Let readers read and writers add rows; take every other right from everybody but the owner.
 
     For the owner of the tables, after each upgrade.
     """
@@ -244,14 +250,16 @@ def _revoke_statements(connection: Connection) -> Iterator[str]:
 
 
 def _grant_statements(connection: Connection, there: list[str]) -> Iterator[str]:
-    """Yield the statements that grant the groups access: reading for both, the doors for writers."""
+    """Yield the statements that grant the groups access: reading for both, adding rows for writers."""
     views = connection.scalars(text(_LEDGER_VIEWS)).all()
     tables = ", ".join(_quote_identifier(name) for name in (*LEDGER_TABLES, *views))
     yield from (f"GRANT SELECT ON TABLE {tables} TO {_quote_identifier(name)}" for name in there)
     writer = group_names(connection)[1]
     if writer in there:
-        doors = connection.scalars(text(_WRITER_FUNCTIONS)).all()
-        yield from (f"GRANT EXECUTE ON FUNCTION {door} TO {_quote_identifier(writer)}" for door in doors)
+        added = ", ".join(_quote_identifier(name) for name in sorted(ADDED_BY_LOGINS))
+        yield f"GRANT INSERT ON TABLE {added} TO {_quote_identifier(writer)}"
+        functions = connection.scalars(text(_WRITER_FUNCTIONS)).all()
+        yield from (f"GRANT EXECUTE ON FUNCTION {name} TO {_quote_identifier(writer)}" for name in functions)
 
 
 def _execute_permitted(connection: Connection, steps: list[tuple[str, bool]]) -> RoleChanges:

@@ -141,14 +141,14 @@ SELECT v.relname, 'view', v.relname, -- what links tell of rows
   FROM keeper k, pg_class v, here
  WHERE v.relnamespace = here.schema AND v.relkind = 'v' AND starts_with(v.relname, 'link_of_')
 UNION ALL
-SELECT 'audit_head', 'function', concat(p.proname, '(', pg_get_function_identity_arguments(p.oid), ')'), -- the doors
+SELECT 'audit_head', 'function', concat(p.proname, '(', pg_get_function_identity_arguments(p.oid), ')'), -- the ledger's
        concat_ws(' ', pg_get_function_result(p.oid), p.prosecdef, p.provolatile, p.proconfig::text, p.proleakproof,
                  p.prolang::text, p.proowner = k.owner,
                  EXISTS (SELECT 1 FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
                           WHERE a.grantee = 0), p.prosrc)
   FROM keeper k, pg_proc p, here WHERE p.pronamespace = here.schema AND starts_with(p.proname, 'almoner_')
 UNION ALL
-SELECT 'audit_head', f.kind, f.name, f.oid::text -- with arguments that fit better, it is called by the doors and guards
+SELECT 'audit_head', f.kind, f.name, f.oid::text -- with arguments that fit better, it replaces the server's
   FROM foreigners f
  WHERE EXISTS (SELECT 1 FROM pg_proc s WHERE s.proname = f.name AND s.pronamespace = 'pg_catalog'::regnamespace)
     OR f.kind = 'operator'

@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 47773,
-    "modules of the product": 844,
+    "statements of the product": 47641,
+    "modules of the product": 843,
     "error classes": 545,
-    "statements of tests": 67744,
+    "statements of tests": 67662,
     "statements of benchmarks": 7943,
     "tables": 53,
     "commands": 87,
     "options": 262,
     "settings of files": 164,
-    "words of documentation": 215633,
+    "words of documentation": 215545,
     "decisions": 48,
 }
 SLACK = 0.005

@@ -181,12 +181,12 @@ def whole(look: View) -> None:
 
 def hold(on: Ledger, attempt: Attempt) -> None:
     with on.database.write() as session:
-        ledger.hold(session, on.actor, attempt, PLAN, PROVENANCE, whole=True)
+        ledger.hold(session, on.actor, attempt, PLAN, PROVENANCE)
 
 
 def arm(on: Ledger, attempt: Attempt) -> None:
     with on.database.write() as session:
-        ledger.arm(session, on.actor, attempt, 0, 0, whole=True)
+        ledger.arm(session, on.actor, attempt, 0, 0)
 
 
 def settle(on: Ledger, attempt: Attempt) -> None:

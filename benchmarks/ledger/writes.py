@@ -122,10 +122,10 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
         actor = principals.found_ledger(session, "bench", "key", "0" * 64)
         policy = policies.adopt(session, actor, TERMS)
         claim = LifetimeClaim("1", "1", 1, Amount(10**15, 10**15))
-        account = datasets.open_account(session, claim, blocks, "key", "0" * 64)
+        account = datasets.open_account(session, claim, blocks, "0" * 16, "0" * 64)
         dataset = datasets.register(session, actor, Registration("d", "u", "t", True, None, None), account.id)
         version = datasets.add_version(
-            session, actor, dataset, uid="v", source_mark="0" * 64, manifest_mark="0" * 64, units=[(b"u" * 32, 1)]
+            session, actor, dataset, uid="0" * 32, source_mark="0" * 64, manifest_mark="0" * 64, units=[(b"u" * 32, 1)]
         )
         attempts = []
         for number in range(count + 1):
@@ -150,16 +150,16 @@ def planned(blocks: int) -> Json:
 
 def cycle(database: Database, actor: Actor, attempt: Attempt) -> None:
     with database.write() as session:
-        ledger.hold(session, actor, attempt, PLAN, PROVENANCE, whole=True)
+        ledger.hold(session, actor, attempt, PLAN, PROVENANCE)
     with database.write() as session:
-        ledger.arm(session, actor, attempt, 0, 0, whole=True)
+        ledger.arm(session, actor, attempt, 0, 0)
     with database.write() as session:
         ledger.settle(session, actor, attempt, "COMMIT")
 
 
 def bare_insert(database: Database) -> None:
-    with database.write() as session:
-        session.execute(text("INSERT INTO bare VALUES (:at)"), {"at": utc_now()})
+    with database.engine.begin() as connection:
+        connection.execute(text("INSERT INTO bare VALUES (:at)"), {"at": utc_now()})
 
 
 def against_inserts(prepared: Bench) -> tuple[list[float], list[float]]:

@@ -106,9 +106,13 @@ def adopt_policy_file(workspace: Workspace, path: Path) -> PolicyChange:
 
 def adopt_first_policy(workspace: Workspace) -> None:
     """Put the policy of a new home in force if its ledger has none yet and its owner may do so."""
+    with workspace.database.read() as session:
+        if policies.policy_in_force(session) is not None:
+            return
+        if "admin" not in principals.roles_of(session, workspace.actor.id):
+            return
     with workspace.database.write() as session:
-        if policies.policy_in_force(session) is None and "admin" in principals.roles_of(session, workspace.actor.id):
-            adopt_policy(session, workspace.actor, workspace.policy)
+        adopt_policy(session, workspace.actor, workspace.policy)
 
 
 def _replace_file(path: Path, text: bytes) -> None:

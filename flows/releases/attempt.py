@@ -100,15 +100,8 @@ class RunningAttempt:
         """
         paid = self.resume_point.paid if self.resume_point else (0,) * len(self.quote.plan.all_invocations)
         with redact_refusals(self.workspace), self.workspace.database.write() as session:
-            ledger.hold(
-                session,
-                self.workspace.actor,
-                self.attempt,
-                self.quote.plan.all_invocations,
-                provenance(device, rng_kind),
-                paid,
-                whole=True,
-            )
+            invocations = self.quote.plan.all_invocations
+            ledger.hold(session, self.workspace.actor, self.attempt, invocations, provenance(device, rng_kind), paid)
         if self.resume_point:
             self.journal.go_on()
         for sequence, number in enumerate(paid):
@@ -132,7 +125,7 @@ class RunningAttempt:
         try:
             with self.workspace.database.write() as session:
                 lease = attempts.lease_renewal(self.token)
-                ledger.arm(session, self.workspace.actor, self.attempt, sequence, instalment, lease, whole=True)
+                ledger.arm(session, self.workspace.actor, self.attempt, sequence, instalment, lease)
         except OutcomeUnknown:
             with self.workspace.database.write_after_loss() as session:
                 armed = attempts.is_armed(session, self.attempt, sequence, instalment)

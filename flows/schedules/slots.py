@@ -178,7 +178,7 @@ def _record_slot_request(
     with redact_refusals(workspace):
         priced.require_affordable()
     with workspace.database.write() as session:
-        schedule = _lock_undecided(session, due_slot)
+        schedule = _undecided_schedule(session, due_slot)
         if before := _unfinished_run(session, due_slot):  # another poller has asked for an earlier slot meanwhile
             return _record_skip(session, workspace, schedule, due_slot, UNFINISHED_RUN_REASON, before)
         recorded = record_request(session, workspace, priced, standing)
@@ -188,7 +188,7 @@ def _record_slot_request(
 
 def _skip_slot(workspace: Workspace, due_slot: DueSlot, reason: str, detail: str) -> SlotDecision:
     with workspace.database.write() as session:
-        return _record_skip(session, workspace, _lock_undecided(session, due_slot), due_slot, reason, detail)
+        return _record_skip(session, workspace, _undecided_schedule(session, due_slot), due_slot, reason, detail)
 
 
 def _record_skip(
@@ -207,9 +207,8 @@ def _unfinished_run(session: Session, due_slot: DueSlot) -> str:
     return f"request {newest.request_id} of the slot {newest.slot} has not been run yet"
 
 
-def _lock_undecided(session: Session, due_slot: DueSlot) -> Schedule:
-    """Lock and return the schedule of an undecided slot, so that no other poller decides one meanwhile."""
-    schedules.lock_schedule(session, due_slot.schedule)
+def _undecided_schedule(session: Session, due_slot: DueSlot) -> Schedule:
+    """Return the schedule of a slot that nobody has decided."""
     schedules.require_slot_open(session, due_slot.schedule, due_slot.slot)
     return schedules.find_schedule(session, due_slot.schedule)
 

@@ -150,6 +150,7 @@ TABLES = (
             "rho": "rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap",
         },
         no_update=False,
+        by=("admin", "steward"),
     ),
     Table(
         "cap",
@@ -164,6 +165,7 @@ TABLES = (
         delta_fail BIGINT
         """,
         unique=(("account_id",),),
+        by=("admin", "steward"),
     ),
     Table(
         "hold",
@@ -180,8 +182,7 @@ TABLES = (
             "amount": "rho >= 0 AND delta >= 0 AND rho = CAST(rho AS BIGINT) AND delta = CAST(delta AS BIGINT)",
         },
         indexes=(Index("ix_hold_account_id", "account_id"),),
-        linked=False,
-        joint=True,
+        by=("runner",),
     ),
     Table(
         "entry",
@@ -198,7 +199,6 @@ TABLES = (
             Index("uq_entry_armed_or_released", "hold_id", unique=True, where="kind IN ('ARM', 'RELEASE')"),
             Index("uq_entry_closed", "hold_id", unique=True, where="kind IN ('COMMIT', 'FORFEIT', 'RELEASE')"),
         ),
-        joint=True,
     ),
     Table(
         "renyi_charge",
@@ -214,6 +214,7 @@ TABLES = (
         unique=(("request_id", "attempt"),),
         # AND alone: PostgreSQL reads the parentheses of BETWEEN differently from a dump of itself.
         checks={"curve": " AND ".join(f"{column} >= 0 AND {column} <= rho" for column in CHARGED)},
+        by=("runner",),
     ),
 )
 
@@ -264,7 +265,6 @@ GUARDS = (
         "counters move only by the next entry",
         f"{MOVED_OTHERWISE} OR NOT ({BY_ENTRY} OR {BY_PROPOSAL})",
         operation="UPDATE",
-        usual=f"{MOVED_OTHERWISE} OR NOT ({BY_ENTRY})",
     ),
     Guard(
         "hold_own_account",
@@ -355,7 +355,6 @@ GUARDS = (
         "the spend gate is not passed",
         not_passed(f"{SPEND_GATE} OR ({STANDING} AND {has_drawn('i.attempt')})"),
         only="NEW.kind = 'ARM'",
-        usual=not_passed(SPEND_GATE),
     ),
     Guard(
         "entry_charged",

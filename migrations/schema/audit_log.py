@@ -1,7 +1,7 @@
 """The audit log: the chain of links, its head and checkpoints, and the rows of the ledger that its links record."""
 
 from migrations.schema.conditions import STALE, WENT_BACK, replaced, role
-from migrations.schema.definitions import Action, Function, Guard, Index, Table
+from migrations.schema.definitions import Action, Function, Guard, Index, Table, deny
 
 GENESIS = f"INSERT INTO audit_head (id, seq, hash) VALUES (1, 0, '{'0' * 64}')"
 """The head of a chain without links."""
@@ -29,8 +29,7 @@ TABLES = (
             Index("ix_audit_actor_seq", "actor, seq"),
             Index("ix_audit_kind_seq", "kind, seq"),
         ),
-        linked=False,
-        joint=True,
+        logins=False,
     ),
     Table(
         "audit_head",
@@ -42,7 +41,7 @@ TABLES = (
         checks={"single": "id = 1"},
         no_update=False,
         no_replace=False,
-        linked=False,
+        logins=False,
     ),
     Table(
         "checkpoint",
@@ -58,12 +57,12 @@ TABLES = (
         signed_at VARCHAR(27)
         """,
         checks={"signed": "(artifact_id IS NULL) <> (signed_at IS NULL)"},
-        linked=False,
+        by=("runner", "steward", "auditor", "admin"),
     ),
     Table(
         "pending_link",
         """
-        id {key}
+        id {serial}
         kind VARCHAR(255) NOT NULL
         row_id {number} NOT NULL
         rank INTEGER NOT NULL
@@ -72,7 +71,7 @@ TABLES = (
         no_update=False,
         no_delete=False,
         no_replace=False,
-        linked=False,
+        logins=False,
     ),
     Table(
         "restoration",
@@ -85,7 +84,6 @@ TABLES = (
         actor_id {number} NOT NULL -> principal
         """,
         checks={"reason": "length(trim(reason)) > 0"},
-        linked=False,
     ),
     Table(
         "twin_attack",
@@ -99,7 +97,6 @@ TABLES = (
         at VARCHAR(27) NOT NULL
         actor_id {number} NOT NULL -> principal
         """,
-        linked=False,
     ),
     Table(
         "rehearsal",
@@ -112,7 +109,6 @@ TABLES = (
         at VARCHAR(27) NOT NULL
         actor_id {number} NOT NULL -> principal
         """,
-        linked=False,
     ),
 )
 
@@ -192,8 +188,8 @@ ACTIONS = (
 )
 
 # --- Links on PostgreSQL -----------------------------------------------------------------------------------------
-# A door puts down in `pending_link` what it has recorded, and `almoner_link` makes links of that; nobody may append
-# one. On SQLite `models_db.writes.links` does the same with the same views.
+# A trigger notes each new row in `pending_link`, and `almoner_link` makes links of that; nobody may append one. On
+# SQLite `models_db.writes.links` does the same with the same views.
 
 # Of the rows that one transaction records, those of the lowest rank have a link each, in their order; the others are
 # named by the link of the row before them, or by the first one.
@@ -213,16 +209,31 @@ RANKS = {**dict.fromkeys(LEADING, 1), **{table: number for number, table in enum
 BLOCK_RANK = len(RANKS) + 2
 """Rank of an account that is a block: it is opened with its root, or with a cohort. The steps that begin and end a run
 without an artifact have links of their own always."""
-_RANK_OF_KIND = "".join(f" WHEN '{table}' THEN {rank}" for table, rank in RANKS.items())
-UNTOLD = """
+
+
+def rank_of_row(table: str) -> str:
+    """Return the rank of a new row `NEW` of a table, as SQL."""
+    rank = str(RANKS[table])
+    if table == "account":
+        rank = f"CASE NEW.kind WHEN 'block' THEN {BLOCK_RANK} ELSE {rank} END"
+    if table == "transition":
+        ends = "NEW.from_state = 'running' AND NEW.to_state = 'approved'"
+        rank = f"CASE WHEN NEW.to_state IN ('running', 'withdrawn') OR {ends} THEN 1 ELSE {rank} END"
+    return rank
+
+
+UNTOLD = f"""
 BEGIN
-    IF EXISTS (SELECT 1 FROM pending_link p WHERE p.id = NEW.id) THEN
-        RAISE EXCEPTION 'almoner: every change is told in the chain' USING ERRCODE = '23514';
+    IF almoner_owner() THEN
+        DELETE FROM pending_link p WHERE p.id = NEW.id;
+    ELSIF EXISTS (SELECT 1 FROM pending_link p WHERE p.id = NEW.id) THEN
+        {deny("every change is told in the chain")}
     END IF;
     RETURN NULL;
 END
 """
-"""A transaction ends with a link for everything that it has recorded."""
+"""A login's transaction ends with a link for everything that it has added; what the owner adds by hand has none, as on
+SQLite, and verification finds it."""
 
 FUNCTIONS = (
     # The content of a row: its columns as text, by name. Counters and caps that proposals move are derived, not told.
@@ -313,33 +324,6 @@ FUNCTIONS = (
         settings="caller",
     ),
     Function(
-        "almoner_pend",
-        "kind text, made jsonb",
-        "void",
-        "LANGUAGE plpgsql",
-        f"""
-        BEGIN
-            INSERT INTO pending_link (kind, row_id, rank) VALUES (kind, (made ->> 'id')::bigint, CASE
-                WHEN kind = 'account' AND made ->> 'kind' = 'block' THEN {BLOCK_RANK}
-                WHEN kind = 'transition' AND (
-                    made ->> 'to_state' IN ('running', 'withdrawn')
-                     OR made ->> 'from_state' = 'running' AND made ->> 'to_state' = 'approved'
-                ) THEN 1
-                ELSE CASE kind{_RANK_OF_KIND} END
-            END);
-            IF kind = 'cohort' THEN
-                INSERT INTO pending_link (kind, row_id, rank) SELECT 'account', a.id, {BLOCK_RANK} FROM account a
-                 JOIN partition_scheme s ON s.account_id = a.parent_id
-                 WHERE a.parent_id = (made ->> 'account_id')::bigint
-                  AND a.kind = 'block'
-                  AND a.block / s.blocks = (made ->> 'number')::integer - 1
-                 ORDER BY a.id;
-            END IF;
-        END
-        """,
-        settings="caller",
-    ),
-    Function(
         "almoner_marks",
         "number bigint, secret text",
         "text",
@@ -419,6 +403,7 @@ FUNCTIONS = (
             told jsonb;
             number bigint;
         BEGIN
+            number := almoner_link_step();
             IF NOT almoner_owner() AND almoner_principal() IS NULL THEN
                 RAISE EXCEPTION 'almoner: the ledger knows nobody with this login' USING ERRCODE = '23514';
             END IF;
@@ -455,92 +440,83 @@ FUNCTIONS = (
         END
         """,
     ),
-    # One link for mechanisms, holds and entries of one attempt; each entry and hold is spelled as `almoner_row` does.
+    # One link for the mechanisms, holds and entries of one attempt that wait for it; each entry and hold is spelled as
+    # `almoner_row` does. It comes before that of other rows of its transaction, if there are any.
     Function(
-        "almoner_step",
-        "which text, invocations bigint[], holds bigint[], entries bigint[], actor bigint",
+        "almoner_link_step",
+        "",
         "bigint",
-        "LANGUAGE plpgsql",
-        """
+        "LANGUAGE plpgsql SECURITY DEFINER",
+        f"""
         DECLARE
-            about record;
+            invocations bigint[];
+            made bigint[];
+            entries bigint[];
+            kinds text[];
+            holds bigint[];
             every bigint[];
+            actor bigint;
+            which text;
+            about record;
             said text;
             rows text;
         BEGIN
+            SELECT coalesce(array_agg(p.row_id) FILTER (WHERE p.kind = 'invocation'), '{{}}'),
+             coalesce(array_agg(p.row_id) FILTER (WHERE p.kind = 'hold'), '{{}}'),
+             coalesce(array_agg(p.row_id) FILTER (WHERE p.kind = 'entry'), '{{}}')
+             INTO invocations, made, entries FROM pending_link p WHERE p.kind IN ('invocation', 'hold', 'entry');
+            IF cardinality(invocations || made || entries) = 0 THEN
+                RETURN NULL;
+            END IF;
+            SELECT array_agg(DISTINCT e.kind), array_agg(DISTINCT e.hold_id), min(e.actor_id) INTO kinds, holds, actor
+             FROM entry e WHERE e.id = ANY (entries);
+            IF NOT made <@ coalesce(holds, '{{}}') THEN {deny("what is held has its entry")} END IF;
             every := CASE WHEN cardinality(invocations) > 0 THEN invocations ELSE ARRAY(
                 SELECT DISTINCT h.invocation_id FROM hold h WHERE h.id = ANY (holds)
             ) END;
+            which := CASE
+                WHEN kinds IS NULL OR kinds <@ ARRAY['HOLD'] THEN 'hold'
+                WHEN kinds <@ ARRAY['ARM'] THEN 'arm'
+                WHEN kinds <@ ARRAY['RELEASE'] THEN 'release'
+                WHEN kinds <@ ARRAY['COMMIT', 'RELEASE'] THEN 'commit'
+                WHEN kinds <@ ARRAY['FORFEIT', 'RELEASE'] THEN 'forfeit'
+                ELSE 'mixed' END;
             SELECT min(i.request_id) AS request, max(i.request_id) AS other, min(i.attempt) AS attempt, max(i.attempt)
-             AS last, min(i.sequence) AS sequence
+             AS last, min(i.sequence) AS sequence, min(i.created_by) AS made_by
              INTO about FROM invocation i
-             WHERE i.id = ANY (every);
+             WHERE i.id = ANY (every) OR i.id IN (SELECT h.invocation_id FROM hold h WHERE h.id = ANY (holds));
             IF which = 'mixed'
                 OR about.request IS NULL
                 OR about.request <> about.other
                 OR about.attempt <> about.last THEN
-                RAISE EXCEPTION 'almoner: a step is of one attempt' USING ERRCODE = '23514';
+                {deny("a step is of one attempt")}
             END IF;
-            rows := '[{"content":"' || (
-                SELECT encode(
-                    sha256(
-                        convert_to(
-                            string_agg(
-                                '{"actor_id":"' || e.actor_id || '","at":' || to_json(e.at)::text ||
-                                 ',"hold_id":"' || e.hold_id || '","id":"' || e.id || '","kind":"' || e.kind ||
-                                 '"}', chr(10) ORDER BY e.id
-                            ), 'UTF8'
-                        )
-                    ), 'hex'
-                )
-                 FROM entry e
-                 WHERE e.id = ANY (entries)
-            ) || '","ids":"' || almoner_ranges(entries) || '","table":"entry"}';
+            rows := '[' || array_to_string(ARRAY[
+                (
+                    SELECT '{{"content":"' || encode(sha256(convert_to(string_agg(
+                        '{{"actor_id":"' || e.actor_id || '","at":' || to_json(e.at)::text || ',"hold_id":"'
+                         || e.hold_id || '","id":"' || e.id || '","kind":"' || e.kind || '"}}', chr(10) ORDER BY e.id
+                    ), 'UTF8')), 'hex') || '","ids":"' || almoner_ranges(entries) || '","table":"entry"}}'
+                     FROM entry e WHERE e.id = ANY (entries) HAVING count(*) > 0
+                ), (
+                    SELECT '{{"content":"' || encode(sha256(convert_to(string_agg(
+                        '{{"account_id":"' || h.account_id || '","delta":"' || h.delta || '","id":"' || h.id
+                         || '","instalment":"' || h.instalment || '","invocation_id":"' || h.invocation_id
+                         || '","rho":"' || h.rho || '"}}', chr(10) ORDER BY h.id
+                    ), 'UTF8')), 'hex') || '","ids":"' || almoner_ranges(made) || '","table":"hold"}}'
+                     FROM hold h WHERE h.id = ANY (made) HAVING count(*) > 0
+                ), CASE WHEN cardinality(invocations) > 0 THEN almoner_rows('invocation', invocations) END
+            ], ',') || ']';
             IF which = 'arm' THEN
-                SELECT '{"attempt":' || about.attempt || ',"delta":"' || min(h.delta) || '","instalment":' ||
-                 min(h.instalment) || ',"rho":"' || min(h.rho) || '","rows":' || rows || '],"sequence":' ||
-                 about.sequence || '}'
+                SELECT '{{"attempt":' || about.attempt || ',"delta":"' || min(h.delta) || '","instalment":' ||
+                 min(h.instalment) || ',"rho":"' || min(h.rho) || '","rows":' || rows || ',"sequence":' ||
+                 about.sequence || '}}'
                  INTO said FROM hold h
                  WHERE h.id = ANY (holds)
                  HAVING count(DISTINCT (h.invocation_id, h.instalment, h.rho, h.delta)) = 1;
-                IF said IS NULL THEN
-                    RAISE EXCEPTION 'almoner: an instalment is armed by itself' USING ERRCODE = '23514';
-                END IF;
+                IF said IS NULL THEN {deny("an instalment is armed by itself")} END IF;
             ELSIF which = 'hold' THEN
-                IF cardinality(invocations) > 0 THEN
-                    rows := coalesce(rows || ',', '[') || coalesce(
-                        (
-                            SELECT '{"content":"' || encode(
-                                sha256(
-                                    convert_to(
-                                        string_agg(
-                                            '{"account_id":"' || h.account_id || '","delta":"' || h.delta ||
-                                             '","id":"' || h.id || '","instalment":"' || h.instalment ||
-                                             '","invocation_id":"' || h.invocation_id || '","rho":"' || h.rho ||
-                                             '"}', chr(10) ORDER BY h.id
-                                        ), 'UTF8'
-                                    )
-                                ), 'hex'
-                            ) || '","ids":"' || almoner_ranges(holds) || '","table":"hold"},'
-                             FROM hold h
-                             WHERE h.id = ANY (holds) HAVING count(*) > 0
-                        ), ''
-                    )
-                     || (
-                         SELECT '{"content":"' || encode(
-                             sha256(
-                                 convert_to(
-                                     string_agg(
-                                         almoner_row('invocation', to_jsonb(i)), chr(10) ORDER BY i.id
-                                     ), 'UTF8'
-                                 )
-                             ), 'hex'
-                         ) || '","ids":"' || almoner_ranges(invocations) || '","table":"invocation"}'
-                          FROM invocation i
-                          WHERE i.id = ANY (invocations)
-                     );
-                END IF;
-                SELECT '{"attempt":' || about.attempt || ',"blocks":[' || coalesce(
+                SELECT '{{"attempt":' || about.attempt || ',"blocks":[' || coalesce(
                     (
                         SELECT string_agg(y.block::text, ',' ORDER BY y.block)
                          FROM (
@@ -552,25 +528,26 @@ FUNCTIONS = (
                  || '],"delta":"' || coalesce(sum(h.delta), 0) || '","mechanisms":[' || (
                      SELECT string_agg(to_json(i.mechanism)::text, ',' ORDER BY i.sequence) FROM invocation i
                       WHERE i.id = ANY (every)
-                 ) || '],"rho":"' || coalesce(sum(h.rho), 0) || '","rows":' || rows || ']}'
+                 ) || '],"rho":"' || coalesce(sum(h.rho), 0) || '","rows":' || rows || '}}'
                  INTO said FROM hold h
                  WHERE h.id = ANY (holds)
                   AND h.account_id = (SELECT min(g.account_id) FROM hold g WHERE g.id = ANY (holds));
             ELSE
-                SELECT '{"armed_holds":' || count(*) FILTER (WHERE e.kind <> 'RELEASE') || ',"attempt":' ||
+                SELECT '{{"armed_holds":' || count(*) FILTER (WHERE e.kind <> 'RELEASE') || ',"attempt":' ||
                  about.attempt || ',"released_holds":' || count(*) FILTER (WHERE e.kind = 'RELEASE') ||
-                 ',"rows":' || rows || ']}'
+                 ',"rows":' || rows || '}}'
                  INTO said FROM entry e
                  WHERE e.id = ANY (entries);
             END IF;
+            DELETE FROM pending_link p WHERE p.kind IN ('invocation', 'hold', 'entry');
             RETURN almoner_chain(
-                (SELECT p.name::text FROM principal p WHERE p.id = actor), 'ledger.' || which, (
+                (SELECT p.name::text FROM principal p WHERE p.id = coalesce(actor, about.made_by)),
+                'ledger.' || which, (
                     SELECT d.name::text FROM request r JOIN dataset d ON d.id = r.dataset_id
                      WHERE r.id = about.request
                 ), about.request::integer, said
             );
         END
         """,
-        settings="caller",
     ),
 )

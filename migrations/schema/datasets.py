@@ -82,6 +82,7 @@ TABLES = (
         """,
         unique=(("account_id",),),
         checks={"key_commitment": KEY_COMMITMENT},
+        by=("admin", "steward"),
     ),
     Table(
         "overlap_key",
@@ -92,6 +93,7 @@ TABLES = (
         created_by {number} NOT NULL -> principal
         """,
         checks={"key_commitment": KEY_COMMITMENT},
+        by=("admin",),
     ),
     Table(
         "unit_mark",
@@ -103,19 +105,19 @@ TABLES = (
         """,
         key=("mark",),
         no_replace=False,
-        linked=False,
+        logins=False,
     ),
     Table(
         "unit_claim",
         """
-        id {key}
+        id {serial}
         account_id {number} NOT NULL -> account
         salt VARCHAR(64) NOT NULL
         digest VARCHAR(64) NOT NULL
         created_at VARCHAR(27) NOT NULL
         created_by {number} -> principal
         """,
-        linked=False,
+        logins=False,
     ),
     Table(
         "cohort",
@@ -297,7 +299,6 @@ GUARDS = (
         )
         """,
     ),
-    # Of two who found a ledger at once the second waits, and is then denied.
     Guard(
         "overlap_key_by_founder",
         "overlap_key",
@@ -305,7 +306,6 @@ GUARDS = (
         f"""
         EXISTS (SELECT 1 FROM overlap_key) OR NOT {role("NEW.created_by", "admin", "NEW.created_at")}
         """,
-        waits="PERFORM 1 FROM audit_head FOR UPDATE;",
     ),
     Guard(
         "unit_mark_one_account",

@@ -36,8 +36,9 @@ class Table:
     Attributes:
         name: of the table; constraints are named after it (`pk_`, `uq_`, `fk_`, `ck_`).
         columns: one a line: name, type, `-> table` where it refers to the id of a row there. `{key}` is a number that
-            the database gives, `{number}` one of 64 bits, `{bytes}` bytes. VARCHAR(27) holds a time, VARCHAR(16),
-            (32) and (64) that many hexadecimal digits, another VARCHAR(n) a line, TEXT a text (`forms.form_of`).
+            the database gives (`{serial}` from a sequence), `{number}` one of 64 bits, `{bytes}` bytes. VARCHAR(27)
+            holds a time, VARCHAR(16), (32) and (64) that many hexadecimal digits, another VARCHAR(n) a line, TEXT a
+            text (`forms.form_of`).
         key: the primary key.
         unique: further keys.
         checks: conditions of each row, by the end of their names.
@@ -46,8 +47,8 @@ class Table:
         no_delete: guarded: rows are not deleted, nor the table truncated.
         no_replace: guarded on SQLite, whose REPLACE deletes the row with which it collides, past the delete triggers of
             a connection that forgot `recursive_triggers`: no row with a key that is there already.
-        linked: guarded on PostgreSQL: the transaction that adds a row ends with a link of the chain.
-        joint: on PostgreSQL one function asks all that its guards ask, because a run adds many rows.
+        logins: PostgreSQL: people add rows, under their own logins (`logins.stamp`); else the database itself does.
+        by: PostgreSQL: the roles of which the person must have one; none where the guards ask.
     """
 
     name: str
@@ -59,8 +60,8 @@ class Table:
     no_update: bool = True
     no_delete: bool = True
     no_replace: bool = True
-    linked: bool = True
-    joint: bool = False
+    logins: bool = True
+    by: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[tuple[str, str, str]]:
@@ -76,7 +77,7 @@ class Table:
     @property
     def numbered(self) -> bool:
         """Return whether the database assigns the row numbers."""
-        return any(kind == "{key}" for _, kind, _ in self.lines)
+        return any(kind in ("{key}", "{serial}") for _, kind, _ in self.lines)
 
     @property
     def keys(self) -> list[tuple[str, ...]]:
@@ -85,19 +86,22 @@ class Table:
         return [self.key, *self.unique, *indexes]
 
 
+def deny(message: str) -> str:
+    """Return the statement with which a function of PostgreSQL refuses."""
+    return f"RAISE EXCEPTION 'almoner: {message}' USING ERRCODE = '23514';"
+
+
 @dataclass(frozen=True)
 class Guard:
     """A condition under which the database refuses to add or change a row.
 
     Attributes:
-        name: of its trigger. table: whose rows it concerns. message: the rule that it keeps;
-            `models_db.writes.database_errors` turns it into a named error. denied: true of the row NEW (and OLD) that
-            is refused. What must hold is written NOT EXISTS (all that must hold), so that a missing row or a NULL
-            denies.
-        operation: INSERT or UPDATE. only: the rows for which `denied` is asked at all. usual: PostgreSQL only: a
-            shorter condition that is asked first. Where it does not deny, `denied` does not either.
-        alone: PostgreSQL only: it has a trigger of its own, even if the table's others are asked jointly.
-        waits: PostgreSQL only: a statement that waits for others who do the same.
+        name: of its trigger; on PostgreSQL the guards of new rows are one trigger, `<table>_is_sound`.
+        table: whose rows it concerns.
+        message: the rule that it keeps; `models_db.writes.database_errors` turns it into a named error.
+        denied: true of the row NEW (and OLD) that is refused. What must hold is written NOT EXISTS (all that must
+            hold), so that a missing row or a NULL denies.
+        operation: INSERT, UPDATE or DELETE. only: the rows of an INSERT for which `denied` is asked at all.
     """
 
     name: str
@@ -106,9 +110,6 @@ class Guard:
     denied: Sql
     operation: str = "INSERT"
     only: str = ""
-    usual: str = ""
-    alone: bool = False
-    waits: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Function:
         name: it begins with `almoner_`. arguments: as it declares them. result: what it returns. properties: language,
             volatility, and whether it works with the rights of its owner. source: its text. settings: "keys": the
             search path, and queries planned by keys; "path": the search path alone, of what asks no table; "caller":
-            those of its caller, because a door or a guard calls it, and to set them again costs more than what it does.
+            those of its caller, because functions and guards call it, and to set them again costs more than it does.
     """
 
     name: str

@@ -151,7 +151,7 @@ def _bounded(table: str) -> Guard:
     postgresql += [f"(NEW.{column} ~ '[0-9]{{{DIGITS}}}')" for column in columns]
     postgresql += [f"almoner_deep(NEW.{column})" for column in columns]
     denied = Both(" OR ".join(sqlite), " OR ".join(postgresql))
-    return Guard(f"{table}_bounded", table, UNBOUNDED, denied, alone=True)
+    return Guard(f"{table}_bounded", table, UNBOUNDED, denied)
 
 
 BOUNDS = tuple(_bounded(table) for table in TEXTS)

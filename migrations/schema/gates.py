@@ -112,6 +112,7 @@ TABLES = (
         values_digest VARCHAR(64)
         """,
         unique=(("digest",), ("request_id", "attempt")),
+        by=("runner",),
     ),
     Table(
         "evaluation",
@@ -130,6 +131,7 @@ TABLES = (
             "exposure": "exposure IN ('public', 'charged', 'internal')",
         },
         indexes=(Index("ix_evaluation_artifact_id", "artifact_id"),),
+        by=("runner", "steward"),
     ),
     Table(
         "publication",
@@ -151,6 +153,7 @@ TABLES = (
         at VARCHAR(27) NOT NULL
         created_by {number} -> principal
         """,
+        by=("runner", "steward"),
     ),
 )
 

@@ -19,6 +19,7 @@ TABLES = (
         """,
         unique=(("name",), ("public_key",)),
         indexes=(Index("uq_principal_login", "login", unique=True),),
+        by=("admin",),
     ),
     Table(
         "role_grant",
@@ -100,6 +101,7 @@ TABLES = (
         """,
         unique=(("digest",),),
         checks={"renyi_limits": LIMITS_WHOLE},
+        by=("admin",),
     ),
     Table(
         "policy_rule",
@@ -116,6 +118,7 @@ TABLES = (
         """,
         unique=(("policy_id", "dataset"),),
         checks={"renyi_limits": LIMITS_WHOLE},
+        by=("admin",),
     ),
     Table(
         "policy_adoption",
@@ -135,13 +138,11 @@ GUARDS = (
         "the name of a person is printable, without space around it",
         PRINTABLE_NAME.within("NOT coalesce(@, FALSE)"),
     ),
-    # Of two people who come in at once the second waits, and is then compared with the first.
     Guard(
         "principal_name_own",
         "principal",
         "the name of a person reads like that of nobody else",
         "EXISTS (SELECT 1 FROM principal x WHERE x.name <> NEW.name AND lower(x.name) = lower(NEW.name))",
-        waits="PERFORM 1 FROM audit_head FOR UPDATE;",
     ),
     Guard(
         "role_grant_by_admin",

@@ -6,13 +6,20 @@ from graphlib import TopologicalSorter
 
 from sqlalchemy import Connection
 
+from migrations.schema.audit_log import rank_of_row
 from migrations.schema.conditions import MOMENT
-from migrations.schema.definitions import Action, Both, Function, Guard, Sql, Table
+from migrations.schema.definitions import Action, Both, Function, Guard, Sql, Table, deny
 from migrations.schema.forms import form_of
+from migrations.schema.logins import stamp
 
 TYPES = {
-    "sqlite": {"{key}": "INTEGER NOT NULL", "{number}": "INTEGER", "{bytes}": "BLOB"},
-    "postgresql": {"{key}": "BIGSERIAL NOT NULL", "{number}": "BIGINT", "{bytes}": "BYTEA"},
+    "sqlite": {"{key}": "INTEGER NOT NULL", "{serial}": "INTEGER NOT NULL", "{number}": "INTEGER", "{bytes}": "BLOB"},
+    "postgresql": {
+        "{key}": "BIGINT NOT NULL",
+        "{serial}": "BIGSERIAL NOT NULL",
+        "{number}": "BIGINT",
+        "{bytes}": "BYTEA",
+    },
 }
 BY_KEYS = ("plan_cache_mode = force_generic_plan", "enable_hashjoin = off", "enable_mergejoin = off")
 """Conditions of guards look rows up by keys: one plan serves every row, and a row is not worth reading a table for."""
@@ -90,29 +97,31 @@ def general_guards(table: Table, dialect: str) -> Iterator[Guard]:
 
 
 def create_guards(connection: Connection, tables: Iterable[Table], guards: Iterable[Guard]) -> None:
-    """Create the triggers that refuse rows, and on PostgreSQL those that refuse a transaction without a link."""
+    """Create the triggers that refuse rows, and on PostgreSQL those that number them and note them for a link."""
     dialect = connection.dialect.name
     for table in tables:
-        guards_of_table = [guard for guard in guards if guard.table == table.name]
-        if dialect == "postgresql" and table.joint:
-            joint = [guard for guard in guards_of_table if guard.operation == "INSERT" and not guard.alone]
-            _create_joint_guard(connection, table.name, joint)
-            guards_of_table = [guard for guard in guards_of_table if guard not in joint]
-        for guard in (*guards_of_table, *general_guards(table, dialect)):
-            create_guard(connection, guard)
+        if dialect == "postgresql" and table.logins:
+            when = f"BEFORE INSERT ON {table.name} FOR EACH ROW"  # triggers go by their names: an underscore is first
+            _create_trigger(connection, f"_stamp_{table.name}", when, stamp(table))
+            _create_pending(connection, table)
+        own = [guard for guard in guards if guard.table == table.name]
         if dialect == "postgresql":
-            _create_statement_guards(connection, table)
+            inserts = [guard for guard in own if guard.operation == "INSERT"]
+            _create_row_guard(connection, table.name, inserts)
+            _create_truncate_guard(connection, table)
+            own = [guard for guard in own if guard not in inserts]
+        for guard in (*own, *general_guards(table, dialect)):
+            _create_guard(connection, guard)
 
 
-def create_guard(connection: Connection, guard: Guard) -> None:
+def _create_guard(connection: Connection, guard: Guard) -> None:
     """Create the trigger of one guard."""
     if connection.dialect.name == "sqlite":
         execute(connection, sqlite_guard(guard))
     else:
-        when = f" WHEN ({guard.only})" if guard.only else ""
         row = "OLD" if guard.operation == "DELETE" else "NEW"
-        source = f"BEGIN {guard.waits} {_refusal_statements(guard)} RETURN {row}; END"
-        _create_trigger(connection, guard.name, f"BEFORE {guard.operation} ON {guard.table} FOR EACH ROW{when}", source)
+        source = f"DECLARE denied text; BEGIN {_refusal([guard])} RETURN {row}; END"
+        _create_trigger(connection, guard.name, f"BEFORE {guard.operation} ON {guard.table} FOR EACH ROW", source)
 
 
 def sqlite_guard(guard: Guard) -> str:
@@ -125,50 +134,29 @@ def sqlite_guard(guard: Guard) -> str:
     )
 
 
-def deny(message: str) -> str:
-    """Return the statement with which a function of PostgreSQL refuses."""
-    return f"RAISE EXCEPTION 'almoner: {message}' USING ERRCODE = '23514';"
+def _create_row_guard(connection: Connection, table: str, guards: list[Guard]) -> None:
+    """Create the one trigger of PostgreSQL for the guards of new rows: those of every row first, then those of some."""
+    conditions = _refusal([guard for guard in guards if not guard.only])
+    conditions += "".join(f" IF {guard.only} THEN {_refusal([guard])} END IF;" for guard in guards if guard.only)
+    if guards:
+        when = f"BEFORE INSERT ON {table} FOR EACH ROW"
+        _create_trigger(
+            connection, f"{table}_is_sound", when, f"DECLARE denied text; BEGIN {conditions} RETURN NEW; END"
+        )
 
 
-def _refusal_statements(guard: Guard) -> str:
-    usual = f"IF ({wording(guard.usual, 'postgresql')}) IS FALSE THEN RETURN NEW; END IF; " if guard.usual else ""
-    return f"{usual}IF ({wording(guard.denied, 'postgresql')}) THEN {deny(guard.message)} END IF;"
+def _refusal(guards: list[Guard]) -> str:
+    """Return the statement that refuses a row which one of the guards denies; they are asked in their order."""
+    cases = " ".join(f"WHEN {wording(guard.denied, 'postgresql')} THEN '{guard.message}'" for guard in guards)
+    refuse = "IF denied IS NOT NULL THEN RAISE EXCEPTION 'almoner: %', denied USING ERRCODE = '23514'; END IF;"
+    return f"denied := CASE {cases} END; {refuse}" if guards else ""
 
 
-def _create_joint_guard(connection: Connection, table: str, guards: list[Guard]) -> None:
-    """Create one function for several guards: those of every row first, then those of some, in their order."""
-    conditions = _refused([guard for guard in guards if not guard.only])
-    for guard in guards:
-        if guard.only:
-            condition = _refused([guard])
-            if guard.usual:
-                condition = f"IF ({wording(guard.usual, 'postgresql')}) IS NOT FALSE THEN {condition} END IF;"
-            conditions += f" IF {guard.only} THEN {condition} END IF;"
-    source = f"DECLARE denied text; BEGIN {conditions} RETURN NEW; END"
-    _create_trigger(connection, f"{table}_is_sound", f"BEFORE INSERT ON {table} FOR EACH ROW", source)
-
-
-def _refused(guards: list[Guard]) -> str:
-    cases = " ".join(f"WHEN {wording(guard.denied, 'postgresql')} THEN 'almoner: {guard.message}'" for guard in guards)
-    return (
-        f"denied := CASE {cases} END;"
-        " IF denied IS NOT NULL THEN RAISE EXCEPTION '%', denied USING ERRCODE = '23514'; END IF;"
-    )
-
-
-def _create_statement_guards(connection: Connection, table: Table) -> None:
+def _create_truncate_guard(connection: Connection, table: Table) -> None:
     if table.no_delete:
         source = f"BEGIN {deny(f'{table.name} is append-only')} END"
         when = f"BEFORE TRUNCATE ON {table.name} FOR EACH STATEMENT"
         _create_trigger(connection, f"{table.name}_no_truncate", when, source)
-    if table.linked:  # the newest link of the chain must be of the transaction that ends
-        source = (
-            "BEGIN IF NOT almoner_owner() AND (SELECT y.xmin FROM audit y"
-            " WHERE y.seq = (SELECT k.seq FROM audit_head k))"
-            f" IS DISTINCT FROM pg_current_xact_id()::xid THEN {deny('every change is told in the chain')} END IF;"
-            " RETURN NULL; END"
-        )
-        create_deferred_guard(connection, f"{table.name}_is_told", table.name, source)
 
 
 def create_deferred_guard(connection: Connection, name: str, table: str, source: str) -> None:
@@ -197,8 +185,7 @@ def create_action(connection: Connection, action: Action) -> None:
 
 
 def create_function(connection: Connection, function: Function) -> None:
-    """Create a function of PostgreSQL; nobody but its owner may call it before rights are granted, unless a trigger
-    does.
+    """Create a function of PostgreSQL; before rights are granted nobody but its owner may call it or make it a trigger.
 
     Unless a function names it last, pg_temp comes first on the search path: a temporary table `approval` or `account`
     would be read and moved in place of the ledger's. Since PostgreSQL 18 a session's own time zone says what UTC and Z
@@ -215,10 +202,16 @@ def create_function(connection: Connection, function: Function) -> None:
         f"CREATE FUNCTION {function.name}({function.arguments}) RETURNS {function.result} {function.properties}"
         f"{''.join(f' SET {setting}' for setting in settings)} AS $${function.source}$$",
     )
-    if function.result != "trigger":
-        execute(connection, f"REVOKE ALL ON FUNCTION {function.name} FROM PUBLIC")
+    execute(connection, f"REVOKE ALL ON FUNCTION {function.name} FROM PUBLIC")
 
 
 def _create_trigger(connection: Connection, name: str, when: str, source: str) -> None:
-    create_function(connection, Function(name, "", "trigger", "LANGUAGE plpgsql", source))
+    create_function(connection, Function(name, "", "trigger", "LANGUAGE plpgsql SECURITY DEFINER", source))
     execute(connection, f"CREATE TRIGGER {name} {when} EXECUTE FUNCTION {name}()")
+
+
+def _create_pending(connection: Connection, table: Table) -> None:
+    """Create the trigger that notes a new row for the link of its transaction."""
+    note = f"INSERT INTO pending_link (kind, row_id, rank) VALUES ('{table.name}', NEW.id, {rank_of_row(table.name)});"
+    when = f"AFTER INSERT ON {table.name} FOR EACH ROW"
+    _create_trigger(connection, f"_pend_{table.name}", when, f"BEGIN {note} RETURN NULL; END")

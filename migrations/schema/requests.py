@@ -87,7 +87,7 @@ TABLES = (
         invocations INTEGER NOT NULL
         """,
         key=("request_id",),
-        linked=False,
+        logins=False,
     ),
     Table(
         "planned_block",
@@ -98,7 +98,7 @@ TABLES = (
         """,
         key=("request_id", "first_block"),
         checks={"run": "first_block >= 0 AND last_block >= first_block"},
-        linked=False,
+        logins=False,
     ),
     Table(
         "planned_invocation",
@@ -110,7 +110,7 @@ TABLES = (
         instalments INTEGER NOT NULL
         """,
         key=("request_id", "sequence"),
-        linked=False,
+        logins=False,
     ),
     Table(
         "planned_instalment",
@@ -126,7 +126,7 @@ TABLES = (
         checks={
             "run": "first_instalment >= 0 AND last_instalment >= first_instalment AND rho >= 0 AND delta >= 0",
         },
-        linked=False,
+        logins=False,
     ),
     Table(
         "transition",
@@ -179,7 +179,6 @@ TABLES = (
         """,
         unique=(("idem_key",), ("request_id", "attempt", "sequence")),
         checks={"rng": "rng_kind = 'os'"},
-        joint=True,
     ),
     Table(
         "lease",
@@ -194,7 +193,7 @@ TABLES = (
         no_update=False,
         no_delete=False,
         no_replace=False,
-        linked=False,
+        logins=False,
     ),
 )
 

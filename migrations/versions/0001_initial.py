@@ -10,10 +10,10 @@ from migrations.schema import (
     accounts,
     audit_log,
     datasets,
-    doors,
     forms,
     gates,
     links,
+    logins,
     principals,
     proposals,
     requests,
@@ -36,7 +36,7 @@ CONCEPTS = (principals, datasets, accounts, requests, gates, proposals, schedule
 TABLES = tuple(table for concept in CONCEPTS for table in concept.TABLES)
 GUARDS = tuple(guard for concept in CONCEPTS for guard in concept.GUARDS)
 ACTIONS = (*datasets.ACTIONS, *accounts.ACTIONS, *requests.ACTIONS, *proposals.ACTIONS, *audit_log.ACTIONS)
-FUNCTIONS = (*proposals.FUNCTIONS, *doors.FUNCTIONS, *audit_log.FUNCTIONS, *forms.FUNCTIONS)
+FUNCTIONS = (*proposals.FUNCTIONS, *logins.FUNCTIONS, *audit_log.FUNCTIONS, *forms.FUNCTIONS)
 
 
 def upgrade() -> None:
@@ -54,7 +54,7 @@ def upgrade() -> None:
     else:
         for function in FUNCTIONS:
             create_function(connection, function)
-        create_guards(connection, TABLES, (*GUARDS, *forms.BOUNDS))
+        create_guards(connection, TABLES, (*forms.BOUNDS, *GUARDS))
         create_deferred_guard(connection, "pending_link_is_told", "pending_link", audit_log.UNTOLD)
     for action in ACTIONS:
         create_action(connection, action)

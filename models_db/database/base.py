@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Integer, MetaData, String, Text
+from sqlalchemy import BigInteger, CheckConstraint, FetchedValue, ForeignKey, Integer, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
 NAMING_CONVENTION = {
@@ -23,7 +23,10 @@ class Base(DeclarativeBase):
 
 # SQLite numbers rows by itself only in a column declared exactly INTEGER.
 Id = BigInteger().with_variant(Integer(), "sqlite")
-Key = Annotated[int, mapped_column(Id, primary_key=True, autoincrement=True)]
+Key = Annotated[int, mapped_column(Id, FetchedValue(), primary_key=True)]
+"""The number that a trigger gives a row."""
+SerialKey = Annotated[int, mapped_column(Id, primary_key=True, autoincrement=True)]
+"""The number that a sequence gives a row; on SQLite, as every number, the one after the largest."""
 Units = Annotated[int, mapped_column(BigInteger)]
 """An exact amount: rho in 1e-12, delta in 1e-18."""
 Moment = Annotated[str, mapped_column(String(27))]

@@ -1,10 +1,10 @@
 """The ledger's database: one engine, two kinds of transaction, and the settings both backends need.
 
 SQLite: WAL, synchronous=FULL, foreign keys, recursive triggers (so that REPLACE meets the delete triggers);
-writers begin IMMEDIATE, because a read that later upgrades to a write oversells the budget. PostgreSQL: writers READ
-COMMITTED, because the account row is locked by the update that the CHECK sees, `synchronous_commit` on; readers
-REPEATABLE READ, because the head of the chain must fit the links. Sync drivers only; one connection is kept between
-transactions, and none is shared across a fork (`models_db.database.connection_reuse`).
+writers begin IMMEDIATE, because a read that later upgrades to a write oversells the budget. PostgreSQL: writers lock
+the head of the chain first, so that there is one at a time here, too; READ COMMITTED, because what they read must be
+newer than the lock; `synchronous_commit` on. Readers REPEATABLE READ, because the head must fit the links. Sync drivers
+only; one connection is kept between transactions, none across a fork (`models_db.database.connection_reuse`).
 """
 
 import os
@@ -27,6 +27,7 @@ from models_db.database.prepared_statements import COMMITTING, forget_connection
 from models_db.database.sqlite_writer_queue import acquire_turn, release_turns
 from models_db.errors import EnvironmentProblem
 from models_db.home import describe_free_space
+from models_db.writes.database_errors import translate_database_errors
 from models_db.writes.links import record_links
 
 BUSY_SECONDS = 60
@@ -50,23 +51,15 @@ _PRAGMAS = (
 )
 
 
-_EARLIER_TRANSACTIONS = text(
-    "SELECT count(*) FROM pg_stat_activity WHERE usename = current_user AND datname = current_database()"
-    " AND pid <> pg_backend_pid() AND backend_xid IS NOT NULL AND xact_start < :since"
-)
-"""Query of this login's writing transactions that began before a given time."""
-
 _SESSION_SETTINGS = (
     "synchronous_commit=on",
     f"lock_timeout={BUSY_SECONDS}s",
     f"idle_in_transaction_session_timeout={IDLE_SECONDS}s",
     "timezone=UTC",
-    # Of transactions that are one message (`models_db.database.prepared_statements`).
-    r"default_transaction_isolation=read\ committed",
 )
 
 _OTHER_SCHEMA = re.compile("no such (table|column)|has no column named")
-_OTHER_SCHEMA_STATES = ("42P01", "42703")  # undefined_table, undefined_column
+_OTHER_SCHEMA_STATES = ("42P01", "42703", "42883")  # undefined_table, undefined_column, undefined_function
 _ROLLED_BACK_STATES = ("40001", "40P01", "55P03")  # the server has undone the transaction, and said so
 _IDLE_STATE = "25P03"  # idle_in_transaction_session_timeout: the server has ended the session, and undone all
 _FORBIDDEN_STATE = "42501"  # insufficient_privilege
@@ -98,37 +91,37 @@ class Database:
             LedgerForbidden: the database role may not do that.
         """
         with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
+            self._lock(session)
             yield session
             record_links(session)
             session.info[COMMITTING] = True
 
     @contextmanager
     def write_after_loss(self) -> Iterator[Session]:
-        """Open a write transaction after one with an unconfirmed commit has ended, to read its outcome.
+        """Open a write transaction after one with an unconfirmed commit, to read its outcome.
 
-        SQLite waits for every writer as it is. A PostgreSQL server may still have to read the COMMIT of a connection
-        that was lost, so its own login's earlier writing transactions are waited for.
+        The lost transaction was the ledger's only writer, so this one begins when it has ended, even where a PostgreSQL
+        server still has to read its COMMIT.
 
         Raises:
-            OutcomeUnknown: one of them does not end.
+            OutcomeUnknown: it does not end, or the database cannot be reached.
             As `write`.
         """
-        if not self.is_sqlite:
-            self._await_earlier_transactions()
-        with self.write() as session:
-            yield session
+        try:
+            with self.write() as session:
+                yield session
+        except LedgerUnreachable as problem:
+            raise OutcomeUnknown(self._url_without_password) from problem
 
-    def _await_earlier_transactions(self) -> None:
-        with self.read() as session:
-            since = session.scalar(text("SELECT clock_timestamp()"))
-        patience = time.monotonic() + BUSY_SECONDS
-        while True:
-            with self.read() as session:
-                if not session.scalar(_EARLIER_TRANSACTIONS, {"since": since}):
-                    return
-            if time.monotonic() > patience:
-                raise OutcomeUnknown(self._url_without_password)
-            time.sleep(0.02)
+    def _lock(self, session: Session) -> None:
+        """Make this transaction the ledger's only writer until it ends; on SQLite it is that from its first statement.
+
+        Raises:
+            RoleDenied: the ledger knows nobody with this login of PostgreSQL.
+        """
+        if not self.is_sqlite:
+            with translate_database_errors():
+                session.execute(text("SELECT almoner_begin()"))
 
     @contextmanager
     def rehearse(self) -> Iterator[Session]:
@@ -138,6 +131,7 @@ class Database:
             LedgerUnreachable, SchemaOutdated, LedgerForbidden: as `write`.
         """
         with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
+            self._lock(session)
             yield session
             record_links(session)
             session.rollback()

@@ -3,7 +3,7 @@
 from sqlalchemy import CheckConstraint, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, reference
+from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, SerialKey, reference
 from models_db.values.canonical_json import digest
 
 
@@ -46,7 +46,7 @@ class AuditLink(Base):
 
 
 class AuditHead(Base):
-    """The one row that every writer locks, last in its transaction, so that the chain cannot fork."""
+    """The one row. On PostgreSQL every writer locks it first, so there is one at a time and the chain cannot fork."""
 
     __tablename__ = "audit_head"
     __table_args__ = (CheckConstraint("id = 1", name="single"),)
@@ -92,7 +92,7 @@ class PendingLink(Base):
 
     __tablename__ = "pending_link"
 
-    id: Mapped[Key]
+    id: Mapped[SerialKey]
     kind: Mapped[Line]
     row_id: Mapped[int] = mapped_column(Id)
     rank: Mapped[int]

@@ -3,7 +3,7 @@
 from sqlalchemy import CheckConstraint, LargeBinary, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
+from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, SerialKey, Units, reference
 
 _KEY_COMMITMENT = "length(key_commitment) = 64 AND trim(key_commitment, '0123456789abcdef') = ''"
 
@@ -165,7 +165,7 @@ class UnitClaim(Base):
 
     __tablename__ = "unit_claim"
 
-    id: Mapped[Key]
+    id: Mapped[SerialKey]
     account_id: Mapped[int] = mapped_column(reference("account"))
     salt: Mapped[Digest]
     digest: Mapped[Digest]

@@ -1,11 +1,7 @@
-"""Steps of the budget: mechanisms, holds and entries, written to the ledger together with their link.
-
-On PostgreSQL a step is one call of a function made for it; on SQLite it is written a row at a time. The guards are
-checked in the same order.
-"""
+"""Steps of the budget: mechanisms, holds and entries, written together with their link."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.database.prepared_statements import PreparedStatement
-from models_db.writes.insert import Values, on_postgresql, translate_refusals
+from models_db.writes.insert import translate_refusals
 from models_db.writes.json_depth import require_shallow
-from models_db.writes.links import BudgetStep, link_step
+from models_db.writes.links import link_step
 
 
 @dataclass(frozen=True)
@@ -33,13 +29,15 @@ def reserve(session: Session, actor_id: int, plan: Sequence[PlannedHold]) -> Non
         RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.
     """
     with translate_refusals(session):
-        if on_postgresql(session):
-            _RESERVE_FUNCTION.fetch_rows(session, {**encode_plan(plan), "at": utc_now(), "actor": actor_id})
-            return
-        step = BudgetStep([], [], [])
+        invocations: list[int] = []
         for planned in plan:
-            _reserve_invocation(session, actor_id, planned, step)
-        link_step(session, actor_id, step)
+            require_shallow("invocation", planned.invocation)
+            made = {**planned.invocation, "created_at": utc_now(), "created_by": actor_id}
+            ((number,),) = _INSERT_INVOCATION.fetch_rows(session, made)
+            _INSERT_HOLDS.execute(session, {"invocation_id": number, "holds": json.dumps(planned.holds)})
+            _ENTER_HOLDS.execute(session, {"invocation_id": number, "at": utc_now(), "actor_id": actor_id})
+            invocations.append(number)
+        link_step(session, invocations=invocations)
 
 
 def record_entries(session: Session, actor_id: int, entries: Sequence[tuple[int, str]]) -> None:
@@ -49,67 +47,44 @@ def record_entries(session: Session, actor_id: int, entries: Sequence[tuple[int,
         RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.
     """
     with translate_refusals(session):
-        if on_postgresql(session):
-            hold_rows = {
-                "holds": encode_array(hold for hold, _ in entries),
-                "kinds": encode_array(kind for _, kind in entries),
-            }
-            _ENTER_FUNCTION.fetch_rows(session, {**hold_rows, "at": utc_now(), "actor": actor_id})
-            return
-        entry_rows = [_insert_entry(session, actor_id, hold, kind) for hold, kind in entries]
-        link_step(session, actor_id, BudgetStep([], [], entry_rows))
-
-
-def _reserve_invocation(session: Session, actor_id: int, planned: PlannedHold, step: BudgetStep) -> None:
-    require_shallow("invocation", planned.invocation)
-    invocation = {**planned.invocation, "created_at": utc_now(), "created_by": actor_id}
-    number = _INSERT_INVOCATION.execute_insert(session, invocation)
-    step.invocations.append({**invocation, "id": number})
-    for account, instalment, rho, delta in planned.holds:
-        hold = {"invocation_id": number, "account_id": account, "instalment": instalment, "rho": rho, "delta": delta}
-        hold_id = _INSERT_HOLD.execute_insert(session, hold)
-        step.holds.append({**hold, "id": hold_id})
-        step.entries.append(_insert_entry(session, actor_id, hold_id, "HOLD"))
-
-
-def _insert_entry(session: Session, actor_id: int, hold: int, kind: str) -> Values:
-    entry = {"hold_id": hold, "kind": kind, "at": utc_now(), "actor_id": actor_id}
-    return {**entry, "id": _INSERT_ENTRY.execute_insert(session, entry)}
+        step = {"entries": json.dumps(entries), "at": utc_now(), "actor_id": actor_id}
+        _INSERT_ENTRIES.execute(session, step)
+        link_step(session, entries=len(entries))
 
 
 _INSERT_INVOCATION = PreparedStatement("""
 INSERT INTO invocation (request_id, attempt, sequence, mechanism, event, relation, rng_kind, device, code_digest,
                         libraries, idem_key, created_at, created_by)
 VALUES (:request_id, :attempt, :sequence, :mechanism, :event, :relation, :rng_kind, :device, :code_digest,
-        :libraries, :idem_key, :created_at, :created_by)
+        :libraries, :idem_key, :created_at, :created_by) RETURNING id
 """)
-_INSERT_HOLD = PreparedStatement("""
+# The texts stay the same however many rows there are: to plan the guards anew costs more than to ask them.
+_INSERT_HOLDS = PreparedStatement(
+    """
 INSERT INTO hold (invocation_id, account_id, instalment, rho, delta)
-VALUES (:invocation_id, :account_id, :instalment, :rho, :delta)
-""")
-_INSERT_ENTRY = PreparedStatement(
-    "INSERT INTO entry (hold_id, kind, at, actor_id) VALUES (:hold_id, :kind, :at, :actor_id)"
+SELECT :invocation_id, json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
+       json_extract(j.value, '$[3]') FROM json_each(:holds) j ORDER BY j.key
+""",
+    """
+INSERT INTO hold (invocation_id, account_id, instalment, rho, delta)
+SELECT :invocation_id, CAST(j.hold ->> 0 AS BIGINT), CAST(j.hold ->> 1 AS INTEGER), CAST(j.hold ->> 2 AS BIGINT),
+       CAST(j.hold ->> 3 AS BIGINT) FROM json_array_elements(CAST(:holds AS JSON)) WITH ORDINALITY j(hold, key)
+ ORDER BY j.key
+""",
 )
-
-
-def encode_plan(plan: Sequence[PlannedHold]) -> Values:
-    """Return a plan as arguments of the hold function: its invocations, and its holds as parallel arrays."""
-    holds = [(number, *hold) for number, planned in enumerate(plan, 1) for hold in planned.holds]
-    places, accounts, instalments, rhos, deltas = map(encode_array, zip(*holds, strict=True)) if holds else ["{}"] * 5
-    plans = json.dumps([dict(planned.invocation) for planned in plan])
-    return {"plan": plans, "places": places, "accounts": accounts, "instalments": instalments, "rhos": rhos,
-            "deltas": deltas}  # fmt: skip
-
-
-def encode_array(values: Iterable[int | str]) -> str:
-    """Encode numbers or plain words as an array literal of PostgreSQL."""
-    return f"{{{','.join(map(str, values))}}}"
-
-
-_ENTER_FUNCTION = PreparedStatement("""
-SELECT almoner_enter(:holds, :kinds, :at, :actor)
+_ENTER_HOLDS = PreparedStatement("""
+INSERT INTO entry (hold_id, kind, at, actor_id) SELECT h.id, 'HOLD', :at, :actor_id FROM hold h
+WHERE h.invocation_id = :invocation_id ORDER BY h.id
 """)
-_RESERVE_FUNCTION = PreparedStatement("""
-SELECT almoner_reserve(CAST(:plan AS jsonb), :places, :accounts, :instalments, :rhos, :deltas,
-:at, :actor)
-""")
+_INSERT_ENTRIES = PreparedStatement(
+    """
+INSERT INTO entry (hold_id, kind, at, actor_id)
+SELECT json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), :at, :actor_id FROM json_each(:entries) j
+ ORDER BY j.key
+""",
+    """
+INSERT INTO entry (hold_id, kind, at, actor_id)
+SELECT CAST(j.entry ->> 0 AS BIGINT), j.entry ->> 1, :at, :actor_id
+  FROM json_array_elements(CAST(:entries AS JSON)) WITH ORDINALITY j(entry, key) ORDER BY j.key
+""",
+)

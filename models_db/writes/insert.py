@@ -1,17 +1,15 @@
-"""Inserts and locks of the ledger's tables: every row is written, and every lock is taken here.
+"""Inserts of the ledger's tables: every row is written here, or a step of the budget at once in `budget_steps`.
 
-SQLite: plain inserts; the guards are triggers, and there is one writer at a time. PostgreSQL: functions that belong to
-the owner of the schema (`migrations.schema.doors`), because application roles may write no table; they put the caller's
-login and the server's clock where a client could lie.
+The guards are triggers. On PostgreSQL one of them (`migrations.schema.logins`) gives a row its number, and to one of a
+login its time.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, Table, insert, text
+from sqlalchemy import Table, insert, text
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
@@ -26,7 +24,8 @@ from models_db.writes.pending_links import add_pending
 Row = TypeVar("Row", bound=Base)
 Values = dict[str, Any]
 
-_STAMPED_COLUMNS = ("id", "at", "created_at")
+_STAMPED_COLUMNS = ("id", "at", "created_at", "digest")
+"""What the database gives a row: its number; to one of a login also its time, to its proposal the digest."""
 
 
 def insert_row(session: Session, row: Row) -> Row:
@@ -49,9 +48,11 @@ def insert_rows(session: Session, rows: Sequence[Row]) -> None:
         return
     table = cast("Table", type(rows[0]).__table__)
     values = [_row_values(table, row) for row in rows]
+    for each in values:
+        require_shallow(table.name, each)
     with translate_refusals(session):
-        insert_values = _insert_by_function if on_postgresql(session) else _insert_rows
-        stored_rows = insert_values(session.connection(), table, values)
+        statement, connection = _insert_statement(table), session.connection()
+        stored_rows = [connection.execute(statement, each).mappings().one() for each in values]
     for row, stored in zip(rows, stored_rows, strict=True):
         for name, value in stored.items():
             setattr(row, name, value)
@@ -62,7 +63,7 @@ def insert_rows(session: Session, rows: Sequence[Row]) -> None:
 
 
 def insert_many(session: Session, kind: type[Base], rows: Sequence[Values]) -> None:
-    """Insert many rows whose numbers are not needed, in one statement, through the same function and guards.
+    """Insert many rows whose numbers are not needed, in one statement.
 
     Args:
         kind: the table.
@@ -75,19 +76,10 @@ def insert_many(session: Session, kind: type[Base], rows: Sequence[Values]) -> N
     if not rows:
         return
     with translate_refusals(session):
-        if on_postgresql(session):
-            session.connection().execute(
-                _BULK_INSERT_FUNCTION, {"kind": kind.__tablename__, "rows": json.dumps(list(rows))}
-            )
-            add_pending(session, kind.__tablename__, [{**rows[0], "id": 0}])
-        else:
-            newest = session.scalar(text(f"SELECT max(id) FROM {kind.__tablename__}")) or 0  # noqa: S608
-            session.connection().execute(insert(kind.__table__), list(rows))  # type: ignore[arg-type]
-            row_ids = session.scalars(text(f"SELECT id FROM {kind.__tablename__} WHERE id > {newest} ORDER BY id"))  # noqa: S608
-            add_pending(session, kind.__tablename__, [{**row, "id": n} for row, n in zip(rows, row_ids, strict=True)])
-
-
-_BULK_INSERT_FUNCTION = text("SELECT count(*) FROM almoner_record(:kind, CAST(:rows AS jsonb))")
+        newest = session.scalar(text(f"SELECT max(id) FROM {kind.__tablename__}")) or 0  # noqa: S608
+        session.connection().execute(insert(kind.__table__), list(rows))  # type: ignore[arg-type]
+        row_ids = session.scalars(text(f"SELECT id FROM {kind.__tablename__} WHERE id > {newest} ORDER BY id"))  # noqa: S608
+        add_pending(session, kind.__tablename__, [{**row, "id": n} for row, n in zip(rows, row_ids, strict=True)])
 
 
 def _blocks_of_cohort(session: Session, cohort_id: int) -> list[Values]:
@@ -127,26 +119,9 @@ def _require_clock(session: Session) -> None:
 _NEWEST_LINK_TIME = text("SELECT y.at FROM audit y WHERE y.seq = (SELECT k.seq FROM audit_head k)")
 
 
-def _insert_rows(connection: Connection, table: Table, rows: Sequence[Values]) -> list[Values]:
-    for values in rows:
-        require_shallow(table.name, values)
-    statement = _insert_statement(table)
-    return [{"id": connection.execute(statement, values).scalar_one()} for values in rows]
-
-
 @lru_cache
 def _insert_statement(table: Table) -> ReturningInsert[Any]:
-    return insert(table).returning(table.c.id)
-
-
-def _insert_by_function(connection: Connection, table: Table, rows: Sequence[Values]) -> list[Values]:
-    columns = sorted({name for row in rows for name in row})
-    whole = [{name: row.get(name) for name in columns} for row in rows]
-    stored = connection.execute(_INSERT_FUNCTION, {"kind": table.name, "rows": json.dumps(whole)}).scalars()
-    return [{name: row[name] for name in _STAMPED_COLUMNS if name in row} for row in stored]
-
-
-_INSERT_FUNCTION = text("SELECT made FROM almoner_record(:kind, CAST(:rows AS jsonb)) made")
+    return insert(table).returning(*(table.c[name] for name in _STAMPED_COLUMNS if name in table.c))
 
 
 def _row_values(table: Table, row: Base) -> Values:
@@ -160,42 +135,6 @@ def _row_values(table: Table, row: Base) -> Values:
         if isinstance(value, str) and not is_transferable(value):
             raise RuleViolated(form_rule(f"{table.name}_{name}"))
     return values
-
-
-def lock_accounts(session: Session, root: int, blocks: Sequence[int]) -> None:
-    """Lock these blocks of a root account, and the root, until the transaction ends."""
-    if on_postgresql(session):
-        _LOCK_ACCOUNTS.fetch_rows(session, {"root": root, "blocks": list(blocks)})
-
-
-def query_locked(
-    session: Session, root: int, blocks: Sequence[int], query: PreparedStatement, parameters: Values
-) -> list[Any]:
-    """Return the rows of a query after locking these accounts (`lock_accounts`)."""
-    if on_postgresql(session):
-        return query.fetch_rows_after(session, _LOCK_ACCOUNTS, {"root": root, "blocks": list(blocks)}, parameters)
-    return query.fetch_rows(session, parameters)
-
-
-_LOCK_ACCOUNTS = PreparedStatement("SELECT almoner_lock_accounts(:root, :blocks)")
-
-
-def lock_head(session: Session) -> None:
-    """Lock the head of the chain until the transaction ends; for the owner of the tables alone."""
-    if on_postgresql(session):
-        session.execute(text("SELECT seq FROM audit_head FOR UPDATE"))
-
-
-def lock_request(session: Session, number: int) -> None:
-    """Lock the decisions on this request until the transaction ends."""
-    if on_postgresql(session):
-        session.execute(text("SELECT almoner_lock_request(:number)"), {"number": number})
-
-
-def lock_proposal(session: Session, number: int) -> None:
-    """Lock the decisions on this proposal until the transaction ends."""
-    if on_postgresql(session):
-        session.execute(text("SELECT almoner_lock_proposal(:number)"), {"number": number})
 
 
 def take_lease(session: Session, lease: Lease) -> None:

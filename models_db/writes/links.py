@@ -1,8 +1,8 @@
 """Links for the rows of a transaction: added to the chain at its end, with a content that no caller chooses.
 
-On PostgreSQL the write functions list in `pending_link` what they have recorded, `almoner_link` makes the links, and
-the server does not commit while a row has no link (`pending_link_is_told`). On SQLite the session keeps the list in
-memory, and `Database.write` makes the links. Kind, actor, dataset and words of a link come from the row, through the
+On PostgreSQL triggers note new rows in `pending_link`, `almoner_link` makes the links, and the server does not commit
+what a login has added while a row has no link (`pending_link_is_told`). On SQLite the session keeps the list in memory,
+and `Database.write` makes the links. Kind, actor, dataset and words of a link come from the row, through the
 view of its table.
 """
 
@@ -84,8 +84,9 @@ def row_contents(session: Session, table: str, ids: Sequence[int]) -> dict[int, 
     contents: dict[int, str] = {}
     for first in range(0, len(ids), ID_BATCH):
         query = f"SELECT * FROM {table} WHERE id IN ({_id_list(ids[first : first + ID_BATCH])})"  # noqa: S608  (as above)
-        rows = session.connection().exec_driver_sql(query).mappings()
-        contents.update((row["id"], row_content(table, dict(row))) for row in rows)
+        contents.update(
+            (row["id"], row_content(table, row)) for row in PreparedStatement(query).fetch_mappings(session)
+        )
     return contents
 
 
@@ -103,7 +104,7 @@ def append_link(session: Session, actor: str, kind: str, body: str, dataset: str
         ((last, previous),) = _READ_HEAD.fetch_rows(session, {})
         link: dict[str, Any] = {"seq": last + 1, "prev_hash": previous, "at": utc_now(), "actor": actor, "kind": kind,
                                 "dataset": dataset, "request_id": request_id, "body": body}  # fmt: skip
-        _INSERT_LINK.execute_insert(session, {**link, "row_hash": link_hash(**link)})
+        _INSERT_LINK.execute(session, {**link, "row_hash": link_hash(**link)})
         return int(last) + 1
 
 
@@ -115,50 +116,79 @@ VALUES (:seq, :prev_hash, :row_hash, :at, :actor, :kind, :dataset, :request_id, 
 """)
 
 
-# --- Steps of the budget on SQLite: the rows are known, so they need not be read again ------------------------------
+# --- Steps of the budget ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class BudgetStep:
-    """Mechanisms, holds and entries of one attempt that were recorded together, as they were written."""
+def link_step(session: Session, *, invocations: Sequence[int] = (), entries: int = 0) -> None:
+    """Add the link of a step: of some new mechanisms with their holds and entries, or of the newest entries.
 
-    invocations: list[dict[str, Any]]
-    holds: list[dict[str, Any]]
-    entries: list[dict[str, Any]]
-
-
-def link_step(session: Session, actor_id: int, budget_step: BudgetStep) -> None:
-    """Add the link of a step, as `almoner_step` does on PostgreSQL.
+    Args:
+        invocations: the ids of the mechanisms.
+        entries: the number of entries, where the step has no mechanism.
 
     Raises:
         ClockWentBack: the newest link is from a later time than now.
     """
-    if budget_step.invocations:
-        ((request_id, dataset, actor),) = _ACTOR_OF_INVOCATION.fetch_rows(
-            session, {"id": budget_step.invocations[0]["id"], "actor": actor_id}
-        )
-        view = hold_view(
-            budget_step.invocations,
-            budget_step.holds,
-            _blocks_of_accounts(session, {hold["account_id"] for hold in budget_step.holds}),
-        )
-        kind = "hold"
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(_STEP_FUNCTION)
+        return
+    ids: dict[str, list[int]] = {}
+    if invocations:
+        ids["hold"] = _ids(session, f"SELECT h.id FROM hold h WHERE h.invocation_id IN ({_id_list(invocations)})")  # noqa: S608
+        ids["entry"] = _ids(session, f"SELECT e.id FROM entry e WHERE e.hold_id IN ({_id_list(ids['hold'])})")  # noqa: S608
+        ids["invocation"] = list(invocations)
     else:
-        lead = {"id": budget_step.entries[0]["hold_id"], "actor": actor_id}
-        ((request_id, dataset, actor, *about),) = _ACTOR_OF_HOLD.fetch_rows(session, lead)
-        kind = kind_of({entry["kind"] for entry in budget_step.entries})
-        view = (
-            arm_view(*about)
-            if kind == "arm"
-            else settlement_view(about[0], [entry["kind"] for entry in budget_step.entries])
-        )
-    tables = (("entry", budget_step.entries), ("hold", budget_step.holds), ("invocation", budget_step.invocations))
-    rows = [
-        name_rows(table, {row["id"]: row_content(table, row) for row in created})
-        for table, created in tables
-        if created
-    ]
-    append_link(session, actor, f"ledger.{kind}", link_body(view, rows), dataset, request_id)
+        ids["entry"] = _ids(session, f"SELECT e.id FROM entry e ORDER BY e.id DESC LIMIT {int(entries)}")  # noqa: S608
+    fields = BudgetSteps.load(session, ids["entry"], invocations).link_fields(sorted(ids["entry"]), invocations)
+    rows = [name_rows(table, row_contents(session, table, ids[table])) for table in _STEP_TABLES if ids.get(table)]
+    if fields is not None:
+        append_link(session, fields["link_actor"], fields["link_kind"], link_body(fields, rows), fields["link_dataset"],
+                    fields["link_request"])  # fmt: skip
+
+
+_STEP_TABLES = ("entry", "hold", "invocation")
+_STEP_FUNCTION = text("SELECT almoner_link_step()")
+
+
+def _ids(session: Session, query: str) -> list[int]:
+    return [row[0] for row in PreparedStatement(query).fetch_rows(session, {})]
+
+
+@dataclass(frozen=True)
+class BudgetSteps:
+    """Rows of some steps: entries with their holds and mechanisms, and mechanisms that have no entry."""
+
+    entries: Mapping[int, Any]
+    invocations: Mapping[int, Any]
+
+    @classmethod
+    def load(cls, session: Session, entries: Sequence[int], invocations: Sequence[int]) -> "BudgetSteps":
+        """Load the rows with these ids."""
+        return cls(_rows_by_id(session, _STEP_ENTRIES, entries), _rows_by_id(session, _STEP_INVOCATIONS, invocations))
+
+    def link_fields(self, entries: Sequence[int], invocations: Sequence[int]) -> Mapping[str, Any] | None:
+        """Return the fields of the link of a step, as `almoner_link_step` tells them; None if the rows are no step."""
+        found: list[Any] = [self.entries.get(number) for number in entries]
+        mechanisms: list[Any] = [self.invocations.get(number) for number in invocations]
+        about = [*found, *mechanisms]
+        if not about or None in about:
+            return None
+        kind = kind_of({entry["kind"] for entry in found}) if found else "hold"
+        first = about[0]
+        body = _step_body(kind, found, mechanisms)
+        return {**body, "link_actor": first["actor"], "link_kind": f"ledger.{kind}", "link_dataset": first["dataset"],
+                "link_request": first["request_id"]}  # fmt: skip
+
+
+def _step_body(kind: str, entries: Sequence[Any], mechanisms: Sequence[Any]) -> dict[str, Json]:
+    if kind == "hold":
+        blocks = {entry["account_id"]: entry["block"] for entry in entries}
+        invocations = mechanisms or list({entry["invocation_id"]: entry for entry in entries}.values())
+        return hold_view(invocations, entries, blocks)
+    first = entries[0]
+    if kind == "arm":
+        return arm_view(*(first[name] for name in ("attempt", "sequence", "instalment", "rho", "delta")))
+    return settlement_view(first["attempt"], [entry["kind"] for entry in entries])
 
 
 def kind_of(entries: set[str]) -> str:
@@ -201,15 +231,22 @@ def settlement_view(attempt: int, entries: Sequence[str]) -> dict[str, Json]:
     return {"attempt": attempt, "armed_holds": len(entries) - released, "released_holds": released}
 
 
-def _blocks_of_accounts(session: Session, accounts: set[int]) -> dict[int, int]:
-    query = f"SELECT id, block FROM account WHERE id IN ({_id_list(sorted(accounts))})"  # noqa: S608
-    return {number: block for number, block in session.connection().exec_driver_sql(query)}  # noqa: C416
+_STEP_JOINS = (
+    "JOIN request r ON r.id = i.request_id JOIN dataset d ON d.id = r.dataset_id LEFT JOIN principal p ON p.id = "
+)
+_STEP_ENTRIES = f"""
+SELECT e.id, e.kind, p.name AS actor, d.name AS dataset, i.request_id, i.attempt, i.sequence, i.mechanism,
+       i.id AS invocation_id, h.account_id, h.instalment, h.rho, h.delta, a.block
+  FROM entry e JOIN hold h ON h.id = e.hold_id JOIN account a ON a.id = h.account_id
+  JOIN invocation i ON i.id = h.invocation_id {_STEP_JOINS} e.actor_id WHERE e.id IN """  # noqa: S608
+_STEP_INVOCATIONS = f"""
+SELECT i.id, p.name AS actor, d.name AS dataset, i.request_id, i.attempt, i.sequence, i.mechanism
+  FROM invocation i {_STEP_JOINS} i.created_by WHERE i.id IN """  # noqa: S608
 
 
-_ACTOR_COLUMNS = "SELECT i.request_id, d.name, (SELECT p.name FROM principal p WHERE p.id = :actor)"
-_REQUEST_JOINS = "JOIN request r ON r.id = i.request_id JOIN dataset d ON d.id = r.dataset_id"
-_ACTOR_OF_INVOCATION = PreparedStatement(f"{_ACTOR_COLUMNS} FROM invocation i {_REQUEST_JOINS} WHERE i.id = :id")
-_ACTOR_OF_HOLD = PreparedStatement(f"""
-{_ACTOR_COLUMNS}, i.attempt, i.sequence, h.instalment, h.rho, h.delta
-FROM hold h JOIN invocation i ON i.id = h.invocation_id {_REQUEST_JOINS} WHERE h.id = :id
-""")
+def _rows_by_id(session: Session, query: str, ids: Sequence[int]) -> dict[int, Any]:
+    rows: dict[int, Any] = {}
+    for first in range(0, len(ids), 500):
+        among = _id_list(ids[first : first + 500])
+        rows.update((row["id"], row) for row in PreparedStatement(f"{query} ({among})").fetch_mappings(session))
+    return rows

@@ -509,7 +509,7 @@ class Driver(Reader):
     @property
     def guard_of_holds(self) -> Guard:
         """What keeps a hold to its planned part; on PostgreSQL the guards of holds are asked together."""
-        return ("hold_planned" if self.world.database.is_sqlite else "hold_is_sound", "hold")
+        return ("hold_planned", "hold")
 
     @property
     def guard_of_artifacts(self) -> Guard:

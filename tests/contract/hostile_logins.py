@@ -19,6 +19,7 @@ from models_db.database.base import Base, utc_now
 from models_db.errors import AlmonerError
 from models_db.services.audit import verify_chain
 from models_db.services.catalogue import principals
+from models_db.services.catalogue.database_access import ADDED_BY_LOGINS
 from models_db.sessions.database import Database
 from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.writes.database_errors import translate_database_errors
@@ -36,7 +37,7 @@ from tests.contracts.lies import (
     SCHEDULE,
     SLOT,
     TRANSITION,
-    door,
+    add,
     forged,
 )
 from tests.contracts.rows import other_policy
@@ -64,8 +65,8 @@ RIGHTS = {
     "replace a function": [
         "CREATE OR REPLACE FUNCTION almoner_may(who bigint, wanted text) RETURNS boolean LANGUAGE sql AS 'SELECT TRUE'"
     ],
-    "change where a function looks": ["ALTER FUNCTION almoner_record(text, jsonb) RESET search_path"],
-    "drop a function": ["DROP FUNCTION almoner_record(text, jsonb)"],
+    "change where a function looks": ["ALTER FUNCTION almoner_link() RESET search_path"],
+    "drop a function": ["DROP FUNCTION almoner_link()"],
     "make a table": ["CREATE TABLE public.mine (id int)"],
     "make a function": ["CREATE FUNCTION public.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'"],
     "make an operator": ["CREATE OPERATOR public.= (LEFTARG = varchar, RIGHTARG = text, FUNCTION = textne)"],
@@ -81,8 +82,8 @@ RIGHTS = {
     "copy a file of the server": ["CREATE TEMP TABLE lines (line text)", "COPY lines FROM '/etc/passwd'"],
     "read a file of the server": ["SELECT pg_read_file('/etc/passwd')"],
     "load a file of the server": ["SELECT lo_import('/etc/passwd')"],
-    "set a number back": ["SELECT setval('entry_id_seq', 1)"],
-    "use a number up": ["SELECT nextval('entry_id_seq')"],
+    "set a number back": ["SELECT setval('pending_link_id_seq', 1)"],
+    "use a number up": ["SELECT nextval('pending_link_id_seq')"],
     "keep the record from others": ["LOCK TABLE audit_head IN ACCESS EXCLUSIVE MODE"],
     "run a block of code": ["DO $$$$ BEGIN UPDATE account SET rho_spent = 0; END $$$$"],
     "call a function with the owner's rights": [
@@ -109,9 +110,8 @@ CHANGES = {
     "changed": "UPDATE {table} SET {column} = {column}",
     "removed": "DELETE FROM {table}",
     "emptied": "TRUNCATE {table} CASCADE",
-    "put in": "INSERT INTO {table} SELECT * FROM {table} LIMIT 1",
     "kept from others": "SELECT 1 FROM {table} FOR UPDATE",
-    "locked": "LOCK TABLE {table} IN ROW EXCLUSIVE MODE",
+    "locked": "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE",
     "loaded from a file": "COPY {table} FROM '/dev/null'",
     "given another guard": "CREATE TRIGGER mine BEFORE INSERT ON {table} EXECUTE FUNCTION lo_manage()",
     "freed of its guards": "ALTER TABLE {table} DISABLE TRIGGER ALL",
@@ -132,49 +132,49 @@ class Lie:
 
 FOR_A_STEWARD = LEGAL["a forged decision"]
 LIES = {
-    "a schedule in another's name": Lie("analyst", [door("schedule", SCHEDULE % "$analyst")], LEGAL["a schedule"]),
-    "a slot in another's name": Lie("analyst", [door("schedule_slot", SLOT % ("$now", "$analyst"))], LEGAL["a slot"]),
+    "a schedule in another's name": Lie("analyst", [add("schedule", SCHEDULE % "$analyst")], LEGAL["a schedule"]),
+    "a slot in another's name": Lie("analyst", [add("schedule_slot", SLOT % ("$now", "$analyst"))], LEGAL["a slot"]),
     "a decision of somebody with a login": Lie(
-        "steward", [door("approval", APPROVAL % "$bad_admin")], LEGAL["a decision"]
+        "steward", [add("approval", APPROVAL % "$bad_admin")], LEGAL["a decision"]
     ),
     "a decision of a steward without a login, by a runner": Lie(
-        "runner", [door("approval", APPROVAL % "$steward")], FOR_A_STEWARD
+        "runner", [add("approval", APPROVAL % "$steward")], FOR_A_STEWARD
     ),
     "a decision of a steward without a login, by an analyst": Lie(
-        "analyst", [door("approval", APPROVAL % "$steward")], FOR_A_STEWARD
+        "analyst", [add("approval", APPROVAL % "$steward")], FOR_A_STEWARD
     ),
     "a decision dated before the role ended": Lie(
-        "former", [door("approval", (APPROVAL % "$bad_former").replace("$now", "$then"))], LEGAL["a decision"]
+        "former", [add("approval", (APPROVAL % "$bad_former").replace("$now", "$then"))], LEGAL["a decision"]
     ),
     "a withdrawal of another's approval": Lie(
         "analyst",
-        [door("withdrawal", '{"approval_id": $approval, "reason": "r", "signature": "s", "at": "$now"}')],
+        [add("withdrawal", '{"approval_id": $approval, "reason": "r", "signature": "s", "at": "$now"}')],
     ),
     "a request in another's name": Lie(
-        "analyst", [door("request", REQUEST % ("$text_digest", "$analyst"))], LEGAL["a request"]
+        "analyst", [add("request", REQUEST % ("$text_digest", "$analyst"))], LEGAL["a request"]
     ),
     "a proposal in another's name": Lie(
-        "analyst", [door("proposal", PROPOSAL % ("$policy", "$analyst", 9))], LEGAL["a proposal"]
+        "analyst", [add("proposal", PROPOSAL % ("$policy", "$analyst", 9))], LEGAL["a proposal"]
     ),
     "a step in another's name": Lie(
         "runner",
-        [door("transition", (TRANSITION % ("approved", 3, "approved", "running", "runner")).replace("$bad_", "$"))],
+        [add("transition", (TRANSITION % ("approved", 3, "approved", "running", "runner")).replace("$bad_", "$"))],
         LEGAL["a step"],
     ),
-    "a cohort in another's name": Lie("runner", [door("cohort", COHORT % "$steward")]),
+    "a cohort in another's name": Lie("runner", [add("cohort", COHORT % "$steward")]),
     "a role that she gives herself": Lie(
-        "runner", [door("role_grant", GRANT % ("runner", "admin", "$bad_runner"))], LEGAL["a role"]
+        "runner", [add("role_grant", GRANT % ("runner", "admin", "$bad_runner"))], LEGAL["a role"]
     ),
     "a role in the admin's name": Lie(
-        "runner", [door("role_grant", GRANT % ("runner", "admin", "$admin"))], LEGAL["a role"]
+        "runner", [add("role_grant", GRANT % ("runner", "admin", "$admin"))], LEGAL["a role"]
     ),
     "a role again that has ended": Lie(
-        "former", [door("role_grant", GRANT % ("former", "steward", "$bad_former"))], LEGAL["a role"]
+        "former", [add("role_grant", GRANT % ("former", "steward", "$bad_former"))], LEGAL["a role"]
     ),
     "the admin's role taken away": Lie(
         "steward",
         [
-            door(
+            add(
                 "role_revocation",
                 '{"grant_id": $admin_grant, "revoked_by": $bad_steward, "reason": "r", "at": "$now"}',
             )
@@ -185,16 +185,13 @@ LIES = {
     "money armed in another's name": Lie("runner", enter("$held", "ARM", "$runner"), LEGAL["money"]),
     "money armed in no name": Lie("runner", enter("$held", "ARM", "NULL"), LEGAL["money"]),
     "a plan in another's name": Lie("runner", reserve(actor="$runner")),
-    "money armed by nobody": Lie("nobody", [door("entry", ENTRY % ("$held", "ARM", "runner"))], LEGAL["money"]),
+    "money armed by nobody": Lie("nobody", [add("entry", ENTRY % ("$held", "ARM", "runner"))], LEGAL["money"]),
     "money armed by nobody, as a step": Lie("nobody", enter("$held", "ARM", "$bad_runner"), LEGAL["money"]),
     "a plan by nobody": Lie("nobody", reserve()),
     "an entry of the record by nobody": Lie("nobody", [LINK]),
-    "accounts kept from others by nobody": Lie("nobody", ["SELECT almoner_lock_accounts($root, ARRAY[0])"]),
-    "a request kept from others by nobody": Lie("nobody", ["SELECT almoner_lock_request($submitted)"]),
-    "a proposal kept from others by nobody": Lie("nobody", ["SELECT almoner_lock_proposal($proposal)"]),
-    "a schedule kept from others by nobody": Lie("nobody", ["SELECT almoner_lock_schedule($schedule)"]),
+    "the ledger kept from others by nobody": Lie("nobody", ["SELECT almoner_begin()"]),
     "data taken in by nobody": Lie("nobody", ["SELECT almoner_claim_units($root, ARRAY['\\x01'::bytea], ARRAY[1])"]),
-    "a checkpoint by a reader": Lie("auditor", [door("checkpoint", "{}")]),
+    "a checkpoint by a reader": Lie("auditor", [add("checkpoint", '{"seq": 1}')]),
     "an entry of the record by a reader": Lie("auditor", [LINK]),
     "money armed by a reader": Lie("auditor", enter("$held", "ARM", "$bad_runner"), LEGAL["money"]),
     "a plan by a reader": Lie("auditor", reserve()),
@@ -207,7 +204,7 @@ LIES = {
             "CREATE TEMP TABLE role_grant AS SELECT * FROM public.role_grant",
             "UPDATE pg_temp.role_grant SET principal_id = $bad_runner",
             "SET search_path = pg_temp, public",
-            door("role_grant", GRANT % ("runner", "admin", "$bad_runner")).replace("almoner_", "public.almoner_"),
+            add("public.role_grant", GRANT % ("runner", "admin", "$bad_runner")),
         ],
         LEGAL["a role"],
     ),
@@ -218,7 +215,7 @@ LIES = {
             "UPDATE pg_temp.principal SET login = NULL WHERE id = $bad_runner",
             "UPDATE pg_temp.principal SET login = session_user WHERE id = $admin",
             "SET search_path = pg_temp, public",
-            door("role_grant", GRANT % ("runner", "admin", "$admin")).replace("almoner_", "public.almoner_"),
+            add("public.role_grant", GRANT % ("runner", "admin", "$admin")),
         ],
         LEGAL["a role"],
     ),
@@ -228,7 +225,7 @@ LIES = {
             "CREATE FUNCTION pg_temp.almoner_may(a bigint, b text) RETURNS boolean LANGUAGE sql AS 'SELECT TRUE'",
             "CREATE FUNCTION pg_temp.almoner_owner() RETURNS boolean LANGUAGE sql AS 'SELECT TRUE'",
             "SET search_path = pg_temp, public",
-            door("role_grant", GRANT % ("runner", "admin", "$admin")).replace("almoner_", "public.almoner_"),
+            add("public.role_grant", GRANT % ("runner", "admin", "$admin")),
         ],
         LEGAL["a role"],
     ),
@@ -238,7 +235,7 @@ LIES = {
             "CREATE TEMP TABLE audit_head AS SELECT 1 AS id, 0::bigint AS seq, repeat('0', 64) AS hash",
             "SET search_path = pg_temp, public",
             "CREATE TEMP TABLE pending_link AS SELECT 1 AS id, 'approval' AS kind, 1 AS row_id, 1 AS rank",
-            door("entry", ENTRY % ("$held", "ARM", "runner")).replace("almoner_", "public.almoner_"),
+            add("public.entry", ENTRY % ("$held", "ARM", "runner")),
         ],
         LEGAL["money"],
     ),
@@ -262,7 +259,7 @@ class Siege:
     def refusal(self, who: str, statements: list[str]) -> str | None:
         """The name of the refusal that a login meets, all in one transaction to its end; None if there is none."""
         try:
-            with self.logins[who].write() as session:
+            with self.logins[who]._session() as session, session.begin():  # with a client of their own
                 self._say(session, [self.filled(each, who) for each in statements])
         except AlmonerError as refused:
             return refused.name
@@ -310,13 +307,27 @@ class Siege:
                 found.append(table)
         return found
 
+    def copied(self, who: str) -> list[str]:
+        """The facts that a login may add a second time, just as they are."""
+        rows = "SELECT EXISTS (SELECT 1 FROM {table})"
+        with self.town.world.database.read() as session:
+            told = [t for t in TABLES if session.connection().exec_driver_sql(rows.format(table=t)).scalar()]
+        return [t for t in told if self.refusal(who, [f"INSERT INTO {t} SELECT * FROM {t} LIMIT 1"]) is None]
+
     def gives_herself(self, who: str) -> list[str]:
         """The facts that a login could write after it has given all rights to itself and to everybody."""
-        asked = "SELECT has_table_privilege('{table}', 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')"
+        asked = "SELECT has_table_privilege('{table}', '{insert}UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')"
         with self.logins[who].engine.connect() as connection:
             login = f"almoner_test_{who}"
             connection.exec_driver_sql(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {login}, PUBLIC")
-            found = [t for t in TABLES if connection.exec_driver_sql(asked.format(table=t)).scalar() is not False]
+            found = [
+                table
+                for table in TABLES
+                if connection.exec_driver_sql(
+                    asked.format(table=table, insert="" if table in ADDED_BY_LOGINS else "INSERT, ")
+                ).scalar()
+                is not False
+            ]
             connection.rollback()
         return found
 

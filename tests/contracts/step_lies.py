@@ -1,13 +1,21 @@
-"""What hostile people say through the two doors that move the budget, as in `lies`."""
+"""What hostile people say where they move the budget, as in `lies`."""
 
 import json
 
+from tests.contracts.lies import LINK, add
 from tests.contracts.rows import EVENT
 
 
-def enter(hold: str, kind: str, actor: str) -> list[str]:
-    """A step of the budget."""
-    return [f"SELECT almoner_enter(ARRAY[{hold}]::bigint[], ARRAY['{kind}'], '$now', {actor})"]
+def enter(holds: str, kinds: str, actor: str) -> list[str]:
+    """A step of the budget: entries of some holds."""
+    among = f"unnest(ARRAY[{holds}]::bigint[], ARRAY['{kinds}']) x(hold, kind)"
+    return [
+        (
+            "INSERT INTO entry (hold_id, kind, at, actor_id)"
+            f" SELECT x.hold, x.kind, '$now', CAST({actor} AS bigint) FROM {among}"
+        ),
+        LINK,
+    ]
 
 
 def reserve(
@@ -21,20 +29,31 @@ def reserve(
     instalment: int = 0,
 ) -> list[str]:
     """A mechanism and one hold for it."""
-    plan = (
-        f'[{{"request_id": {request}, "attempt": 1, "sequence": {sequence}, "mechanism": "integer_draw",'
+    mechanism = (
+        f'{{"request_id": {request}, "attempt": 1, "sequence": {sequence}, "mechanism": "integer_draw",'
         f' "event": {json.dumps(EVENT)}, "relation":'
         ' "add_or_remove_one", "rng_kind": "os", "device": "cpu", "code_digest": "$d", "libraries": "{}",'
-        ' "idem_key": "$d"'
-        f"{more}}}]"
+        f' "idem_key": "$d", "created_at": "$now", "created_by": {actor}{more}}}'
     )
-    hold = f"'{{1}}', '{{{account}}}', '{{{instalment}}}', '{{{rho}}}', '{{0}}'"
-    return [f"SELECT almoner_reserve('{plan}'::jsonb, {hold}, '$now', {actor})"]
+    return [
+        add("invocation", mechanism),
+        (
+            "INSERT INTO hold (invocation_id, account_id, instalment, rho, delta)"
+            f" SELECT max(i.id), {account}, {instalment}, {rho}, 0 FROM invocation i"
+        ),
+        (
+            "INSERT INTO entry (hold_id, kind, at, actor_id)"
+            f" SELECT max(h.id), 'HOLD', '$now', CAST({actor} AS bigint) FROM hold h"
+        ),
+        LINK,
+    ]
 
 
 STEP_LIES: dict[str, tuple[str, list[str], str]] = {
     # what, who, statements, and what the database says
     "steps of several attempts": ("runner", enter("$held, $armed", "ARM', 'COMMIT", "$bad_runner"), "of one attempt"),
+    "one kind of step in several attempts": (
+        "runner", enter("$held, $vetoed", "RELEASE', 'RELEASE", "$bad_runner"), "of one attempt"),
     "several kinds of steps": (
         "runner", enter("$held, $second", "ARM', 'RELEASE", "$bad_runner"), "of one attempt|armed by itself"),
     "two instalments in one step": ("runner", enter("$held, $second", "ARM', 'ARM", "$bad_runner"), "armed by itself"),
@@ -48,10 +67,9 @@ STEP_LIES: dict[str, tuple[str, list[str], str]] = {
     "a step that is none": ("runner", enter("$held", "REFUND", "$bad_runner"), "ck_entry_kind|nothing is held"),
     "a step without a hold": ("runner", enter("NULL", "HOLD", "$bad_runner"), "the cap would be passed|null value"),
     "fewer kinds than holds": ("runner", enter("$held, $held", "ARM", "$bad_runner"), "null value|uq_entry"),
-    "no steps": ("runner", enter("", "ARM", "$bad_runner"), "of one attempt"),
-    "a plan as an analyst": ("analyst", reserve(actor="$bad_analyst"), "your roles do not record that"),
+    "a plan as an analyst": ("analyst", reserve(actor="$bad_analyst"), "only a runner invokes"),
     "a plan of another author": (
-        "runner", reserve("$submitted", more=', "created_by": $runner'), "only the running attempt"),
+        "runner", reserve("$submitted", more=', "created_by": $runner'), "under their own login"),
     "a plan for what does not run": ("runner", reserve("$submitted"), "only the running attempt"),
     "a plan that two people decide": ("runner", reserve("$approved"), "only the running attempt"),
     "a plan beyond the cap": ("runner", reserve(rho=1000, sequence=0, instalment=3), "the cap would be passed"),
@@ -59,6 +77,7 @@ STEP_LIES: dict[str, tuple[str, list[str], str]] = {
     "a plan on another dataset": ("runner", reserve(account="$harbour"), "a block of its own dataset"),
     "a plan on the root": ("runner", reserve(account="$root"), "a block of its own dataset"),
     "a hold without a mechanism": (
-        "runner", [reserve()[0].replace("'{1}'", "'{7}'")], "a block of its own dataset|null value"),
+        "runner", [reserve()[1].replace("max(i.id)", "7 + max(i.id)")], "a block of its own dataset"),
+    "a hold without its entry": ("runner", [*reserve()[:2], LINK], "what is held has its entry"),
     "a guard of one's own making": ("runner", ["SELECT entry_is_sound()"], "permission denied|trigger"),
 }  # fmt: skip

@@ -31,7 +31,7 @@ def without_name_guards(database: Database) -> Iterator[None]:
         query = "SELECT sql FROM sqlite_master WHERE type = 'trigger' AND name = :name"
         made, set_aside = str(fetch(database, query, name=name)[0][0]), f"DROP TRIGGER {name}"
     else:
-        made, set_aside = (f"ALTER TABLE dataset {what} TRIGGER {name}" for what in ("ENABLE", "DISABLE"))
+        made, set_aside = (f"ALTER TABLE dataset {what} TRIGGER dataset_is_sound" for what in ("ENABLE", "DISABLE"))
     execute(database, set_aside)
     yield
     execute(database, made)

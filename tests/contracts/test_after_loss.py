@@ -22,7 +22,7 @@ def test_a_transaction_that_is_still_committing_is_waited_for(served: Database) 
     other = Database(served.engine.url.render_as_string(hide_password=False))
     ended: list[float] = []
     with other.engine.connect() as connection:
-        connection.execute(text("SELECT pg_current_xact_id()"))  # it has written
+        connection.execute(text("SELECT almoner_begin()"))
 
         def end() -> None:
             time.sleep(0.3)
@@ -38,18 +38,18 @@ def test_a_transaction_that_is_still_committing_is_waited_for(served: Database) 
 
 
 def test_one_that_does_not_end_leaves_the_outcome_unknown(served: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "BUSY_SECONDS", 0.1)
-    other = Database(served.engine.url.render_as_string(hide_password=False))
-    with other.engine.connect() as connection:
-        connection.execute(text("SELECT pg_current_xact_id()"))
-        with pytest.raises(OutcomeUnknown), served.write_after_loss():
+    monkeypatch.setattr(sessions, "_SESSION_SETTINGS", ("lock_timeout=100ms",))
+    hasty = Database(served.engine.url.render_as_string(hide_password=False))
+    with served.engine.connect() as connection:
+        connection.execute(text("SELECT almoner_begin()"))
+        with pytest.raises(OutcomeUnknown), hasty.write_after_loss():
             pass
-    other.dispose()
+    hasty.dispose()
 
 
 def test_readers_are_not_waited_for(served: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "BUSY_SECONDS", 0.1)
-    other = Database(served.engine.url.render_as_string(hide_password=False))
-    with other.read() as reader, served.write_after_loss():
+    monkeypatch.setattr(sessions, "_SESSION_SETTINGS", ("lock_timeout=100ms",))
+    hasty = Database(served.engine.url.render_as_string(hide_password=False))
+    with served.read() as reader, hasty.write_after_loss():
         assert reader.scalar(text("SELECT 1")) == 1
-    other.dispose()
+    hasty.dispose()

@@ -36,7 +36,6 @@ def made(world: World, standing: int | None = None) -> int:
 
 def skip(world: World, number: int, slot: str) -> None:
     with world.database.write() as session:
-        schedules.lock_schedule(session, number)
         schedules.require_slot_open(session, number, slot)
         schedules.record_slot(
             session, world.analyst, schedules.find_schedule(session, number), slot, skipped="BudgetExceeded"
@@ -47,7 +46,6 @@ def asking(world: World, number: int, slot: str) -> Callable[[Session], None]:
     """What a poller does with a slot, in one transaction."""
 
     def act(session: Session) -> None:
-        schedules.lock_schedule(session, number)
         schedules.require_slot_open(session, number, slot)
         schedule, clinic = schedules.find_schedule(session, number), datasets.find_dataset(session, "clinic")
         policy = policies.policy_in_force(session)
@@ -179,7 +177,6 @@ def test_one_decides_a_later_slot_meanwhile(clinic: World) -> None:
     number = made(clinic)
 
     def later(session: object) -> None:
-        schedules.lock_schedule(session, number)  # type: ignore[arg-type]
         row = schedules.find_schedule(session, number)  # type: ignore[arg-type]
         schedules.record_slot(session, clinic.analyst, row, minute(9), skipped="x")  # type: ignore[arg-type]
 

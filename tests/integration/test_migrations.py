@@ -200,13 +200,13 @@ EMPTY_BODY = (
 )
 
 
-LOCK = "function almoner_lock_proposal(number bigint)"
+LOCK = "function almoner_begin()"
 TELLS_LITTLE = (
-    "CREATE CONSTRAINT TRIGGER entry_is_told AFTER INSERT ON entry FOR EACH ROW WHEN (NEW.id < 0)"
-    " EXECUTE FUNCTION entry_is_told()"
+    "CREATE CONSTRAINT TRIGGER pending_link_is_told AFTER INSERT ON pending_link FOR EACH ROW WHEN (NEW.id < 0)"
+    " EXECUTE FUNCTION pending_link_is_told()"
 )
 OTHER_DOOR = (
-    "CREATE OR REPLACE FUNCTION almoner_lock_proposal(number bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
+    "CREATE OR REPLACE FUNCTION almoner_begin() RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
     " SET search_path = public, pg_temp AS $$ BEGIN DELETE FROM lease; END $$"
 )
 
@@ -218,8 +218,8 @@ OTHER_DOOR = (
     "statements3-constraint ck_account_rho on account is altered",
     "statements4-column rho on hold is altered",
     "statements5-table cap is altered",
-    "statements7-function almoner_lock_proposal(number bigint) on audit_head is missing",
-    "statements10-function almoner_lock_proposal(number bigint) on audit_head is altered",
+    "statements7-function almoner_begin() on audit_head is missing",
+    "statements10-function almoner_begin() on audit_head is altered",
     "statements15-operator = on audit_head is not of the ledger",
 )
 @pytest.mark.parametrize(
@@ -241,15 +241,15 @@ OTHER_DOOR = (
             ("CREATE RULE mine AS ON UPDATE TO account DO INSTEAD NOTHING",),
             "rule mine on account is not of the ledger",
         ),
-        (("DROP FUNCTION almoner_lock_proposal(bigint)",), f"{LOCK} on audit_head is missing"),
+        (("DROP FUNCTION almoner_begin()",), f"{LOCK} on audit_head is missing"),
         ((OTHER_DOOR,), f"{LOCK} on audit_head is altered"),
-        (("ALTER FUNCTION almoner_lock_proposal(bigint) SECURITY INVOKER",), f"{LOCK} on audit_head is altered"),
-        (("ALTER FUNCTION almoner_lock_proposal(bigint) RESET search_path",), f"{LOCK} on audit_head is altered"),
+        (("ALTER FUNCTION almoner_begin() SECURITY INVOKER",), f"{LOCK} on audit_head is altered"),
+        (("ALTER FUNCTION almoner_begin() RESET search_path",), f"{LOCK} on audit_head is altered"),
         (
-            ("CREATE ROLE keeper", "ALTER FUNCTION almoner_lock_proposal(bigint) OWNER TO keeper"),
+            ("CREATE ROLE keeper", "ALTER FUNCTION almoner_begin() OWNER TO keeper"),
             f"{LOCK} on audit_head is altered",
         ),
-        (("GRANT EXECUTE ON FUNCTION almoner_lock_proposal(bigint) TO PUBLIC",), f"{LOCK} on audit_head is altered"),
+        (("GRANT EXECUTE ON FUNCTION almoner_begin() TO PUBLIC",), f"{LOCK} on audit_head is altered"),
         (
             ("CREATE FUNCTION almoner_backdoor() RETURNS void LANGUAGE sql AS 'UPDATE account SET rho_spent = 0'",),
             "function almoner_backdoor() on audit_head is not of the ledger",
@@ -265,14 +265,20 @@ OTHER_DOOR = (
             ),
             "operator = on audit_head is not of the ledger",
         ),
-        (("ALTER TABLE entry DISABLE TRIGGER entry_is_told",), "trigger entry_is_told on entry is altered"),
-        (("DROP TRIGGER entry_is_told ON entry",), "trigger entry_is_told on entry is missing"),
+        (
+            ("ALTER TABLE pending_link DISABLE TRIGGER pending_link_is_told",),
+            "trigger pending_link_is_told on pending_link is altered",
+        ),
+        (
+            ("DROP TRIGGER pending_link_is_told ON pending_link",),
+            "trigger pending_link_is_told on pending_link is missing",
+        ),
         (
             (
-                "DROP TRIGGER entry_is_told ON entry",
+                "DROP TRIGGER pending_link_is_told ON pending_link",
                 TELLS_LITTLE,
             ),
-            "trigger entry_is_told on entry is altered",
+            "trigger pending_link_is_told on pending_link is altered",
         ),
         (("CREATE TABLE more () INHERITS (entry)",), "table entry is altered"),
         (("GRANT SELECT ON unit_mark TO PUBLIC",), "table unit_mark is altered"),

@@ -174,8 +174,7 @@ def auditing(team: Team, bundle: Path) -> None:
         for statement in (f"INSERT INTO {table} DEFAULT VALUES", f"DELETE FROM {table}", f"TRUNCATE {table} CASCADE",
                           f"LOCK TABLE {table} IN SHARE MODE"):  # fmt: skip
             assert "permission denied" in team.denied("olga", statement)
-    door = "SELECT almoner_record('policy_version', '[{}]')"
-    assert "permission denied" in team.denied("olga", door)
+    assert "permission denied" in team.denied("olga", "SELECT almoner_link()")
     assert snapshot(olga.database) == before
     assert olga.ask("doctor")["ok"] is True
 
@@ -227,9 +226,9 @@ def test_one_login_is_one_person_and_one_key(team: Team) -> None:
 def approval(name: str, request: int = 1) -> str:
     """What a forger types to have `name` approve."""
     return (
-        "SELECT almoner_record('approval', jsonb_build_array(jsonb_build_object('request_id', r.id, 'gate', 'spend',"
-        f" 'subject_digest', r.digest, 'approver_id', p.id, 'decision', 'approve', 'reason', 'forged', 'at', '2026',"
-        f" 'expires_at', '{utc_now(datetime.now(UTC) + timedelta(days=20))}', 'signature', repeat('0', 128))))"
+        "INSERT INTO approval (request_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
+        " signature) SELECT r.id, 'spend', r.digest, p.id, 'approve', 'forged', '2026',"
+        f" '{utc_now(datetime.now(UTC) + timedelta(days=20))}', repeat('0', 128)"
         f" FROM request r, principal p WHERE r.id = {request} AND p.name = '{name}'"
     )
 
@@ -274,31 +273,34 @@ def test_a_second_role_does_not_let_anybody_approve_their_own(team: Team) -> Non
 def test_temporary_tables_and_other_schemas_stand_in_for_nothing(team: Team) -> None:
     fake = "CREATE TEMP TABLE principal AS SELECT * FROM public.principal"
     lie = "UPDATE pg_temp.principal SET login = 'anna' WHERE name = 'boss'"
-    given = """
-SELECT public.almoner_record('role_grant', jsonb_build_array(jsonb_build_object(
- 'principal_id', 2, 'role', 'steward', 'valid_from', '2026', 'granted_by', 1, 'reason', 'x', 'at', '2026')))"""
+    given = (
+        "INSERT INTO public.role_grant (principal_id, role, valid_from, granted_by, reason, at)"
+        " VALUES (2, 'steward', '2026', 1, 'x', '2026')"
+    )
     assert "under their own login" in team.denied("anna", fake, lie, given)
     assert "permission denied" in team.denied("anna", "CREATE FUNCTION public.almoner_may(text) RETURNS int RETURN 1")
     assert "permission denied" in team.denied("anna", "SET session_replication_role = replica")
     assert "permission denied" in team.denied("anna", f"SET ROLE {OWNER}")
-    assert "permission denied" in team.denied("anna", "SELECT almoner_stamped('approval', '{}', 1)")
+    assert "permission denied" in team.denied("anna", "SELECT almoner_chain('anna', 'x', NULL, NULL, '{}')")
 
 
-WRITES = "nobody but the owner may write a table"
+WRITES = "nobody but the owner may change a table"
 CALLS = "only writers may call the ledger's functions"
 
 
 RIGHTS = (
     ("UPDATE ON entry", "anna", WRITES),
-    ("INSERT (reason) ON approval", "anna", WRITES),
+    ("UPDATE (reason) ON approval", "anna", WRITES),
+    ("INSERT (reason) ON approval", "olga", WRITES),
+    ("INSERT ON lease", "anna", WRITES),
     ("MAINTAIN ON audit", "anna", WRITES),
-    ("UPDATE ON SEQUENCE entry_id_seq", "anna", WRITES),
+    ("UPDATE ON SEQUENCE unit_claim_id_seq", "anna", WRITES),
     ("pg_write_all_data", "anna", WRITES),
     ("TRIGGER ON audit", "PUBLIC", WRITES),
     ("SELECT ON request", "PUBLIC", WRITES),
     ("CREATE ON SCHEMA public", "PUBLIC", "nobody else may add to the schema"),
     ("EXECUTE ON FUNCTION almoner_now()", "PUBLIC", CALLS),
-    ("EXECUTE ON FUNCTION almoner_record(text, jsonb)", "olga", CALLS),
+    ("EXECUTE ON FUNCTION almoner_link()", "olga", CALLS),
 )
 
 
@@ -314,8 +316,8 @@ def test_doctor_finds_every_right_that_nobody_should_have(team: Team) -> None:
 
 
 def test_init_takes_back_what_somebody_was_given(team: Team) -> None:
-    for what in ("UPDATE ON entry", "INSERT (reason) ON approval", "TRIGGER ON audit", "USAGE ON SEQUENCE entry_id_seq",
-                 "EXECUTE ON FUNCTION almoner_now()"):  # fmt: skip
+    for what in ("UPDATE ON entry", "INSERT (reason) ON approval", "TRIGGER ON audit",
+                 "USAGE ON SEQUENCE unit_claim_id_seq", "EXECUTE ON FUNCTION almoner_now()"):  # fmt: skip
         team.sql(OWNER, f"GRANT {what} TO olga WITH GRANT OPTION")
     team.sql("olga", "GRANT UPDATE ON entry TO anna")
     team.at("boss", login=OWNER).type("init")
@@ -331,7 +333,7 @@ def test_doctor_names_writers_whom_the_ledger_does_not_know(team: Team) -> None:
         failed = [f for f in team.at("olga").ask("doctor", expected=3)["findings"] if not f["ok"]]
         assert [f["check"] for f in failed] == ["every writer is a principal"]
         assert "stray" in failed[0]["detail"]
-        assert "knows nobody" in team.denied("stray", "SELECT almoner_record('policy_version', '[{}]')")
+        assert "knows nobody" in team.denied("stray", "INSERT INTO policy_version DEFAULT VALUES")
     finally:
         team.sql(OWNER, "DROP ROLE stray")
 
@@ -361,9 +363,9 @@ def test_who_may_not_make_the_ledger_is_told_so(town: Team) -> None:
 def passkey_row(person: str, by: str) -> str:
     """What somebody types to give `person` a passkey, and says to be `by`."""
     return (
-        "SELECT almoner_record('passkey', jsonb_build_array(jsonb_build_object('principal_id', p.id, 'public_key',"
-        " 'es256:x', 'credential_id', 'c', 'rp_id', 'localhost', 'origin', 'o', 'signature', 's', 'created_by', b.id,"
-        f" 'at', '2026'))) FROM principal p, principal b WHERE p.name = '{person}' AND b.name = '{by}'"
+        "INSERT INTO passkey (principal_id, public_key, credential_id, rp_id, origin, signature, created_by, at)"
+        " SELECT p.id, 'es256:x', 'c', 'localhost', 'o', 's', b.id, '2026'"
+        f" FROM principal p, principal b WHERE p.name = '{person}' AND b.name = '{by}'"
     )
 
 

@@ -34,7 +34,7 @@ SECOND = """op.create_table("remark", sa.Column("id", sa.Integer(), primary_key=
         op.execute(sa.text(guard))
         op.get_bind().exec_driver_sql(made.replace("nobody approves", "nobody ever approves"))
     else:
-        op.execute(sa.text("ALTER FUNCTION approval_separate() SET work_mem = '8MB'"))
+        op.execute(sa.text("ALTER FUNCTION approval_is_sound() SET work_mem = '8MB'"))
 """
 """A revision as one may come: it adds a table and an index, and makes a guard anew."""
 
@@ -133,6 +133,8 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_ledger_is_not_upgraded(old: Database, revision: Path, backend: str, damage: str) -> None:
     statement = DAMAGES[damage]
+    if backend == "postgresql":  # where the guards of new rows are one trigger
+        statement = statement.replace("approval_separate", "approval_is_sound")
     execute(old, statement + (" ON approval" if backend == "postgresql" and "TRIGGER" in statement else ""))
     before = whole(old)
     with pytest.raises(SchemaDiffers, match=f"{statement.split()[-1]} on approval is missing"):
@@ -146,7 +148,7 @@ HARMLESS = {
         "CREATE TRIGGER approval_separate BEFORE INSERT ON approval WHEN FALSE BEGIN SELECT RAISE(ABORT, 'no'); END",
     ),
     "postgresql": (
-        "CREATE OR REPLACE FUNCTION approval_separate() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        "CREATE OR REPLACE FUNCTION approval_is_sound() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
     ),
 }
 
@@ -158,7 +160,7 @@ def test_a_harmless_guard_under_the_right_name_is_not_healed_unseen(
     """The revision makes this guard anew: without a look before the upgrade nobody would know of the damage."""
     execute(old, *HARMLESS[backend])
     before = whole(old)
-    with pytest.raises(SchemaDiffers, match="trigger approval_separate on approval is altered"):
+    with pytest.raises(SchemaDiffers, match=r"trigger approval_(separate|is_sound) on approval is altered"):
         upgrade(old)
     assert whole(old) == before
 

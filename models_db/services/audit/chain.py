@@ -1,8 +1,8 @@
 """The hash chain: its head, and signed checkpoints of it.
 
 A link's hash is SHA-256 over canonical JSON (RFC 8785) of everything in the row and the previous hash. Links are made
-from the rows that a transaction has recorded, when it ends (`models_db.writes.links`). The head row always exists and
-is locked last in a transaction, so the chain cannot fork and no two writers deadlock on it. `audit_log` reads the
+from the rows that a transaction has recorded, when it ends (`models_db.writes.links`). The head row always exists; on
+PostgreSQL every writer locks it first, so there is one at a time and the chain cannot fork. `audit_log` reads the
 chain, `verify_chain` walks and verifies it, `verify_rows` compares the tables with it.
 """
 

@@ -24,7 +24,7 @@ from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import principals
 from models_db.tables import Account, Cohort, Dataset, DatasetVersion, PartitionScheme, UnitMark
-from models_db.writes.insert import insert_row, lock_accounts
+from models_db.writes.insert import insert_row
 
 FIRST_COHORT = 1
 
@@ -174,7 +174,7 @@ def plan_cohorts(
 
 
 def require_unchanged(session: Session, dataset: Dataset, plan: CohortPlan) -> None:
-    """Check that the written cohorts are still right; until the transaction ends nobody opens another one.
+    """Check that the written cohorts are still right.
 
     Asked of public facts alone, so the answer says nothing about units. While no cohort is opened a unit that was new
     may have become known, but only in the newest one; so other versions matter only to who opens one.
@@ -183,8 +183,6 @@ def require_unchanged(session: Session, dataset: Dataset, plan: CohortPlan) -> N
         CohortsChanged: another version came in.
     """
     root = dataset.account_id
-    if plan.opens:
-        lock_accounts(session, root, all_blocks(session, root))
     if count_cohorts(session, root) != plan.cohorts or (plan.opens and _count_versions(session, root) != plan.versions):
         raise CohortsChanged(dataset.name)
 

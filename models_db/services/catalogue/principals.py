@@ -14,7 +14,7 @@ from models_db.tables import AuditLink, OverlapKey, Principal, RoleGrant, RoleRe
 from models_db.tables.principals import ROLES
 from models_db.values.printable_text import is_unseen, without_unseen
 from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
-from models_db.writes.insert import insert_row, lock_head, on_postgresql
+from models_db.writes.insert import insert_row, on_postgresql
 
 LONGEST_NAME = 100
 _CONFUSABLE_NAME = "the name of a person reads like that of nobody else"
@@ -103,9 +103,6 @@ def found_ledger(
     principal = _by_key(session, public_key)
     if principal is not None:
         return Actor(principal.id, principal.name)
-    if is_founded(session):
-        raise PrincipalUnknown(name)
-    lock_head(session)  # who comes second waits
     if is_founded(session):
         raise PrincipalUnknown(name)
     actor = _insert_principal(

@@ -28,7 +28,7 @@ from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.request_state import DECIDED, UNRUN_STATES, RequestState
 from models_db.values.standing_terms import without_first_cohort
 from models_db.writes.database_errors import AlreadyRecorded
-from models_db.writes.insert import insert_row, lock_request
+from models_db.writes.insert import insert_row
 
 
 class RequestUnknown(UsageError):
@@ -204,7 +204,6 @@ def withdraw(session: Session, actor: Actor, request_id: int, reason: str) -> No
     Raises:
         WrongState: it has run, or is decided.
     """
-    lock_request(session, request_id)  # a run may start at this moment
     find_request(session, request_id)
     state = state_of(session, request_id)
     if state not in UNRUN_STATES:

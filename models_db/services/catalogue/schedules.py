@@ -9,7 +9,7 @@ later one is already decided.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
@@ -18,7 +18,7 @@ from models_db.services.audit.chain import Actor
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleChange, ScheduleSlot, SlotEnd, Transition
 from models_db.values.request_state import RequestState
 from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
-from models_db.writes.insert import insert_row, on_postgresql
+from models_db.writes.insert import insert_row
 
 STATE_AFTER_CHANGE = {"paused": "paused", "resumed": "active", "ended": "ended"}
 FINISHED_STATES = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.PRODUCED)
@@ -136,7 +136,6 @@ def record_change(session: Session, actor: Actor, number: int, kind: str, reason
         ScheduleNotActive: it is not where this change begins.
         RoleDenied: only a steward or its creator changes it, and only a steward resumes it after another paused it.
     """
-    lock_schedule(session, number)
     find_schedule(session, number)
     allowed_states = {"paused": ("active",), "resumed": ("paused",), "ended": ("active", "paused")}[kind]
     state = state_of(session, number)
@@ -145,12 +144,6 @@ def record_change(session: Session, actor: Actor, number: int, kind: str, reason
     change = ScheduleChange(schedule_id=number, number=len(list_changes(session, number)) + 1, kind=kind, reason=reason,
                           at=utc_now(), actor_id=actor.id)  # fmt: skip
     insert_row(session, change)
-
-
-def lock_schedule(session: Session, number: int) -> None:
-    """Lock a schedule and its slots until the transaction ends; no other lock may be taken before."""
-    if on_postgresql(session):
-        session.execute(text("SELECT almoner_lock_schedule(:number)"), {"number": number})
 
 
 def newest_slot(session: Session, number: int) -> ScheduleSlot | None:

@@ -24,7 +24,7 @@ from models_db.tables import (
 from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
-from models_db.writes.insert import insert_row, insert_rows, lock_accounts, lock_request
+from models_db.writes.insert import insert_row, insert_rows
 
 
 def record_artifact(
@@ -46,8 +46,6 @@ def record_artifact(
     Raises:
         AttemptClosed: the attempt was swept away meanwhile.
     """
-    lock_accounts(session, attempt.account_id, attempt.blocks)
-    lock_request(session, attempt.request_id)  # before the commit arms: whoever withdraws an approval locks it first
     attempts._settle_attempt(session, actor, attempt, "COMMIT")
     artifact = Artifact(
         request_id=attempt.request_id,
@@ -133,8 +131,7 @@ def values_of(session: Session, artifact: Artifact) -> str | None:
 
 
 def artifact_of_attempt(session: Session, attempt: ledger.Attempt) -> Artifact | None:
-    """Return the artifact of exactly this attempt; wait for a transaction of it that is still open."""
-    lock_accounts(session, attempt.account_id, attempt.blocks)
+    """Return the artifact of exactly this attempt."""
     query = select(Artifact).where(Artifact.request_id == attempt.request_id, Artifact.attempt == attempt.number)
     return session.scalars(query).one_or_none()
 
@@ -186,7 +183,6 @@ def record_publication(session: Session, actor: Actor, request_id: int) -> Publi
         releases.WrongState: nothing was produced.
         gates.GateClosed: the publish gate is not passed for exactly these bytes.
     """
-    lock_request(session, request_id)  # of two at once, the second must find the first
     _, artifact = require_publishable(session, request_id)
     publication = session.scalars(select(Publication).where(Publication.artifact_id == artifact.id)).one_or_none()
     if publication is not None:

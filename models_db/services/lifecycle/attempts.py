@@ -21,7 +21,7 @@ from models_db.tables import (
 from models_db.values.amounts import RenyiCurve
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES, RequestState
-from models_db.writes.insert import lock_accounts, lock_request, renew_lease, take_lease
+from models_db.writes.insert import renew_lease, take_lease
 
 LEASE_DURATION = timedelta(minutes=10)
 """Time without a renewal after which a run counts as dead. Each armed instalment renews the lease."""
@@ -81,9 +81,6 @@ def start_attempt(
     Raises:
         StillRunning, releases.WrongState, gates.GateClosed: see `require_startable`.
     """
-    if goes_on_from is None:
-        renyi_account.lock_blocks(session, request_id)  # before the request, as everybody locks them
-    lock_request(session, request_id)  # of two at once, the second must find the first
     request = require_startable(session, request_id)
     attempt = _count_attempts(session, request_id) + 1
     if request.standing_id is not None:
@@ -98,19 +95,17 @@ def start_attempt(
 
 
 def find_started_attempt(session: Session, request_id: int, token: str) -> int | None:
-    """Return the number of the attempt with this token, if any; wait for one that is still beginning."""
-    lock_request(session, request_id)
+    """Return the number of the attempt with this token, if any."""
     lease = session.get(Lease, request_id, populate_existing=True)
     return lease.attempt if lease is not None and lease.token == token else None
 
 
 def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalment: int) -> bool:
-    """Return whether one instalment is armed; wait for a transaction that is still arming it.
+    """Return whether one instalment is armed.
 
     Raises:
         AttemptClosed: the attempt was settled meanwhile.
     """
-    lock_accounts(session, attempt.account_id, attempt.blocks)
     query = (
         select(Hold.id, Entry.kind)
         .join(Invocation, Invocation.id == Hold.invocation_id)
@@ -173,7 +168,7 @@ def _count_attempts(session: Session, request_id: int) -> int:
 
 
 def _settle_attempt(session: Session, actor: Actor, attempt: ledger.Attempt, outcome: str) -> None:
-    """Close the holds of the running attempt; settling has locked its accounts, so no one ends it meanwhile."""
+    """Close the holds of the running attempt."""
     ledger.settle(session, actor, attempt, outcome)
     running = requests.state_of(session, attempt.request_id) == RequestState.RUNNING
     if not running or _count_attempts(session, attempt.request_id) != attempt.number:

@@ -24,7 +24,7 @@ from models_db.tables import Approval, Artifact, Principal, Publication, Withdra
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import RequestState
-from models_db.writes.insert import insert_row, lock_proposal, lock_request
+from models_db.writes.insert import insert_row
 
 
 class GateClosed(Refused):
@@ -118,7 +118,7 @@ def record_decision(
         releases.WrongState, proposals.ProposalDecided: nothing waits at that gate.
         RoleDenied, RuleViolated: no steward, wrong subject, decided already, or the roles must be separate.
     """
-    subject = _lock_decidable(session, decision.number, Gate(decision.gate))
+    subject = find_decidable(session, decision.number, Gate(decision.gate))
     if subject.gate is Gate.PROPOSAL and decision.verdict == "approve":
         require_applicable(proposals.find_proposal(session, subject.number), amount_check)
     if not (subject.revocable and decision.verdict == "reject"):
@@ -132,12 +132,6 @@ def record_decision(
     insert_row(session, approval)
     _apply_decision(session, actor, subject, decision.verdict, amount_check)
     return find_decidable(session, subject.number, subject.gate).state
-
-
-def _lock_decidable(session: Session, number: int, gate: Gate) -> Decidable:
-    """Return the decidable at a gate, locked: of two stewards at once, the second must see both decisions."""
-    (lock_proposal if gate is Gate.PROPOSAL else lock_request)(session, number)
-    return find_decidable(session, number, gate)
 
 
 def require_waiting(gate: Gate, number: int, state: str) -> None:
@@ -208,7 +202,7 @@ def withdraw_approval(
         NothingToWithdraw: there is none, or it has expired.
         RuleViolated: it has been used.
     """
-    subject = _lock_decidable(session, number, Gate(gate))
+    subject = find_decidable(session, number, Gate(gate))
     own_approvals = GateStatus.load(session, [subject]).approvals_of(subject, (approver or actor).id)
     if not own_approvals:
         raise NothingToWithdraw(number, subject.gate)

@@ -1,13 +1,11 @@
 """Steps of the budget (hold, arm, release, commit, forfeit), and the remaining balance.
 
-Order of every write: account rows locked by ascending id, then entries, then the audit head. The counters are
-moved by the database, which also enforces the cap; this module never does arithmetic on a counter. An instalment is
-entered on every eligible block.
+The counters are moved by the database, which also enforces the cap; this module never does arithmetic on a counter. An
+instalment is entered on every eligible block.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import starmap
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, select, text
@@ -23,9 +21,8 @@ from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.events import PrivacyEvent
 from models_db.values.request_state import RequestState
 from models_db.writes.budget_steps import PlannedHold, record_entries, reserve
-from models_db.writes.budget_steps_postgresql import arm_in_one_statement, reserve_in_one_statement
 from models_db.writes.database_errors import CapExceeded, RuleViolated
-from models_db.writes.insert import query_locked, renew_lease
+from models_db.writes.insert import renew_lease
 
 ZERO_AMOUNT = Amount()
 
@@ -132,15 +129,12 @@ def hold(
     plan: Sequence[InvocationPlan],
     provenance: Provenance,
     paid: Sequence[int] = (),
-    *,
-    whole: bool = False,
 ) -> None:
     """Reserve the whole plan on every eligible block, or nothing.
 
     Args:
         paid: for each invocation, how many of its instalments the attempts that this one goes on from have armed.
             They are spent already: the first is held again at no charge, the others are not (docs/decisions/0023).
-        whole: nothing else is done in this transaction: where it can be, it is over when this returns.
 
     Raises:
         BudgetExceeded: some block cannot afford it.
@@ -151,14 +145,8 @@ def hold(
     paid_counts = paid or [0] * len(plan)
     parts = [_unpaid_instalments(planned, count) for planned, count in zip(plan, paid_counts, strict=True)]
     requested = total_amount([amount for unpaid in parts for _, amount in unpaid])
-    if whole:
-        spots = range(1, len(attempt.blocks) + 1)
-        every = [PlannedHold(m, _hold_rows(unpaid, spots)) for m, unpaid in zip(mechanisms, parts, strict=True)]
-        if reserve_in_one_statement(session, actor.id, attempt.account_id, attempt.blocks, every):
-            return
-    root, among = attempt.account_id, frozenset(attempt.blocks)
-    rows = query_locked(session, root, attempt.blocks, _ACCOUNTS_STATEMENT, {"root": root})
-    accounts = [account for account in starmap(_AccountCounters, rows) if account.block in among]
+    among = frozenset(attempt.blocks)
+    accounts = [account for account in _load_accounts(session, attempt.account_id) if account.block in among]
     if len(accounts) != len(attempt.blocks):
         raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
     remaining = _balance_of_rows(accounts).remaining
@@ -202,22 +190,16 @@ def _hold_rows(parts: Sequence[tuple[int, Amount]], accounts: Sequence[int]) -> 
 
 
 def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalment: int,
-        lease: tuple[str, str] | None = None, *, whole: bool = False) -> Amount:  # fmt: skip
+        lease: tuple[str, str] | None = None) -> Amount:  # fmt: skip
     """Spend one instalment on every eligible block. The caller commits this transaction before it reads data.
 
     Args:
         lease: token and new end of the run's lease (`attempts.lease_renewal`), which is prolonged first.
-        whole: nothing else is done in this transaction: where it can be, it is over when this returns.
 
     Raises:
         AttemptClosed: the hold is armed or closed already, or another process has the lease now.
         RuleViolated: nothing is held, or the spend gate is not passed (any more).
     """
-    if whole:
-        which = attempt.request_id, attempt.number, sequence, instalment
-        step = arm_in_one_statement(session, actor.id, attempt.account_id, attempt.blocks, which, lease)
-        if step is not None:
-            return step
     if lease and not renew_lease(session, attempt.request_id, *lease):
         raise AttemptClosed
     holds = _holds_by_account(session, _HOLDS_OF_INSTALMENT, attempt, sequence=sequence, instalment=instalment)
@@ -301,14 +283,10 @@ _HOLDS_OF_INSTALMENT = PreparedStatement(
 
 
 def _holds_by_account(session: Session, query: PreparedStatement, attempt: Attempt, **more: int) -> list[_AttemptHold]:
-    """Return the holds by account.
-
-    The accounts are locked first, so that nobody else adds an entry meanwhile.
-    """
+    """Return the holds by account."""
     parameters = {"request_id": attempt.request_id, "attempt": attempt.number, **more}
     holds: dict[int, _AttemptHold] = {}
-    rows = query_locked(session, attempt.account_id, attempt.blocks, query, parameters)
-    for number, invocation, instalment, rho, delta, kind in rows:
+    for number, invocation, instalment, rho, delta, kind in query.fetch_rows(session, parameters):
         if number not in holds:
             holds[number] = _AttemptHold(number, (invocation, instalment), Amount(rho, delta), set())
         holds[number].entries.add(kind)

@@ -15,7 +15,7 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import configuration_of, request_body
-from models_db.services.catalogue import cohorts, datasets, requests
+from models_db.services.catalogue import datasets, requests
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import ledger
 from models_db.services.lifecycle.amount_derivation import AmountCheck, require_applicable
@@ -34,7 +34,7 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.request_state import RequestState
 from models_db.values.standing_terms import cost_of, describe_differences, differing_fields
-from models_db.writes.insert import insert_row, lock_accounts, lock_proposal
+from models_db.writes.insert import insert_row
 
 
 class ProposalUnknown(UsageError):
@@ -287,7 +287,6 @@ def apply_proposal(session: Session, actor: Actor, proposal: Proposal, amount_ch
     require_applicable(proposal, amount_check)
     dataset = session.get_one(Dataset, proposal.dataset_id)
     if proposal.kind == "cap":
-        lock_accounts(session, dataset.account_id, cohorts.all_blocks(session, dataset.account_id))
         require_room(session, dataset, datasets.claim_of(proposal).cap)
     insert_row(session, AppliedProposal(proposal_id=proposal.id, actor_id=actor.id, at=utc_now()))
     if proposal.kind == "retraction":
@@ -372,7 +371,6 @@ def use_authorisation(session: Session, actor: Actor, request: Request, attempt:
         OwnAuthorisation: the actor has approved it, where roles are separate.
     """
     proposal = session.get_one(Proposal, request.standing_id)
-    lock_proposal(session, proposal.id)  # two runs at once must count each other's use
     _require_in_force(session, proposal)
     _require_not_approver(session, proposal, actor)
     number = count_uses(session, proposal) + 1

@@ -16,7 +16,7 @@ from models_db.services.audit.chain import Actor
 from models_db.tables import Dataset, RenyiCharge, Request
 from models_db.tables.accounts import CURVE_COLUMNS
 from models_db.values.amounts import RenyiCurve
-from models_db.writes.insert import insert_row, lock_accounts
+from models_db.writes.insert import insert_row
 
 
 def charge_attempt(
@@ -43,15 +43,6 @@ def needs_charge(session: Session, request_id: int) -> bool:
     return bool(session.scalar(_NEEDS_CHARGE, {"request": request_id}))
 
 
-def lock_blocks(session: Session, request_id: int) -> None:
-    """Lock all blocks of a request's account until the transaction ends: of two charges, the second finds the first."""
-    account = session.scalar(_ACCOUNT, {"request": request_id})
-    if account is not None:
-        lock_accounts(session, account, session.scalars(_BLOCKS, {"account": account}).all())
-
-
-_ACCOUNT = text("SELECT d.account_id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE r.id = :request")
-_BLOCKS = text("SELECT a.block FROM account a WHERE a.parent_id = :account AND a.kind = 'block'")
 _NEEDS_CHARGE = text("""
 SELECT NOT EXISTS (SELECT 1 FROM renyi_charge c WHERE c.request_id = :request) OR EXISTS (
     SELECT 1 FROM invocation i CROSS JOIN hold h CROSS JOIN entry e WHERE i.request_id = :request

@@ -19,7 +19,7 @@ from models_db.services.audit.link_body import parse_body
 from models_db.services.audit.log import LoggedLink
 from models_db.services.audit.stored_text import UNREADABLE_ERRORS
 from models_db.writes.link_content import TABLE_RANKS, digest_of_contents, link_body, row_content
-from models_db.writes.links import arm_view, hold_view, kind_of, row_contents, settlement_view, view_of
+from models_db.writes.links import BudgetSteps, row_contents, view_of
 
 BUDGET_STEP_KINDS = ("ledger.hold", "ledger.arm", "ledger.release", "ledger.commit", "ledger.forfeit")
 """Kinds of links that record a step of the budget in several rows, without a leading row."""
@@ -143,11 +143,13 @@ class Comparison:
         spelled = self._spell_batch(batch)
         whole = [(link, rows) for link, rows in batch if self._rows_agree(link, rows, spelled)]
         views = self._views_of_rows(whole)
-        steps = _BudgetSteps.load(self.session, [rows for link, rows in whole if link.kind in BUDGET_STEP_KINDS])
+        steps = _budget_steps(self.session, [rows for link, rows in whole if link.kind in BUDGET_STEP_KINDS])
         for link, rows in whole:
             try:
                 link_view = (
-                    steps.link_fields(link, rows) if link.kind in BUDGET_STEP_KINDS else views.get(_leading_row(rows))
+                    steps.link_fields(_numbers(rows, "entry"), _numbers(rows, "invocation"))
+                    if link.kind in BUDGET_STEP_KINDS
+                    else views.get(_leading_row(rows))
                 )
                 says_rows = link_view is not None and _expected_link_fields(link_view, rows) == (*link[4:8], link.body)
             except UNREADABLE_ERRORS:
@@ -225,6 +227,16 @@ class Comparison:
         return views
 
 
+def _numbers(rows: Sequence[NamedRows], table: str) -> list[int]:
+    """Return the ids that a link names of a table."""
+    return [number for group in rows if group.table == table for number in group.numbers]
+
+
+def _budget_steps(session: Session, steps: Sequence[Sequence[NamedRows]]) -> BudgetSteps:
+    named_rows = [group for rows in steps for group in rows]
+    return BudgetSteps.load(session, _numbers(named_rows, "entry"), _numbers(named_rows, "invocation"))
+
+
 def _leading_row(rows: Sequence[NamedRows]) -> tuple[str, int]:
     return rows[0].table, rows[0].ranges[0][0]
 
@@ -255,65 +267,3 @@ def _named_once(row: Any) -> NamedRows | None:
     ranges = tuple((int(first), int(last or first)) for first, _, last in pairs)
     fits = all(first <= last <= _LAST for first, last in ranges)
     return NamedRows(table, ids, ranges, digest) if fits else None
-
-
-@dataclass(frozen=True)
-class _BudgetSteps:
-    """Rows of some steps: entries with their holds and mechanisms, and mechanisms without entries."""
-
-    entries: Mapping[int, Any]
-    invocations: Mapping[int, Any]
-
-    @classmethod
-    def load(cls, session: Session, steps: Sequence[Sequence[NamedRows]]) -> "_BudgetSteps":
-        """Load the rows of the steps that links name."""
-        named_rows = [group for rows in steps for group in rows]
-        entries = [number for group in named_rows if group.table == "entry" for number in group.numbers]
-        invocations = [number for group in named_rows if group.table == "invocation" for number in group.numbers]
-        return cls(_rows_by_id(session, _STEP_ENTRIES, entries), _rows_by_id(session, _STEP_INVOCATIONS, invocations))
-
-    def link_fields(self, link: LoggedLink, rows: Sequence[NamedRows]) -> Mapping[str, Any] | None:
-        """Return the fields of the link of a step; None if the rows are no step."""
-        ids = {group.table: group.numbers for group in rows}
-        entries: list[Any] = [self.entries.get(number) for number in ids.get("entry", ())]
-        mechanisms: list[Any] = [self.invocations.get(number) for number in ids.get("invocation", ())]
-        about = [*entries, *mechanisms]
-        if not about or None in about:
-            return None
-        kind = kind_of({entry.kind for entry in entries}) if entries else "hold"
-        first = about[0]
-        body = self._step_body(kind, entries, mechanisms)
-        return {**body, "link_actor": first.actor, "link_kind": f"ledger.{kind}", "link_dataset": first.dataset,
-                "link_request": first.request_id}  # fmt: skip
-
-    def _step_body(self, kind: str, entries: Sequence[Any], mechanisms: Sequence[Any]) -> Mapping[str, Any]:
-        if kind == "hold":
-            blocks = {entry.account_id: entry.block for entry in entries}
-            invocations = mechanisms or list({entry.invocation_id: entry for entry in entries}.values())
-            rows = [invocation._mapping for invocation in invocations]
-            return hold_view(rows, [entry._mapping for entry in entries], blocks)
-        if kind == "arm":
-            first = entries[0]
-            return arm_view(first.attempt, first.sequence, first.instalment, first.rho, first.delta)
-        return settlement_view(entries[0].attempt, [entry.kind for entry in entries])
-
-
-_STEP_JOINS = (
-    "JOIN request r ON r.id = i.request_id JOIN dataset d ON d.id = r.dataset_id LEFT JOIN principal p ON p.id = "
-)
-_STEP_ENTRIES = f"""
-SELECT e.id, e.kind, p.name AS actor, d.name AS dataset, i.request_id, i.attempt, i.sequence, i.mechanism,
-       i.id AS invocation_id, h.account_id, h.instalment, h.rho, h.delta, a.block
-  FROM entry e JOIN hold h ON h.id = e.hold_id JOIN account a ON a.id = h.account_id
-  JOIN invocation i ON i.id = h.invocation_id {_STEP_JOINS} e.actor_id WHERE e.id IN """  # noqa: S608
-_STEP_INVOCATIONS = f"""
-SELECT i.id, p.name AS actor, d.name AS dataset, i.request_id, i.attempt, i.sequence, i.mechanism
-  FROM invocation i {_STEP_JOINS} i.created_by WHERE i.id IN """  # noqa: S608
-
-
-def _rows_by_id(session: Session, query: str, ids: Sequence[int]) -> dict[int, Any]:
-    rows: dict[int, Any] = {}
-    for first in range(0, len(ids), 500):
-        among = ", ".join(map(str, ids[first : first + 500]))
-        rows.update((row.id, row) for row in session.connection().exec_driver_sql(f"{query} ({among})"))
-    return rows

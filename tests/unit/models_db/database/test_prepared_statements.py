@@ -1,15 +1,12 @@
 """Statements given to the driver: in the session's transaction, with SQLAlchemy's errors, and never outside."""
 
-import signal
-
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, InvalidRequestError
 
 from models_db.database.base import utc_now
 from models_db.database.prepared_statements import PreparedStatement
-from models_db.sessions.database import Database, LedgerUnreachable, OutcomeUnknown, SchemaOutdated
-from models_db.tables import Principal
+from models_db.sessions.database import Database, LedgerUnreachable, SchemaOutdated
 from models_db.values.amounts import Amount
 from tests.support import World, execute, fetch, planned
 
@@ -101,93 +98,3 @@ def test_a_plan_is_the_same_rows_on_both_backends(database: Database) -> None:
     assert entries == [("HOLD", rho) for _, _, _, _, rho, _ in holds]
     ((at,),) = fetch(world.database, "SELECT max(at) FROM entry")
     assert str(at) <= utc_now()
-
-
-# --- statements that are a whole transaction ----------------------------------------------------------------------
-
-
-def test_alone_is_kept_at_once_on_postgresql(noted: Database) -> None:
-    with noted.write() as session:
-        found = CHANGE.execute_as_transaction(session, {"said": "second"})
-        assert found == ([] if noted.is_sqlite else [("second",)])
-        assert fetch(noted, "SELECT said FROM note") == [("first" if noted.is_sqlite else "second",)]
-        if found:
-            with pytest.raises(InvalidRequestError):
-                CHANGE.fetch_rows(session, {"said": "third"})
-
-
-def test_alone_does_nothing_inside_a_transaction(noted: Database) -> None:
-    with noted.write() as session:
-        CHANGE.fetch_rows(session, {"said": "second"})
-        assert CHANGE.execute_as_transaction(session, {"said": "third"}) == []
-        session.rollback()
-    assert fetch(noted, "SELECT said FROM note") == [("first",)]
-
-
-def test_alone_does_nothing_while_rows_wait_to_be_written(postgresql_database: Database) -> None:
-    with postgresql_database.write() as session:
-        session.add(Principal(name="a", public_key="k", created_at=utc_now()))
-        assert PreparedStatement("SELECT CAST(:a AS text)").execute_as_transaction(session, {"a": "1"}) == []
-
-
-@pytest.mark.parametrize("deferred", ["", "DEFERRABLE INITIALLY DEFERRED"])
-def test_what_is_refused_alone_is_undone_and_the_transaction_goes_on(
-    postgresql_database: Database, deferred: str
-) -> None:
-    """Also if the refusal comes when the server commits."""
-    execute(postgresql_database, f"CREATE TABLE note (said TEXT UNIQUE {deferred})")
-    execute(postgresql_database, "INSERT INTO note VALUES ('first')", "INSERT INTO note VALUES ('other')")
-    with postgresql_database.write() as session:
-        both = PreparedStatement("UPDATE note SET said = :said RETURNING said")
-        assert both.execute_as_transaction(session, {"said": "same"}) == []
-        session.execute(text("DELETE FROM note WHERE said = 'other'"))
-        session.rollback()
-    assert fetch(postgresql_database, "SELECT said FROM note ORDER BY said") == [("first",), ("other",)]
-
-
-def test_a_last_column_that_is_open_is_nothing(postgresql_database: Database) -> None:
-    with postgresql_database.write() as session:
-        assert PreparedStatement("SELECT 1, CAST(:a AS text)").execute_as_transaction(session, {"a": None}) == []
-        assert session.scalar(text("SELECT 2")) == 2
-
-
-def test_alone_is_read_committed_whatever_the_server_prefers(postgresql_database: Database) -> None:
-    name = postgresql_database.engine.url.database
-    execute(postgresql_database, f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
-    postgresql_database.dispose()
-    with postgresql_database.write() as session:
-        level = PreparedStatement(
-            "SELECT current_setting('transaction_isolation') WHERE :a = 1"
-        ).execute_as_transaction(session, {"a": 1})
-    assert level == [("read committed",)]
-
-
-def test_an_interrupt_leaves_no_connection_that_keeps_every_statement(postgresql_database: Database) -> None:
-    def interrupted() -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        with postgresql_database.write() as session:
-            PreparedStatement("SELECT pg_sleep(60), :a").execute_as_transaction(session, {"a": "1"})
-
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            interrupted()
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    with postgresql_database.write() as session:
-        session.execute(text("CREATE TABLE undone (a TEXT)"))
-        session.rollback()
-    with pytest.raises(SchemaOutdated):
-        fetch(postgresql_database, "SELECT a FROM undone")
-
-
-def test_a_server_that_is_lost_alone_leaves_the_outcome_unknown(postgresql_database: Database) -> None:
-    def lose() -> None:
-        with postgresql_database.write() as session:
-            PreparedStatement("SELECT pg_terminate_backend(pg_backend_pid()), :a").execute_as_transaction(
-                session, {"a": "1"}
-            )
-
-    with pytest.raises(OutcomeUnknown):
-        lose()
-    assert fetch(postgresql_database, "SELECT 1") == [(1,)]
