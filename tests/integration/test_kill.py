@@ -31,8 +31,6 @@ ARMED_BEFORE = {
     "while committing": 4,
 }
 """How many instalments are spent when a run dies there."""
-IN_ONE_MESSAGE = ("postgresql", "while arming")
-"""There an ARM is durable once its one message is answered: spent, and nothing was read."""
 BEGINS_ANEW = ("before hold", "after hold", "while arming", "after arm")
 """Killed there, a run has written down nothing that another could go on from: the count is drawn and paid again."""
 
@@ -49,7 +47,7 @@ def test_a_killed_run(any_almoner: Almoner, backend: str, point: str) -> None:
     almoner = any_almoner
     almoner.approved()
     plan = instalments(almoner)
-    armed = total_amount(plan[: ARMED_BEFORE[point] + ((backend, point) == IN_ONE_MESSAGE)])
+    armed = total_amount(plan[: ARMED_BEFORE[point]])
     killed("run 1", point)
     assert balance(almoner).spent == armed
     assert ledger(almoner).artifacts() == 0
