@@ -24,7 +24,7 @@ CEILING = {
     "statements of the product": 47641,
     "modules of the product": 843,
     "error classes": 545,
-    "statements of tests": 67664,
+    "statements of tests": 67668,
     "statements of benchmarks": 7943,
     "tables": 53,
     "commands": 87,

@@ -29,7 +29,6 @@ TABLES = (
             Index("ix_audit_actor_seq", "actor, seq"),
             Index("ix_audit_kind_seq", "kind, seq"),
         ),
-        logins=False,
     ),
     Table(
         "audit_head",
@@ -41,7 +40,6 @@ TABLES = (
         checks={"single": "id = 1"},
         no_update=False,
         no_replace=False,
-        logins=False,
     ),
     Table(
         "checkpoint",
@@ -71,7 +69,6 @@ TABLES = (
         no_update=False,
         no_delete=False,
         no_replace=False,
-        logins=False,
     ),
     Table(
         "restoration",

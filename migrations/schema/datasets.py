@@ -105,7 +105,6 @@ TABLES = (
         """,
         key=("mark",),
         no_replace=False,
-        logins=False,
     ),
     Table(
         "unit_claim",
@@ -117,7 +116,6 @@ TABLES = (
         created_at VARCHAR(27) NOT NULL
         created_by {number} -> principal
         """,
-        logins=False,
     ),
     Table(
         "cohort",

@@ -47,7 +47,6 @@ class Table:
         no_delete: guarded: rows are not deleted, nor the table truncated.
         no_replace: guarded on SQLite, whose REPLACE deletes the row with which it collides, past the delete triggers of
             a connection that forgot `recursive_triggers`: no row with a key that is there already.
-        logins: PostgreSQL: people add rows, under their own logins (`logins.stamp`); else the database itself does.
         by: PostgreSQL: the roles of which the person must have one; none where the guards ask.
     """
 
@@ -60,7 +59,6 @@ class Table:
     no_update: bool = True
     no_delete: bool = True
     no_replace: bool = True
-    logins: bool = True
     by: tuple[str, ...] = ()
 
     @property
@@ -77,7 +75,12 @@ class Table:
     @property
     def numbered(self) -> bool:
         """Return whether the database assigns the row numbers."""
-        return any(kind in ("{key}", "{serial}") for _, kind, _ in self.lines)
+        return self.stamped or any(kind == "{serial}" for _, kind, _ in self.lines)
+
+    @property
+    def stamped(self) -> bool:
+        """Return whether people add rows, on PostgreSQL under their logins (`logins.stamp`); else the database does."""
+        return any(kind == "{key}" for _, kind, _ in self.lines)
 
     @property
     def keys(self) -> list[tuple[str, ...]]:

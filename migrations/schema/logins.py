@@ -25,10 +25,9 @@ def stamp(table: Table) -> str:
     columns = {name: kind for name, kind, _ in table.lines}
     own = [name for name in (*ACTORS, "brought_by") if name in columns and not columns[name].endswith("NOT NULL")]
     told = [name for name in ACTORS if name in columns and name not in own]
-    lies = [
-        f"NEW.{name} IS DISTINCT FROM me" + (f" AND NOT almoner_brings(NEW.{name}, me)" * (name == "approver_id"))
-        for name in told
-    ]
+    lies = [f"NEW.{name} IS DISTINCT FROM me" for name in told]
+    if table.name == "approval":
+        lies = ["NEW.approver_id IS DISTINCT FROM me AND NOT almoner_brings(NEW.approver_id, me)"]
     if table.name == "withdrawal":
         lies.append(
             "NOT EXISTS (SELECT 1 FROM approval a WHERE a.id = NEW.approval_id"
@@ -142,7 +141,7 @@ CALLERS = (
     ),
 )
 
-TURN = (
+CALLED = (
     # One transaction writes at a time, as on SQLite: it locks the head of the chain until it ends. So guards look at
     # all that was decided before, and what a service has read is still so when it writes.
     Function(
@@ -153,15 +152,12 @@ TURN = (
         f"""
         BEGIN
             IF NOT almoner_owner() AND almoner_principal() IS NULL THEN
-                RAISE EXCEPTION 'almoner: the ledger knows nobody with this login' USING ERRCODE = '23514';
+                {deny("the ledger knows nobody with this login")}
             END IF;
             {LOCK_HEAD}
         END
         """,
     ),
-)
-
-OTHERS = (
     # A lease is short, whoever asks.
     Function(
         "almoner_soon",
@@ -181,10 +177,10 @@ OTHERS = (
         "request bigint, attempt integer, token text, owner text, expires_at text",
         "void",
         "LANGUAGE plpgsql SECURITY DEFINER",
-        """
+        f"""
         BEGIN
             IF NOT almoner_owner() AND NOT coalesce(almoner_runs($1, $2), FALSE) THEN
-                RAISE EXCEPTION 'almoner: only a runner runs a release' USING ERRCODE = '23514';
+                {deny("only a runner runs a release")}
             END IF;
             INSERT INTO lease (request_id, attempt, token, owner, expires_at)
              VALUES ($1, $2, $3, $4, almoner_soon($5)) ON CONFLICT (request_id) DO UPDATE
@@ -223,11 +219,11 @@ OTHERS = (
                     almoner_may(almoner_principal(), 'runner')
                      OR almoner_may(almoner_principal(), 'steward'), FALSE
                 ) THEN
-                RAISE EXCEPTION 'almoner: only a runner or a steward takes data in' USING ERRCODE = '23514';
+                {deny("only a runner or a steward takes data in")}
             END IF;
             {LOCK_HEAD}
             IF NOT EXISTS (SELECT 1 FROM account a WHERE a.id = root AND a.kind = 'root') THEN
-                RAISE EXCEPTION 'almoner: a unit belongs to one root account' USING ERRCODE = '23514';
+                {deny("a unit belongs to one root account")}
             END IF;
             SELECT p.row_id INTO number FROM pending_link p WHERE p.kind = 'unit_claim' AND p.account_id = root;
             IF NOT FOUND THEN
@@ -242,4 +238,4 @@ OTHERS = (
     ),
 )
 
-FUNCTIONS = (*CALLERS, *TURN, *OTHERS)
+FUNCTIONS = (*CALLERS, *CALLED)

@@ -100,7 +100,7 @@ def create_guards(connection: Connection, tables: Iterable[Table], guards: Itera
     """Create the triggers that refuse rows, and on PostgreSQL those that number them and note them for a link."""
     dialect = connection.dialect.name
     for table in tables:
-        if dialect == "postgresql" and table.logins:
+        if dialect == "postgresql" and table.stamped:
             when = f"BEFORE INSERT ON {table.name} FOR EACH ROW"  # triggers go by their names: an underscore is first
             _create_trigger(connection, f"_stamp_{table.name}", when, stamp(table))
             _create_pending(connection, table)
@@ -161,8 +161,7 @@ def _create_truncate_guard(connection: Connection, table: Table) -> None:
 
 def create_deferred_guard(connection: Connection, name: str, table: str, source: str) -> None:
     """Create a guard of PostgreSQL for the end of the transaction of each new row, with the rights of the owner."""
-    properties = "LANGUAGE plpgsql SECURITY DEFINER"
-    create_function(connection, Function(name, "", "trigger", properties, source))
+    create_function(connection, Function(name, "", "trigger", "LANGUAGE plpgsql SECURITY DEFINER", source))
     when = f"AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
     execute(connection, f"CREATE CONSTRAINT TRIGGER {name} {when} EXECUTE FUNCTION {name}()")
 

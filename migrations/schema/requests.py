@@ -87,7 +87,6 @@ TABLES = (
         invocations INTEGER NOT NULL
         """,
         key=("request_id",),
-        logins=False,
     ),
     Table(
         "planned_block",
@@ -98,7 +97,6 @@ TABLES = (
         """,
         key=("request_id", "first_block"),
         checks={"run": "first_block >= 0 AND last_block >= first_block"},
-        logins=False,
     ),
     Table(
         "planned_invocation",
@@ -110,7 +108,6 @@ TABLES = (
         instalments INTEGER NOT NULL
         """,
         key=("request_id", "sequence"),
-        logins=False,
     ),
     Table(
         "planned_instalment",
@@ -126,7 +123,6 @@ TABLES = (
         checks={
             "run": "first_instalment >= 0 AND last_instalment >= first_instalment AND rho >= 0 AND delta >= 0",
         },
-        logins=False,
     ),
     Table(
         "transition",
@@ -193,7 +189,6 @@ TABLES = (
         no_update=False,
         no_delete=False,
         no_replace=False,
-        logins=False,
     ),
 )
 

@@ -77,7 +77,7 @@ def insert_many(session: Session, kind: type[Base], rows: Sequence[Values]) -> N
         return
     with translate_refusals(session):
         newest = session.scalar(text(f"SELECT max(id) FROM {kind.__tablename__}")) or 0  # noqa: S608
-        session.connection().execute(insert(kind.__table__), list(rows))  # type: ignore[arg-type]
+        session.connection().execute(insert(cast("Table", kind.__table__)), list(rows))
         row_ids = session.scalars(text(f"SELECT id FROM {kind.__tablename__} WHERE id > {newest} ORDER BY id"))  # noqa: S608
         add_pending(session, kind.__tablename__, [{**row, "id": n} for row, n in zip(rows, row_ids, strict=True)])
 

@@ -2,8 +2,8 @@
 
 On PostgreSQL triggers note new rows in `pending_link`, `almoner_link` makes the links, and the server does not commit
 what a login has added while a row has no link (`pending_link_is_told`). On SQLite the session keeps the list in memory,
-and `Database.write` makes the links. Kind, actor, dataset and words of a link come from the row, through the
-view of its table.
+and `Database.write` makes the links. Kind, actor, dataset and words of a link come from the row, through the view of
+its table.
 """
 
 import json

@@ -37,7 +37,7 @@ def add_pending(session: Session, table: str, rows: Sequence[Mapping[str, Any]])
 
 
 def _row_rank(table: str, row: Mapping[str, Any]) -> int:
-    """Return the rank of a row, in the order of `almoner_pend`."""
+    """Return the rank of a row, as `migrations.schema.audit_log.rank_of_row` does."""
     if table == "account" and row.get("kind") == "block":
         return BLOCK_RANK
     steps = row.get("from_state"), row.get("to_state")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from models_db.database.base import Base
 from models_db.services.audit import log, verify_chain
 from models_db.services.audit.log import LogFilter
 from models_db.services.catalogue import principals
+from models_db.services.catalogue.database_access import ADDED_BY_LOGINS
 from models_db.services.queries import health
 from models_db.services.verification import verify_rows
 from models_db.sessions.database import Database
@@ -73,6 +75,8 @@ def test_every_table_is_told_or_listed() -> None:
     }
     assert (link_content.TABLE_RANKS, link_content.BLOCK_RANK) == (audit_log_schema.RANKS, audit_log_schema.BLOCK_RANK)
     assert set(link_views.VIEWS) == set(link_content.TABLE_RANKS)
+    initial = import_module("migrations.versions.0001_initial")
+    assert {table.name for table in initial.TABLES if table.stamped} == ADDED_BY_LOGINS
 
 
 def test_both_backends_tell_the_same_story_in_the_same_words(ledgers: Ledgers) -> None:

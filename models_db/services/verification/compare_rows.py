@@ -143,7 +143,8 @@ class Comparison:
         spelled = self._spell_batch(batch)
         whole = [(link, rows) for link, rows in batch if self._rows_agree(link, rows, spelled)]
         views = self._views_of_rows(whole)
-        steps = _budget_steps(self.session, [rows for link, rows in whole if link.kind in BUDGET_STEP_KINDS])
+        named = [group for link, rows in whole if link.kind in BUDGET_STEP_KINDS for group in rows]
+        steps = BudgetSteps.load(self.session, _numbers(named, "entry"), _numbers(named, "invocation"))
         for link, rows in whole:
             try:
                 link_view = (
@@ -230,11 +231,6 @@ class Comparison:
 def _numbers(rows: Sequence[NamedRows], table: str) -> list[int]:
     """Return the ids that a link names of a table."""
     return [number for group in rows if group.table == table for number in group.numbers]
-
-
-def _budget_steps(session: Session, steps: Sequence[Sequence[NamedRows]]) -> BudgetSteps:
-    named_rows = [group for rows in steps for group in rows]
-    return BudgetSteps.load(session, _numbers(named_rows, "entry"), _numbers(named_rows, "invocation"))
 
 
 def _leading_row(rows: Sequence[NamedRows]) -> tuple[str, int]:
