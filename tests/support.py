@@ -211,7 +211,7 @@ def any_amounts(proposal: Proposal) -> None:
 
 
 def _blocks(session: Session, dataset: Dataset) -> int:
-    return datasets.find_partition(session, dataset).blocks
+    return cohorts.blocks_per_cohort(session, dataset.account_id)
 
 
 def terms(**given: Any) -> PolicyTerms:
@@ -487,8 +487,8 @@ class World:
         with self.database.write() as session:
             number = attempts.start_attempt(session, self.runner, request_id, token, "here", goes_on_from)
             dataset_id = requests.find_request(session, request_id).dataset_id
-            scheme = datasets.find_partition(session, session.get_one(Dataset, dataset_id))
-            return ledger.load_attempt(session, request_id, number, tuple(range(scheme.blocks)))
+            blocks = _blocks(session, session.get_one(Dataset, dataset_id))
+            return ledger.load_attempt(session, request_id, number, tuple(range(blocks)))
 
     def running(self, dataset: str = "clinic", *approved: InvocationPlan, **body: Json) -> Attempt:
         """Requested, approved and started; without a plan for that of this world."""

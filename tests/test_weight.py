@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 47641,
+    "statements of the product": 47612,
     "modules of the product": 843,
     "error classes": 545,
-    "statements of tests": 67668,
+    "statements of tests": 67661,
     "statements of benchmarks": 7943,
-    "tables": 53,
+    "tables": 51,
     "commands": 87,
     "options": 262,
     "settings of files": 164,
-    "words of documentation": 215545,
+    "words of documentation": 215544,
     "decisions": 48,
 }
 SLACK = 0.005

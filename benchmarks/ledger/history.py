@@ -72,7 +72,7 @@ INSERT INTO invocation (request_id, attempt, sequence, mechanism, event, relatio
 HOLDS = """
 INSERT INTO hold (invocation_id, account_id, instalment, rho, delta)
 SELECT i.id, b.id, 0, :rho, :delta FROM invocation i, account b
-WHERE i.id > :before AND b.kind = 'block' ORDER BY i.id, b.id
+WHERE i.id > :before AND b.parent_id IS NOT NULL ORDER BY i.id, b.id
 """
 ENTRIES = f"""
 INSERT INTO entry (hold_id, kind, at, actor_id) SELECT h.id, k.kind, :at, 1
@@ -82,7 +82,7 @@ WHERE h.id > :before ORDER BY h.id, k.n
 COUNTERS = """
 UPDATE account SET rho_spent = rho_spent + :rho, delta_spent = delta_spent + :delta,
 last_entry_id = (SELECT max(e.id) FROM entry e JOIN hold h ON h.id = e.hold_id WHERE h.account_id = account.id)
-WHERE kind = 'block'
+WHERE parent_id IS NOT NULL
 """
 
 

@@ -20,7 +20,7 @@ from models_db.tables import Dataset, Proposal, Request
 from models_db.values.amounts import Amount
 from models_db.values.request_state import RequestState
 from models_db.values.standing_terms import cost_of
-from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_claim, require_derived
+from tasks.accounting.lifetime_claims import require_derived
 
 
 def claims_of(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
@@ -30,20 +30,10 @@ def claims_of(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
         AmountsDiffer: the stored amounts of a claim, or the caps of the account or of a block, differ from these.
     """
     what = f"The lifetime claim of dataset {dataset.name!r}"
-    stored = datasets.list_claims(session, dataset)
-    if len(stored) > 1:  # of a first claim that was replaced, only the division of delta is kept
-        stored = (_checked_claim(what, stored[0]), *stored[1:])
-    derived = tuple(require_derived(what, claim) for claim in stored)
+    derived = tuple(require_derived(what, claim) for claim in datasets.list_claims(session, dataset))
     for cap in datasets.distinct_caps(session, dataset.account_id):
         require_derived(what, replace(derived[-1], cap=cap))
     return derived
-
-
-def _checked_claim(what: str, first: LifetimeClaim) -> LifetimeClaim:
-    try:
-        return replace(first, cap=lifetime_claim(first.epsilon, first.delta).cap)
-    except AlmonerError:
-        raise AmountsDiffer(what, first, None) from None
 
 
 def lifetime_of(session: Session, dataset: Dataset) -> LifetimeClaim:

@@ -100,7 +100,7 @@ def load_budget(workspace: Workspace, name: str, read: str | Sequence[int] | Non
 
 def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[int] | None = None) -> BudgetView:
     """Return the budget as `load_budget` does, in an open session; the caller checks that the figures may be shown."""
-    root, each = dataset.account_id, datasets.find_partition(session, dataset).blocks
+    root, each = dataset.account_id, cohorts.blocks_per_cohort(session, dataset.account_id)
     blocks = (
         None if read is None else Reading(each, cohorts.resolve_cohorts(session, dataset, read), several=True).blocks
     )
@@ -121,7 +121,7 @@ def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[i
 
 def _cohort_lines(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
     """Return the budget of each cohort, if there are several."""
-    root, each = dataset.account_id, datasets.find_partition(session, dataset).blocks
+    root, each = dataset.account_id, cohorts.blocks_per_cohort(session, dataset.account_id)
     later = {one.number: one.created_at for one in cohorts.list_opened(session, root)}
     if not later:
         return ()

@@ -122,7 +122,7 @@ def is_registered(workspace: Workspace, registration: Registration, terms: Claim
             other = datasets.find_dataset(session, terms.sharing)
             return other.id != found.id and other.account_id == found.account_id
         claim = lifetime_of(session, found)
-        blocks = datasets.find_partition(session, found).blocks
+        blocks = cohorts.blocks_per_cohort(session, found.account_id)
     asked = lifetime_claim(epsilon, delta)
     return (claim.epsilon, claim.delta, blocks) == (asked.epsilon, asked.delta, terms.blocks or 1)
 
@@ -423,7 +423,7 @@ def preview_ingest(
             number=len(datasets.list_versions(session, dataset)) + 1,
             cohort=growth.newest,
             opens=growth.opens,
-            blocks=datasets.find_partition(session, dataset).blocks,
+            blocks=cohorts.blocks_per_cohort(session, dataset.account_id),
             rho=cap.rho_text,
             delta_fail=cap.delta_text,
         )

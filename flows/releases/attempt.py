@@ -23,7 +23,7 @@ from flows.workspace.workspace import Workspace, process_owner, provenance
 from models_db.errors import AlmonerError, Refused
 from models_db.services.audit import chain
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import cohorts, datasets, passkeys, request_plans, requests
+from models_db.services.catalogue import cohorts, passkeys, request_plans, requests
 from models_db.services.lifecycle import attempts, gates, ledger, renyi_account
 from models_db.services.lifecycle.ledger import Attempt
 from models_db.services.verification.evidence import require_rows_match_chain
@@ -266,7 +266,7 @@ def request_reading(session: Session, dataset: Dataset, request_id: int, body: M
         PlanChanged: the named blocks do not exist.
     """
     try:
-        return reading_of_request(body, datasets.find_partition(session, dataset).blocks)
+        return reading_of_request(body, cohorts.blocks_per_cohort(session, dataset.account_id))
     except ValueError:
         raise PlanChanged(request_id, "cohorts") from None
 
@@ -277,10 +277,10 @@ def whole_partition(workspace: Workspace, session: Session, dataset: Dataset) ->
     Raises:
         KeyMissing, KeyTooOpen, KeyDiffers: this home has not its key, or has another one.
     """
-    partition = datasets.find_partition(session, dataset)
+    blocks = cohorts.blocks_per_cohort(session, dataset.account_id)
     cohort_count = cohorts.count_cohorts(session, dataset.account_id)
     key = load_partition_key(workspace.home, session, dataset)
-    return PartitionScheme(key, partition.blocks * cohort_count, cohort_count)
+    return PartitionScheme(key, blocks * cohort_count, cohort_count)
 
 
 def _find_resume_point(

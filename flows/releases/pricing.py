@@ -47,7 +47,7 @@ def _new_request_reading(session: Session, dataset: Dataset, request: ReleaseReq
     """Return the blocks that a new request reads: of all cohorts if it names none."""
     read = cohorts.resolve_cohorts(session, dataset, request.cohorts)
     several = cohorts.count_cohorts(session, dataset.account_id) > 1
-    return Reading(datasets.find_partition(session, dataset).blocks, read, several)
+    return Reading(cohorts.blocks_per_cohort(session, dataset.account_id), read, several)
 
 
 def find_model(workspace: Workspace, name: str) -> ModelFacts:
@@ -71,15 +71,15 @@ def dataset_facts(
     Args:
         reading: what a request reads; the budget is then that of those blocks. None: of the first cohort, all.
     """
-    scheme = datasets.find_partition(session, dataset)
-    read = reading or Reading(scheme.blocks)
+    blocks = cohorts.blocks_per_cohort(session, dataset.account_id)
+    read = reading or Reading(blocks)
     return DatasetFacts(
         name=dataset.name,
         unit_field=dataset.unit_field,
         relation=dataset.relation,
         governed=dataset.governed,
         population=cohorts.population(session, dataset, read.cohorts),
-        blocks=scheme.blocks,
+        blocks=blocks,
         version=version.number,
         version_uid=version.uid,
         budget=BudgetFacts(lifetime_of(session, dataset), ledger.balance(session, dataset.account_id, read.blocks)),

@@ -16,7 +16,7 @@ from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.stored_text import configuration_of
-from models_db.services.catalogue import datasets, requests, schedules
+from models_db.services.catalogue import cohorts, requests, schedules
 from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import ledger, proposals
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleSlot
@@ -129,7 +129,7 @@ def create_schedule(
 
 
 def _affordable_runs(session: Session, dataset: Dataset, configuration: Mapping[str, Any]) -> int | None:
-    blocks = reading_of_request(configuration, datasets.find_partition(session, dataset).blocks).blocks
+    blocks = reading_of_request(configuration, cohorts.blocks_per_cohort(session, dataset.account_id)).blocks
     left = ledger.balance(session, dataset.account_id, blocks).remaining
     orders = orders_budget(session, dataset.account_id)
     return count_runs(cost_of(configuration), left, configuration["plan"], blocks, orders)

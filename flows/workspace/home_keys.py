@@ -12,8 +12,7 @@ from sqlalchemy.orm import Session
 from flows.workspace.workspace import overlap_key_path, partition_key_path
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
-from models_db.services.catalogue import datasets
-from models_db.tables import Dataset, DatasetVersion, OverlapKey, PartitionScheme
+from models_db.tables import Account, Dataset, DatasetVersion, OverlapKey
 from tasks.corpus.identity.keys import load_key
 from tasks.corpus.versions import version_uids
 
@@ -37,7 +36,7 @@ def load_partition_key(home: ProjectHome, session: Session, dataset: Dataset) ->
         KeyTooOpen: other users may read or write it.
         KeyDiffers: it is not the key with which the dataset's account was opened.
     """
-    return _load_scheme_key(home, datasets.find_partition(session, dataset))
+    return _load_root_key(home, session.get_one(Account, dataset.account_id))
 
 
 def require_own_keys(home: ProjectHome, session: Session) -> None:
@@ -48,9 +47,9 @@ def require_own_keys(home: ProjectHome, session: Session) -> None:
     """
     if overlap_key_path(home).exists():
         load_overlap_key(home, session)
-    for scheme in session.scalars(select(PartitionScheme).order_by(PartitionScheme.id)):
-        if partition_key_path(home, scheme.key_name).exists():
-            _load_scheme_key(home, scheme)
+    for root in session.scalars(_ROOTS):
+        if partition_key_path(home, str(root.key_name)).exists():
+            _load_root_key(home, root)
 
 
 def unsound_keys(home: ProjectHome, session: Session) -> Iterator[str]:
@@ -62,14 +61,17 @@ def unsound_keys(home: ProjectHome, session: Session) -> Iterator[str]:
             load_overlap_key(home, session)
     except AlmonerError as problem:
         yield problem.message
-    for scheme in session.scalars(select(PartitionScheme).order_by(PartitionScheme.id)):
+    for root in session.scalars(_ROOTS):
         try:
-            if scheme.account_id in needing or partition_key_path(home, scheme.key_name).exists():
-                _load_scheme_key(home, scheme)
+            if root.id in needing or partition_key_path(home, str(root.key_name)).exists():
+                _load_root_key(home, root)
         except AlmonerError as problem:
-            names = session.scalars(select(Dataset.name).where(Dataset.account_id == scheme.account_id))
+            names = session.scalars(select(Dataset.name).where(Dataset.account_id == root.id))
             yield f"{problem.message} It is the key of {', '.join(map(repr, names))}."
 
 
-def _load_scheme_key(home: ProjectHome, scheme: PartitionScheme) -> bytes:
-    return load_key(partition_key_path(home, scheme.key_name), scheme.key_commitment)
+_ROOTS = select(Account).where(Account.parent_id.is_(None)).order_by(Account.id)
+
+
+def _load_root_key(home: ProjectHome, root: Account) -> bytes:
+    return load_key(partition_key_path(home, str(root.key_name)), str(root.key_commitment))

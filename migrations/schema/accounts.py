@@ -1,8 +1,9 @@
 """Accounts, holds, the entries on holds, which move the accounts' counters, and charges in Rényi orders.
 
-An account is the root of a dataset or a block of its units. Its counters are moved by `entry_moves_account` and by
-nothing else: an UPDATE is admitted only if it is exactly the effect of the next entry on the account (`last_entry_id`),
-or that of a carried proposal on the cap.
+An account is the root of a dataset or, with a parent, a block of its units. A root has the first lifetime claim and the
+partition of the units into blocks; neither ever changes. Its counters are moved by `entry_moves_account` and by nothing
+else: an UPDATE is admitted only if it is exactly the effect of the next entry on the account (`last_entry_id`), or that
+of a carried proposal on the cap.
 """
 
 from migrations.schema.conditions import (
@@ -31,8 +32,10 @@ def moved(counter: str, amount: str, *, on_hold: int, on_arm: int, on_release: i
     )
 
 
+ROOT_COLUMNS = ("epsilon", "delta", "delta_conversion", "rho", "delta_fail", "blocks", "key_name", "key_commitment")
 MOVED_OTHERWISE = " OR ".join(
-    f"NEW.{column} IS DISTINCT FROM OLD.{column}" for column in ("id", "kind", "parent_id", "block")
+    f"NEW.{column} IS DISTINCT FROM OLD.{column}"
+    for column in ("id", "parent_id", "block", *ROOT_COLUMNS, "created_at", "created_by")
 )
 BY_ENTRY = (
     "(NEW.rho_cap = OLD.rho_cap AND NEW.delta_cap = OLD.delta_cap AND NEW.last_entry_id > OLD.last_entry_id"
@@ -128,9 +131,18 @@ TABLES = (
         "account",
         """
         id {key}
-        kind VARCHAR(255) NOT NULL
         parent_id {number} -> account
         block INTEGER
+        epsilon VARCHAR(255)
+        delta VARCHAR(255)
+        delta_conversion BIGINT
+        rho BIGINT
+        delta_fail BIGINT
+        blocks INTEGER
+        key_name VARCHAR(16)
+        key_commitment VARCHAR(64)
+        created_at VARCHAR(27) NOT NULL
+        created_by {number} -> principal
         rho_cap BIGINT NOT NULL
         delta_cap BIGINT NOT NULL
         rho_held BIGINT DEFAULT '0' NOT NULL
@@ -138,33 +150,15 @@ TABLES = (
         delta_held BIGINT DEFAULT '0' NOT NULL
         delta_spent BIGINT DEFAULT '0' NOT NULL
         last_entry_id {number} DEFAULT '0' NOT NULL
-        created_by {number} -> principal
         """,
         unique=(("parent_id", "block"),),
         checks={
-            "kind": (
-                "(kind = 'root' AND parent_id IS NULL AND block IS NULL)"
-                " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0)"
-            ),
+            "block": "(block IS NULL) = (parent_id IS NULL) AND (block IS NULL OR block >= 0)",
+            "root": " AND ".join(f"({column} IS NULL) = (parent_id IS NOT NULL)" for column in ROOT_COLUMNS),
             "delta": "delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap",
             "rho": "rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap",
         },
         no_update=False,
-        by=("admin", "steward"),
-    ),
-    Table(
-        "cap",
-        """
-        id {key}
-        account_id {number} NOT NULL -> account
-        epsilon VARCHAR(255) NOT NULL
-        delta VARCHAR(255) NOT NULL
-        delta_conversion BIGINT NOT NULL
-        created_at VARCHAR(27) NOT NULL
-        rho BIGINT
-        delta_fail BIGINT
-        """,
-        unique=(("account_id",),),
         by=("admin", "steward"),
     ),
     Table(
@@ -232,30 +226,17 @@ GUARDS = (
         """,
     ),
     Guard(
-        "account_block_caps",
+        "account_block_of_root",
         "account",
-        "a block carries the cap of its root account",
-        """
-        NEW.kind = 'block'
+        "a block is one of the partition of its root account, whose cap it carries",
+        f"""
+        NEW.parent_id IS NOT NULL
          AND NOT EXISTS (
              SELECT 1 FROM account r
               WHERE r.id = NEW.parent_id
-               AND r.kind = 'root'
                AND r.rho_cap = NEW.rho_cap
                AND r.delta_cap = NEW.delta_cap
-         )
-        """,
-    ),
-    Guard(
-        "account_block_number",
-        "account",
-        "a block is one of its partition",
-        f"""
-        NEW.kind = 'block'
-         AND NOT EXISTS (
-             SELECT 1 FROM partition_scheme s
-              WHERE s.account_id = NEW.parent_id
-               AND NEW.block < s.blocks * (1 + {later_cohorts("NEW.parent_id")})
+               AND NEW.block < r.blocks * (1 + {later_cohorts("NEW.parent_id")})
          )
         """,
     ),

@@ -199,8 +199,8 @@ LEADING = (
     "schedule_slot", "slot_end", "twin_attack", "withdrawal",
 )  # fmt: skip
 FOLLOWING = (
-    "account", "transition", "evaluation", "policy_version", "unit_claim", "standing_use", "cap", "partition_scheme",
-    "policy_rule", "invocation", "hold", "entry", "erased_version", "renyi_charge", "overlap_key",
+    "account", "transition", "evaluation", "policy_version", "unit_claim", "standing_use", "policy_rule",
+    "invocation", "hold", "entry", "erased_version", "renyi_charge", "overlap_key",
 )  # fmt: skip
 RANKS = {**dict.fromkeys(LEADING, 1), **{table: number for number, table in enumerate(FOLLOWING, 2)}}
 BLOCK_RANK = len(RANKS) + 2
@@ -212,7 +212,7 @@ def rank_of_row(table: str) -> str:
     """Return the rank of a new row `NEW` of a table, as SQL."""
     rank = str(RANKS[table])
     if table == "account":
-        rank = f"CASE NEW.kind WHEN 'block' THEN {BLOCK_RANK} ELSE {rank} END"
+        rank = f"CASE WHEN NEW.parent_id IS NULL THEN {rank} ELSE {BLOCK_RANK} END"
     if table == "transition":
         ends = "NEW.from_state = 'running' AND NEW.to_state = 'approved'"
         rank = f"CASE WHEN NEW.to_state IN ('running', 'withdrawn') OR {ends} THEN 1 ELSE {rank} END"
@@ -407,8 +407,7 @@ FUNCTIONS = (
             PERFORM almoner_close_claims();
             SELECT min(p.rank) INTO top FROM pending_link p;
             FOR lead IN SELECT p.id, p.kind, p.row_id FROM pending_link p WHERE p.rank = top ORDER BY p.id LOOP
-                IF NOT almoner_owner()
-                    AND lead.kind IN ('cap', 'partition_scheme', 'policy_version', 'policy_rule') THEN
+                IF NOT almoner_owner() AND lead.kind IN ('policy_version', 'policy_rule') THEN
                     RAISE EXCEPTION 'almoner: that is recorded together with what it belongs to' USING ERRCODE =
                      '23514';
                 END IF;

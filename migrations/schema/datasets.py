@@ -9,9 +9,9 @@ Erasure: an erasure says what is left of each version (no mark: nothing). Reques
 Secrecy: `assignment_exposure` says that an assignment of units to texts got out that attempts of a request were charged
     for, whether or not they have produced a release. From then on all of its charges in orders count with their rho.
 
-Keys: `key_commitment` is a keyed hash of a fixed text under the key of a partition, or under the overlap key, by which
-    units are recognised (`overlap_key`, one row, written when the ledger is founded). Every key file is compared with
-    it whenever it is read (`tasks.corpus.identity.keys`).
+Keys: `key_commitment` is a keyed hash of a fixed text under the key of a partition (`account`), or under the overlap
+    key, by which units are recognised (`overlap_key`, one row, written when the ledger is founded). Every key file is
+    compared with it whenever it is read (`tasks.corpus.identity.keys`).
 
 Registration: a dataset without a version, a proposal or an erasure may be registered again, as a further row of its
     name on an account of its own choice. The row with the highest `registration` is the dataset; the rows before it
@@ -32,8 +32,6 @@ from migrations.schema.conditions import (
 from migrations.schema.definitions import Action, Guard, Index, Table
 from migrations.schema.forms import PLAIN_NAME
 
-KEY_COMMITMENT = "length(key_commitment) = 64 AND trim(key_commitment, '0123456789abcdef') = ''"
-"""Form of a commitment to a key: 64 lowercase hexadecimal digits, so that nothing is left when they are trimmed."""
 NOBODY_ERASES = f"NOT ({role('NEW.actor_id', 'steward')} OR {role('NEW.actor_id', 'admin')})"
 
 TABLES = (
@@ -71,20 +69,6 @@ TABLES = (
         unique=(("uid",), ("dataset_id", "number")),
     ),
     Table(
-        "partition_scheme",
-        """
-        id {key}
-        account_id {number} NOT NULL -> account
-        function VARCHAR(255) NOT NULL
-        blocks INTEGER NOT NULL
-        key_name VARCHAR(16) NOT NULL
-        key_commitment VARCHAR(64) NOT NULL
-        """,
-        unique=(("account_id",),),
-        checks={"key_commitment": KEY_COMMITMENT},
-        by=("admin", "steward"),
-    ),
-    Table(
         "overlap_key",
         """
         id {key}
@@ -92,7 +76,6 @@ TABLES = (
         created_at VARCHAR(27) NOT NULL
         created_by {number} NOT NULL -> principal
         """,
-        checks={"key_commitment": KEY_COMMITMENT},
         by=("admin",),
     ),
     Table(
@@ -226,10 +209,7 @@ GUARDS = (
                   d.governed <> NEW.governed
                    OR (
                        (
-                           EXISTS (
-                               SELECT 1 FROM partition_scheme s
-                                WHERE s.account_id = NEW.account_id AND s.blocks > 1
-                           )
+                           EXISTS (SELECT 1 FROM account r WHERE r.id = NEW.account_id AND r.blocks > 1)
                             OR EXISTS (SELECT 1 FROM cohort c WHERE c.account_id = NEW.account_id)
                        )
                         AND (NEW.unit_field IS NULL OR d.unit_field IS NULL OR d.unit_field <> NEW.unit_field)
@@ -275,10 +255,10 @@ GUARDS = (
         "units without a name stay in their blocks",
         """
         EXISTS (
-            SELECT 1 FROM dataset d JOIN partition_scheme s ON s.account_id = d.account_id
+            SELECT 1 FROM dataset d JOIN account r ON r.id = d.account_id
              WHERE d.id = NEW.dataset_id
               AND d.unit_field IS NULL
-              AND s.blocks > 1
+              AND r.blocks > 1
               AND EXISTS (
                   SELECT 1 FROM dataset_version v JOIN dataset o ON o.id = v.dataset_id
                    WHERE o.account_id = d.account_id
@@ -486,14 +466,14 @@ ACTIONS = (
         "cohort",
         (
             """
-            INSERT INTO account (kind, parent_id, block, rho_cap, delta_cap)
-             SELECT 'block', r.id, b.block + s.blocks * (NEW.number - 1), r.rho_cap, r.delta_cap FROM account b
-              JOIN account r ON r.id = b.parent_id JOIN partition_scheme s ON s.account_id = r.id
-              WHERE b.parent_id = NEW.account_id AND b.block < s.blocks ORDER BY b.block
+            INSERT INTO account (parent_id, block, rho_cap, delta_cap, created_at)
+             SELECT r.id, b.block + r.blocks * (NEW.number - 1), r.rho_cap, r.delta_cap, NEW.created_at
+              FROM account b JOIN account r ON r.id = b.parent_id
+              WHERE r.id = NEW.account_id AND b.block < r.blocks ORDER BY b.block
             """,
         ),
         "(SELECT count(*) FROM account b WHERE b.parent_id = NEW.account_id)"
-        " IS DISTINCT FROM NEW.number * (SELECT s.blocks FROM partition_scheme s WHERE s.account_id = NEW.account_id)",
+        " IS DISTINCT FROM NEW.number * (SELECT r.blocks FROM account r WHERE r.id = NEW.account_id)",
         "the blocks did not follow the cohort",
     ),
 )

@@ -222,7 +222,7 @@ CALLED = (
                 {deny("only a runner or a steward takes data in")}
             END IF;
             {LOCK_HEAD}
-            IF NOT EXISTS (SELECT 1 FROM account a WHERE a.id = root AND a.kind = 'root') THEN
+            IF NOT EXISTS (SELECT 1 FROM account a WHERE a.id = root AND a.parent_id IS NULL) THEN
                 {deny("a unit belongs to one root account")}
             END IF;
             SELECT p.row_id INTO number FROM pending_link p WHERE p.kind = 'unit_claim' AND p.account_id = root;

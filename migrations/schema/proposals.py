@@ -184,11 +184,11 @@ ACTIONS = (
             f"""
             UPDATE account SET rho_cap = (SELECT m.rho FROM proposal m WHERE m.id = NEW.proposal_id),
              delta_cap = (SELECT m.delta_fail FROM proposal m WHERE m.id = NEW.proposal_id)
-             WHERE id = {ROOT} OR (kind = 'block' AND parent_id = {ROOT})
+             WHERE id = {ROOT} OR parent_id = {ROOT}
             """,
         ),
         "EXISTS (SELECT 1 FROM proposal m JOIN dataset d ON d.id = m.dataset_id JOIN account x ON x.id = d.account_id"
-        " OR (x.parent_id = d.account_id AND x.kind = 'block') WHERE m.id = NEW.proposal_id AND m.kind = 'cap'"
+        " OR x.parent_id = d.account_id WHERE m.id = NEW.proposal_id AND m.kind = 'cap'"
         " AND (x.rho_cap <> m.rho OR x.delta_cap <> m.delta_fail))",
         "the caps did not follow the proposal",
     ),

@@ -1,7 +1,7 @@
 """Mapped columns only; constraints and guards are in the migrations."""
 
 from models_db.database.base import Base, check_times
-from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, RenyiCharge
+from models_db.tables.accounts import Account, Entry, Hold, Invocation, RenyiCharge
 from models_db.tables.audit_log import AuditHead, AuditLink, PendingLink, RecordedCheckpoint, Restoration
 from models_db.tables.datasets import (
     Cohort,
@@ -11,7 +11,6 @@ from models_db.tables.datasets import (
     Erasure,
     ErasureEnd,
     OverlapKey,
-    PartitionScheme,
     UnitClaim,
     UnitMark,
 )
@@ -47,10 +46,10 @@ from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, S
 check_times(Base.metadata)
 
 __all__ = [
-    "Account", "AppliedProposal", "Approval", "Artifact", "AssignmentExposure", "AuditHead", "AuditLink", "Cap",
+    "Account", "AppliedProposal", "Approval", "Artifact", "AssignmentExposure", "AuditHead", "AuditLink",
     "Cohort", "Dataset", "DatasetVersion", "Delivery", "Entry",
     "ErasedVersion", "Erasure", "ErasureEnd", "Hold", "InternalView", "Invocation", "Lease", "OverlapKey",
-    "PartitionScheme", "Passkey", "PasskeyEnd", "PendingLink", "PlannedBlock", "PlannedInstalment", "PlannedInvocation",
+    "Passkey", "PasskeyEnd", "PendingLink", "PlannedBlock", "PlannedInstalment", "PlannedInvocation",
     "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Proposal", "Publication",
     "RecordedCheckpoint", "Rehearsal", "RenyiCharge", "Request", "Restoration", "RoleGrant", "RoleRevocation",
     "Schedule", "ScheduleChange", "ScheduleSlot", "SlotEnd", "StandingUse", "StoredEvaluation",

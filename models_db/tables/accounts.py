@@ -1,18 +1,21 @@
 """Budgets: accounts with two counters, the append-only entries that alone move them, and charges in Rényi orders."""
 
-from sqlalchemy import CheckConstraint, Index, UniqueConstraint, text
+from sqlalchemy import CheckConstraint, Index, String, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
 from models_db.values.amounts import RENYI_ORDERS, RenyiCurve
 
 ENTRY_KINDS = ("HOLD", "ARM", "RELEASE", "COMMIT", "FORFEIT")
+ROOT_COLUMNS = ("epsilon", "delta", "delta_conversion", "rho", "delta_fail", "blocks", "key_name", "key_commitment")
+"""What every root account has, and no block."""
 
 
 class Account(Base):
     """A budget with two counters.
 
-    root: a lifetime cap. block: the same cap for the units of one block, where all spending is entered (PRIVACY §3).
+    Without a parent it is a root, with a lifetime claim and a partition of its units into blocks; with one it is such a
+    block, under the same cap, where all spending is entered (PRIVACY §3).
     """
 
     __tablename__ = "account"
@@ -20,17 +23,29 @@ class Account(Base):
         UniqueConstraint("parent_id", "block"),
         CheckConstraint("rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap", name="rho"),
         CheckConstraint("delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap", name="delta"),
+        CheckConstraint("(block IS NULL) = (parent_id IS NULL) AND (block IS NULL OR block >= 0)", name="block"),
         CheckConstraint(
-            "(kind = 'root' AND parent_id IS NULL AND block IS NULL)"
-            " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0)",
-            name="kind",
+            " AND ".join(f"({column} IS NULL) = (parent_id IS NOT NULL)" for column in ROOT_COLUMNS), name="root"
         ),
     )
 
     id: Mapped[Key]
-    kind: Mapped[Line]
     parent_id: Mapped[int | None] = mapped_column(reference("account"))
     block: Mapped[int | None]
+    epsilon: Mapped[Line | None]
+    delta: Mapped[Line | None]
+    delta_conversion: Mapped[Units | None]
+    rho: Mapped[Units | None]
+    delta_fail: Mapped[Units | None]
+    """The first lifetime claim of a root: (epsilon, delta), how delta is divided, and both amounts (PRIVACY §2)."""
+    blocks: Mapped[int | None]
+    """Of a root: the partition of its units (PRIVACY §3), under the key of `key_name`."""
+    key_name: Mapped[str | None] = mapped_column(String(16))
+    key_commitment: Mapped[Digest | None]
+    """What that key must be: `tasks.corpus.identity.keys.key_commitment`."""
+    created_at: Mapped[Moment]
+    created_by: Mapped[int | None] = mapped_column(reference("principal"))
+    """Principal that opened the account; None for a block, which is opened with its root or with a cohort."""
     rho_cap: Mapped[Units]
     delta_cap: Mapped[Units]
     rho_held: Mapped[Units] = mapped_column(server_default="0")
@@ -39,24 +54,6 @@ class Account(Base):
     delta_spent: Mapped[Units] = mapped_column(server_default="0")
     last_entry_id: Mapped[int] = mapped_column(Id, server_default="0")
     """The newest entry applied; the database admits no counter change that is not exactly the next entry's."""
-    created_by: Mapped[int | None] = mapped_column(reference("principal"))
-    """Principal that opened the account; None for a block, which is opened with its root or with a cohort."""
-
-
-class Cap(Base):
-    """The first lifetime claim of a root account: (epsilon, delta) and how delta is divided (PRIVACY §2)."""
-
-    __tablename__ = "cap"
-
-    id: Mapped[Key]
-    account_id: Mapped[int] = mapped_column(reference("account"), unique=True)
-    epsilon: Mapped[Line]
-    delta: Mapped[Line]
-    delta_conversion: Mapped[Units]
-    created_at: Mapped[Moment]
-    rho: Mapped[Units | None]
-    delta_fail: Mapped[Units | None]
-    """`rho` and `delta_fail`: the amounts of the claim, in units of the ledger."""
 
 
 class Invocation(Base):

@@ -1,11 +1,9 @@
-"""Datasets: their versions, their partition, and the marks by which copies are distinguished."""
+"""Datasets: their versions, and the marks by which copies are distinguished."""
 
 from sqlalchemy import CheckConstraint, LargeBinary, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, SerialKey, Units, reference
-
-_KEY_COMMITMENT = "length(key_commitment) = 64 AND trim(key_commitment, '0123456789abcdef') = ''"
 
 
 class Dataset(Base):
@@ -46,26 +44,10 @@ class DatasetVersion(Base):
     created_by: Mapped[int] = mapped_column(reference("principal"))
 
 
-class PartitionScheme(Base):
-    """Partition of units into blocks, fixed when the account is opened (PRIVACY §3)."""
-
-    __tablename__ = "partition_scheme"
-    __table_args__ = (CheckConstraint(_KEY_COMMITMENT, name="key_commitment"),)
-
-    id: Mapped[Key]
-    account_id: Mapped[int] = mapped_column(reference("account"), unique=True)
-    function: Mapped[Line]
-    blocks: Mapped[int]
-    key_name: Mapped[str] = mapped_column(String(16))
-    key_commitment: Mapped[Digest]
-    """What the key of that name must be: `tasks.corpus.identity.keys.key_commitment`."""
-
-
 class OverlapKey(Base):
     """The key with which units are recognised in every dataset; one row, written when the ledger is founded."""
 
     __tablename__ = "overlap_key"
-    __table_args__ = (CheckConstraint(_KEY_COMMITMENT, name="key_commitment"),)
 
     id: Mapped[Key]
     key_commitment: Mapped[Digest]

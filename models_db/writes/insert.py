@@ -84,12 +84,12 @@ def insert_many(session: Session, kind: type[Base], rows: Sequence[Values]) -> N
 
 def _blocks_of_cohort(session: Session, cohort_id: int) -> list[Values]:
     """Return the blocks that the database has opened with a cohort."""
-    return [{"id": number, "kind": "block"} for number in session.scalars(_BLOCKS_OF_COHORT, {"cohort": cohort_id})]
+    return [dict(row) for row in session.execute(_BLOCKS_OF_COHORT, {"cohort": cohort_id}).mappings()]
 
 
 _BLOCKS_OF_COHORT = text("""
-SELECT a.id FROM cohort c JOIN partition_scheme s ON s.account_id = c.account_id JOIN account a
-ON a.parent_id = c.account_id AND a.kind = 'block' AND a.block / s.blocks = c.number - 1
+SELECT a.id, a.parent_id FROM cohort c JOIN account r ON r.id = c.account_id
+JOIN account a ON a.parent_id = r.id AND a.block / r.blocks = c.number - 1
 WHERE c.id = :cohort ORDER BY a.id
 """)
 

@@ -47,8 +47,8 @@ LEADING_TABLES = (
     "schedule_slot", "slot_end", "twin_attack", "withdrawal",
 )  # fmt: skip
 FOLLOWING_TABLES = (
-    "account", "transition", "evaluation", "policy_version", "unit_claim", "standing_use", "cap", "partition_scheme",
-    "policy_rule", "invocation", "hold", "entry", "erased_version", "renyi_charge", "overlap_key",
+    "account", "transition", "evaluation", "policy_version", "unit_claim", "standing_use", "policy_rule",
+    "invocation", "hold", "entry", "erased_version", "renyi_charge", "overlap_key",
 )  # fmt: skip
 TABLE_RANKS = {
     **dict.fromkeys(LEADING_TABLES, 1),

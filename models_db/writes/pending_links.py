@@ -38,7 +38,7 @@ def add_pending(session: Session, table: str, rows: Sequence[Mapping[str, Any]])
 
 def _row_rank(table: str, row: Mapping[str, Any]) -> int:
     """Return the rank of a row, as `migrations.schema.audit_log.rank_of_row` does."""
-    if table == "account" and row.get("kind") == "block":
+    if table == "account" and row.get("parent_id") is not None:
         return BLOCK_RANK
     steps = row.get("from_state"), row.get("to_state")
     runs = table == "transition" and (steps[1] in _RANKED_FIRST or steps == _ENDED_ATTEMPT)

@@ -104,11 +104,12 @@ def altered(column: Column[object], value: object) -> object:
             return "altered"
 
 
-def some_row(session: Session, table: Table) -> dict[str, object] | None:
-    """One in the middle of the table; of accounts, a block on which something was spent."""
+def some_row(session: Session, table: Table, column: str = "id") -> dict[str, object] | None:
+    """One in the middle of the table; of accounts, a block on which something was spent, or a root for its columns."""
     rows = session.execute(table.select().order_by(*table.primary_key.columns)).mappings().all()
     if table.name == "account":
-        rows = [row for row in rows if row["rho_spent"] and row["kind"] == "block"]
+        rows = [row for row in rows if row[column] is not None]
+        rows = [row for row in rows if row["rho_spent"]] or rows
     return dict(rows[len(rows) // 2]) if rows else None
 
 
@@ -145,6 +146,7 @@ class AlteredLedger:
             lambda row: [
                 table.update().where(is_key(table, row)).values({column.name: altered(column, row[column.name])})
             ],
+            column.name,
         )
 
     def removed(self, fact: str) -> bool:
@@ -167,9 +169,9 @@ class AlteredLedger:
             ],
         )
 
-    def _found(self, table: Table, change: Callable[[dict[str, object]], list[Executable]]) -> bool:
+    def _found(self, table: Table, change: Callable[[dict[str, object]], list[Executable]], column: str = "id") -> bool:
         with behind_the_guards(self.database) as session:
-            row = some_row(session, table)
+            row = some_row(session, table, column)
             assert row is not None
             for statement in change(row):
                 session.execute(statement)

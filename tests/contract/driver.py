@@ -162,7 +162,7 @@ class Reader(ABC):
 
     def blocks(self) -> int:
         """How many blocks there are, over all accounts."""
-        return self._count("account WHERE kind = 'block'")
+        return self._count("account WHERE parent_id IS NOT NULL")
 
     def at_work(self) -> list[int]:
         """The requests that run."""
@@ -180,7 +180,7 @@ class Reader(ABC):
     def _amounts(self, dataset: str, counter: str) -> dict[int, Amount]:
         query = (
             f"SELECT a.block, a.rho_{counter}, a.delta_{counter} FROM account a"
-            " JOIN dataset d ON d.account_id = a.parent_id WHERE d.name = :name AND a.kind = 'block'"
+            " JOIN dataset d ON d.account_id = a.parent_id WHERE d.name = :name"
         )
         rows = fetch(self.database, query, name=dataset)
         return {int(str(block)): Amount(int(str(rho)), int(str(delta))) for block, rho, delta in rows}
@@ -531,7 +531,7 @@ class Driver(Reader):
 
     def _accounts(self) -> dict[tuple[str, int], int]:
         query = "SELECT d.name, a.block, a.id FROM account a JOIN dataset d ON d.account_id = a.parent_id"
-        rows = fetch(self.world.database, f"{query} WHERE a.kind = 'block'")
+        rows = fetch(self.world.database, query)
         return {(str(name), int(str(block))): int(str(number)) for name, block, number in rows}
 
 

@@ -129,8 +129,8 @@ def put_over(town: Town) -> Iterator[tuple[str, Statements]]:
         same = next(iter(table.primary_key)).name
         if name not in COUNTERS:
             yield name, [written_over(town, row, keys, f"{same} = excluded.{same}")]
-    columns = "id, kind, parent_id, block, rho_cap, delta_cap"
-    row = f"account ({columns}) SELECT {columns} FROM account WHERE kind = 'block' AND rho_spent > 0 LIMIT 1"
+    columns = "id, parent_id, block, created_at, rho_cap, delta_cap"
+    row = f"account ({columns}) SELECT {columns} FROM account WHERE rho_spent > 0 LIMIT 1"
     yield "a spent account", [written_over(town, row, "id", "rho_spent = 0")]
 
 

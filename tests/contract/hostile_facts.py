@@ -11,7 +11,6 @@ from tests.contracts.link_cases import overlap_key, restoration
 from tests.contracts.name_cases import called, dataset_called
 from tests.contracts.rows import (
     DIGEST,
-    account,
     adoption,
     approval,
     asked_slot,
@@ -379,31 +378,15 @@ def delivery(town: Town) -> Executable:
     return insert("delivery", publication_id=publication, destination="out", bundle_digest=DIGEST, at=utc_now())
 
 
-def claim(town: Town) -> Executable:
-    amounts = {"epsilon": "1", "delta": "1e-6", "delta_conversion": 1}
-    return insert("cap", account_id=claimless(town), created_at=utc_now(), **amounts)
-
-
 def people_counted(town: Town) -> Executable:
-    return insert("unit_claim", account_id=claimless(town), salt=DIGEST, digest=DIGEST, created_at=utc_now())
-
-
-def partition(town: Town) -> list[Executable]:
-    number = claimless(town) + 1
-    scheme = {"function": "hmac-sha256", "blocks": 1, "key_name": "0" * 16, "key_commitment": DIGEST}
-    return [account(town, id=number), insert("partition_scheme", account_id=number, **scheme)]
-
-
-def claimless(town: Town) -> int:
-    """The account that has no cap yet, which is the newest one that has blocks."""
-    return int(town.one("SELECT id FROM account WHERE kind = 'root' AND id NOT IN (SELECT account_id FROM cap)"))
+    return insert(
+        "unit_claim", account_id=town.account("clinic", None), salt=DIGEST, digest=DIGEST, created_at=utc_now()
+    )
 
 
 UNCONDITIONAL: dict[str, Make] = {
     "a rehearsal": rehearsal,
     "a delivery": delivery,
-    "a first claim": claim,
     "people who were counted": people_counted,
-    "a partition": partition,
 }
 """Facts that the ledger takes of everybody who may record them; their values have forms nonetheless."""

@@ -96,7 +96,7 @@ def fired(town: Town) -> Executable:
     return role_revocation(town, "steward", "steward")
 
 
-BLOCK = "kind = 'block' AND rho_held > 0"
+BLOCK = "rho_held > 0"
 
 BUDGET: dict[str, Deed] = {
     "an account that opens with something held": Deed(lambda t: account(t, rho_held=1), account),
@@ -119,7 +119,7 @@ BUDGET: dict[str, Deed] = {
     "delta taken off an account": Deed(change("account", "delta_spent = 5", BLOCK)),
     "the cap of a block raised": Deed(change("account", "rho_cap = rho_cap + 1", BLOCK)),
     "the delta of a block raised": Deed(change("account", "delta_cap = delta_cap + 1", BLOCK)),
-    "the cap of an account raised": Deed(change("account", "rho_cap = rho_cap + 1", "kind = 'root'")),
+    "the cap of an account raised": Deed(change("account", "rho_cap = rho_cap + 1", "parent_id IS NULL")),
     "an account moved to another block": Deed(change("account", "block = 7", BLOCK)),
     "an account given another number": Deed(change("account", "id = 1000", BLOCK)),
     "an account moved back to its first entry": Deed(change("account", "last_entry_id = 0", BLOCK)),

@@ -330,7 +330,7 @@ RECORD = {
 }
 
 # What has no conditions but its form
-UNCONDITIONAL = ("a rehearsal", "a delivery", "a first claim", "people who were counted", "a partition")
+UNCONDITIONAL = ("a rehearsal", "a delivery", "people who were counted")
 
 DEEDS = BUDGET | RUNS | GATES | AUTHORISATIONS | PEOPLE | DATA | LOOKS | RECORD
 

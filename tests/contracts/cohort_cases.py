@@ -41,13 +41,13 @@ COHORTS: dict[str, Case] = {
             lambda t: [*cohort(t, "harbour", number=2), dataset(t, "harbour")],
         ],
     ),
-    "account_block_number": Case(
+    "account_block_of_root": Case(
         denied=[
-            *INITIAL["account_block_number"].denied,
+            *INITIAL["account_block_of_root"].denied,
             lambda t: block(t, parent_id=t.account("grown", None), block=4, rho_cap=1000, delta_cap=100),
             lambda t: block(t, parent_id=t.account("clinic", None), block=2, rho_cap=1000, delta_cap=100),
         ],
-        allowed=INITIAL["account_block_number"].allowed,
+        allowed=INITIAL["account_block_of_root"].allowed,
     ),
     "unit_mark_keeps_cohort": Case(
         denied=[

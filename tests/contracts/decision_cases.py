@@ -26,7 +26,7 @@ LONG_AGO, THEN = "2000-01-01T00:00:00.000000Z", "2001-01-01T00:00:00.000000Z"
 AFTER_ALL = "9990-01-01T00:00:00.000000Z"
 THEN_ENDS = "2001-06-01T00:00:00.000000Z"
 AFTER_ALL_ENDS = "9990-06-01T00:00:00.000000Z"
-BLOCK = "kind = 'block' AND rho_held > 0"
+BLOCK = "rho_held > 0"
 
 
 def proposal_id(town: Town, kind: str) -> dict[str, object]:

@@ -31,7 +31,7 @@ from tests.support import LATE
 
 LONG_AGO, THEN = "2000-01-01T00:00:00.000000Z", "2001-01-01T00:00:00.000000Z"
 AFTER_ALL = "9990-01-01T00:00:00.000000Z"
-BLOCK = "kind = 'block' AND rho_held > 0"
+BLOCK = "rho_held > 0"
 
 
 WORK: dict[str, Case] = {
@@ -123,12 +123,12 @@ WORK: dict[str, Case] = {
                     "rho_cap = rho_cap + 1",
                     "delta_cap = delta_cap + 1",
                     "block = 7",
-                    "kind = 'root', parent_id = NULL, block = NULL",
+                    "parent_id = NULL, block = NULL",
                     "id = 1000",
                     "last_entry_id = 0",
                     "last_entry_id = (SELECT max(id) FROM entry)",
                 ),
-                "kind = 'root'": ("rho_cap = rho_cap + 1", "rho_held = 1"),
+                "parent_id IS NULL": ("rho_cap = rho_cap + 1", "rho_held = 1"),
                 "rho_cap = 2000": ("rho_cap = 1000, delta_cap = 100", "rho_cap = 3000, delta_cap = 300"),
             }.items()
             for setting in settings

@@ -84,14 +84,14 @@ INITIAL: dict[str, Case] = {
         ],
         allowed=[account],
     ),
-    "account_block_caps": Case(
+    "account_block_of_root": Case(
         denied=[
             lambda t: block(t, rho_cap=78),
             lambda t: block(t, delta_cap=8),
+            lambda t: block(t, block=1),
         ],
         allowed=[block],
     ),
-    "account_block_number": Case(denied=[lambda t: block(t, block=1)], allowed=[block]),
     "unit_mark_one_account": Case(
         denied=[lambda t: unit_mark(t, "harbour", b"clinic-unit")],
         allowed=[lambda t: unit_mark(t, "harbour", b"new"), lambda t: unit_mark(t, "clinic", b"new")],

@@ -52,6 +52,10 @@ SLOT = (
 PAUSE = '{"schedule_id": $schedule, "number": 1, "kind": "paused", "reason": "because", "at": "$now", "actor_id": %s}'
 COHORT = '{"account_id": $root, "number": 2, "version_id": $version_of_clinic, "created_at": "$now", "created_by": %s}'
 OVERLAP_KEY = '{"key_commitment": "' + "e" * 64 + '", "created_at": "$now", "created_by": %s}'
+ROOT = (
+    '{"epsilon": "1", "delta": "0", "delta_conversion": 0, "rho": 1, "delta_fail": 0, "blocks": 1,'
+    f' "key_name": "{"0" * 16}", "key_commitment": "{"0" * 64}", "rho_cap": 1, "delta_cap": 0}}'
+)
 LIES: dict[str, tuple[str, list[str], str]] = {
     # what, who, statements, and what the database says
     **{
@@ -66,7 +70,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
                               "numbers its rows itself"),
     "a counter of one's own": (
         "steward",
-        [add("account", '{"kind": "root", "rho_cap": 9, "delta_cap": 9, "rho_spent": 5}')],
+        [add("account", '{"rho_cap": 9, "delta_cap": 9, "rho_spent": 5}')],
         "an account opens empty",
     ),
     "a column of the second row only": (
@@ -168,35 +172,29 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     ),
     "an account by a runner": (
         "runner",
-        [add("account", '{"kind": "root", "rho_cap": 1, "delta_cap": 0}')],
+        [add("account", ROOT)],
         "your roles do not record that",
     ),
     "a block beyond its root": (
         "steward",
-        [add("account", '{"kind": "block", "parent_id": $root, "block": 2, "rho_cap": 1000, "delta_cap": 100}')],
-        "one of its partition",
+        [add("account", '{"parent_id": $root, "block": 2, "rho_cap": 1000, "delta_cap": 100}')],
+        "one of the partition",
     ),
     "a wider block": (
         "steward",
-        [add("account", '{"kind": "block", "parent_id": $root, "block": 1, "rho_cap": 9999, "delta_cap": 100}')],
-        r"carries the cap|uq_account",
+        [add("account", '{"parent_id": $root, "block": 1, "rho_cap": 9999, "delta_cap": 100}')],
+        "whose cap it carries",
     ),
     "an account by an analyst": (
         "analyst",
-        [add("account", '{"kind": "root", "rho_cap": 9, "delta_cap": 9}')],
+        [add("account", ROOT)],
         "your roles do not record that"),
     "another claim": (
         "steward",
-        [add("cap", '{"account_id": $root, "epsilon": "99", "delta": "1", "delta_conversion": 1,'
-                     ' "created_at": "$now"}')],
-        "uq_cap",
+        [add("account", '{"parent_id": $root, "block": 1, "rho_cap": 1000, "delta_cap": 100, "epsilon": "99"}')],
+        "ck_account_root",
     ),
-    "another partition": (
-        "steward",
-        [add("partition_scheme", '{"account_id": $root, "function": "f", "blocks": 99, "key_name": "00000000000000aa",'
-              ' "key_commitment": "%s"}' % ("0" * 64))],
-        "uq_partition",
-    ),
+    "no claim": ("steward", [add("account", '{"rho_cap": 9, "delta_cap": 9}')], "ck_account_root"),
     "an old dataset under a new name": (
         "analyst",
         [add("dataset", '{"name": "x", "registration": 1, "account_id": $root, "text_field": "text",'
@@ -363,7 +361,7 @@ LEGAL = {
     "a role": ("admin", add("role_grant", GRANT % ("former", "steward", "$bad_admin"))),
     "a policy": ("admin", add("policy_adoption", '{"policy_id": $other_policy, "adopted_by": $bad_admin,'
                                                   ' "at": "$now"}')),
-    "an account": ("steward", add("account", '{"kind": "root", "rho_cap": 1, "delta_cap": 0}')),
+    "an account": ("steward", add("account", ROOT)),
     "money": ("runner", add("entry", ENTRY % ("$held", "ARM", "runner"))),
     "a proposal": ("analyst", add("proposal", PROPOSAL % ("$policy", "$bad_analyst", 9))),
     "a step": ("runner", add("transition", TRANSITION % ("approved", 3, "approved", "running", "runner"))),

@@ -54,9 +54,9 @@ ACCOUNTS: dict[str, list[Lone]] = {
             ("DELETE FROM dataset_version WHERE dataset_id = (SELECT id FROM dataset WHERE name = 'ward')",),
             allowed=[lambda t: version(t, "ward")],
         ),
-        Lone(("UPDATE partition_scheme SET blocks = 1",), allowed=[lambda t: version(t, "ward")]),
+        Lone(("UPDATE account SET blocks = 1 WHERE blocks > 1",), allowed=[lambda t: version(t, "ward")]),
     ],
-    "account_block_caps": [
+    "account_block_of_root": [
         Lone(
             denied=[
                 lambda t: block(t, rho_cap=1000, delta_cap=100),
@@ -89,20 +89,19 @@ ACCOUNTS: dict[str, list[Lone]] = {
                     "delta_cap = delta_cap + 1",
                     "block = 7",
                     "id = 9000",
-                    "parent_id = (SELECT max(id) FROM account WHERE kind = 'root')",
-                    "kind = 'root'",
+                    "parent_id = (SELECT max(id) FROM account WHERE parent_id IS NULL)",
                     "last_entry_id = (SELECT min(id) FROM entry)",
                     "last_entry_id = (SELECT max(id) + 1 FROM entry)",
                 )
             ],
         ),
         # an entry that is older than the account's newest does not move it again
-        Lone((*UNMOVED, "UPDATE account SET last_entry_id = 9000000 WHERE kind = 'block'"), denied=[moved("")]),
+        Lone((*UNMOVED, "UPDATE account SET last_entry_id = 9000000 WHERE parent_id IS NOT NULL"), denied=[moved("")]),
         # nor does an entry of another account's hold
         Lone((*UNMOVED, sql(f"UPDATE hold SET account_id = {{estate}} WHERE id = {STRAY}")), denied=[moved("")]),
         Lone(
             UNCAPPED,
-            allowed=[recapped(), recapped(of="kind = 'block'")],
+            allowed=[recapped(), recapped(of="parent_id IS NOT NULL")],
             denied=[
                 recapped(setting)
                 for setting in (
@@ -113,6 +112,16 @@ ACCOUNTS: dict[str, list[Lone]] = {
                     "delta_held = 1",
                     "delta_spent = 1",
                     "last_entry_id = 99999",
+                    "epsilon = '9'",
+                    "delta = '9'",
+                    "delta_conversion = 9",
+                    "rho = 9",
+                    "delta_fail = 9",
+                    "blocks = 9",
+                    "key_name = '9999999999999999'",
+                    f"key_commitment = '{DIGEST}'",
+                    f"created_at = '{PAST}'",
+                    "created_by = NULL",
                 )
             ],
         ),

@@ -118,7 +118,7 @@ def moved(setting: str) -> Make:
     )
 
 
-def recapped(setting: str = "", of: str = "kind = 'root'") -> Make:
+def recapped(setting: str = "", of: str = "parent_id IS NULL") -> Make:
     """An account of the harbour gets the newest cap, with these settings besides or instead."""
     given = [each.partition(" = ") for each in setting.split(", ") if each]
     settings = {"rho_cap": "4000", "delta_cap": "400"} | {column: value for column, _, value in given}

@@ -32,14 +32,17 @@ def insert(table: str, **values: object) -> Executable:
 
 
 def account(town: "Town", **given: object) -> Executable:
-    return insert("account", **{"kind": "root", "rho_cap": 5, "delta_cap": 5} | given)
+    root = {
+        "epsilon": "1", "delta": "0.000001", "delta_conversion": 1, "rho": 5, "delta_fail": 5, "blocks": 1,
+        "key_name": "0" * 16, "key_commitment": DIGEST, "created_at": utc_now(), "rho_cap": 5, "delta_cap": 5,
+    }  # fmt: skip
+    return insert("account", **root | given)
 
 
 def block(town: "Town", **given: object) -> Executable:
     parent = town.one("SELECT id FROM account WHERE rho_cap = 77")
-    return insert(
-        "account", **{"kind": "block", "parent_id": parent, "block": 0, "rho_cap": 77, "delta_cap": 7} | given
-    )
+    row = {"parent_id": parent, "block": 0, "rho_cap": 77, "delta_cap": 7, "created_at": utc_now()}
+    return insert("account", **row | given)
 
 
 def dataset(town: "Town", sharing: str, **given: object) -> Executable:

@@ -38,7 +38,7 @@ def held(world: World) -> ledger.Attempt:
 
 
 def counters(database: Database) -> list[tuple[object, ...]]:
-    return fetch(database, "SELECT rho_held, rho_spent FROM account WHERE kind = 'block'")
+    return fetch(database, "SELECT rho_held, rho_spent FROM account WHERE parent_id IS NOT NULL")
 
 
 def left(amount: Amount) -> dict[str, int]:
@@ -136,7 +136,7 @@ class TestSQLite:
             with pytest.raises(sqlite3.IntegrityError, match="almoner:"):
                 self.enter(raw, verb, 3, kind, tail)
         assert raw.execute("SELECT count(*) FROM entry WHERE hold_id = 3").fetchone() == (0,)
-        assert raw.execute("SELECT rho_held, rho_spent FROM account WHERE kind = 'block'").fetchone() == (90, 0)
+        assert raw.execute("SELECT rho_held, rho_spent FROM account WHERE parent_id IS NOT NULL").fetchone() == (90, 0)
 
     def test_a_trigger_that_swallows_the_counters(self, raw: sqlite3.Connection) -> None:
         raw.execute("CREATE TEMP TRIGGER swallow BEFORE UPDATE ON account BEGIN SELECT RAISE(IGNORE); END")
@@ -164,7 +164,7 @@ class TestSQLite:
         raw.execute("CREATE TEMP TABLE approval AS SELECT * FROM main.approval")
         raw.execute("CREATE TEMP TABLE account AS SELECT * FROM main.account")
         self.enter(raw, "INSERT", 1, "ARM")
-        assert raw.execute("SELECT rho_spent FROM main.account WHERE kind = 'block'").fetchone() == (40,)
+        assert raw.execute("SELECT rho_spent FROM main.account WHERE parent_id IS NOT NULL").fetchone() == (40,)
 
 
 @pytest.fixture(scope="module")
@@ -237,8 +237,8 @@ class TestPostgreSQL:
         for table in ("account", "approval", "transition", "hold", "entry", "audit_head"):
             raw.execute(text(f"CREATE TEMP TABLE {table} AS SELECT * FROM public.{table}"))
         raw.execute(text(self.arm))
-        assert raw.scalar(text("SELECT rho_spent FROM public.account WHERE kind = 'block'")) == 40
-        assert raw.scalar(text("SELECT rho_spent FROM account WHERE kind = 'block'")) == 0
+        assert raw.scalar(text("SELECT rho_spent FROM public.account WHERE parent_id IS NOT NULL")) == 40
+        assert raw.scalar(text("SELECT rho_spent FROM account WHERE parent_id IS NOT NULL")) == 0
 
     def test_a_rule_that_swallows_the_counters(self, raw: Connection) -> None:
         raw.execute(text("CREATE RULE swallow AS ON UPDATE TO account DO INSTEAD NOTHING"))

@@ -207,7 +207,7 @@ def test_health_finds_a_row_without_its_parent(sqlite_database: Database) -> Non
         raw = connection.connection.driver_connection
         assert raw is not None
         raw.execute("PRAGMA foreign_keys = OFF")
-        raw.execute(f"INSERT INTO cap VALUES (1, 99, '8', '0', 0, '{utc_now()}', 0, 0)")
+        raw.execute(f"INSERT INTO unit_claim VALUES (1, 99, '{'0' * 64}', '{'0' * 64}', '{utc_now()}', NULL)")
         raw.execute("PRAGMA foreign_keys = ON")
     assert unhealthy(world) == {"foreign keys", "rows and links"}
 
@@ -217,6 +217,6 @@ def test_health_finds_a_row_that_breaks_a_check(sqlite_database: Database) -> No
         raw = connection.connection.driver_connection
         assert raw is not None
         raw.execute("PRAGMA ignore_check_constraints = ON")
-        raw.execute("INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('other', 1, 1)")
+        raw.execute(f"INSERT INTO account (rho_cap, delta_cap, created_at) VALUES (1, 1, '{utc_now()}')")
         raw.execute("PRAGMA ignore_check_constraints = OFF")
     assert unhealthy(World.create(sqlite_database)) == {"storage", "rows and links"}

@@ -54,7 +54,7 @@ def test_new_units_are_of_the_new_cohort_and_known_ones_stay(world: World) -> No
     assert known(world) == {"clinic-unit": 1, "a": 1, "b": 1, "c": 2, "d": 2}
     assert grow(world, "a", "d", "e") == 5
     assert known(world)["e"] == 3
-    rows = fetch(world.database, "SELECT block, rho_cap, delta_cap, rho_spent FROM account WHERE kind = 'block'")
+    rows = fetch(world.database, "SELECT block, rho_cap, delta_cap, rho_spent FROM account WHERE parent_id IS NOT NULL")
     assert sorted(rows) == [(number, 1000, 100, 0) for number in range(6)]
     with world.database.read() as session:
         dataset = datasets.find_dataset(session, "clinic")

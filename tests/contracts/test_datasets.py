@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from models_db.services.audit import verify_chain
-from models_db.services.catalogue import datasets, principals
+from models_db.services.catalogue import cohorts, datasets, principals
 from models_db.services.catalogue.datasets import (
     DatasetUnknown,
     LifetimeClaim,
@@ -36,11 +36,11 @@ def test_an_account_has_its_blocks_and_its_claim(world: World) -> None:
     register(world, "clinic", account)
     with world.database.read() as session:
         dataset = datasets.find_dataset(session, "clinic")
-        claim, scheme = datasets.lifetime_claim(session, dataset), datasets.find_partition(session, dataset)
+        claim, blocks = datasets.lifetime_claim(session, dataset), cohorts.blocks_per_cohort(session, account)
     assert (claim.epsilon, claim.delta, claim.delta_conversion) == ("8", "0.000001", 9 * 10**11)
-    assert (scheme.function, scheme.blocks) == ("hmac-sha256", 3)
-    rows = fetch(world.database, "SELECT kind, block, rho_cap, delta_cap FROM account ORDER BY id")
-    assert rows == [("root", None, 70, 7), *(("block", number, 70, 7) for number in range(3))]
+    assert blocks == 3
+    rows = fetch(world.database, "SELECT parent_id, block, rho_cap, delta_cap FROM account ORDER BY id")
+    assert rows == [(None, None, 70, 7), *((account, number, 70, 7) for number in range(3))]
     assert (dataset.population, dataset.public_metadata, dataset.relation) == (
         150,
         "out/meta.yaml",
@@ -61,8 +61,8 @@ NO_COMMITMENTS = {
 }
 
 
-DENIED = r"_key_commitment|a constraint of the schema|too long"
-"""Of the constraint, of a column that is not NULL, and of PostgreSQL's VARCHAR(64)."""
+DENIED = r"_key_commitment|ck_account_root|a constraint of the schema|too long"
+"""Of the form, of what a root account has, of a column that is not NULL, and of PostgreSQL's VARCHAR(64)."""
 
 
 @pytest.mark.parametrize("commitment", NO_COMMITMENTS.values(), ids=NO_COMMITMENTS)
@@ -80,7 +80,9 @@ def test_a_commitment_to_a_key_has_one_form(database: Database, commitment: Any)
         pytest.raises((RuleViolated, DBAPIError), match=DENIED),
         database.write() as session,
     ):
-        datasets.open_account(session, LifetimeClaim("8", "1", 1, Amount(70, 7)), 1, "k", commitment, world.steward)
+        datasets.open_account(
+            session, LifetimeClaim("8", "1", 1, Amount(70, 7)), 1, "0" * 16, commitment, world.steward
+        )
     assert snapshot(database) == before
 
 

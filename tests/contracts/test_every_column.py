@@ -65,7 +65,7 @@ def test_every_value_of_another_storage_class_is_found(worked: Database, which: 
             some = kinds if which == EVERY else [kinds[(number + place) % len(kinds)]]
             for kind in [*some, "boolean"] if column in booleans else some:
                 with behind_the_guards(worked) as session:
-                    row = some_row(session, table)
+                    row = some_row(session, table, column.name)
                     if row is None:
                         continue
                     name = f'"{column.name}"'

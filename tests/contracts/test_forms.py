@@ -93,7 +93,7 @@ def test_no_digest_is_anything_but_hexadecimal_digits(unguarded: Session) -> Non
     """26 columns times 29 values, when this was written."""
     columns = digests()
     assert {named(one) for one in columns} >= {
-        ("dataset_version", "uid"), ("partition_scheme", "key_name"), ("artifact", "digest"),
+        ("dataset_version", "uid"), ("account", "key_name"), ("artifact", "digest"),
         ("artifact", "values_digest"),
     }  # fmt: skip
     taken = [(named(column), value) for column in columns for value in PATHS if not refusal(unguarded, column, value)]

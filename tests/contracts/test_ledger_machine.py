@@ -33,9 +33,9 @@ pick = st.integers(0, 10**6)
 voters = st.sampled_from([*STEWARDS, "deputy"])
 lasting = st.sampled_from([6, 48, 480])
 HOSTILE = [
-    "UPDATE account SET rho_held = 0 WHERE kind = 'block'",
+    "UPDATE account SET rho_held = 0 WHERE parent_id IS NOT NULL",
     "UPDATE account SET rho_cap = rho_cap + 1",
-    "UPDATE account SET last_entry_id = last_entry_id + 1 WHERE kind = 'block'",
+    "UPDATE account SET last_entry_id = last_entry_id + 1 WHERE parent_id IS NOT NULL",
     "UPDATE approval SET expires_at = '9999-01-01T00:00:00.000000Z' WHERE id > 0 OR 1 = 0",
     "DELETE FROM role_revocation WHERE 1 = 1",
     "DELETE FROM entry WHERE kind = 'ARM'",
@@ -90,13 +90,13 @@ class LedgerMachine(Steps, RuleBasedStateMachine):
 
     @invariant()
     def the_accounts_agree(self) -> None:
-        query = "SELECT kind, rho_cap, delta_cap, rho_held, rho_spent, delta_held, delta_spent FROM account"
+        query = "SELECT parent_id, rho_cap, delta_cap, rho_held, rho_spent, delta_held, delta_spent FROM account"
         paper = self.paper
         spent, taken = paper.spent(), paper.taken()
         held = taken - spent
-        for kind, rho_cap, delta_cap, *counters in fetch(self.database, query + " ORDER BY id"):
+        for parent, rho_cap, delta_cap, *counters in fetch(self.database, query + " ORDER BY id"):
             assert (rho_cap, delta_cap) == (paper.cap.rho, paper.cap.delta)
-            if kind == "block":
+            if parent is not None:
                 assert counters == [held.rho, spent.rho, held.delta, spent.delta]
 
     @invariant()

@@ -302,8 +302,8 @@ def test_half_a_block_is_none(sqlite_database: Database, value: str) -> None:
     with pytest.raises(IntegrityError, match="of the type of its column"):
         execute(
             sqlite_database,
-            "INSERT INTO account (kind, parent_id, block, rho_cap, delta_cap)"
-            f" SELECT 'block', id, {value}, rho_cap, delta_cap FROM account WHERE id = {root}",
+            "INSERT INTO account (parent_id, block, rho_cap, delta_cap, created_at)"
+            f" SELECT id, {value}, rho_cap, delta_cap, created_at FROM account WHERE id = {root}",
         )
 
 

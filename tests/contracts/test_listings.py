@@ -61,7 +61,7 @@ def test_partitions_and_versions(town: Town) -> None:
         further = lists.cohort_counts(session, {dataset.account_id for dataset in every})
         counted = lists.version_counts(session, [dataset.id for dataset in every])
         for dataset in every:
-            assert blocks[dataset.account_id] == datasets.find_partition(session, dataset).blocks
+            assert blocks[dataset.account_id] == cohorts.blocks_per_cohort(session, dataset.account_id)
             assert further.get(dataset.account_id, 1) == cohorts.count_cohorts(session, dataset.account_id)
             assert counted.get(dataset.id, 0) == len(datasets.list_versions(session, dataset))
 
@@ -189,7 +189,7 @@ def test_a_history_by_day(town: Town) -> None:
 
 
 def balance_of(session: Session, dataset: Dataset, cohort: int) -> Balance:
-    whole = Reading(datasets.find_partition(session, dataset).blocks)
+    whole = Reading(cohorts.blocks_per_cohort(session, dataset.account_id))
     return ledger.balance(session, dataset.account_id, whole.of(cohort))
 
 
@@ -211,7 +211,7 @@ def test_who_has_read_a_cohort(town: Town) -> None:
         rows = session.execute(armed.join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))).all()
         seen = 0
         for dataset in datasets.list_all(session):
-            each, want = datasets.find_partition(session, dataset).blocks, dict[int, set[int]]()
+            each, want = cohorts.blocks_per_cohort(session, dataset.account_id), dict[int, set[int]]()
             for hold, request in rows:
                 block = session.get_one(Account, hold.account_id)
                 if block.parent_id == dataset.account_id and block.block is not None:

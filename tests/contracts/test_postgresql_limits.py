@@ -58,7 +58,7 @@ def reserved(
     world: World, request: int, event: str, rho: int, mechanism: str = "integer_draw", instalment: int = 0
 ) -> str:
     """A mechanism, a hold and its entry, as the red team's runner wrote them."""
-    account = fetch(world.database, "SELECT id FROM account WHERE kind = 'block'")[0][0]
+    account = fetch(world.database, "SELECT id FROM account WHERE parent_id IS NOT NULL")[0][0]
     with session_of(world) as connection, connection.begin():
         invocation = added(connection, "invocation", {
             "request_id": request, "attempt": 1, "sequence": 0, "mechanism": mechanism, "event": event,

@@ -51,11 +51,11 @@ CLINIC = "(SELECT account_id FROM dataset WHERE name = 'clinic')"
 DENIED = {
     "forget what was spent": "UPDATE account SET rho_spent = 0",
     "forget it quietly": "UPDATE OR IGNORE account SET rho_spent = 0",
-    "replace the account": "REPLACE INTO account (id, kind, rho_cap, delta_cap) SELECT id, kind, 9999, 9999"
-    " FROM account",
+    "replace the account": "REPLACE INTO account (id, rho_cap, delta_cap, created_at)"
+    " SELECT id, 9999, 9999, created_at FROM account",
     "raise the cap": "UPDATE account SET rho_cap = rho_cap * 2, delta_cap = delta_cap * 2",
-    "upsert a cap": "INSERT INTO account (id, kind, rho_cap, delta_cap) SELECT id, kind, 1, 1 FROM account WHERE TRUE"
-    " ON CONFLICT DO UPDATE SET rho_cap = 9999",
+    "upsert a cap": "INSERT INTO account (id, rho_cap, delta_cap, created_at) SELECT id, 1, 1, created_at FROM account"
+    " WHERE TRUE ON CONFLICT DO UPDATE SET rho_cap = 9999",
     "delete entries": "DELETE FROM entry",
     "delete one hold": "DELETE FROM hold WHERE id = 1",
     "turn an arm into a release": "UPDATE entry SET kind = 'RELEASE' WHERE kind = 'ARM'",
@@ -80,9 +80,9 @@ DENIED = {
     f" VALUES (1, 'admin', '2000', 999, 'r', {NOW})",
     "take the last admin's role": "INSERT INTO role_revocation (grant_id, revoked_by, reason, at)"
     f" SELECT id, {ADMIN}, 'r', {NOW} FROM role_grant WHERE role = 'admin' AND principal_id = {ADMIN}",
-    "a wider block": f"INSERT OR FAIL INTO account (kind, parent_id, block, rho_cap, delta_cap)"
-    f" VALUES ('block', {CLINIC}, 1, 99999, 9)",
-    "an account with a past": "INSERT INTO account (kind, rho_cap, delta_cap, rho_spent) VALUES ('root', 9, 9, -5)",
+    "a wider block": f"INSERT OR FAIL INTO account (parent_id, block, rho_cap, delta_cap, created_at)"
+    f" VALUES ({CLINIC}, 1, 99999, 9, {NOW})",
+    "an account with a past": "INSERT INTO account (rho_cap, delta_cap, rho_spent) VALUES (9, 9, -5)",
     "arm by an analyst": f"INSERT OR IGNORE INTO entry (hold_id, kind, at, actor_id)"
     f" SELECT {UNARMED}, 'ARM', {NOW}, id FROM principal WHERE name = 'analyst'",
     "arm by nobody": f"INSERT INTO entry (hold_id, kind, at, actor_id) VALUES ({UNARMED}, 'ARM', {NOW}, 999)",

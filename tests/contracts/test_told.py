@@ -131,7 +131,7 @@ def test_a_version_without_new_units_tells_what_every_version_tells(worked: Worl
         ("UPDATE approval SET decision = 'approve' WHERE decision = 'reject'", ["approval"]),
         ("DELETE FROM withdrawal", ["withdrawal 1 of link"]),
         ("UPDATE account SET rho_cap = rho_cap * 100", ["account 1: rho_cap"]),
-        ("UPDATE cap SET epsilon = '70' WHERE account_id = 1", ["cap 1"]),
+        ("UPDATE account SET epsilon = '70' WHERE id = 1", ["account 1 differs"]),
         ("DELETE FROM unit_mark", ["unit_mark of unit_claim 1"]),
         ("UPDATE dataset_version SET source_mark = manifest_mark", ["dataset_version 1"]),
         ("UPDATE policy_version SET spend_approvals = 1", ["policy_version"]),

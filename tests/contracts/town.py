@@ -99,9 +99,9 @@ class Town:
         self._decided_otherwise()
         execute(
             world.database,
-            "INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('root', 77, 7)",
-            "INSERT INTO partition_scheme (account_id, function, blocks, key_name, key_commitment)"
-            f" SELECT id, 'hmac-sha256', 1, '00000000000000ba', '{NO_KEY}' FROM account WHERE rho_cap = 77",
+            "INSERT INTO account (epsilon, delta, delta_conversion, rho, delta_fail, blocks, key_name, key_commitment,"
+            f" created_at, rho_cap, delta_cap) VALUES ('1', '0', 0, 77, 7, 1, '00000000000000ba', '{NO_KEY}',"
+            f" '{utc_now()}', 77, 7)",
         )
         self._require_whole()
         return self
@@ -359,12 +359,9 @@ class Town:
             )
         )
 
-    def hold(self, attempt: Attempt, instalment: int = 0, on: str = "block") -> int:
-        query = (
-            "SELECT min(h.id) FROM hold h JOIN account a ON a.id = h.account_id"
-            " WHERE h.invocation_id = :i AND h.instalment = :n AND a.kind = :on"
-        )
-        return int(self.one(query, i=self.invocation(attempt), n=instalment, on=on))
+    def hold(self, attempt: Attempt, instalment: int = 0) -> int:
+        query = "SELECT min(h.id) FROM hold h WHERE h.invocation_id = :i AND h.instalment = :n"
+        return int(self.one(query, i=self.invocation(attempt), n=instalment))
 
     def digest(self, attempt: Attempt) -> str:
         return self.world.subject(attempt.request_id, "publish")

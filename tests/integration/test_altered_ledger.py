@@ -7,11 +7,11 @@ from tasks.accounting.lifetime_claims import lifetime_claim
 from tests.integration.story import Almoner
 from tests.support import fetch
 
-RAISED = ("UPDATE account SET rho_cap = rho_cap * 100", "UPDATE cap SET epsilon = '70'")
+RAISED = ("UPDATE account SET rho_cap = rho_cap * 100", "UPDATE account SET epsilon = '70' WHERE id = 1")
 ALTERED = {
     "the cap": RAISED,
-    "the claim": ("UPDATE cap SET epsilon = '70', delta = '0.5'",),
-    "the counters' cap": ("UPDATE account SET delta_cap = delta_cap * 2 WHERE kind = 'block'",),
+    "the claim": ("UPDATE account SET epsilon = '70', delta = '0.5' WHERE id = 1",),
+    "the counters' cap": ("UPDATE account SET delta_cap = delta_cap * 2 WHERE parent_id IS NOT NULL",),
     "the dataset": ("UPDATE dataset SET governed = NOT governed",),
     "the version": ("UPDATE dataset_version SET uid = substr(uid, 2) || 'e'",),
     "the policy": ("UPDATE policy_version SET publish_approvals = 7, several_roles = NOT several_roles",),
@@ -21,7 +21,7 @@ ALTERED = {
     "an approval": ("UPDATE approval SET expires_at = '9999-01-01T00:00:00.000000Z'",),
     "a role": ("UPDATE role_grant SET valid_to = '9999-01-01T00:00:00.000000Z'",),
     "a person": ("UPDATE principal SET name = 'x' || name",),
-    "the partition": ("UPDATE partition_scheme SET key_name = substr(key_name, 2) || 'e'",),
+    "the partition": ("UPDATE account SET key_name = substr(key_name, 2) || 'e'",),
     "a proposal from nowhere": (
         """
 INSERT INTO proposal (kind, dataset_id, policy_id, proposer_id, reason, nonce, digest, created_at, expires_at, epsilon,
@@ -72,13 +72,13 @@ def test_the_attack_that_was_published_once_is_refused(any_almoner: Almoner) -> 
     alter(
         any_almoner.database,
         f"UPDATE account SET rho_cap = {derived.rho}, delta_cap = {derived.delta}",
-        f"UPDATE cap SET rho = {derived.rho}, delta_fail = {derived.delta}",
+        f"UPDATE account SET rho = {derived.rho}, delta_fail = {derived.delta} WHERE id = 1",
     )
     any_almoner.type(f"release request {file} --accept-weak-promise")
     any_almoner.type('approve 1 --gate spend --reason "it fits"')
     refused = any_almoner.ask("run 1", expected=1)
     assert refused["error"] == "LedgerAltered"
-    assert "cap 1" in refused["message"]
+    assert "account 1" in refused["message"]
     assert fetch(any_almoner.database, "SELECT count(*) FROM entry") == [(0,)]
 
 

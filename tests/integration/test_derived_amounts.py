@@ -176,12 +176,12 @@ def test_a_cap_in_force_that_does_not_follow_stops_everything_that_rests_on_it(
 
 
 @pytest.mark.parametrize("setting", ["rho_cap = rho_cap + 1", "delta_cap = delta_cap + 1", "rho_cap = rho_cap * 500"])
-@pytest.mark.parametrize("kind", ["root", "block"])
+@pytest.mark.parametrize("which", ["parent_id IS NULL", "parent_id IS NOT NULL"])
 def test_the_caps_of_root_and_blocks_are_those_of_the_claim(
-    almoner: Almoner, workspace: Workspace, setting: str, kind: str
+    almoner: Almoner, workspace: Workspace, setting: str, which: str
 ) -> None:
     with workspace.database.engine.begin() as connection:
         connection.exec_driver_sql("DROP TRIGGER account_moves_by_entry")
-        connection.exec_driver_sql(f"UPDATE account SET {setting} WHERE kind = '{kind}'")
+        connection.exec_driver_sql(f"UPDATE account SET {setting} WHERE {which}")
     refused(almoner, "budget show clinic")
     assert fetch(almoner.database, "SELECT count(*) FROM proposal") == [(0,)]

@@ -55,7 +55,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 
 def spent(almoner: Almoner) -> list[int]:
     """What each block has spent, by its number."""
-    rows = fetch(almoner.database, "SELECT rho_spent FROM account WHERE kind = 'block' ORDER BY block")
+    rows = fetch(almoner.database, "SELECT rho_spent FROM account WHERE parent_id IS NOT NULL ORDER BY block")
     return [int(str(row[0])) for row in rows]
 
 

@@ -26,7 +26,7 @@ REMOVING = ("run sweep", f"dataset erase clinic --all {REASON}")
 NAMED = ("corpora", "quarantine", "released", "reports", "attacks", "rehearsals", "scratch", "derived")
 """The folders of the home in which an erasure removes; `test_erasure` says what of them."""
 BUILT = ("dataset_version.uid", "artifact.digest", "artifact.files", "artifact.values_digest",
-         "partition_scheme.key_name", "request.canonical", "request.digest")  # fmt: skip
+         "account.key_name", "request.canonical", "request.digest")  # fmt: skip
 """The columns from which paths are built; the others are tried where there is time."""
 
 

@@ -158,5 +158,5 @@ def test_a_keyword_set_follows_the_cohorts(almoner: Almoner) -> None:
 
 def paid(almoner: Almoner, cohort: int) -> int:
     """What the one block of a cohort has spent."""
-    blocks = fetch(almoner.database, "SELECT rho_spent FROM account WHERE kind = 'block' ORDER BY block")
+    blocks = fetch(almoner.database, "SELECT rho_spent FROM account WHERE parent_id IS NOT NULL ORDER BY block")
     return int(str(blocks[cohort - 1][0]))

@@ -40,7 +40,7 @@ def key_of(almoner: Almoner, kind: str, dataset: str = "clinic") -> Path:
     """The file of the overlap key, or of the key of a dataset's partition."""
     if kind == "overlap":
         return almoner.home.keys / "overlap.key"
-    query = "SELECT s.key_name FROM partition_scheme s JOIN dataset d ON d.account_id = s.account_id"
+    query = "SELECT a.key_name FROM account a JOIN dataset d ON d.account_id = a.id"
     [(name,)] = fetch(almoner.database, f"{query} WHERE d.name = '{dataset}'")
     return almoner.home.keys / f"partition-{name}.key"
 
@@ -224,7 +224,7 @@ def test_a_backup_with_another_key_is_not_restored(any_almoner: Almoner, kind: s
 
 
 ALTERED = {
-    "the partition key's commitment": f"UPDATE partition_scheme SET key_commitment = '{'a' * 64}'",
+    "the partition key's commitment": f"UPDATE account SET key_commitment = '{'a' * 64}' WHERE id = 1",
     "the overlap key's commitment": f"UPDATE overlap_key SET key_commitment = '{'a' * 64}'",
     "no overlap key": "DELETE FROM overlap_key",
 }
@@ -237,7 +237,7 @@ def test_a_commitment_altered_past_the_guards_is_found(any_almoner: Almoner, wha
     alter(any_almoner.database, ALTERED[what])
     verified = any_almoner.type("audit verify", expected=None)
     assert verified.code == 1, verified
-    assert ("overlap_key" if "overlap" in what else "partition_scheme") in verified.out + verified.err
+    assert ("overlap_key" if "overlap" in what else "account") in verified.out + verified.err
     assert any_almoner.ask("doctor", expected=3)["ok"] is False
     assert any_almoner.ask("run 1", expected=1)["error"] == "LedgerAltered"
     assert fetch(any_almoner.database, "SELECT count(*) FROM entry") == [(0,)]
@@ -247,7 +247,7 @@ def test_the_chain_tells_the_commitments_and_no_key(almoner: Almoner) -> None:
     almoner.ingested()
     named = fetch(almoner.database, "SELECT body FROM audit")
     assert sum('"table":"overlap_key"' in str(body) for (body,) in named) == 1
-    assert sum('"table":"partition_scheme"' in str(body) for (body,) in named) == 1
+    assert sum('"table":"account"' in str(body) for (body,) in named) == 1
     everything = str(almoner.everything()[0]) + str(named)
     for kind in ("partition", "overlap"):
         key = key_of(almoner, kind).read_bytes()

@@ -22,7 +22,7 @@ BOTH = pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
 KEPT_OR_NOT = pytest.mark.parametrize("fate", ["kept", "undone"])
 ARMS = "SELECT i.sequence, h.instalment, e.kind FROM entry e JOIN hold h ON h.id = e.hold_id JOIN invocation i"
 ARMS += " ON i.id = h.invocation_id JOIN account a ON a.id = h.account_id"
-ARMS += " WHERE e.kind = 'ARM' AND a.kind = 'block' ORDER BY e.id"
+ARMS += " WHERE e.kind = 'ARM' AND a.parent_id IS NOT NULL ORDER BY e.id"
 
 
 @pytest.fixture

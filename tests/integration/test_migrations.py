@@ -217,7 +217,7 @@ OTHER_DOOR = (
     "statements2-trigger entry_no_update on entry is altered",
     "statements3-constraint ck_account_rho on account is altered",
     "statements4-column rho on hold is altered",
-    "statements5-table cap is altered",
+    "statements5-table erasure_end is altered",
     "statements7-function almoner_begin() on audit_head is missing",
     "statements10-function almoner_begin() on audit_head is altered",
     "statements15-operator = on audit_head is not of the ledger",
@@ -236,7 +236,7 @@ OTHER_DOOR = (
             "constraint ck_account_rho on account is altered",
         ),
         (("ALTER TABLE hold ALTER COLUMN rho DROP NOT NULL",), "column rho on hold is altered"),
-        (("ALTER TABLE cap SET UNLOGGED",), "table cap is altered"),
+        (("ALTER TABLE erasure_end SET UNLOGGED",), "table erasure_end is altered"),
         (
             ("CREATE RULE mine AS ON UPDATE TO account DO INSTEAD NOTHING",),
             "rule mine on account is not of the ledger",

@@ -283,7 +283,7 @@ def figures(almoner: Almoner) -> list[str]:
     """What tells how much is left, as text: rho, and the epsilons that it means."""
     workspace = open_workspace(almoner.home)
     with workspace.database.read() as session:
-        rows = fetch(almoner.database, "SELECT rho_spent, rho_cap FROM account WHERE kind = 'block'")
+        rows = fetch(almoner.database, "SELECT rho_spent, rho_cap FROM account WHERE parent_id IS NOT NULL")
         assert policies.policy_in_force(session) is not None
     found = []
     for spent, cap in rows:

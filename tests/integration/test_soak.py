@@ -87,7 +87,7 @@ def draw_unpaid(it: Soak) -> None:
 
 
 def charge_too_little(it: Soak) -> None:
-    unguarded(it.database, "UPDATE account SET rho_spent = rho_spent - 1 WHERE kind = 'block'")
+    unguarded(it.database, "UPDATE account SET rho_spent = rho_spent - 1 WHERE parent_id IS NOT NULL")
 
 
 def decide_twice(it: Soak) -> None:

@@ -144,11 +144,9 @@ def examine(database: Database, drawn: Mapping[Key, Iterable[Draw]]) -> Iterator
 
 
 def _counters(database: Database, found: Spent) -> Iterator[str]:
-    query = "SELECT id, kind, rho_held, rho_spent, delta_held, delta_spent, rho_cap, delta_cap FROM account"
-    for number, kind, *counters in fetch(database, query):
+    query = "SELECT id, rho_held, rho_spent, delta_held, delta_spent, rho_cap, delta_cap FROM account"
+    for number, *counters in fetch(database, f"{query} WHERE parent_id IS NOT NULL"):
         rho_held, rho_spent, delta_held, delta_spent, rho_cap, delta_cap = (int(str(value)) for value in counters)
-        if kind == "root":
-            continue
         if (rho_spent, delta_spent) != found.by_account.get(int(str(number)), (0, 0)):
             yield f"account {number} says that {rho_spent} is spent; its entries say {found.by_account.get(number)}"
         if rho_held or delta_held:
@@ -159,9 +157,7 @@ def _counters(database: Database, found: Spent) -> Iterator[str]:
 
 def _blocks(database: Database) -> dict[tuple[int, int], int]:
     """The account of each block of each dataset."""
-    query = (
-        "SELECT d.id, a.block, a.id FROM account a JOIN dataset d ON d.account_id = a.parent_id WHERE a.kind = 'block'"
-    )
+    query = "SELECT d.id, a.block, a.id FROM account a JOIN dataset d ON d.account_id = a.parent_id"
     return {(int(str(d)), int(str(block))): int(str(account)) for d, block, account in fetch(database, query)}
 
 

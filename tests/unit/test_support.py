@@ -26,10 +26,8 @@ def test_a_snapshot_sees_every_change(world: World) -> None:
         "account",
         "audit",
         "audit_head",
-        "cap",
         "dataset",
         "dataset_version",
-        "partition_scheme",
         "unit_claim",
         "unit_mark",
     }

@@ -30,12 +30,12 @@ _CONDITIONS = {
 }
 
 KINDS = (
-    "account.opened", "assignment.exposed", "attack.public_twin", "backup.restored", "cap.recorded",
+    "account.opened", "assignment.exposed", "attack.public_twin", "backup.restored",
     "checkpoint.recorded", "cohort.opened", "dataset.erased", "dataset.erasure_ended",
     "dataset.ingested", "dataset.registered", "dataset.version_erased",
     "evaluation.charged", "evaluation.internal", "evaluation.public", "evaluation.shown", "key.committed", "ledger.arm",
     "ledger.charged", "ledger.commit", "ledger.entered", "ledger.forfeit", "ledger.held", "ledger.hold",
-    "ledger.invocation", "ledger.release", "partition.recorded", "passkey.registered",
+    "ledger.invocation", "ledger.release", "passkey.registered",
     "passkey.revoked", "policy.adopted", "policy.recorded", "principal.enrolled", "proposal.approval_withdrawn",
     "proposal.approve", "proposal.carried", "proposal.proposed", "proposal.reject", "release.delivered",
     "release.published", "release.rehearsed", "request.approval_withdrawn", "request.approve", "request.moved",

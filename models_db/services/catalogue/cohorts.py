@@ -17,21 +17,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import principals
-from models_db.tables import Account, Cohort, Dataset, DatasetVersion, PartitionScheme, UnitMark
+from models_db.tables import Account, Cohort, Dataset, DatasetVersion, UnitMark
 from models_db.writes.insert import insert_row
 
 FIRST_COHORT = 1
 
-COHORT_NUMBER = FIRST_COHORT + Account.block // PartitionScheme.blocks
-"""The cohort of a block, in statements that join its root's partition by OF_ROOT."""
-
-PARTITION_OF_ROOT = PartitionScheme.account_id == Account.parent_id
+ROOT = aliased(Account)
+COHORT_NUMBER = FIRST_COHORT + Account.block // ROOT.blocks
+"""The cohort of a block, in statements that join its root by OF_ROOT."""
+OF_ROOT = ROOT.id == Account.parent_id
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,14 @@ def resolve_cohorts(session: Session, dataset: Dataset, requested: "str | Sequen
     return read
 
 
+def blocks_per_cohort(session: Session, account_id: int) -> int:
+    """Return how many blocks the partition of a root account has."""
+    return session.scalars(select(Account.blocks).where(Account.id == account_id)).one() or 0
+
+
 def all_blocks(session: Session, account_id: int) -> range:
     """Return the numbers of all blocks of a root account."""
-    return range(_blocks_per_cohort(session, account_id) * count_cohorts(session, account_id))
+    return range(blocks_per_cohort(session, account_id) * count_cohorts(session, account_id))
 
 
 def population(session: Session, dataset: Dataset, read: Sequence[int]) -> int | None:
@@ -224,10 +229,6 @@ def _require_unit_field(session: Session, dataset: Dataset) -> None:
 def _count_versions(session: Session, account_id: int) -> int:
     query = select(func.count()).select_from(DatasetVersion).join(Dataset, Dataset.id == DatasetVersion.dataset_id)
     return session.scalar(query.where(Dataset.account_id == account_id)) or 0
-
-
-def _blocks_per_cohort(session: Session, account_id: int) -> int:
-    return session.scalars(select(PartitionScheme.blocks).where(PartitionScheme.account_id == account_id)).one()
 
 
 class UnexpectedPopulation(UsageError):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import and_, exists, func, or_, select
+from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from models_db.database.base import utc_now
@@ -15,10 +15,8 @@ from models_db.services.catalogue.erasures import UnitErasedConcurrently
 from models_db.tables import (
     Account,
     AppliedProposal,
-    Cap,
     Dataset,
     DatasetVersion,
-    PartitionScheme,
     Proposal,
 )
 from models_db.values.amounts import Amount
@@ -168,33 +166,29 @@ class UnitFieldRequired(Refused):
 def open_account(
     session: Session, claim: LifetimeClaim, blocks: int, key_name: str, key_commitment: str, by: Actor | None = None
 ) -> Account:
-    """Open a root account with one account per block and the partition scheme, which never changes.
+    """Open a root account, with its claim and partition, which never change, and one account per block.
 
     Args:
         key_name: of the partition's key in the homes that have it.
         key_commitment: to that key; 64 hexadecimal digits.
     """
-    opened_by = by.id if by else None
+    opening = {"rho_cap": claim.cap.rho, "delta_cap": claim.cap.delta, "created_at": utc_now()}
     root = insert_row(
-        session, Account(kind="root", rho_cap=claim.cap.rho, delta_cap=claim.cap.delta, created_by=opened_by)
-    )
-    insert_row(
         session,
-        Cap(
-            account_id=root.id,
+        Account(
+            **opening,
             epsilon=claim.epsilon,
             delta=claim.delta,
             delta_conversion=claim.delta_conversion,
-            created_at=utc_now(),
             rho=claim.cap.rho,
             delta_fail=claim.cap.delta,
+            blocks=blocks,
+            key_name=key_name,
+            key_commitment=key_commitment,
+            created_by=by.id if by else None,
         ),
     )
-    scheme = PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name,
-                             key_commitment=key_commitment)  # fmt: skip
-    insert_row(session, scheme)
-    block_values = {"kind": "block", "parent_id": root.id, "rho_cap": claim.cap.rho, "delta_cap": claim.cap.delta}
-    insert_many(session, Account, [{**block_values, "block": block} for block in range(blocks)])
+    insert_many(session, Account, [{**opening, "parent_id": root.id, "block": block} for block in range(blocks)])
     return root
 
 
@@ -235,8 +229,7 @@ def _count_registrations(session: Session, name: str) -> int:
 
 def _require_same_protection(session: Session, registration: Registration, account_id: int) -> None:
     sharing = session.scalars(select(Dataset).where(Dataset.account_id == account_id)).all()
-    blocks = session.scalars(select(PartitionScheme.blocks).where(PartitionScheme.account_id == account_id)).one()
-    several = blocks * cohorts.count_cohorts(session, account_id) > 1
+    several = len(cohorts.all_blocks(session, account_id)) > 1
     for other in sharing:
         if other.governed != registration.governed:
             raise AccountMismatch(registration.name, other.name, "one of them is marked public")
@@ -270,7 +263,6 @@ def lifetime_claim(session: Session, dataset: Dataset) -> LifetimeClaim:
 
 def list_claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
     """Return all lifetime claims of the root account, oldest first; more than one if stewards changed it."""
-    first = session.scalars(select(Cap).where(Cap.account_id == dataset.account_id)).one()
     root = session.get_one(Account, dataset.account_id, populate_existing=True)
     carried = session.scalars(
         select(Proposal)
@@ -279,29 +271,21 @@ def list_claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]
         .where(Dataset.account_id == dataset.account_id, Proposal.kind == "cap")
         .order_by(AppliedProposal.id)
     ).all()
-    now = Amount(root.rho_cap, root.delta_cap)
-    # What the first cap was in units is not kept once it is changed; its claim is.
-    claims = [LifetimeClaim(first.epsilon, first.delta, first.delta_conversion, now if not carried else Amount())]
-    return (*claims, *(claim_of(proposal) for proposal in carried))
+    return (claim_of(root), *map(claim_of, carried))
 
 
 def distinct_caps(session: Session, account_id: int) -> list[Amount]:
     """Return the distinct caps of a root account and its blocks: one, unless they were altered."""
     query = select(Account.rho_cap, Account.delta_cap).where(
-        or_(Account.id == account_id, and_(Account.parent_id == account_id, Account.kind == "block"))
+        or_(Account.id == account_id, Account.parent_id == account_id)
     )
     return sorted({Amount(rho, delta) for rho, delta in session.execute(query.distinct())}, key=lambda cap: cap.rho)
 
 
-def claim_of(proposal: Proposal) -> LifetimeClaim:
-    """Return the lifetime claim that a cap proposal asks for; the database has it whole."""
-    cap = Amount(proposal.rho or 0, proposal.delta_fail or 0)
-    return LifetimeClaim(str(proposal.epsilon), str(proposal.delta), proposal.delta_conversion or 0, cap)
-
-
-def find_partition(session: Session, dataset: Dataset) -> PartitionScheme:
-    """Return the partition of the dataset's units into blocks."""
-    return session.scalars(select(PartitionScheme).where(PartitionScheme.account_id == dataset.account_id)).one()
+def claim_of(row: Account | Proposal) -> LifetimeClaim:
+    """Return the first lifetime claim of a root account, or the one that a cap proposal asks for."""
+    cap = Amount(row.rho or 0, row.delta_fail or 0)
+    return LifetimeClaim(str(row.epsilon), str(row.delta), row.delta_conversion or 0, cap)
 
 
 def list_versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
@@ -344,7 +328,7 @@ def require_version_allowed(session: Session, dataset: Dataset) -> None:
         .join(Dataset, Dataset.id == DatasetVersion.dataset_id)
         .where(Dataset.account_id == dataset.account_id)
     )
-    if dataset.unit_field is None and shared and find_partition(session, dataset).blocks > 1:
+    if dataset.unit_field is None and shared and cohorts.blocks_per_cohort(session, dataset.account_id) > 1:
         raise UnitFieldRequired(dataset.name)
 
 

@@ -346,7 +346,7 @@ def armed_parts(session: Session, request_id: int) -> set[tuple[int, int, int, i
         .join(Invocation, Invocation.id == Hold.invocation_id)
         .join(Request, Request.id == Invocation.request_id)
         .join(Dataset, (Dataset.id == Request.dataset_id) & (Dataset.account_id == Account.parent_id))
-        .where(Invocation.request_id == request_id, Invocation.attempt >= begun, Account.kind == "block")
+        .where(Invocation.request_id == request_id, Invocation.attempt >= begun)
     )
     return {(int(block or 0), mechanism, part, rho, delta) for block, mechanism, part, rho, delta in rows}
 

@@ -104,5 +104,5 @@ JOIN planned_block k ON k.request_id = r.id AND u.block BETWEEN k.first_block AN
 JOIN (SELECT c.*, EXISTS (SELECT 1 FROM assignment_exposure w WHERE w.request_id = c.request_id)
     OR EXISTS (SELECT 1 FROM internal_view v JOIN artifact f ON f.id = v.artifact_id WHERE f.request_id = c.request_id)
     AS known FROM renyi_charge c) s ON s.request_id = r.id
-WHERE u.kind = 'block' AND u.parent_id IN :accounts
+WHERE u.parent_id IN :accounts
 """

@@ -7,7 +7,7 @@ from itertools import groupby
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, aliased
 
-from models_db.services.catalogue.cohorts import COHORT_NUMBER, PARTITION_OF_ROOT
+from models_db.services.catalogue.cohorts import COHORT_NUMBER, OF_ROOT, ROOT
 from models_db.services.queries.lists import requests_with_states
 from models_db.tables import (
     Account,
@@ -16,7 +16,6 @@ from models_db.tables import (
     Entry,
     Hold,
     Invocation,
-    PartitionScheme,
     Publication,
     Request,
     StoredEvaluation,
@@ -51,8 +50,8 @@ def first_registered(session: Session, account_id: int) -> str:
 def most_spent_blocks(session: Session, account_id: int) -> dict[int, MostSpentBlock]:
     """Return the fullest block of each cohort of a root account, by cohort, in order."""
     columns = (COHORT_NUMBER, Account.id, Account.block, Account.rho_cap, Account.rho_spent)
-    query = select(*columns).join(PartitionScheme, PARTITION_OF_ROOT).order_by(Account.rho_spent, Account.id.desc())
-    rows = session.execute(query.where(Account.parent_id == account_id, Account.kind == "block"))
+    query = select(*columns).join(ROOT, OF_ROOT).order_by(Account.rho_spent, Account.id.desc())
+    rows = session.execute(query.where(Account.parent_id == account_id))
     blocks = {
         int(cohort or 0): MostSpentBlock(number, block or 0, cap, spent) for cohort, number, block, cap, spent in rows
     }
@@ -87,11 +86,11 @@ def armed_on_blocks(
         .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
         .join(Invocation, Invocation.id == Hold.invocation_id)
         .join(Account, Account.id == Hold.account_id)
-        .where(Account.parent_id == account_id, Account.kind == "block")
+        .where(Account.parent_id == account_id)
         .where(Invocation.request_id.in_(requests), Invocation.mechanism == mechanism)
         .group_by(Hold.account_id, Invocation.request_id)
     )
-    blocks = select(Account.id).where(Account.parent_id == account_id, Account.kind == "block")
+    blocks = select(Account.id).where(Account.parent_id == account_id)
     amounts: dict[int, dict[int, int]] = {block: {} for block in session.scalars(blocks)}
     for block, request, rho in session.execute(query):
         amounts[block][request] = int(rho)
@@ -103,11 +102,11 @@ def block_readers(session: Session, account_id: int) -> dict[int, BlockReaders]:
     request = Invocation.request_id
     query = (
         select(COHORT_NUMBER, func.count(request.distinct()), func.max(request))
-        .join(PartitionScheme, PARTITION_OF_ROOT)
+        .join(ROOT, OF_ROOT)
         .join(Hold, Hold.account_id == Account.id)
         .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
         .join(Invocation, Invocation.id == Hold.invocation_id)
-        .where(Account.parent_id == account_id, Account.kind == "block")
+        .where(Account.parent_id == account_id)
         .group_by(COHORT_NUMBER)
     )
     return {int(cohort or 0): BlockReaders(count, newest) for cohort, count, newest in session.execute(query)}

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, aliased
 
 from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets
-from models_db.services.catalogue.cohorts import COHORT_NUMBER, FIRST_COHORT, PARTITION_OF_ROOT
+from models_db.services.catalogue.cohorts import COHORT_NUMBER, FIRST_COHORT, OF_ROOT, ROOT
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle.ledger import Balance
 from models_db.tables import (
@@ -19,14 +19,12 @@ from models_db.tables import (
     AppliedProposal,
     Approval,
     Artifact,
-    Cap,
     Cohort,
     Dataset,
     DatasetVersion,
     Entry,
     Hold,
     Invocation,
-    PartitionScheme,
     Principal,
     Proposal,
     Publication,
@@ -85,7 +83,7 @@ def datasets_by_account(session: Session, accounts: Collection[int]) -> dict[int
 
 def account_balances(session: Session, accounts: Collection[int]) -> dict[int, Balance]:
     """Return the budgets of root accounts, each over all its blocks; see `ledger.balance`."""
-    query = select(Account.parent_id, *_BALANCE_COLUMNS).where(Account.parent_id.in_(accounts), Account.kind == "block")
+    query = select(Account.parent_id, *_BALANCE_COLUMNS).where(Account.parent_id.in_(accounts))
     return {
         int(root or 0): _balance_of_figures(figures)
         for root, *figures in session.execute(query.group_by(Account.parent_id))
@@ -94,11 +92,9 @@ def account_balances(session: Session, accounts: Collection[int]) -> dict[int, B
 
 def cohort_balances(session: Session, accounts: Collection[int]) -> dict[int, dict[int, Balance]]:
     """Return the budgets of the cohorts of root accounts, each over the blocks of one: by account, by cohort."""
-    query = select(Account.parent_id, COHORT_NUMBER, *_BALANCE_COLUMNS).join(PartitionScheme, PARTITION_OF_ROOT)
+    query = select(Account.parent_id, COHORT_NUMBER, *_BALANCE_COLUMNS).join(ROOT, OF_ROOT)
     balances: dict[int, dict[int, Balance]] = {}
-    rows = session.execute(
-        query.where(Account.parent_id.in_(accounts), Account.kind == "block").group_by(Account.parent_id, COHORT_NUMBER)
-    )
+    rows = session.execute(query.where(Account.parent_id.in_(accounts)).group_by(Account.parent_id, COHORT_NUMBER))
     for root, cohort, *figures in rows:
         balances.setdefault(int(root or 0), {})[int(cohort or 0)] = _balance_of_figures(figures)
     return {root: dict(sorted(by_cohort.items())) for root, by_cohort in balances.items()}
@@ -111,13 +107,8 @@ def _balance_of_figures(figures: Sequence[int]) -> Balance:
 
 def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, LifetimeClaim]:
     """Return the lifetime claims in force of root accounts; see `datasets.lifetime_claim`."""
-    first = select(Cap, Account).join(Account, Account.id == Cap.account_id).where(Cap.account_id.in_(accounts))
-    claims = {
-        cap.account_id: LifetimeClaim(
-            cap.epsilon, cap.delta, cap.delta_conversion, Amount(account.rho_cap, account.delta_cap)
-        )
-        for cap, account in session.execute(first)
-    }
+    roots = session.scalars(select(Account).where(Account.id.in_(accounts)))
+    claims = {root.id: datasets.claim_of(root) for root in roots}
     applied = (
         select(Dataset.account_id, Proposal)
         .join(Proposal, Proposal.dataset_id == Dataset.id)
@@ -129,9 +120,9 @@ def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, Li
 
 
 def block_counts(session: Session, accounts: Collection[int]) -> dict[int, int]:
-    """Return how many blocks the partitions of root accounts have; see `datasets.find_partition`."""
-    query = select(PartitionScheme.account_id, PartitionScheme.blocks).where(PartitionScheme.account_id.in_(accounts))
-    return {row[0]: row[1] for row in session.execute(query)}
+    """Return how many blocks the partitions of root accounts have; see `cohorts.blocks_per_cohort`."""
+    query = select(Account.id, Account.blocks).where(Account.id.in_(accounts))
+    return {number: blocks or 0 for number, blocks in session.execute(query)}
 
 
 def cohort_counts(session: Session, accounts: Collection[int]) -> dict[int, int]:

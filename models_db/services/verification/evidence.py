@@ -91,8 +91,7 @@ def _is_needed(link: LoggedLink, requests: Collection[int], sharing: Collection[
 
 
 _SHARED_KINDS = frozenset(("principal", "role", "policy", "account", "dataset", "units",
-                           "cohort", "proposal", "cap", "partition", "assignment", "passkey",
-                           "key"))  # fmt: skip
+                           "cohort", "proposal", "assignment", "passkey", "key"))  # fmt: skip
 """First parts of the kinds of links about people, policies, datasets, their budgets, and releases that were exposed."""
 _VIEW_KINDS = frozenset(("evaluation.internal", "evaluation.shown"))
 """Kinds of links about views of unprotected figures: they qualify budgets, and end what revocation lists name."""
@@ -117,9 +116,7 @@ _NEEDED_TABLES = {
     "dataset_version": _ANY_LINK,
     "unit_claim": _ANY_LINK,
     "cohort": "x.account_id = :account",
-    "partition_scheme": "x.account_id = :account",
     "overlap_key": _ANY_LINK,
-    "cap": "x.account_id = :account",
     "account": "x.id = :account OR x.parent_id = :account",
     "invocation": "x.request_id IN"
     " (SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.account_id = :account)",

@@ -158,20 +158,24 @@ def principal(id_: int, name: str) -> str:
 
 def test_refusals_have_the_same_names_on_both_backends(world: World) -> None:
     database = world.database
-    account = "INSERT INTO account (kind, rho_cap, delta_cap, rho_held) VALUES"
+    account = f"INSERT INTO account (rho_cap, delta_cap, created_at, rho_held) VALUES (5, 5, '{utc_now()}'"
     ((newest,),) = fetch(database, "SELECT max(id) FROM principal")
     assert said(database, principal(1, "new")) is (AlreadyRecorded if database.is_sqlite else RuleViolated)
     assert said(database, principal(int(str(newest)) + 1, "steward")) is AlreadyRecorded
-    assert said(database, f"{account} ('root', 5, 5, 1)") is RuleViolated
-    assert said(database, f"{account} ('other', 5, 5, 0)") is RuleViolated
+    assert said(database, f"{account}, 1)") is RuleViolated
+    assert said(database, f"{account}, 0)") is RuleViolated
     assert said(database, "UPDATE principal SET name = 'x'") is RuleViolated
-    assert said(database, f"INSERT INTO cap (account_id, epsilon, delta, delta_conversion, created_at) "
-                          f"VALUES (99, '1', '1', 1, '{utc_now()}')") is RuleViolated  # fmt: skip
+    assert said(database, f"INSERT INTO cohort (account_id, number, version_id, created_at, created_by)"
+                          f" VALUES (99, 2, 1, '{utc_now()}', 1)") is RuleViolated  # fmt: skip
 
 
 def test_a_refusal_names_the_constraint_and_no_value(world: World) -> None:
-    with pytest.raises(RuleViolated, match="ck_account_kind") as refusal, translate_database_errors():
-        execute(world.database, "INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('private words', 5, 5)")
+    with pytest.raises(RuleViolated, match="ck_account_root") as refusal, translate_database_errors():
+        execute(
+            world.database,
+            "INSERT INTO account (epsilon, rho_cap, delta_cap, created_at)"
+            f" VALUES ('private words', 5, 5, '{utc_now()}')",
+        )
     assert "private words" not in refusal.value.diagnostics()
     assert refusal.value.__cause__ is None
 
