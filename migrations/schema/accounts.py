@@ -10,15 +10,12 @@ from migrations.schema.conditions import (
     CHARGED,
     LIMIT_IN_ORDERS_PASSED,
     SPEND_GATE,
-    STALE,
     STANDING,
-    WENT_BACK,
     attempts,
     begun,
     has_drawn,
     has_entry,
     later_cohorts,
-    role,
     state,
 )
 from migrations.schema.definitions import Action, Guard, Index, Table
@@ -193,6 +190,7 @@ TABLES = (
             Index("uq_entry_armed_or_released", "hold_id", unique=True, where="kind IN ('ARM', 'RELEASE')"),
             Index("uq_entry_closed", "hold_id", unique=True, where="kind IN ('COMMIT', 'FORFEIT', 'RELEASE')"),
         ),
+        by=("runner",),
     ),
     Table(
         "renyi_charge",
@@ -288,13 +286,6 @@ GUARDS = (
         """,
     ),
     Guard(
-        "renyi_charge_by_runner",
-        "renyi_charge",
-        "only a runner moves the budget",
-        f"NOT {role('NEW.actor_id', 'runner')}",
-    ),
-    Guard("renyi_charge_now", "renyi_charge", WENT_BACK, STALE),
-    Guard(
         "renyi_charge_of_attempt",
         "renyi_charge",
         "a charge in orders is of the attempt that runs",
@@ -323,13 +314,6 @@ GUARDS = (
         """,
     ),
     Guard("renyi_charge_within_limit", "renyi_charge", "the limit in orders would be passed", LIMIT_IN_ORDERS_PASSED),
-    Guard(
-        "entry_by_runner",
-        "entry",
-        "only a runner moves the budget",
-        f"NOT {role('NEW.actor_id', 'runner')}",
-    ),
-    Guard("entry_now", "entry", WENT_BACK, STALE),
     Guard(
         "entry_arm_approved",
         "entry",

@@ -21,18 +21,14 @@ Registration: a dataset without a version, a proposal or an erasure may be regis
 from migrations.schema.conditions import (
     ERASED,
     REPLACED,
-    STALE,
-    WENT_BACK,
     erased,
     later_cohorts,
     replaced,
-    role,
     state,
 )
 from migrations.schema.definitions import Action, Guard, Index, Table
 from migrations.schema.forms import PLAIN_NAME
 
-NOBODY_ERASES = f"NOT ({role('NEW.actor_id', 'steward')} OR {role('NEW.actor_id', 'admin')})"
 
 TABLES = (
     Table(
@@ -53,6 +49,7 @@ TABLES = (
         """,
         unique=(("name", "registration"),),
         indexes=(Index("ix_dataset_account_id", "account_id"),),
+        by=("steward", "admin"),
     ),
     Table(
         "dataset_version",
@@ -67,6 +64,7 @@ TABLES = (
         created_by {number} NOT NULL -> principal
         """,
         unique=(("uid",), ("dataset_id", "number")),
+        by=("runner", "steward"),
     ),
     Table(
         "overlap_key",
@@ -76,6 +74,7 @@ TABLES = (
         created_at VARCHAR(27) NOT NULL
         created_by {number} NOT NULL -> principal
         """,
+        checks={"single": "id = 1"},
         by=("admin",),
     ),
     Table(
@@ -113,6 +112,7 @@ TABLES = (
         """,
         unique=(("account_id", "number"), ("version_id",)),
         checks={"number": "number >= 2", "population": "population >= 1"},
+        by=("steward",),
     ),
     Table(
         "internal_view",
@@ -139,6 +139,7 @@ TABLES = (
         """,
         unique=(("request_id",),),
         checks={"since": "since <= at", "reason": "length(trim(reason)) > 0"},
+        by=("steward", "admin"),
     ),
     Table(
         "erasure",
@@ -161,6 +162,7 @@ TABLES = (
             "reason": "length(trim(reason)) > 0",
         },
         indexes=(Index("ix_erasure_dataset_id", "dataset_id"),),
+        by=("steward", "admin"),
     ),
     Table(
         "erased_version",
@@ -182,21 +184,11 @@ TABLES = (
         at VARCHAR(27) NOT NULL
         """,
         unique=(("erasure_id",),),
+        by=("steward", "admin"),
     ),
 )
 
 GUARDS = (
-    Guard(
-        "dataset_by_steward",
-        "dataset",
-        "only a steward or an admin registers a dataset",
-        f"""
-        NOT (
-            {role("NEW.created_by", "steward", "NEW.created_at")}
-             OR {role("NEW.created_by", "admin", "NEW.created_at")}
-        )
-        """,
-    ),
     Guard(
         "dataset_like_its_account",
         "dataset",
@@ -267,25 +259,6 @@ GUARDS = (
         """,
     ),
     Guard(
-        "version_by_runner",
-        "dataset_version",
-        "only a runner or a steward takes data in",
-        f"""
-        NOT (
-            {role("NEW.created_by", "runner", "NEW.created_at")}
-             OR {role("NEW.created_by", "steward", "NEW.created_at")}
-        )
-        """,
-    ),
-    Guard(
-        "overlap_key_by_founder",
-        "overlap_key",
-        "an admin commits the ledger to its overlap key, once for ever",
-        f"""
-        EXISTS (SELECT 1 FROM overlap_key) OR NOT {role("NEW.created_by", "admin", "NEW.created_at")}
-        """,
-    ),
-    Guard(
         "unit_mark_one_account",
         "unit_mark",
         "a unit belongs to one root account",
@@ -308,12 +281,6 @@ GUARDS = (
         "unit_mark",
         "that claim of units is closed",
         "EXISTS (SELECT 1 FROM unit_claim c WHERE c.id = NEW.claim)",
-    ),
-    Guard(
-        "cohort_by_steward",
-        "cohort",
-        "only a steward opens a cohort",
-        f"NOT {role('NEW.created_by', 'steward', 'NEW.created_at')}",
     ),
     Guard(
         "cohort_in_turn",
@@ -385,25 +352,11 @@ GUARDS = (
         )
         """,
     ),
-    Guard("internal_view_now", "internal_view", WENT_BACK, STALE),
-    Guard(
-        "assignment_exposure_by_steward",
-        "assignment_exposure",
-        "only a steward or an admin records that an assignment got out",
-        f"{NOBODY_ERASES}",
-    ),
     Guard(
         "assignment_exposure_charged",
         "assignment_exposure",
         "no attempt of the request was charged",
         "NOT EXISTS (SELECT 1 FROM renyi_charge c WHERE c.request_id = NEW.request_id)",
-    ),
-    Guard("assignment_exposure_now", "assignment_exposure", WENT_BACK, STALE),
-    Guard(
-        "erasure_by_steward",
-        "erasure",
-        "only a steward or an admin erases",
-        f"{NOBODY_ERASES}",
     ),
     Guard(
         "erasure_own_version",
@@ -427,7 +380,6 @@ GUARDS = (
         )
         """,
     ),
-    Guard("erasure_now", "erasure", WENT_BACK, STALE),
     Guard(
         "erased_version_of_erasure",
         "erased_version",
@@ -449,13 +401,6 @@ GUARDS = (
         ERASED,
         f"{erased('NEW.version_id')}",
     ),
-    Guard(
-        "erasure_end_by_steward",
-        "erasure_end",
-        "only a steward or an admin erases",
-        f"{NOBODY_ERASES}",
-    ),
-    Guard("erasure_end_now", "erasure_end", WENT_BACK, STALE),
 )
 
 ACTIONS = (

@@ -29,6 +29,15 @@ class Index(NamedTuple):
     where: str = ""
 
 
+ACTORS = (
+    "actor_id", "created_by", "requester_id", "granted_by", "revoked_by", "ended_by", "proposer_id", "adopted_by",
+    "approver_id",
+)  # fmt: skip
+"""The columns that say who adds a row; where one may be NULL, the database fills it in, as it does `brought_by`."""
+TIMES = ("at", "created_at")
+"""The columns that say when a row is added."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A table with its general guards.
@@ -47,7 +56,8 @@ class Table:
         no_delete: guarded: rows are not deleted, nor the table truncated.
         no_replace: guarded on SQLite, whose REPLACE deletes the row with which it collides, past the delete triggers of
             a connection that forgot `recursive_triggers`: no row with a key that is there already.
-        by: PostgreSQL: the roles of which the person must have one; none where the guards ask.
+        by: the roles of which whoever adds a row must have one. A guard asks for it where the row names its author;
+            elsewhere PostgreSQL does, which knows the login.
     """
 
     name: str
@@ -73,6 +83,18 @@ class Table:
         return [name for name, kind, _ in self.lines if kind.startswith("VARCHAR(27)")]
 
     @property
+    def author(self) -> tuple[str, str] | None:
+        """The columns that say who adds a row and when, if there are both; nobody has added the first person."""
+        who, when = ([name for name, _, _ in self.lines if name in names] for names in (ACTORS, TIMES))
+        return (who[0], when[0]) if who and when and self.name != "principal" else None
+
+    @property
+    def by_whom(self) -> str:
+        """The rule that `by` sets, in words."""
+        roles = " or ".join(map(with_article, self.by))
+        return f"only {roles} records {with_article(self.name.replace('_', ' '))}"
+
+    @property
     def numbered(self) -> bool:
         """Return whether the database assigns the row numbers."""
         return self.stamped or any(kind == "{serial}" for _, kind, _ in self.lines)
@@ -87,6 +109,11 @@ class Table:
         """Every key under which there is at most one row."""
         indexes = [tuple(index.columns.split(", ")) for index in self.indexes if index.unique and not index.where]
         return [self.key, *self.unique, *indexes]
+
+
+def with_article(noun: str) -> str:
+    """Return a noun behind its article."""
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
 def deny(message: str) -> str:

@@ -3,8 +3,6 @@
 from migrations.schema.conditions import (
     ERASED,
     PUBLISH_GATE,
-    STALE,
-    WENT_BACK,
     attempts,
     erased,
     has_entry,
@@ -79,6 +77,7 @@ TABLES = (
             Index("ix_approval_request_id", "request_id"),
             Index("ix_approval_proposal_id", "proposal_id"),
         ),
+        by=("steward",),
     ),
     Table(
         "withdrawal",
@@ -142,6 +141,7 @@ TABLES = (
         actor_id {number} NOT NULL -> principal
         """,
         unique=(("artifact_id",),),
+        by=("runner", "steward"),
     ),
     Table(
         "delivery",
@@ -197,12 +197,6 @@ GUARDS = (
               )
          )
         """,
-    ),
-    Guard(
-        "approval_by_steward",
-        "approval",
-        "only a steward decides",
-        f"NOT {role('NEW.approver_id', 'steward')}",
     ),
     Guard(
         "approval_separate",
@@ -289,7 +283,6 @@ GUARDS = (
          )
         """,
     ),
-    Guard("approval_now", "approval", WENT_BACK, STALE),
     Guard(
         "approval_expires",
         "approval",
@@ -347,7 +340,6 @@ GUARDS = (
          )
         """,
     ),
-    Guard("withdrawal_now", "withdrawal", WENT_BACK, STALE),
     Guard(
         "artifact_complete",
         "artifact",
@@ -365,15 +357,6 @@ GUARDS = (
                AND NOT {has_entry("h.id", "COMMIT")}
          )
          OR {uncharged("NEW.request_id")}
-        """,
-    ),
-    Guard(
-        "evaluation_by",
-        "evaluation",
-        "only a runner or a steward records an evaluation",
-        f"""
-        NOT ({role("NEW.created_by", "runner", "NEW.created_at")}
-              OR {role("NEW.created_by", "steward", "NEW.created_at")})
         """,
     ),
     Guard("evaluation_class", "evaluation", "a metric has one class: public, charged or internal", OTHER_CLASS),
@@ -467,11 +450,4 @@ GUARDS = (
         )
         """,
     ),
-    Guard(
-        "publication_by_runner",
-        "publication",
-        "only a runner or a steward publishes",
-        f"NOT ({role('NEW.actor_id', 'runner')} OR {role('NEW.actor_id', 'steward')})",
-    ),
-    Guard("publication_now", "publication", WENT_BACK, STALE),
 )

@@ -7,17 +7,10 @@ may not.
 """
 
 from migrations.schema.audit_log import RANKS
-from migrations.schema.definitions import Function, Table, deny
+from migrations.schema.definitions import ACTORS, TIMES, Function, Table, deny
 
 LOCK_HEAD = "PERFORM 1 FROM audit_head FOR UPDATE;"
 """What everything that writes does before it reads anything else."""
-ACTORS = (
-    "actor_id", "created_by", "requester_id", "granted_by", "revoked_by", "ended_by", "proposer_id", "adopted_by",
-    "approver_id",
-)  # fmt: skip
-"""The columns that say who adds a row; where one may be NULL, the database fills it in, as it does `brought_by`."""
-TIMES = ("at", "created_at")
-"""The columns that say when a row is added."""
 
 
 def stamp(table: Table) -> str:
@@ -34,9 +27,9 @@ def stamp(table: Table) -> str:
             " AND (a.approver_id = me OR almoner_brings(a.approver_id, me)))"
         )
     checks = [f"IF {' OR '.join(lies)} THEN {deny('everybody acts under their own login')} END IF;"] if lies else []
-    if table.by:
+    if table.by and not table.author:
         allowed = " OR ".join(f"almoner_may(me, '{role}')" for role in table.by)
-        checks.append(f"IF NOT ({allowed}) THEN {deny('your roles do not record that')} END IF;")
+        checks.append(f"IF NOT ({allowed}) THEN {deny(table.by_whom)} END IF;")
     if table.name == "request":
         digest = "encode(sha256(convert_to(NEW.canonical, 'UTF8')), 'hex')"
         checks.append(f"IF NEW.digest IS DISTINCT FROM {digest} THEN {deny('the digest is not of the text')} END IF;")

@@ -51,6 +51,7 @@ TABLES = (
         """,
         unique=(("grant_id",),),
         checks={"reason": "length(trim(reason)) > 0"},
+        by=("admin",),
     ),
     # Keys of a browser or a token (WebAuthn), each certified by the signature of its person's own key.
     Table(
@@ -128,6 +129,7 @@ TABLES = (
         adopted_by {number} NOT NULL -> principal
         at VARCHAR(27) NOT NULL
         """,
+        by=("admin",),
     ),
 )
 
@@ -158,12 +160,6 @@ GUARDS = (
              )
         )
         """,
-    ),
-    Guard(
-        "role_revocation_by_admin",
-        "role_revocation",
-        "only an admin revokes roles",
-        f"NOT {role('NEW.revoked_by', 'admin')}",
     ),
     Guard(
         "role_revocation_leaves_admin",
@@ -233,11 +229,5 @@ GUARDS = (
         EXISTS (SELECT 1 FROM policy_adoption y WHERE y.policy_id = NEW.policy_id)
          OR EXISTS (SELECT 1 FROM request r WHERE r.policy_id = NEW.policy_id)
         """,
-    ),
-    Guard(
-        "policy_adoption_by_admin",
-        "policy_adoption",
-        "only an admin adopts a policy",
-        f"NOT {role('NEW.adopted_by', 'admin')}",
     ),
 )

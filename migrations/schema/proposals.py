@@ -5,17 +5,13 @@ retracts a release.
 """
 
 from migrations.schema.conditions import (
-    IN_FORCE,
     PROPOSAL_GATE,
     REPLACED,
     REQUEST_DAYS,
-    STALE,
     STANDING,
-    WENT_BACK,
     attempts,
     later_than,
     replaced,
-    role,
     state,
 )
 from migrations.schema.definitions import Action, Function, Guard, Index, Table
@@ -58,6 +54,7 @@ TABLES = (
             "reason": "length(trim(reason)) > 0",
         },
         indexes=(Index("ix_proposal_dataset_id", "dataset_id"),),
+        by=("analyst", "steward"),
     ),
     Table(
         "carried",
@@ -81,22 +78,11 @@ TABLES = (
         at VARCHAR(27) NOT NULL
         """,
         unique=(("proposal_id", "number"), ("request_id", "attempt")),
+        by=("runner",),
     ),
 )
 
 GUARDS = (
-    Guard(
-        "proposal_proposed",
-        "proposal",
-        "an analyst or a steward proposes, under the policy in force",
-        f"""
-        NOT (
-            {role("NEW.proposer_id", "analyst", "NEW.created_at")}
-             OR {role("NEW.proposer_id", "steward", "NEW.created_at")}
-        )
-         OR NEW.policy_id IS DISTINCT FROM {IN_FORCE}
-        """,
-    ),
     Guard(
         "proposal_of_its_dataset",
         "proposal",
@@ -150,8 +136,6 @@ GUARDS = (
         )
         """,
     ),
-    Guard("carried_now", "carried", WENT_BACK, STALE),
-    Guard("standing_use_now", "standing_use", WENT_BACK, STALE),
     Guard(
         "standing_use_allowed",
         "standing_use",
@@ -167,7 +151,6 @@ GUARDS = (
               AND {state("r.id")} = 'approved'
         )
          OR NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND {STANDING})
-         OR NOT {role("NEW.actor_id", "runner")}
         """,
     ),
 )

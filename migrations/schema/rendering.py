@@ -7,7 +7,7 @@ from graphlib import TopologicalSorter
 from sqlalchemy import Connection
 
 from migrations.schema.audit_log import rank_of_row
-from migrations.schema.conditions import MOMENT
+from migrations.schema.conditions import MOMENT, STALE, WENT_BACK, role
 from migrations.schema.definitions import Action, Both, Function, Guard, Sql, Table, deny
 from migrations.schema.forms import form_of
 from migrations.schema.logins import stamp
@@ -84,8 +84,14 @@ def _type(kind: str, dialect: str) -> str:
 
 
 def general_guards(table: Table, dialect: str) -> Iterator[Guard]:
-    """Yield the guards that keep the rows of a table unchanged."""
+    """Yield the guards that follow from a table: who adds rows and when, and that they stay as they are."""
     name, message = table.name, f"{table.name} is append-only"
+    if "at" in table.times:
+        yield Guard(f"{name}_now", name, WENT_BACK, STALE)
+    if table.by and table.author:
+        who, when = table.author
+        allowed = " OR ".join(role(f"NEW.{who}", each, f"NEW.{when}") for each in table.by)
+        yield Guard(f"{name}_by", name, table.by_whom, f"NOT ({allowed})")
     if table.no_update:
         yield Guard(f"{name}_no_update", name, message, "TRUE", "UPDATE")
     if table.no_delete:
@@ -105,13 +111,13 @@ def create_guards(connection: Connection, tables: Iterable[Table], guards: Itera
             _create_trigger(connection, f"_stamp_{table.name}", when, stamp(table))
             _create_pending(connection, table)
         own = [guard for guard in guards if guard.table == table.name]
+        general = list(general_guards(table, dialect))
         if dialect == "postgresql":
-            inserts = [guard for guard in own if guard.operation == "INSERT"]
-            _create_row_guard(connection, table.name, inserts)
+            _create_row_guard(connection, table.name, [g for g in (*general, *own) if g.operation == "INSERT"])
             _create_truncate_guard(connection, table)
-            own = [guard for guard in own if guard not in inserts]
-        for guard in (*own, *general_guards(table, dialect)):
-            _create_guard(connection, guard)
+        for guard in (*own, *general):
+            if dialect == "sqlite" or guard.operation != "INSERT":
+                _create_guard(connection, guard)
 
 
 def _create_guard(connection: Connection, guard: Guard) -> None:

@@ -10,10 +10,8 @@ from migrations.schema.conditions import (
     IN_FORCE,
     REQUEST_DAYS,
     SPEND_GATE,
-    STALE,
     STANDING,
     TOO_MUCH,
-    WENT_BACK,
     attempts,
     erased,
     has_drawn,
@@ -79,6 +77,7 @@ TABLES = (
         """,
         unique=(("digest",),),
         indexes=(Index("ix_request_dataset_id", "dataset_id"),),
+        by=("analyst",),
     ),
     Table(
         "planned_release",
@@ -175,6 +174,7 @@ TABLES = (
         """,
         unique=(("idem_key",), ("request_id", "attempt", "sequence")),
         checks={"rng": "rng_kind = 'os'"},
+        by=("runner",),
     ),
     Table(
         "lease",
@@ -203,17 +203,14 @@ GUARDS = (
         )
         """,
     ),
-    Guard(
-        "request_by_analyst",
-        "request",
-        "only an analyst requests a release",
-        f"NOT {role('NEW.requester_id', 'analyst', 'NEW.created_at')}",
-    ),
-    Guard(
-        "request_policy_in_force",
-        "request",
-        "a request is made under the policy in force",
-        f"NEW.policy_id IS DISTINCT FROM {IN_FORCE}",
+    *(
+        Guard(
+            f"{table}_policy_in_force",
+            table,
+            f"a {table} is made under the policy in force",
+            f"NEW.policy_id IS DISTINCT FROM {IN_FORCE}",
+        )
+        for table in ("request", "proposal")
     ),
     Guard("request_says_plan", "request", "a request says its plan", PLAN_UNFIT),
     Guard(
@@ -279,7 +276,6 @@ GUARDS = (
          )
         """,
     ),
-    Guard("transition_now", "transition", WENT_BACK, STALE),
     Guard(
         "transition_approved",
         "transition",
@@ -400,12 +396,6 @@ GUARDS = (
         NEW.to_state = 'running'
          AND EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND {erased("r.version_id")})
         """,
-    ),
-    Guard(
-        "invocation_by_runner",
-        "invocation",
-        "only a runner invokes mechanisms",
-        f"NOT {role('NEW.created_by', 'runner', 'NEW.created_at')}",
     ),
     Guard(
         "invocation_not_by_requester",

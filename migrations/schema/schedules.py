@@ -2,7 +2,7 @@
 moment.
 """
 
-from migrations.schema.conditions import STALE, WENT_BACK, role, state
+from migrations.schema.conditions import role, state
 from migrations.schema.definitions import Guard, Index, Table
 
 _LAST = (
@@ -33,6 +33,7 @@ TABLES = (
             "reason": "length(trim(reason)) > 0",
         },
         indexes=(Index("ix_schedule_dataset_id", "dataset_id"),),
+        by=("analyst",),
     ),
     Table(
         "schedule_change",
@@ -62,6 +63,7 @@ TABLES = (
         """,
         unique=(("schedule_id", "slot"), ("request_id",)),
         checks={"decided": "(request_id IS NULL) <> (skipped IS NULL)"},
+        by=("analyst",),
     ),
     Table(
         "slot_end",
@@ -75,16 +77,11 @@ TABLES = (
         """,
         unique=(("slot_id",),),
         checks={"reason": "length(trim(reason)) > 0"},
+        by=("runner",),
     ),
 )
 
 GUARDS = (
-    Guard(
-        "schedule_by_analyst",
-        "schedule",
-        "only an analyst makes a schedule",
-        f"NOT {role('NEW.created_by', 'analyst', 'NEW.created_at')}",
-    ),
     Guard(
         "schedule_of_its_dataset",
         "schedule",
@@ -115,13 +112,6 @@ GUARDS = (
         "schedule_change",
         "only a steward, or who made it, changes a schedule; what somebody else has paused a steward resumes",
         f"NOT ({role('NEW.actor_id', 'steward', 'NEW.at')} OR ({MAKER} AND coalesce({OWN_PAUSE}, FALSE)))",
-    ),
-    Guard("schedule_change_now", "schedule_change", WENT_BACK, STALE),
-    Guard(
-        "schedule_slot_by_analyst",
-        "schedule_slot",
-        "only an analyst asks for what is due",
-        f"NOT {role('NEW.actor_id', 'analyst', 'NEW.at')}",
     ),
     Guard(
         "schedule_slot_active",
@@ -160,7 +150,6 @@ GUARDS = (
          )
         """,
     ),
-    Guard("schedule_slot_now", "schedule_slot", WENT_BACK, STALE),
     Guard(
         "slot_end_of_a_run",
         "slot_end",
@@ -174,11 +163,4 @@ GUARDS = (
         )
         """,
     ),
-    Guard(
-        "slot_end_by_runner",
-        "slot_end",
-        "only a runner gives a run up",
-        f"NOT {role('NEW.actor_id', 'runner', 'NEW.at')}",
-    ),
-    Guard("slot_end_now", "slot_end", WENT_BACK, STALE),
 )

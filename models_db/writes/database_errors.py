@@ -25,9 +25,7 @@ _PLAN_GUARD = "a request says its plan"
 _ORDERS_GUARD = "the limit in orders would be passed"
 _DUPLICATE_GUARD = "has recorded this already"
 _CLOCK_GUARD = "the clock went backwards"
-_ROLE_GUARDS = re.compile(
-    "only an? |everybody acts under|your roles do not|an analyst or a steward|the ledger knows nobody"
-)
+_ROLE_GUARDS = re.compile("only an? |everybody acts under|the ledger knows nobody")
 _PLAIN_NAME_GUARD = "a dataset has a plain name"
 _UNIQUE_CODES = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505")
 

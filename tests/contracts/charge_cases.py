@@ -3,7 +3,6 @@
 from sqlalchemy import Executable
 
 from models_db.values.amounts import RENYI_ORDERS
-from tests.contracts.decision_cases import LONG_AGO, THEN
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     adoption,
@@ -13,7 +12,6 @@ from tests.contracts.rows import (
     planned_rho,
     policy,
     renyi_charge,
-    role_grant,
     transition,
 )
 from tests.contracts.town import Town
@@ -93,14 +91,6 @@ CHARGES: dict[str, Case] = {
     "renyi_charge_within_limit": Case(
         denied=[lambda t: under_limits(t, 0)],
         allowed=[lambda t: under_limits(t, 1), charged],
-    ),
-    "renyi_charge_by_runner": Case(
-        denied=[lambda t: charged(t, actor_id=t.world.analyst.id), lambda t: charged(t, actor_id=t.world.steward.id)],
-        allowed=[charged],
-    ),
-    "renyi_charge_now": Case(
-        denied=[lambda t: [role_grant(t, "runner", "runner", valid_from=LONG_AGO), *charged(t, at=THEN)]],
-        allowed=[charged],
     ),
     "renyi_charge_of_attempt": Case(
         denied=[

@@ -59,14 +59,6 @@ COHORTS: dict[str, Case] = {
         ],
         allowed=[lambda t: unit_mark(t, "grown", b"new", cohort=2), lambda t: unit_mark(t, "clinic", b"new")],
     ),
-    "cohort_by_steward": Case(
-        denied=[
-            lambda t: cohort(t, created_by=t.world.analyst.id),
-            lambda t: cohort(t, created_by=t.world.runner.id),
-            lambda t: cohort(t, created_by=t.actor("former").id),
-        ],
-        allowed=[cohort],
-    ),
     "cohort_in_turn": Case(denied=[lambda t: cohort(t, number=4), lambda t: cohort(t, "harbour")], allowed=[cohort]),
     "cohort_of_named_units": Case(
         denied=[

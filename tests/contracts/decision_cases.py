@@ -6,7 +6,6 @@ from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     DIGEST,
     approval,
-    audit,
     carried,
     other_policy,
     passkey,
@@ -72,19 +71,6 @@ DECISIONS: dict[str, Case] = {
             lambda t: approval(t, t.standing, "proposal", decision="reject", at=AFTER_ALL, expires_at=AFTER_ALL_ENDS),
         ],
     ),
-    "approval_by_steward": Case(
-        denied=[
-            lambda t: approval(t, t.submitted, approver_id=t.actor("auditor").id),
-            lambda t: approval(t, t.submitted, approver_id=t.actor("deputy").id, at=t.after_the_deputy),
-            lambda t: approval(t, t.submitted, approver_id=t.actor("former").id),
-            lambda t: approval(t, t.open_proposal, "proposal", approver_id=t.actor("former").id),
-            lambda t: [role_revocation(t, "steward", "steward"), approval(t, t.submitted)],
-        ],
-        allowed=[
-            lambda t: approval(t, t.submitted, approver_id=t.second_steward),
-            lambda t: approval(t, t.submitted, approver_id=t.actor("deputy").id),
-        ],
-    ),
     "approval_by_own_passkey": Case(
         denied=[
             lambda t: approval(t, t.submitted, passkey_id=t.passkey, assertion="{}", approver_id=t.second_steward),
@@ -141,15 +127,6 @@ DECISIONS: dict[str, Case] = {
             "SELECT signature FROM approval WHERE request_id = :r", r=t.reopened))],
         allowed=[lambda t: approval(t, t.reopened)],
     ),
-    "approval_now": Case(
-        denied=[
-            lambda t: [
-                role_grant(t, "steward", "steward", valid_from=LONG_AGO),
-                approval(t, t.submitted, at=THEN, expires_at=THEN_ENDS),
-            ],
-        ],
-        allowed=[lambda t: approval(t, t.submitted)],
-    ),
     "withdrawal_by_own_passkey": Case(
         denied=[
             lambda t: withdrawal(t, f"request_id = {t.approved}", passkey_id=t.revoked_passkey, assertion="{}"),
@@ -171,10 +148,6 @@ DECISIONS: dict[str, Case] = {
             lambda t: withdrawal(t, f"request_id = {t.approved}", passkey_id=t.passkey, assertion="{}"),
             lambda t: withdrawal(t, f"request_id = {t.approved}"),
         ],
-    ),
-    "withdrawal_now": Case(
-        denied=[lambda t: withdrawal(t, f"request_id = {t.approved}", at=THEN)],
-        allowed=[lambda t: withdrawal(t, f"request_id = {t.approved}")],
     ),
     "withdrawal_unused": Case(
         denied=[
@@ -199,29 +172,9 @@ DECISIONS: dict[str, Case] = {
         ],
         allowed=[lambda t: publication(t, t.cleared)],
     ),
-    "publication_by_runner": Case(
-        denied=[
-            lambda t: publication(t, t.cleared, actor_id=t.world.analyst.id),
-            lambda t: publication(t, t.cleared, actor_id=t.actor("former").id),
-        ],
-        allowed=[lambda t: publication(t, t.cleared, actor_id=t.world.steward.id)],
-    ),
-    "publication_now": Case(
-        denied=[
-            lambda t: [
-                *(role_grant(t, name, name, valid_from=LONG_AGO) for name in ("steward", "runner")),
-                publication(t, t.cleared, at=THEN),
-            ],
-        ],
-        allowed=[lambda t: publication(t, t.cleared)],
-    ),
     # --- proposals
-    "proposal_proposed": Case(
-        denied=[
-            lambda t: proposal(t, proposer_id=t.world.runner.id),
-            lambda t: proposal(t, proposer_id=t.actor("former").id),
-            lambda t: proposal(t, policy_id=other_policy(t)),
-        ],
+    "proposal_policy_in_force": Case(
+        denied=[lambda t: proposal(t, policy_id=other_policy(t))],
         allowed=[proposal, lambda t: proposal(t, proposer_id=t.world.steward.id)],
     ),
     "proposal_of_its_dataset": Case(
@@ -263,16 +216,6 @@ DECISIONS: dict[str, Case] = {
         ],
         allowed=[lambda t: new_cap(t, rho=10, delta_fail=0)],
     ),
-    "carried_now": Case(
-        denied=[
-            lambda t: [
-                role_grant(t, "steward", "steward", valid_from=LONG_AGO),
-                approval(t, t.open_proposal, "proposal"),
-                carried(t, t.open_proposal, at=THEN),
-            ],
-        ],
-        allowed=[lambda t: [approval(t, t.open_proposal, "proposal"), carried(t, t.open_proposal)]],
-    ),
     "standing_use_allowed": Case(
         denied=[
             lambda t: standing_use(t, number=3),
@@ -280,7 +223,6 @@ DECISIONS: dict[str, Case] = {
             lambda t: standing_use(t, attempt=2),
             lambda t: standing_use(t, request_id=t.routine.request_id, attempt=2),
             lambda t: standing_use(t, request_id=t.approved),
-            lambda t: standing_use(t, actor_id=t.world.analyst.id),
             lambda t: standing_use(t, at=LATE),
             lambda t: [approval(t, t.standing, "proposal", decision="reject"), standing_use(t)],
             lambda t: standing_use(
@@ -289,11 +231,4 @@ DECISIONS: dict[str, Case] = {
         ],
         allowed=[standing_use],
     ),
-    "standing_use_now": Case(
-        denied=[
-            lambda t: [role_grant(t, "runner", "runner", valid_from=LONG_AGO), standing_use(t, at=THEN)],
-        ],
-        allowed=[standing_use],
-    ),
-    "audit_now": Case(denied=[lambda t: audit(t, at=THEN)], allowed=[audit, lambda t: audit(t, at=LATE)]),
 }  # fmt: skip

@@ -22,7 +22,6 @@ from tests.contracts.rows import (
     policy,
     produced,
     request,
-    role_grant,
     transition,
     twin_attack,
     unheld,
@@ -181,17 +180,6 @@ INITIAL: dict[str, Case] = {
         ],
         allowed=[lambda t: produced(t, "charged")],
     ),
-    "evaluation_by": Case(
-        denied=[
-            lambda t: evaluation(t, t.open_data, "internal", created_by=t.world.analyst.id),
-            lambda t: evaluation(t, t.open_data, "internal", created_by=t.actor("former").id),
-            lambda t: evaluation(t, t.open_data, "internal", created_by=None),
-        ],
-        allowed=[
-            lambda t: evaluation(t, t.open_data, "internal"),
-            lambda t: evaluation(t, t.open_data, "internal", created_by=t.world.runner.id),
-        ],
-    ),
     "evaluation_class": Case(
         denied=[
             *(
@@ -224,18 +212,6 @@ INITIAL: dict[str, Case] = {
             lambda t: [*produced(t, "public"), evaluation(t, None, "public", metric="distinct")],
         ],
     ),
-    "checkpoint_by": Case(
-        denied=[
-            lambda t: checkpoint(t, created_by=t.world.analyst.id),
-            lambda t: checkpoint(t, created_by=t.actor("former").id),
-            lambda t: checkpoint(t, created_by=None),
-        ],
-        allowed=[
-            lambda t: checkpoint(t),
-            lambda t: checkpoint(t, created_by=t.world.runner.id, signed_at=None, artifact_id=t.artifact(t.published)),
-            lambda t: checkpoint(t, created_by=t.world.admin.id),
-        ],
-    ),
     "checkpoint_on_chain": Case(
         denied=[lambda t: checkpoint(t, hash=DIGEST), lambda t: checkpoint(t, seq=3), lambda t: checkpoint(t, seq=999)],
         allowed=[lambda t: checkpoint(t), lambda t: checkpoint(t, seq=0, hash=DIGEST)],
@@ -243,23 +219,6 @@ INITIAL: dict[str, Case] = {
     "checkpoint_signer": Case(
         denied=[lambda t: checkpoint(t, public_key=DIGEST)],
         allowed=[lambda t: checkpoint(t, public_key="key of runner")],
-    ),
-    "checkpoint_now": Case(
-        denied=[
-            lambda t: [
-                role_grant(t, "steward", "steward", valid_from="2000-01-01T00:00:00.000000Z"),
-                checkpoint(t, at="2001-01-01T00:00:00.000000Z"),
-            ]
-        ],
-        allowed=[checkpoint],
-    ),
-    "twin_attack_by_runner": Case(
-        denied=[
-            lambda t: twin_attack(t, actor_id=t.world.steward.id),
-            lambda t: twin_attack(t, actor_id=t.world.analyst.id),
-            lambda t: twin_attack(t, actor_id=t.actor("former").id),
-        ],
-        allowed=[lambda t: twin_attack(t)],
     ),
     "twin_attack_on_public": Case(
         denied=[
@@ -272,15 +231,6 @@ INITIAL: dict[str, Case] = {
             ],
         ],
         allowed=[lambda t: twin_attack(t, request_id=t.published.request_id)],
-    ),
-    "twin_attack_now": Case(
-        denied=[
-            lambda t: [
-                role_grant(t, "runner", "runner", valid_from="2000-01-01T00:00:00.000000Z"),
-                twin_attack(t, at="2001-01-01T00:00:00.000000Z"),
-            ]
-        ],
-        allowed=[twin_attack],
     ),
     "evaluation_internal": Case(
         denied=[lambda t: evaluation(t, t.produced, "internal"), lambda t: evaluation(t, t.cleared, "internal")],

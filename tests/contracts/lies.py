@@ -78,8 +78,8 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         [add("entry", ENTRY % ("$held", "RELEASE", "runner"), ENTRY[:-1] % ("$held", "ARM", "runner") + ', "id": 1}')],
         "numbers its rows itself",
     ),
-    "a schedule by a runner": ("runner", [add("schedule", SCHEDULE % "$bad_runner")], "only an analyst makes"),
-    "a slot by a runner": ("runner", [add("schedule_slot", SLOT % ("$now", "$bad_runner"))], "only an analyst asks"),
+    "a schedule by a runner": ("runner", [add("schedule", SCHEDULE % "$bad_runner")], "only an analyst records"),
+    "a slot by a runner": ("runner", [add("schedule_slot", SLOT % ("$now", "$bad_runner"))], "only an analyst records"),
     "a slot to come, on a clock of one's own": (
         "analyst",
         [add("schedule_slot", SLOT.replace("$now", "$late") % ("2099-01-01T00:00:00.000000Z", "$bad_analyst"))],
@@ -99,9 +99,9 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "a pause by an analyst who did not make it": (
         "analyst", [add("schedule_change", PAUSE % "$bad_analyst")], "who made it"),
     "a decision by no steward": ("analyst", [add("approval", APPROVAL % "$bad_analyst")],
-                                 "only a steward decides"),
+                                 "only a steward records"),
     "a decision by an admin": ("admin", [add("approval", APPROVAL % "$bad_admin")],
-                               r"only a steward decides|an admin does not approve"),
+                               r"only a steward records|an admin does not approve"),
     "a decision on other bytes": (
         "steward",
         [add("approval", APPROVAL.replace("$digest", "$d") % "$bad_steward")],
@@ -126,13 +126,13 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "another person": (
         "steward",
         [add("principal", '{"name": "x", "public_key": "x", "created_at": "$now", "login": "almoner_test_nobody"}')],
-        "your roles do not record that",
+        "only an admin records a principal",
     ),
     "another policy": (
         "steward",
         [add("policy_version", '{"digest": "$d", "body": "{}", "several_roles": true, "spend_approvals": 1,'
                                 ' "publish_approvals": 1, "proposal_approvals": 1, "created_at": "$now"}')],
-        "your roles do not record that",
+        "only an admin records a policy version",
     ),
     "another policy in force": (
         "steward",
@@ -163,7 +163,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "a hold by an analyst": (
         "analyst",
         [add("hold", '{"invocation_id": $invocation, "account_id": $block, "instalment": 9, "rho": 1, "delta": 0}')],
-        "your roles do not record that",
+        "only a runner records a hold",
     ),
     "more than a standing authorisation allows": (
         "runner",
@@ -173,7 +173,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "an account by a runner": (
         "runner",
         [add("account", ROOT)],
-        "your roles do not record that",
+        "only an admin or a steward records an account",
     ),
     "a block beyond its root": (
         "steward",
@@ -188,7 +188,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "an account by an analyst": (
         "analyst",
         [add("account", ROOT)],
-        "your roles do not record that"),
+        "only an admin or a steward records an account"),
     "another claim": (
         "steward",
         [add("account", '{"parent_id": $root, "block": 1, "rho_cap": 1000, "delta_cap": 100, "epsilon": "99"}')],
@@ -208,7 +208,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "a proposal by a runner": (
         "runner",
         [add("proposal", PROPOSAL % ("$policy", "$bad_runner", 9))],
-        "analyst or a steward"),
+        "only an analyst or a steward"),
     "a proposal to owe": ("analyst", [add("proposal", PROPOSAL % ("$policy", "$bad_analyst", -9))], "never negative"),
     "a proposal nobody approved": (
         "analyst",
@@ -225,7 +225,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         "analyst",
         [add("standing_use", '{"proposal_id": $standing, "number": 2, "request_id": $scheduled, "attempt": 1,'
                               ' "actor_id": $bad_analyst, "at": "$now"}')],
-        "does not cover this run",
+        "only a runner",
     ),
     # steps
     "approve by a step": (
@@ -269,7 +269,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         "steward",
         [add("artifact", '{"request_id": $settled, "attempt": 1, "digest": "$d", "files": "{}", "size": 1,'
                           ' "created_at": "$now", "created_by": $bad_steward}')],
-        "your roles do not record that",
+        "only a runner records an artifact",
     ),
     "an artifact of a run that is not over": (
         "runner",
@@ -287,7 +287,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         "analyst",
         [add("evaluation", '{"artifact_id": $artifact, "metric": "m", "exposure": "public", "result": "{}",'
                             ' "created_at": "$now"}')],
-        "your roles do not record that",
+        "only a runner or a steward records an evaluation",
     ),
     # the record
     "a checkpoint of a link that is not there": (
@@ -299,7 +299,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "a checkpoint by an analyst": (
         "analyst",
         [add("checkpoint", '{"seq": 0, "hash": "$d", "at": "$now", "signature": "s", "public_key": "k"}')],
-        "your roles do not record that",
+        "or an auditor or an admin records a checkpoint",
     ),
     **{
         f"the {what} of a link of one's own": ("runner", [f"SELECT {call}"], "permission denied|does not exist")
@@ -338,10 +338,10 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         ["SELECT almoner_claim_units($root, array_agg(mark), array_agg(2)) FROM unit_mark WHERE account_id = $root"],
         "stays in the cohort",
     ),
-    "another overlap key": ("admin", [add("overlap_key", OVERLAP_KEY % "$bad_admin")], "once for ever"),
+    "another overlap key": ("admin", [add("overlap_key", OVERLAP_KEY % "$bad_admin")], "ck_overlap_key_single"),
     "another overlap key by a steward": (
-        "steward", [add("overlap_key", OVERLAP_KEY % "$bad_steward")], "your roles do not record that"),
-    "a cohort by a runner": ("runner", [add("cohort", COHORT % "$bad_runner")], "only a steward opens"),
+        "steward", [add("overlap_key", OVERLAP_KEY % "$bad_steward")], "only an admin records an overlap key"),
+    "a cohort by a runner": ("runner", [add("cohort", COHORT % "$bad_runner")], "only a steward records a cohort"),
     "a cohort of old data": ("steward", [add("cohort", COHORT % "$bad_steward")], "a further version"),
     "units of a block": (
         "runner", ["SELECT almoner_claim_units($block, ARRAY['\\x01'::bytea], ARRAY[1])"], "one root account"),

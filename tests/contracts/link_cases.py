@@ -20,18 +20,6 @@ def overlap_key(town: Town, created_by: int = 0) -> Executable:
 
 
 LINKED: dict[str, Case] = {
-    "restoration_by_admin": Case(
-        denied=[
-            lambda t: restoration(t, t.world.runner.id),
-            lambda t: restoration(t, t.world.steward.id),
-            lambda t: restoration(t, t.actor("former").id),
-        ],
-        allowed=[restoration],
-    ),
-    "overlap_key_by_founder": Case(
-        denied=[overlap_key, lambda t: overlap_key(t, t.world.steward.id)],
-        allowed=[],
-    ),
     "unit_mark_open_claim": Case(
         denied=[lambda t: unit_mark(t, "clinic", b"late-unit", claim=t.id_of("unit_claim", "TRUE"))],
         allowed=[lambda t: unit_mark(t, "clinic", b"late-unit")],

@@ -1,7 +1,6 @@
 """For each guard on data, accounts, people and steps of the budget: states in which one clause of it decides."""
 
 from tests.contracts.circumstances import FUTURE, OTHER, PAST
-from tests.contracts.link_cases import overlap_key
 from tests.contracts.lone_states import (
     ANOTHER_POLICY,
     IMPOSTOR,
@@ -16,7 +15,6 @@ from tests.contracts.lone_states import (
     _limits,
     arm_held,
     arm_routine,
-    by_either,
     foreign_rule,
     head,
     hold_delta,
@@ -33,14 +31,11 @@ from tests.contracts.rows import (
     audit,
     block,
     cohort,
-    dataset,
     entry,
     hold,
     invocation,
     policy,
     policy_rule,
-    proposal,
-    publication,
     role_grant,
     role_revocation,
     unit_mark,
@@ -145,21 +140,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
         ),
     ],
     # --- people and policies
-    "overlap_key_by_founder": [
-        Lone(
-            ("DELETE FROM overlap_key",),
-            denied=[lambda t, who=who: overlap_key(t, t.actor(who).id) for who in ("steward", "runner", "former")],
-            allowed=[overlap_key],
-        ),
-        *(
-            Lone((NO_CHECKS, "DELETE FROM overlap_key", f"UPDATE role_grant SET {ended}"), denied=[overlap_key])
-            for ended in (f"valid_to = '{PAST}'", f"valid_from = '{FUTURE}'")
-        ),
-        Lone(
-            ("DELETE FROM overlap_key", f"UPDATE role_grant SET valid_to = '{FUTURE}'"),
-            allowed=[overlap_key],
-        ),
-    ],
     "role_grant_by_admin": [
         Lone(
             ("DELETE FROM role_revocation", "DELETE FROM role_grant"),
@@ -181,12 +161,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
         Lone(("DELETE FROM policy_adoption",), denied=[lambda t: policy_rule(t, dataset="library")]),
         Lone(denied=[lambda t: [policy(t, 1, 1, id=901), adoption(t, 901), policy_rule(t, policy_id=901)]]),
     ],
-    "dataset_by_steward": by_either("steward", "admin", lambda t: dataset(t, "clinic", created_by=t.world.analyst.id)),
-    "version_by_runner": by_either("runner", "steward", lambda t: version(t, "clinic", created_by=t.world.analyst.id)),
-    "publication_by_runner": by_either(
-        "runner", "steward", lambda t: publication(t, t.cleared, actor_id=t.world.analyst.id)
-    ),
-    "proposal_proposed": by_either("analyst", "steward", lambda t: proposal(t, proposer_id=t.world.runner.id)),
     # --- mechanisms, holds and entries
     "invocation_relation": [
         Lone(

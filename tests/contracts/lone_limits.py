@@ -5,15 +5,12 @@ from sqlalchemy import Executable, text
 from tests.contracts.circumstances import OTHER
 from tests.contracts.initial_cases import Make
 from tests.contracts.limit_cases import paid_again, planned_row
-from tests.contracts.lone_states import Lone, by_either, sql
+from tests.contracts.lone_states import Lone, sql
 from tests.contracts.rows import (
     approval,
     artifact,
-    assignment_exposure,
     checkpoint,
     erased_version,
-    erasure,
-    erasure_end,
     evaluation,
     hold,
     internal_view,
@@ -23,7 +20,6 @@ from tests.contracts.rows import (
     transition,
 )
 from tests.contracts.town import Town
-from tests.support import LATE
 
 
 def without_plan(table: str, condition: str = "TRUE") -> Make:
@@ -116,15 +112,7 @@ LIMITS: dict[str, list[Lone]] = {
             ]
         ),
     ],
-    "checkpoint_by": [
-        Lone(allowed=[by_analyst_as(role, until) for role in ("auditor", "admin") for until in (None, LATE)]),
-    ],
     # --- erasures
-    "erasure_by_steward": by_either("steward", "admin", lambda t: erasure(t, actor_id=t.world.analyst.id)),
-    "assignment_exposure_by_steward": by_either(
-        "steward", "admin", lambda t: assignment_exposure(t, t.published.request_id, actor_id=t.world.analyst.id)
-    ),
-    "erasure_end_by_steward": by_either("steward", "admin", lambda t: erasure_end(t, actor_id=t.world.analyst.id)),
     "erased_version_of_erasure": [
         # the first erasure concerned this version, but this erasure concerns a unit
         Lone(denied=[lambda t: erased_version(t, version_id=t.emptied, manifest_mark=None)]),

@@ -6,8 +6,6 @@ from models_db.database.base import utc_now
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     asked_slot,
-    role_grant,
-    role_revocation,
     schedule,
     schedule_change,
     slot,
@@ -15,7 +13,6 @@ from tests.contracts.rows import (
     waiting_slot,
 )
 from tests.contracts.town import Town
-from tests.support import LATE
 
 LONG_AGO, THEN = "2000-01-01T00:00:00.000000Z", "2001-01-01T00:00:00.000000Z"
 TO_COME = "2099-01-01T00:00:00.000000Z"
@@ -28,14 +25,6 @@ def between(town: Town) -> str:
 
 
 SCHEDULES: dict[str, Case] = {
-    "schedule_by_analyst": Case(
-        denied=[
-            lambda t: schedule(t, created_by=t.world.steward.id),
-            lambda t: schedule(t, created_by=t.actor("former").id),
-            lambda t: [role_revocation(t, "analyst", "analyst"), schedule(t)],
-        ],
-        allowed=[schedule, lambda t: schedule(t, created_by=t.world.admin.id)],
-    ),
     "schedule_of_its_dataset": Case(
         denied=[
             lambda t: schedule(t, standing_id=t.open_proposal),
@@ -75,23 +64,6 @@ SCHEDULES: dict[str, Case] = {
             lambda t: schedule_change(t, schedule_id=t.paused, number=2, kind="ended", actor_id=t.world.analyst.id),
         ],
     ),
-    "schedule_change_now": Case(
-        denied=[
-            lambda t: [
-                role_grant(t, "second steward", "steward", valid_from=LONG_AGO),
-                schedule_change(t, at=THEN, actor_id=t.second_steward),
-            ]
-        ],
-        allowed=[lambda t: schedule_change(t, at=LATE)],
-    ),
-    "schedule_slot_by_analyst": Case(
-        denied=[
-            lambda t: slot(t, actor_id=t.world.runner.id),
-            lambda t: slot(t, actor_id=t.actor("former").id),
-            lambda t: [role_revocation(t, "analyst", "analyst"), slot(t)],
-        ],
-        allowed=[slot, lambda t: slot(t, actor_id=t.world.admin.id)],
-    ),
     "schedule_slot_active": Case(
         denied=[
             lambda t: slot(t, schedule_id=t.paused),
@@ -124,37 +96,10 @@ SCHEDULES: dict[str, Case] = {
         ],
         allowed=[asked_slot],
     ),
-    "schedule_slot_now": Case(
-        denied=[
-            lambda t: [
-                role_grant(t, "second steward", "analyst", valid_from=LONG_AGO),
-                schedule(t, starts_at=LONG_AGO, id=t.paused + 1),
-                slot(t, schedule_id=t.paused + 1, at=THEN, slot=LONG_AGO, actor_id=t.second_steward),
-            ]
-        ],
-        allowed=[slot],
-    ),
     "slot_end_of_a_run": Case(
         denied=[
             lambda t: [*asked_slot(t), slot_end(t)],
             lambda t: slot_end(t, slot_id=t.id_of("schedule_slot", "skipped IS NOT NULL")),
-        ],
-        allowed=[lambda t: [*waiting_slot(t), slot_end(t)]],
-    ),
-    "slot_end_by_runner": Case(
-        denied=[
-            lambda t: [*waiting_slot(t), slot_end(t, actor_id=t.world.analyst.id)],
-            lambda t: [*waiting_slot(t), slot_end(t, actor_id=t.actor("former").id)],
-        ],
-        allowed=[lambda t: [*waiting_slot(t), slot_end(t)]],
-    ),
-    "slot_end_now": Case(
-        denied=[
-            lambda t: [
-                *waiting_slot(t),
-                role_grant(t, "runner", "runner", valid_from=LONG_AGO),
-                slot_end(t, at=THEN),
-            ]
         ],
         allowed=[lambda t: [*waiting_slot(t), slot_end(t)]],
     ),

@@ -67,7 +67,7 @@ STEP_LIES: dict[str, tuple[str, list[str], str]] = {
     "a step that is none": ("runner", enter("$held", "REFUND", "$bad_runner"), "ck_entry_kind|nothing is held"),
     "a step without a hold": ("runner", enter("NULL", "HOLD", "$bad_runner"), "the cap would be passed|null value"),
     "fewer kinds than holds": ("runner", enter("$held, $held", "ARM", "$bad_runner"), "null value|uq_entry"),
-    "a plan as an analyst": ("analyst", reserve(actor="$bad_analyst"), "only a runner invokes"),
+    "a plan as an analyst": ("analyst", reserve(actor="$bad_analyst"), "only a runner records"),
     "a plan of another author": (
         "runner", reserve("$submitted", more=', "created_by": $runner'), "under their own login"),
     "a plan for what does not run": ("runner", reserve("$submitted"), "only the running attempt"),

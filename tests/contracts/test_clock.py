@@ -184,7 +184,7 @@ def test_a_role_that_is_over_is_not_revived_by_a_back_dated_decision(database: D
     world.grant("dora", "steward", valid_to=utc_now(datetime.now(UTC) + HOUR))
     before = utc_now()
     clock.ahead += 2 * HOUR
-    with pytest.raises(RoleDenied, match="only a steward decides"):
+    with pytest.raises(RoleDenied, match="only a steward records an approval"):
         world.decide(request, by=dora)
     if database.is_sqlite:
         written(database, lambda s: append_link(s, world.admin, "time.passed", {}))

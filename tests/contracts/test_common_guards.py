@@ -15,12 +15,14 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import Base, utc_now
 from models_db.sessions.database import Database
+from models_db.tables.principals import ROLES
 from models_db.writes.json_depth import JSON_TEXT_COLUMNS
 from tests.conftest import Ledgers
+from tests.contracts.circumstances import FUTURE, PAST
 from tests.contracts.guard_alone import Guard, guards_of, mutants, refusal, remove_guards, unchecked, undone
 from tests.contracts.test_bounds import COLUMNS as BOUNDED
 from tests.contracts.test_bounds import LONG_NUMBER
-from tests.contracts.test_guards import CASES
+from tests.contracts.test_guards import CASES, initial
 from tests.contracts.town import Town, town_of
 from tests.support import fetch
 
@@ -159,6 +161,36 @@ def timed(session: Session, table: Table) -> Iterator[Try]:
         yield from (Try([put(table, row | {column.name: each})], False) for each in (*TIMELY, None))
 
 
+def current(session: Session, table: Table) -> Iterator[Try]:
+    """A row is not older than the newest link."""
+    row = another(table, rows_of(session, table)[0])
+    newest = session.scalar(text("SELECT at FROM audit ORDER BY seq DESC LIMIT 1"))
+    for at, denied in ((PAST, True), (newest, False), (FUTURE, False)):
+        yield Try([put(table, row | {"at": at})], denied)
+
+
+def authored(session: Session, table: Table) -> Iterator[Try]:
+    """Whoever adds a row has one of the roles at its time."""
+    declared = next(each for each in initial.TABLES if each.name == table.name)
+    who, when = declared.author or ("", "")
+    stranger = session.scalar(text("SELECT id FROM principal WHERE name = 'stranger'"))
+    row = another(table, rows_of(session, table)[0]) | {who: stranger}
+    at, made = str(row[when]), put(table, row)
+    lasting = {"id": 987_654, "principal_id": stranger, "valid_from": at, "valid_to": None}
+    lasting |= {"granted_by": stranger, "reason": "", "at": at}
+    revoked = text(f"INSERT INTO role_revocation VALUES (987654, 987654, {stranger}, '', '{at}')")
+    grants = Base.metadata.tables["role_grant"]
+    yield Try([made], True)
+    yield Try([put(table, row | {who: None})], True)
+    for role in ROLES:
+        granted = put(grants, lasting | {"role": role})
+        yield Try([granted, made], role not in declared.by)
+        yield Try([granted, revoked, made], True)
+        for dates, denied in (({"valid_from": FUTURE}, True), ({"valid_to": at}, True), ({"valid_to": FUTURE}, False)):
+            granted = put(grants, lasting | {"role": role} | dates)
+            yield Try([granted, made], denied or role not in declared.by)
+
+
 def renewed(session: Session, table: Table) -> Iterator[Try]:
     change = text("UPDATE lease SET expires_at = :at")
     yield from (Try([change.bindparams(at=at)], True) for at in (*UNTIMELY, TIMELY[0].encode(), 9))
@@ -183,7 +215,7 @@ def never(session: Session, table: Table) -> Iterator[Try]:
 
 FAMILIES: dict[str, Callable[[Session, Table], Iterator[Try]]] = {
     "_no_replace": recorded, "_numbers": numbered, "_types": typed, "_times": timed, "_times_renewed": renewed,
-    "_bounded": bounded,
+    "_bounded": bounded, "_now": current, "_by": authored,
 }  # fmt: skip
 WITHOUT_CLAUSES = ("_no_update", "_no_delete", "_no_insert")
 

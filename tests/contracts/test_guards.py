@@ -9,21 +9,24 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from sqlalchemy import Executable, text
 from sqlalchemy.exc import IntegrityError
 
 from migrations.schema import gates
-from models_db.database.base import Base
+from migrations.schema.conditions import WENT_BACK
+from migrations.schema.definitions import Table
+from models_db.database.base import Base, utc_now
 from tasks.evaluation import registry
 from tests.conftest import Ledgers
 from tests.contracts.charge_cases import CHARGES
 from tests.contracts.cohort_cases import COHORTS, of_a_bare_account
-from tests.contracts.decision_cases import DECISIONS
+from tests.contracts.decision_cases import DECISIONS, THEN
 from tests.contracts.governance_cases import WORK
 from tests.contracts.initial_cases import INITIAL, Make
 from tests.contracts.limit_cases import LIMITS
 from tests.contracts.link_cases import LINKED
 from tests.contracts.name_cases import NAMES
-from tests.contracts.rows import DIGEST, hold
+from tests.contracts.rows import DIGEST, hold, insert
 from tests.contracts.schedule_cases import SCHEDULES
 from tests.contracts.town import Town, town_of
 from tests.contracts.view_cases import ERASURES, REGISTRATIONS, VIEWS
@@ -89,6 +92,33 @@ def test_guard(town: Town, name: str) -> None:
             attempt_to(town, make)
     for make in CASES[name].allowed:
         attempt_to(town, make)
+
+
+def another_row(town: Town, table: Table, **given: object) -> Executable:
+    """The newest row of a table again, with other values."""
+    with town.world.database.read() as session:
+        row = dict(session.execute(text(f"SELECT * FROM {table.name} ORDER BY 1 DESC LIMIT 1")).mappings().one())
+    return insert(table.name, **row | ({"id": row["id"] + 1} if "id" in row else {}) | given)
+
+
+def said_first(town: Town, message: str) -> str:
+    """What the first guard of a table says; those of SQLite have no order, and `test_common_guards` asks each alone."""
+    return "almoner: " if town.world.database.is_sqlite else said(message)
+
+
+@pytest.mark.parametrize(
+    "table", [each for each in initial.TABLES if each.by and each.author], ids=lambda table: table.name
+)
+def test_people_with_a_role_add_rows(town: Town, table: Table) -> None:
+    who, when = table.author or ("", "")
+    with pytest.raises(IntegrityError, match=said_first(town, table.by_whom)):
+        attempt_to(town, lambda t: another_row(t, table, **{who: t.actor("stranger").id, when: utc_now()}))
+
+
+@pytest.mark.parametrize("table", [each for each in initial.TABLES if "at" in each.times], ids=lambda table: table.name)
+def test_rows_are_not_older_than_the_newest_link(town: Town, table: Table) -> None:
+    with pytest.raises(IntegrityError, match=said_first(town, WENT_BACK)):
+        attempt_to(town, lambda t: another_row(t, table, at=THEN))
 
 
 def test_no_hold_is_on_a_root_account(town: Town) -> None:

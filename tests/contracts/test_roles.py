@@ -39,7 +39,7 @@ def test_a_role_begins_and_ends_on_its_day(clinic: World) -> None:
     dora = clinic.person("dora", "auditor")
     clinic.grant("dora", "steward", valid_from=at(HOUR), valid_to=at(3 * HOUR))
     request_id = clinic.request()
-    with pytest.raises(RoleDenied, match="only a steward decides"):
+    with pytest.raises(RoleDenied, match="only a steward records an approval"):
         clinic.decide(request_id, by=dora)
     with later(2 * HOUR):
         assert roles(clinic, "dora") == {"auditor", "steward"}
@@ -162,7 +162,7 @@ def test_a_deputys_decisions_lapse_with_the_role(clinic: World) -> None:
     attempt = clinic.start(running)
     clinic.hold(attempt, *PLAN)
     with later(2 * HOUR):
-        with pytest.raises(RoleDenied, match="only a steward decides"):
+        with pytest.raises(RoleDenied, match="only a steward records an approval"):
             clinic.decide(waiting, by=dora)
         with pytest.raises(RuleViolated, match="the spend gate is not passed"):
             clinic.arm(attempt)

@@ -140,8 +140,8 @@ class Town:
             self.world.database,
             "INSERT INTO checkpoint (seq, hash, at, signature, public_key, created_by, signed_at)"
             f" SELECT seq, hash, '{at}', 's', 'key of steward', {self.world.steward.id}, '{at}' FROM audit_head",
-            "INSERT INTO delivery (publication_id, destination, bundle_digest, at)"
-            f" VALUES (1, 'out', '{DIGEST}', '{at}')",
+            "INSERT INTO delivery (publication_id, destination, bundle_digest, at, created_by)"
+            f" VALUES (1, 'out', '{DIGEST}', '{at}', {self.world.runner.id})",
             "INSERT INTO restoration (taken_at, link, reason, at, actor_id)"
             f" VALUES ('{at}', 1, 'a disk', '{at}', {self.world.admin.id})",
             "INSERT INTO twin_attack (dataset, request_id, configuration, result, attacks, at, actor_id)"

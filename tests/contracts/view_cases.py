@@ -2,7 +2,7 @@
 
 from sqlalchemy import Executable
 
-from tests.contracts.decision_cases import LONG_AGO, THEN
+from tests.contracts.decision_cases import LONG_AGO
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     approval,
@@ -48,21 +48,6 @@ VIEWS: dict[str, Case] = {
         denied=[lambda t: internal_view(t, t.published, "clinic"), lambda t: internal_view(t, t.discarded, "clinic")],
         allowed=[lambda t: internal_view(t, t.looked, "seen")],
     ),
-    "internal_view_now": Case(
-        denied=[lambda t: internal_view(t, t.looked, "seen", at=THEN)],
-        allowed=[lambda t: internal_view(t, t.looked, "seen")],
-    ),
-    "assignment_exposure_by_steward": Case(
-        denied=[
-            lambda t: assignment_exposure(t, t.published.request_id, actor_id=t.world.analyst.id),
-            lambda t: assignment_exposure(t, t.published.request_id, actor_id=t.world.runner.id),
-            lambda t: assignment_exposure(t, t.published.request_id, actor_id=t.actor("former").id),
-        ],
-        allowed=[
-            lambda t: assignment_exposure(t, t.published.request_id),
-            lambda t: assignment_exposure(t, t.discarded.request_id, actor_id=t.world.admin.id),
-        ],
-    ),
     "assignment_exposure_charged": Case(
         denied=[lambda t: assignment_exposure(t, t.submitted), lambda t: assignment_exposure(t, t.approved)],
         allowed=[
@@ -70,10 +55,6 @@ VIEWS: dict[str, Case] = {
             lambda t: assignment_exposure(t, t.failed.request_id),
             lambda t: assignment_exposure(t, t.running.request_id),
         ],
-    ),
-    "assignment_exposure_now": Case(
-        denied=[lambda t: [old_steward(t), assignment_exposure(t, t.published.request_id, at=THEN)]],
-        allowed=[lambda t: assignment_exposure(t, t.published.request_id)],
     ),
     "evaluation_viewed": Case(
         denied=[
@@ -141,14 +122,6 @@ REGISTRATIONS: dict[str, Case] = {
 }
 
 ERASURES: dict[str, Case] = {
-    "erasure_by_steward": Case(
-        denied=[
-            lambda t: erasure(t, actor_id=t.world.analyst.id),
-            lambda t: erasure(t, actor_id=t.world.runner.id),
-            lambda t: erasure(t, actor_id=t.actor("former").id),
-        ],
-        allowed=[erasure, lambda t: erasure(t, actor_id=t.world.admin.id)],
-    ),
     "erasure_own_version": Case(
         denied=[lambda t: erasure(t, scope="version", unit_mark=None, version_id=1)],
         allowed=[lambda t: erasure(t, scope="version", unit_mark=None, version_id=t.kept)],
@@ -160,7 +133,6 @@ ERASURES: dict[str, Case] = {
         ],
         allowed=[lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'seen'"))],
     ),
-    "erasure_now": Case(denied=[lambda t: [old_steward(t), erasure(t, at=THEN)]], allowed=[erasure]),
     "erased_version_of_erasure": Case(
         denied=[
             lambda t: erased_version(t, manifest_mark=None),
@@ -174,11 +146,6 @@ ERASURES: dict[str, Case] = {
     "erased_version_not_again": Case(
         denied=[lambda t: erased_version(t, version_id=t.emptied)], allowed=[erased_version]
     ),
-    "erasure_end_by_steward": Case(
-        denied=[lambda t: erasure_end(t, actor_id=t.world.runner.id)],
-        allowed=[erasure_end, lambda t: erasure_end(t, actor_id=t.world.admin.id)],
-    ),
-    "erasure_end_now": Case(denied=[lambda t: [old_steward(t), erasure_end(t, at=THEN)]], allowed=[erasure_end]),
     "request_of_erased": Case(
         denied=[lambda t: request(t, "emptied", "clinic", version_id=t.emptied)],
         allowed=[lambda t: request(t, "emptied", "clinic", version_id=t.kept)],

@@ -242,7 +242,7 @@ def test_nobody_forges_an_approver(team: Team) -> None:
     for forger in ("anna", "rick"):
         assert "under their own login" in team.denied(forger, approval(AIR_GAPPED))
     assert "told in the chain" in team.denied("tom", approval(AIR_GAPPED))
-    assert "only a steward decides" in team.denied("anna", approval("anna"))
+    assert "only a steward records an approval" in team.denied("anna", approval("anna"))
     assert "permission denied" in team.denied("olga", approval("olga"))
     assert snapshot(team.at("boss").database) == before
 
