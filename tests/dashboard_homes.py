@@ -25,7 +25,7 @@ from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.files import file_facts
 from tasks.planning.block_selection import Reading
 from tasks.release.text_rows import line
-from tests.contracts.tampering import without_name_guards
+from tests.contracts.tampering import unchecked
 from tests.support import World, plan_of, planned
 
 EVIL = '<script>alert("x")</script>'
@@ -157,7 +157,7 @@ def plenty(folder: Path) -> Home:
     home.spent("harbour", home.world.balance("harbour").cap.rho * 93 // 100)
     home.request("harbour", home.world.balance("harbour").cap.rho // 5)
     for name in HOSTILE_NAMES:
-        with without_name_guards(home.world.database):
+        with unchecked(home.world.database):
             home.dataset(name)
         home.request(name, kind=f"summaries{RTL}", mechanism="token_level_summary")
     home.world.cap(Amount(cap * 2, 10**12), carry=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from models_db.tables import Base
+from models_db.database.base import Base
 from tests.test_docs import COMMANDS
 from tests.test_layout import ROOMS, ROOT, parsed
 

@@ -286,12 +286,6 @@ GUARDS = (
         """,
     ),
     Guard(
-        "renyi_charge_of_attempt",
-        "renyi_charge",
-        "a charge in orders is of the attempt that runs",
-        f"{state('NEW.request_id')} <> 'running' OR NEW.attempt <> {attempts('NEW.request_id')}",
-    ),
-    Guard(
         "renyi_charge_whole",
         "renyi_charge",
         "a charge in orders is of the whole plan",

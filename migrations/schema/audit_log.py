@@ -80,7 +80,6 @@ TABLES = (
         at VARCHAR(27) NOT NULL
         actor_id {number} NOT NULL -> principal
         """,
-        checks={"reason": "length(trim(reason)) > 0"},
         by=("admin",),
     ),
     Table(

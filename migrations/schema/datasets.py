@@ -27,7 +27,6 @@ from migrations.schema.conditions import (
     state,
 )
 from migrations.schema.definitions import Action, Guard, Index, Table
-from migrations.schema.forms import PLAIN_NAME
 
 
 TABLES = (
@@ -74,7 +73,7 @@ TABLES = (
         created_at VARCHAR(27) NOT NULL
         created_by {number} NOT NULL -> principal
         """,
-        checks={"single": "id = 1"},
+        checks={"is_chosen_once": "id = 1"},
         by=("admin",),
     ),
     Table(
@@ -138,7 +137,7 @@ TABLES = (
         at VARCHAR(27) NOT NULL
         """,
         unique=(("request_id",),),
-        checks={"since": "since <= at", "reason": "length(trim(reason)) > 0"},
+        checks={"since": "since <= at"},
         by=("steward", "admin"),
     ),
     Table(
@@ -159,7 +158,6 @@ TABLES = (
                 " OR (scope = 'version' AND unit_mark IS NULL AND version_id IS NOT NULL)"
                 " OR (scope = 'all' AND unit_mark IS NULL AND version_id IS NULL)"
             ),
-            "reason": "length(trim(reason)) > 0",
         },
         indexes=(Index("ix_erasure_dataset_id", "dataset_id"),),
         by=("steward", "admin"),
@@ -210,12 +208,6 @@ GUARDS = (
         )
         """,
     ),
-    Guard(
-        "dataset_name_plain",
-        "dataset",
-        "a dataset has a plain name",
-        PLAIN_NAME.within("NOT coalesce(@, FALSE)"),
-    ),
     # Without a version there is no request, and so no approval of one, no hold and no spending.
     Guard(
         "dataset_final",
@@ -239,8 +231,11 @@ GUARDS = (
         "registrations of a name are counted",
         "NEW.registration <> 1 + (SELECT count(*) FROM dataset d WHERE d.name = NEW.name)",
     ),
-    Guard("version_of_replaced", "dataset_version", REPLACED, replaced("NEW.dataset_id")),
-    Guard("erasure_of_replaced", "erasure", REPLACED, replaced("NEW.dataset_id")),
+    *(
+        Guard(f"{table}_of_replaced", table, REPLACED, replaced("NEW.dataset_id"))
+        for table in ("dataset_version", "erasure", "proposal")
+    ),
+    *(Guard(f"{table}_of_erased", table, ERASED, erased("NEW.version_id")) for table in ("request", "erased_version")),
     Guard(
         "version_keeps_blocks",
         "dataset_version",
@@ -394,12 +389,6 @@ GUARDS = (
         )
          OR EXISTS (SELECT 1 FROM erasure_end n WHERE n.erasure_id = NEW.erasure_id)
         """,
-    ),
-    Guard(
-        "erased_version_not_again",
-        "erased_version",
-        ERASED,
-        f"{erased('NEW.version_id')}",
     ),
 )
 

@@ -25,23 +25,7 @@ UNSEEN = (
     (917504, 921599),
 )  # fmt: skip
 """Code points that a reader cannot see, or that steer a line: controls, joiners, marks of direction, fillers, tags,
-selectors, all spaces but the one of ASCII. A NUL ends a text for GLOB, so SQLite is asked for it apart; PostgreSQL has
-none in a text."""
-_CODES = ", ".join(f"{first}, 45, {last}" for first, last in UNSEEN)
-_SIGNS = " || ".join(f"chr({first}) || '-' || chr({last})" for first, last in UNSEEN)
-PLAIN_NAME = Both(
-    sqlite=(
-        f"(NEW.name GLOB '[a-z0-9]*' AND NEW.name NOT GLOB '*[^a-z0-9_.-]*' AND length(NEW.name) <= {LONGEST_NAME}"
-        " AND instr(NEW.name, char(0)) = 0)"
-    ),
-    postgresql=f"(NEW.name COLLATE \"C\" ~ '^[a-z0-9][a-z0-9_.-]{{0,{LONGEST_NAME - 1}}}$')",
-)
-"""Form of a plain name, as in `models_db.values.names`."""
-_PRINTABLE = f"(length(NEW.name) > 0 AND length(NEW.name) <= {LONGEST_NAME} AND NEW.name = trim(NEW.name)"
-PRINTABLE_NAME = Both(
-    sqlite=(f"{_PRINTABLE} AND NEW.name NOT GLOB ('*[' || char({_CODES}) || ']*') AND instr(NEW.name, char(0)) = 0)"),
-    postgresql=f"{_PRINTABLE} AND NEW.name COLLATE \"C\" !~ ('[' || {_SIGNS} || ']'))",
-)
+selectors, all spaces but the one of ASCII."""
 
 
 # --- Lines and texts ---------------------------------------------------------------------------------------------
@@ -55,16 +39,23 @@ CONTROLS_OF_JSON = ((1, 8), (11, 31))
 """What no JSON text has outside of an escape; it may hold other people's text, which is escaped where it is shown."""
 PROSE = frozenset({"reason", "detail", "destination", "rule"})
 """The columns of type TEXT that hold no JSON."""
+NEVER_BLANK = frozenset({"reason", "rule"})
+"""Columns that say something, wherever they are."""
 LONGEST_LINE = 255
 ZONE = ("schedule", "zone")
-DATASET_NAMES = (("policy_rule", "dataset"), ("twin_attack", "dataset"), ("rehearsal", "dataset"))
-"""Columns that name a dataset, by its plain name."""
+DATASET_NAMES = (("dataset", "name"), ("policy_rule", "dataset"), ("twin_attack", "dataset"), ("rehearsal", "dataset"))
+"""Columns that name a dataset, by its plain name, as in `models_db.values.names`."""
+PERSON = ("principal", "name")
 ORIGINS = (("passkey", "rp_id"), ("passkey", "origin"))
 
 
 def form_of(table: str, column: str, kind: str) -> Both | None:
     """Return the condition that a text has the form of its column; None for a time, a number or bytes."""
-    kind = kind.removesuffix(" NOT NULL")
+    form = _form(table, column, kind.removesuffix(" NOT NULL"))
+    return form.within(f"@ AND length(trim({column})) > 0") if form and column in NEVER_BLANK else form
+
+
+def _form(table: str, column: str, kind: str) -> Both | None:
     if kind in ("VARCHAR(16)", "VARCHAR(32)", "VARCHAR(64)"):
         return _digits(column, int(kind[8:-1]))
     if kind == "VARCHAR(255)":
@@ -81,6 +72,9 @@ def _line(table: str, column: str) -> Both:
         return _made_of(column, "a-z0-9:/.-", "a-z0-9", LONGEST_LINE)
     if (table, column) == ZONE:
         return _made_of(column, "A-Za-z0-9_+/-", "A-Za-z", LONGEST_LINE)
+    if (table, column) == PERSON:
+        size = f"length({column}) > 0 AND length({column}) <= {LONGEST_NAME}"
+        return _free_of(column, UNSEEN).within(f"@ AND {size} AND {column} = trim({column})")
     return _free_of(column, CONTROLS).within(f"@ AND length({column}) <= {LONGEST_LINE}")
 
 
@@ -103,7 +97,7 @@ def _made_of(column: str, signs: str, first: str, most: int) -> Both:
 
 def _free_of(column: str, controls: tuple[tuple[int, int], ...]) -> Both:
     codes = ", ".join(f"{first}, 45, {last}" for first, last in controls)
-    signs = "".join(f"\\u{first:04x}-\\u{last:04x}" for first, last in controls)
+    signs = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in controls)
     return Both(
         sqlite=f"{column} NOT GLOB ('*[' || char({codes}) || ']*') AND instr({column}, char(0)) = 0",
         postgresql=f"{column} COLLATE \"C\" !~ '[{signs}]'",

@@ -3,7 +3,6 @@
 from migrations.schema.conditions import (
     ERASED,
     PUBLISH_GATE,
-    attempts,
     erased,
     has_entry,
     later_than,
@@ -65,13 +64,13 @@ TABLES = (
         assertion TEXT
         """,
         checks={
+            "ends_after_it_is_given": "expires_at > at",
             "passkey": "(passkey_id IS NULL) = (assertion IS NULL)",
             "decision": "decision IN ('approve', 'reject')",
             "gate": (
                 "(gate IN ('spend', 'publish') AND request_id IS NOT NULL AND proposal_id IS NULL)"
                 " OR (gate = 'proposal' AND proposal_id IS NOT NULL AND request_id IS NULL)"
             ),
-            "reason": "length(trim(reason)) > 0",
         },
         indexes=(
             Index("ix_approval_request_id", "request_id"),
@@ -94,7 +93,6 @@ TABLES = (
         unique=(("approval_id",),),
         checks={
             "passkey": "(passkey_id IS NULL) = (assertion IS NULL)",
-            "reason": "length(trim(reason)) > 0",
         },
     ),
     Table(
@@ -158,12 +156,6 @@ TABLES = (
 )
 
 GUARDS = (
-    Guard(
-        "approval_expiry",
-        "approval",
-        "the approval has expired",
-        "NEW.expires_at <= NEW.at",
-    ),
     Guard(
         "approval_subject",
         "approval",
@@ -345,11 +337,9 @@ GUARDS = (
         "artifact",
         "an artifact needs every part of its plan armed on every block, and committed",
         f"""
-        {state("NEW.request_id")} <> 'running'
-         OR NEW.attempt <> {attempts("NEW.request_id")}
-         OR NOT EXISTS (
-             SELECT 1 FROM invocation i WHERE i.request_id = NEW.request_id AND i.attempt = NEW.attempt
-         )
+        NOT EXISTS (
+            SELECT 1 FROM invocation i WHERE i.request_id = NEW.request_id AND i.attempt = NEW.attempt
+        )
          OR EXISTS (
              SELECT 1 FROM invocation i LEFT JOIN hold h ON h.invocation_id = i.id
               WHERE i.request_id = NEW.request_id

@@ -2,8 +2,15 @@
 
 from migrations.schema.conditions import LIMITS_WHOLE, RENYI_LIMITS, role
 from migrations.schema.definitions import Guard, Index, Table
-from migrations.schema.forms import PRINTABLE_NAME
 
+GATES_AND_ORDERS = {
+    "asks_for_an_approval_at_each_gate": "spend_approvals >= 1 AND publish_approvals >= 1 AND proposal_approvals >= 1",
+    "renyi_limits": LIMITS_WHOLE,
+}
+BOUNDED = (
+    "coalesce(attempts >= 1 AND attempts <= 100 AND approval_days >= 1 AND approval_days <= 365"
+    " AND request_days >= 1 AND request_days <= 365, FALSE)"
+)
 LIMIT_COLUMNS = "\n".join(f"{name} BIGINT" for name in RENYI_LIMITS)
 
 TABLES = (
@@ -36,7 +43,6 @@ TABLES = (
         checks={
             "role": "role IN ('analyst', 'runner', 'steward', 'auditor', 'admin')",
             "dates": "valid_to IS NULL OR valid_to > valid_from",
-            "reason": "length(trim(reason)) > 0",
         },
         indexes=(Index("ix_role_grant_principal_id", "principal_id"),),
     ),
@@ -50,7 +56,6 @@ TABLES = (
         at VARCHAR(27) NOT NULL
         """,
         unique=(("grant_id",),),
-        checks={"reason": "length(trim(reason)) > 0"},
         by=("admin",),
     ),
     # Keys of a browser or a token (WebAuthn), each certified by the signature of its person's own key.
@@ -80,7 +85,6 @@ TABLES = (
         at VARCHAR(27) NOT NULL
         """,
         unique=(("passkey_id",),),
-        checks={"reason": "length(trim(reason)) > 0"},
     ),
     Table(
         "policy_version",
@@ -101,7 +105,7 @@ TABLES = (
         {LIMIT_COLUMNS}
         """,
         unique=(("digest",),),
-        checks={"renyi_limits": LIMITS_WHOLE},
+        checks=GATES_AND_ORDERS | {"limits_attempts_and_days": BOUNDED},
         by=("admin",),
     ),
     Table(
@@ -118,7 +122,7 @@ TABLES = (
         {LIMIT_COLUMNS}
         """,
         unique=(("policy_id", "dataset"),),
-        checks={"renyi_limits": LIMITS_WHOLE},
+        checks=GATES_AND_ORDERS,
         by=("admin",),
     ),
     Table(
@@ -134,12 +138,6 @@ TABLES = (
 )
 
 GUARDS = (
-    Guard(
-        "principal_name_fit",
-        "principal",
-        "the name of a person is printable, without space around it",
-        PRINTABLE_NAME.within("NOT coalesce(@, FALSE)"),
-    ),
     Guard(
         "principal_name_own",
         "principal",
@@ -195,31 +193,6 @@ GUARDS = (
              )
         )
         """,
-    ),
-    Guard(
-        "policy_asks_somebody",
-        "policy_version",
-        "each gate needs at least one approval",
-        "NEW.spend_approvals < 1 OR NEW.publish_approvals < 1 OR NEW.proposal_approvals < 1",
-    ),
-    Guard(
-        "policy_says_limits",
-        "policy_version",
-        "a policy says how often a request is run and how long decisions count",
-        """
-        NEW.attempts IS NULL
-         OR NEW.attempts NOT BETWEEN 1 AND 100
-         OR NEW.approval_days IS NULL
-         OR NEW.approval_days NOT BETWEEN 1 AND 365
-         OR NEW.request_days IS NULL
-         OR NEW.request_days NOT BETWEEN 1 AND 365
-        """,
-    ),
-    Guard(
-        "policy_rule_asks_somebody",
-        "policy_rule",
-        "each gate needs at least one approval",
-        "NEW.spend_approvals < 1 OR NEW.publish_approvals < 1 OR NEW.proposal_approvals < 1",
     ),
     Guard(
         "policy_rule_before_use",

@@ -6,12 +6,10 @@ retracts a release.
 
 from migrations.schema.conditions import (
     PROPOSAL_GATE,
-    REPLACED,
     REQUEST_DAYS,
     STANDING,
     attempts,
     later_than,
-    replaced,
     state,
 )
 from migrations.schema.definitions import Action, Function, Guard, Index, Table
@@ -51,7 +49,7 @@ TABLES = (
                 " AND until IS NOT NULL AND config_digest IS NOT NULL AND configuration IS NOT NULL)"
                 " OR (kind = 'retraction' AND publication_id IS NOT NULL)"
             ),
-            "reason": "length(trim(reason)) > 0",
+            "is_never_negative": "rho >= 0 AND delta_fail >= 0",
         },
         indexes=(Index("ix_proposal_dataset_id", "dataset_id"),),
         by=("analyst", "steward"),
@@ -95,13 +93,6 @@ GUARDS = (
               WHERE p.id = NEW.publication_id AND r.dataset_id = NEW.dataset_id
          )
         """,
-    ),
-    Guard("proposal_of_replaced", "proposal", REPLACED, replaced("NEW.dataset_id")),
-    Guard(
-        "proposal_not_negative",
-        "proposal",
-        "an amount is never negative",
-        "NEW.rho < 0 OR NEW.delta_fail < 0",
     ),
     Guard(
         "proposal_expires",

@@ -20,7 +20,7 @@ from migrations.schema.conditions import (
     role,
     state,
 )
-from migrations.schema.definitions import Action, Both, Guard, Index, Table
+from migrations.schema.definitions import Action, Both, Guard, Index, Table, with_article
 
 SUBMITS = "NEW.from_state = 'draft'"
 WRITTEN_ALREADY = (
@@ -173,7 +173,7 @@ TABLES = (
         created_by {number} NOT NULL -> principal
         """,
         unique=(("idem_key",), ("request_id", "attempt", "sequence")),
-        checks={"rng": "rng_kind = 'os'"},
+        checks={"uses_the_randomness_of_the_operating_system": "rng_kind = 'os'"},
         by=("runner",),
     ),
     Table(
@@ -218,12 +218,6 @@ GUARDS = (
         "request",
         "a request expires as the policy says",
         later_than("NEW.expires_at", "NEW.created_at", REQUEST_DAYS),
-    ),
-    Guard(
-        "request_of_erased",
-        "request",
-        ERASED,
-        f"{erased('NEW.version_id')}",
     ),
     *(
         Guard(f"{table}_with_its_request", table, "a plan is written with its request", WRITTEN_ALREADY)
@@ -397,6 +391,15 @@ GUARDS = (
          AND EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND {erased("r.version_id")})
         """,
     ),
+    *(
+        Guard(
+            f"{table}_of_running_attempt",
+            table,
+            f"only the running attempt of a request records {with_article(table.replace('_', ' '))}",
+            f"{state('NEW.request_id')} <> 'running' OR NEW.attempt <> {attempts('NEW.request_id')}",
+        )
+        for table in ("invocation", "renyi_charge", "artifact")
+    ),
     Guard(
         "invocation_not_by_requester",
         "invocation",
@@ -409,12 +412,6 @@ GUARDS = (
         """,
     ),
     Guard(
-        "invocation_os_randomness",
-        "invocation",
-        "only the randomness of the operating system protects anybody",
-        "NEW.rng_kind <> 'os'",
-    ),
-    Guard(
         "invocation_relation",
         "invocation",
         "the mechanism is not stated for the relation of the dataset",
@@ -424,12 +421,6 @@ GUARDS = (
              WHERE r.id = NEW.request_id AND d.relation = NEW.relation
         )
         """,
-    ),
-    Guard(
-        "invocation_running",
-        "invocation",
-        "only the running attempt of a request invokes mechanisms",
-        f"{state('NEW.request_id')} <> 'running' OR NEW.attempt <> {attempts('NEW.request_id')}",
     ),
     Guard(
         "invocation_separate",

@@ -29,8 +29,6 @@ TABLES = (
         """,
         checks={
             "kind": "kind IN ('cron', 'interval', 'rrule')",
-            "rule": "length(trim(rule)) > 0",
-            "reason": "length(trim(reason)) > 0",
         },
         indexes=(Index("ix_schedule_dataset_id", "dataset_id"),),
         by=("analyst",),
@@ -47,7 +45,7 @@ TABLES = (
         actor_id {number} NOT NULL -> principal
         """,
         unique=(("schedule_id", "number"),),
-        checks={"kind": "kind IN ('paused', 'resumed', 'ended')", "reason": "length(trim(reason)) > 0"},
+        checks={"kind": "kind IN ('paused', 'resumed', 'ended')"},
     ),
     Table(
         "schedule_slot",
@@ -76,7 +74,6 @@ TABLES = (
         actor_id {number} NOT NULL -> principal
         """,
         unique=(("slot_id",),),
-        checks={"reason": "length(trim(reason)) > 0"},
         by=("runner",),
     ),
 )

@@ -3,20 +3,19 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from sqlalchemy import BigInteger, CheckConstraint, FetchedValue, ForeignKey, Integer, MetaData, String, Text
+from sqlalchemy import BigInteger, FetchedValue, ForeignKey, Integer, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
 NAMING_CONVENTION = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-    "ck": "ck_%(table_name)s_%(constraint_name)s",
     "fk": "fk_%(table_name)s_%(column_0_N_name)s",
     "pk": "pk_%(table_name)s",
 }
 
 
 class Base(DeclarativeBase):
-    """Base of every table."""
+    """Base of every table; the migrations alone say which rows a table refuses."""
 
     metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
@@ -34,24 +33,6 @@ Moment = Annotated[str, mapped_column(String(27))]
 Digest = Annotated[str, mapped_column(String(64))]
 Line = Annotated[str, mapped_column(String(255))]
 Body = Annotated[str, mapped_column(Text)]
-
-
-_LEAP_YEAR = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)"
-_DAY = (
-    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
-    f"|{_LEAP_YEAR}-02-29)"
-)
-TIME_PATTERN = f"^(?!0000){_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{{6}}Z$"
-"""Pattern of a time as text; on SQLite a guard checks it (`migrations.schema.forms`)."""
-
-
-def check_times(metadata: MetaData) -> None:
-    """Every time of these tables has its one form, because guards compare times as text."""
-    for table in metadata.tables.values():
-        for column in table.columns:
-            if isinstance(column.type, String) and column.type.length == 27:
-                check = CheckConstraint(f"{column.name} ~ '{TIME_PATTERN}'", name=f"{column.name}_moment")
-                table.append_constraint(check.ddl_if(dialect="postgresql"))
 
 
 def reference(table: str) -> ForeignKey:

@@ -1,6 +1,5 @@
 """Mapped columns only; constraints and guards are in the migrations."""
 
-from models_db.database.base import Base, check_times
 from models_db.tables.accounts import Account, Entry, Hold, Invocation, RenyiCharge
 from models_db.tables.audit_log import AuditHead, AuditLink, PendingLink, RecordedCheckpoint, Restoration
 from models_db.tables.datasets import (
@@ -42,8 +41,6 @@ from models_db.tables.releases import (
     Withdrawal,
 )
 from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, SlotEnd
-
-check_times(Base.metadata)
 
 __all__ = [
     "Account", "AppliedProposal", "Approval", "Artifact", "AssignmentExposure", "AuditHead", "AuditLink",

@@ -1,6 +1,6 @@
 """Datasets: their versions, and the marks by which copies are distinguished."""
 
-from sqlalchemy import CheckConstraint, LargeBinary, String, UniqueConstraint
+from sqlalchemy import LargeBinary, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, SerialKey, Units, reference
@@ -48,7 +48,6 @@ class OverlapKey(Base):
     """The key with which units are recognised in every dataset; one row, written when the ledger is founded."""
 
     __tablename__ = "overlap_key"
-
     id: Mapped[Key]
     key_commitment: Mapped[Digest]
     created_at: Mapped[Moment]
@@ -63,11 +62,7 @@ class Cohort(Base):
     """
 
     __tablename__ = "cohort"
-    __table_args__ = (
-        UniqueConstraint("account_id", "number"),
-        CheckConstraint("number >= 2", name="number"),
-        CheckConstraint("population >= 1", name="population"),
-    )
+    __table_args__ = (UniqueConstraint("account_id", "number"),)
 
     id: Mapped[Key]
     account_id: Mapped[int] = mapped_column(reference("account"))
@@ -86,16 +81,6 @@ class Erasure(Base):
     """
 
     __tablename__ = "erasure"
-    __table_args__ = (
-        CheckConstraint(
-            "(scope = 'unit' AND unit_mark IS NOT NULL AND version_id IS NULL)"
-            " OR (scope = 'version' AND unit_mark IS NULL AND version_id IS NOT NULL)"
-            " OR (scope = 'all' AND unit_mark IS NULL AND version_id IS NULL)",
-            name="scope",
-        ),
-        CheckConstraint("length(trim(reason)) > 0", name="reason"),
-    )
-
     id: Mapped[Key]
     dataset_id: Mapped[int] = mapped_column(reference("dataset"), index=True)
     scope: Mapped[Line]

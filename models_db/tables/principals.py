@@ -1,6 +1,6 @@
 """Principals, their roles, and the policy under which they act."""
 
-from sqlalchemy import CheckConstraint, Index, UniqueConstraint
+from sqlalchemy import Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Key, Line, Moment, Units, reference
@@ -29,12 +29,6 @@ class RoleGrant(Base):
     """A role of a principal, from a day to a day."""
 
     __tablename__ = "role_grant"
-    __table_args__ = (
-        CheckConstraint(f"role IN {ROLES}", name="role"),
-        CheckConstraint("valid_to IS NULL OR valid_to > valid_from", name="dates"),
-        CheckConstraint("length(trim(reason)) > 0", name="reason"),
-    )
-
     id: Mapped[Key]
     principal_id: Mapped[int] = mapped_column(reference("principal"), index=True)
     role: Mapped[Line]
@@ -49,8 +43,6 @@ class RoleRevocation(Base):
     """The end of a grant before its day."""
 
     __tablename__ = "role_revocation"
-    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
-
     id: Mapped[Key]
     grant_id: Mapped[int] = mapped_column(reference("role_grant"), unique=True)
     revoked_by: Mapped[int] = mapped_column(reference("principal"))
@@ -81,19 +73,11 @@ class PasskeyEnd(Base):
     """A passkey that was revoked; it decides nothing any more."""
 
     __tablename__ = "passkey_end"
-    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
-
     id: Mapped[Key]
     passkey_id: Mapped[int] = mapped_column(reference("passkey"), unique=True)
     reason: Mapped[Body]
     ended_by: Mapped[int] = mapped_column(reference("principal"))
     at: Mapped[Moment]
-
-
-LIMITS_WHOLE = " AND ".join(
-    f"(renyi_limit_{order} IS NULL) = (renyi_limit_{RENYI_ORDERS[0]} IS NULL) AND coalesce(renyi_limit_{order}, 0) >= 0"
-    for order in RENYI_ORDERS
-)
 
 
 class LimitsInOrders:
@@ -124,8 +108,6 @@ class PolicyVersion(LimitsInOrders, Base):
     """A policy that was in force at some time, and those of its rules that the database itself enforces."""
 
     __tablename__ = "policy_version"
-    __table_args__ = (CheckConstraint(LIMITS_WHOLE, name="renyi_limits"),)
-
     id: Mapped[Key]
     digest: Mapped[Digest] = mapped_column(unique=True)
     body: Mapped[Body]
@@ -150,7 +132,7 @@ class PolicyRule(LimitsInOrders, Base):
     """Rules of a policy for one dataset, where they differ; None leaves a rule as the policy has it."""
 
     __tablename__ = "policy_rule"
-    __table_args__ = (UniqueConstraint("policy_id", "dataset"), CheckConstraint(LIMITS_WHOLE, name="renyi_limits"))
+    __table_args__ = (UniqueConstraint("policy_id", "dataset"),)
 
     id: Mapped[Key]
     policy_id: Mapped[int] = mapped_column(reference("policy_version"))

@@ -1,6 +1,6 @@
 """Proposals: decisions of stewards besides releases, on caps, standing authorisations and retractions."""
 
-from sqlalchemy import CheckConstraint, UniqueConstraint
+from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
@@ -10,18 +10,6 @@ class Proposal(Base):
     """A proposal on a dataset. Its digest covers every column with content; approvals are for that digest."""
 
     __tablename__ = "proposal"
-    __table_args__ = (
-        CheckConstraint(
-            "(kind = 'cap' AND epsilon IS NOT NULL AND delta IS NOT NULL AND delta_conversion IS NOT NULL"
-            " AND rho IS NOT NULL AND delta_fail IS NOT NULL)"
-            " OR (kind = 'standing' AND rho IS NOT NULL AND delta_fail IS NOT NULL AND runs >= 1"
-            " AND until IS NOT NULL AND config_digest IS NOT NULL AND configuration IS NOT NULL)"
-            " OR (kind = 'retraction' AND publication_id IS NOT NULL)",
-            name="whole",
-        ),
-        CheckConstraint("length(trim(reason)) > 0", name="reason"),
-    )
-
     id: Mapped[Key]
     kind: Mapped[Line]
     dataset_id: Mapped[int] = mapped_column(reference("dataset"), index=True)

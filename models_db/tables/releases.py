@@ -1,12 +1,9 @@
 """Requests and their course: transitions, approvals, leases, artifacts, evaluations, publications."""
 
-from sqlalchemy import CheckConstraint, Index, UniqueConstraint
+from sqlalchemy import Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Key, Line, Moment, Units, reference
-from models_db.values.request_state import LEGAL_TRANSITIONS
-
-INTERNAL_VIEW_KINDS = ("computed", "shown")
 
 
 class Request(Base):
@@ -32,12 +29,7 @@ class Transition(Base):
     """One step in the life of a request; its state is the last step's `to_state`."""
 
     __tablename__ = "transition"
-    __table_args__ = (
-        UniqueConstraint("request_id", "number"),
-        CheckConstraint(
-            " OR ".join(f"(from_state = '{a}' AND to_state = '{b}')" for a, b in LEGAL_TRANSITIONS), name="legal"
-        ),
-    )
+    __table_args__ = (UniqueConstraint("request_id", "number"),)
 
     id: Mapped[Key]
     request_id: Mapped[int] = mapped_column(reference("request"))
@@ -53,18 +45,7 @@ class Approval(Base):
     """A steward's decision at a gate, bound to the digest of the shown request, artifact or proposal."""
 
     __tablename__ = "approval"
-    __table_args__ = (
-        CheckConstraint(
-            "(gate IN ('spend', 'publish') AND request_id IS NOT NULL AND proposal_id IS NULL)"
-            " OR (gate = 'proposal' AND proposal_id IS NOT NULL AND request_id IS NULL)",
-            name="gate",
-        ),
-        CheckConstraint("(passkey_id IS NULL) = (assertion IS NULL)", name="passkey"),
-        CheckConstraint("decision IN ('approve', 'reject')", name="decision"),
-        CheckConstraint("length(trim(reason)) > 0", name="reason"),
-        Index("ix_approval_request_id", "request_id"),
-        Index("ix_approval_proposal_id", "proposal_id"),
-    )
+    __table_args__ = (Index("ix_approval_request_id", "request_id"), Index("ix_approval_proposal_id", "proposal_id"))
 
     id: Mapped[Key]
     request_id: Mapped[int | None] = mapped_column(reference("request"))
@@ -90,11 +71,6 @@ class Withdrawal(Base):
     """Withdrawal of an approval by its approver, before it was used."""
 
     __tablename__ = "withdrawal"
-    __table_args__ = (
-        CheckConstraint("(passkey_id IS NULL) = (assertion IS NULL)", name="passkey"),
-        CheckConstraint("length(trim(reason)) > 0", name="reason"),
-    )
-
     id: Mapped[Key]
     approval_id: Mapped[int] = mapped_column(reference("approval"), unique=True)
     reason: Mapped[Body]
@@ -140,11 +116,6 @@ class StoredEvaluation(Base):
     """One metric of one artifact; `exposure` says who may see it and when (PRIVACY §7)."""
 
     __tablename__ = "evaluation"
-    __table_args__ = (
-        CheckConstraint("exposure IN ('public', 'charged', 'internal')", name="exposure"),
-        CheckConstraint("exposure <> 'charged' OR invocation_id IS NOT NULL", name="charge"),
-    )
-
     id: Mapped[Key]
     artifact_id: Mapped[int] = mapped_column(reference("artifact"), index=True)
     metric: Mapped[Line]
@@ -159,8 +130,6 @@ class InternalView(Base):
     """View of an artifact's unprotected figures: a permanent mark on its account (PRIVACY §10.3)."""
 
     __tablename__ = "internal_view"
-    __table_args__ = (CheckConstraint(f"kind IN {INTERNAL_VIEW_KINDS}", name="kind"),)
-
     id: Mapped[Key]
     account_id: Mapped[int] = mapped_column(reference("account"), index=True)
     """The root account of the dataset."""
@@ -175,11 +144,6 @@ class AssignmentExposure(Base):
     """An assignment of units to texts that a request was charged for got out, since when, and how: a claim's end."""
 
     __tablename__ = "assignment_exposure"
-    __table_args__ = (
-        CheckConstraint("since <= at", name="since"),
-        CheckConstraint("length(trim(reason)) > 0", name="reason"),
-    )
-
     id: Mapped[Key]
     request_id: Mapped[int] = mapped_column(reference("request"), unique=True)
     since: Mapped[Moment]

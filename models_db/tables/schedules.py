@@ -1,24 +1,15 @@
 """Schedules of recurring releases, their changes, and each moment at which one was due."""
 
-from sqlalchemy import CheckConstraint, UniqueConstraint
+from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Key, Line, Moment, reference
-
-SCHEDULE_RULE_KINDS = ("cron", "interval", "rrule")
-SCHEDULE_CHANGE_KINDS = ("paused", "resumed", "ended")
 
 
 class Schedule(Base):
     """Recurring moments at which a standing authorisation's configuration is requested; it also bounds the cost."""
 
     __tablename__ = "schedule"
-    __table_args__ = (
-        CheckConstraint(f"kind IN {SCHEDULE_RULE_KINDS}", name="kind"),
-        CheckConstraint("length(trim(rule)) > 0", name="rule"),
-        CheckConstraint("length(trim(reason)) > 0", name="reason"),
-    )
-
     id: Mapped[Key]
     dataset_id: Mapped[int] = mapped_column(reference("dataset"), index=True)
     standing_id: Mapped[int] = mapped_column(reference("proposal"))
@@ -37,11 +28,7 @@ class ScheduleChange(Base):
     """A schedule was paused, resumed or ended; the last change says which it is."""
 
     __tablename__ = "schedule_change"
-    __table_args__ = (
-        UniqueConstraint("schedule_id", "number"),
-        CheckConstraint(f"kind IN {SCHEDULE_CHANGE_KINDS}", name="kind"),
-        CheckConstraint("length(trim(reason)) > 0", name="reason"),
-    )
+    __table_args__ = (UniqueConstraint("schedule_id", "number"),)
 
     id: Mapped[Key]
     schedule_id: Mapped[int] = mapped_column(reference("schedule"))
@@ -60,11 +47,7 @@ class ScheduleSlot(Base):
     """
 
     __tablename__ = "schedule_slot"
-    __table_args__ = (
-        UniqueConstraint("schedule_id", "slot"),
-        UniqueConstraint("request_id"),
-        CheckConstraint("(request_id IS NULL) <> (skipped IS NULL)", name="decided"),
-    )
+    __table_args__ = (UniqueConstraint("schedule_id", "slot"), UniqueConstraint("request_id"))
 
     id: Mapped[Key]
     schedule_id: Mapped[int] = mapped_column(reference("schedule"))
@@ -81,8 +64,6 @@ class SlotEnd(Base):
     """The run of a slot was given up: no poller tries it again; a person still may (`almoner run`)."""
 
     __tablename__ = "slot_end"
-    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
-
     id: Mapped[Key]
     slot_id: Mapped[int] = mapped_column(reference("schedule_slot"), unique=True)
     reason: Mapped[Line]

@@ -26,7 +26,6 @@ _ORDERS_GUARD = "the limit in orders would be passed"
 _DUPLICATE_GUARD = "has recorded this already"
 _CLOCK_GUARD = "the clock went backwards"
 _ROLE_GUARDS = re.compile("only an? |everybody acts under|the ledger knows nobody")
-_PLAIN_NAME_GUARD = "a dataset has a plain name"
 _UNIQUE_CODES = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505")
 
 
@@ -130,8 +129,6 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
             return ClockWentBack()
         if rule.endswith(_DUPLICATE_GUARD):
             return AlreadyRecorded()
-        if rule == _PLAIN_NAME_GUARD:
-            return InvalidPlainName("a dataset")
         return RoleDenied(rule) if _ROLE_GUARDS.match(rule) else RuleViolated(rule)
     if (
         getattr(refusal, "sqlite_errorcode", None) in _UNIQUE_CODES
@@ -141,8 +138,9 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
     constraint = _CONSTRAINT.search(message)
     if constraint is None:
         return RuleViolated("a constraint of the schema")
-    form = _FORM.fullmatch(constraint.group())
-    return RuleViolated(form_rule(form[1]) if form else constraint.group())
+    if form := _FORM.fullmatch(constraint.group()):
+        return InvalidPlainName("a dataset") if form[1] == "dataset_name" else RuleViolated(form_rule(form[1]))
+    return RuleViolated(constraint.group().removeprefix("ck_").replace("_", " "))
 
 
 def form_rule(column: str) -> str:

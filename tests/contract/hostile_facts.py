@@ -375,8 +375,8 @@ def rehearsal(town: Town) -> Executable:
 
 def delivery(town: Town) -> Executable:
     publication = town.id_of("publication", "TRUE")
-    row = {"destination": "out", "bundle_digest": DIGEST, "at": utc_now(), "created_by": town.world.runner.id}
-    return insert("delivery", publication_id=publication, **row)
+    return insert("delivery", publication_id=publication, destination="out", bundle_digest=DIGEST, at=utc_now(),
+                  created_by=town.world.runner.id)  # fmt: skip
 
 
 def people_counted(town: Town) -> Executable:

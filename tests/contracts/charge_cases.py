@@ -92,7 +92,7 @@ CHARGES: dict[str, Case] = {
         denied=[lambda t: under_limits(t, 0)],
         allowed=[lambda t: under_limits(t, 1), charged],
     ),
-    "renyi_charge_of_attempt": Case(
+    "renyi_charge_of_running_attempt": Case(
         denied=[
             lambda t: renyi_charge(t, t.approved),
             lambda t: renyi_charge(t, t.lost.request_id, attempt=2),

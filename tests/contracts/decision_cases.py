@@ -184,7 +184,7 @@ DECISIONS: dict[str, Case] = {
         ],
         allowed=[lambda t: proposal(t, **proposal_id(t, "retraction"))],
     ),
-    "proposal_not_negative": Case(
+    "ck_proposal_is_never_negative": Case(
         denied=[
             lambda t: proposal(t, rho=-1),
             lambda t: proposal(t, delta_fail=-1),

@@ -65,7 +65,7 @@ WORK: dict[str, Case] = {
         allowed=[lambda t: passkey_end(t, "steward"), lambda t: passkey_end(t, "admin")],
     ),
     # --- policies
-    "policy_rule_asks_somebody": Case(
+    "ck_policy_rule_asks_for_an_approval_at_each_gate": Case(
         denied=[
             lambda t: new_policy(t, spend_approvals=0),
             lambda t: new_policy(t, publish_approvals=0),

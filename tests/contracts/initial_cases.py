@@ -17,6 +17,7 @@ from tests.contracts.rows import (
     dataset,
     entry,
     evaluation,
+    insert,
     internal_view,
     invocation,
     policy,
@@ -29,6 +30,7 @@ from tests.contracts.rows import (
     version,
 )
 from tests.contracts.town import Town
+from tests.support import LATE
 
 Make = Callable[[Town], Executable | list[Executable]]
 
@@ -64,7 +66,7 @@ INITIAL: dict[str, Case] = {
         denied=[lambda t: version(t, "ward")],
         allowed=[lambda t: version(t, "clinic"), lambda t: version(t, "harbour")],
     ),
-    "policy_asks_somebody": Case(
+    "ck_policy_version_asks_for_an_approval_at_each_gate": Case(
         denied=[
             lambda t: policy(t, 0, 1),
             lambda t: policy(t, 1, 0),
@@ -102,7 +104,7 @@ INITIAL: dict[str, Case] = {
         denied=[lambda t: invocation(t, t.running, relation="replace_one")],
         allowed=[lambda t: invocation(t, t.running)],
     ),
-    "invocation_running": Case(
+    "invocation_of_running_attempt": Case(
         denied=[
             lambda t: invocation(t, t.running, request_id=t.approved),
             lambda t: invocation(t, t.running, attempt=2),
@@ -111,12 +113,16 @@ INITIAL: dict[str, Case] = {
         ],
         allowed=[lambda t: invocation(t, t.running)],
     ),
-    "invocation_os_randomness": Case(
+    "ck_invocation_uses_the_randomness_of_the_operating_system": Case(
         denied=[lambda t: invocation(t, t.running, rng_kind="seeded")], allowed=[lambda t: invocation(t, t.running)]
     ),
     "entry_needs_hold": Case(
         denied=[lambda t: unheld(t, t.held, "ARM"), lambda t: unheld(t, t.held, "RELEASE")],
-        allowed=[lambda t: unheld(t, t.held, "HOLD"), lambda t: unheld(t, t.held, "HOLD", "RELEASE")],
+        allowed=[
+            lambda t: unheld(t, t.held, "HOLD"),
+            lambda t: unheld(t, t.held, "HOLD", "RELEASE"),
+            lambda t: entry(t, t.hold(t.held), "RELEASE", at=LATE),
+        ],
     ),
     "entry_needs_arm": Case(
         denied=[
@@ -158,18 +164,16 @@ INITIAL: dict[str, Case] = {
         ],
         allowed=[lambda t: transition(t, t.decided.request_id, "produced", "published")],
     ),
-    "approval_expiry": Case(
+    "ck_approval_ends_after_it_is_given": Case(
         denied=[lambda t: approval(t, t.submitted, at=utc_now(), expires_at="2000-01-01T00:00:00.000000Z")],
         allowed=[lambda t: approval(t, t.submitted)],
     ),
+    "artifact_of_running_attempt": Case(
+        denied=[lambda t: [transition(t, t.settled.request_id, "running", "approved"), artifact(t, t.settled)]],
+        allowed=[lambda t: artifact(t, t.settled)],
+    ),
     "artifact_complete": Case(
-        denied=[
-            lambda t: artifact(t, t.running),
-            lambda t: artifact(t, t.held),
-            lambda t: artifact(t, t.armed),
-            lambda t: artifact(t, t.failed),
-            lambda t: artifact(t, t.settled, attempt=2),
-        ],
+        denied=[lambda t: artifact(t, t.running), lambda t: artifact(t, t.held), lambda t: artifact(t, t.armed)],
         allowed=[lambda t: artifact(t, t.settled)],
     ),
     "evaluation_charged": Case(
@@ -243,6 +247,9 @@ INITIAL: dict[str, Case] = {
     "audit_links": Case(
         denied=[lambda t: audit(t, prev_hash=DIGEST), lambda t: audit(t, ahead=2)],
         allowed=[audit],
+    ),
+    "audit_head_no_insert": Case(
+        denied=[lambda _, id_=id_: insert("audit_head", id=id_, seq=0, hash=DIGEST) for id_ in (1, 2)]
     ),
     "audit_head_follows": Case(
         denied=[

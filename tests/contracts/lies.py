@@ -209,7 +209,8 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         "runner",
         [add("proposal", PROPOSAL % ("$policy", "$bad_runner", 9))],
         "only an analyst or a steward"),
-    "a proposal to owe": ("analyst", [add("proposal", PROPOSAL % ("$policy", "$bad_analyst", -9))], "never negative"),
+    "a proposal to owe": (
+        "analyst", [add("proposal", PROPOSAL % ("$policy", "$bad_analyst", -9))], "ck_proposal_is_never_negative"),
     "a proposal nobody approved": (
         "analyst",
         [add("carried", '{"proposal_id": $proposal, "actor_id": $bad_analyst, "at": "$now"}')],
@@ -338,7 +339,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         ["SELECT almoner_claim_units($root, array_agg(mark), array_agg(2)) FROM unit_mark WHERE account_id = $root"],
         "stays in the cohort",
     ),
-    "another overlap key": ("admin", [add("overlap_key", OVERLAP_KEY % "$bad_admin")], "ck_overlap_key_single"),
+    "another overlap key": ("admin", [add("overlap_key", OVERLAP_KEY % "$bad_admin")], "ck_overlap_key_is_chosen_once"),
     "another overlap key by a steward": (
         "steward", [add("overlap_key", OVERLAP_KEY % "$bad_steward")], "only an admin records an overlap key"),
     "a cohort by a runner": ("runner", [add("cohort", COHORT % "$bad_runner")], "only a steward records a cohort"),

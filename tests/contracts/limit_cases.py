@@ -162,7 +162,7 @@ LIMITS: dict[str, Case] = {
             lambda t: approval(t, t.open_proposal, "proposal", expires_at=last()),
         ],
     ),
-    "policy_says_limits": Case(
+    "ck_policy_version_limits_attempts_and_days": Case(
         denied=[
             lambda t, given=given: policy(t, 1, 1, **given)  # type: ignore[misc]
             for given in (

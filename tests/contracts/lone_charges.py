@@ -152,7 +152,7 @@ WITHIN_LIMIT = [
 
 LONE_CHARGES: dict[str, list[Lone]] = {
     "renyi_charge_within_limit": WITHIN_LIMIT,
-    "renyi_charge_of_attempt": [Lone(denied=[lambda t: renyi_charge(t, t.failed.request_id)])],
+    "renyi_charge_of_running_attempt": [Lone(denied=[lambda t: renyi_charge(t, t.failed.request_id)])],
     "renyi_charge_needed": [
         Lone((lambda t: renyi_charge(t, t.lost.request_id, attempt=9),), denied=[again]),
         Lone((lambda t: renyi_charge(t, t.failed.request_id, attempt=9),), allowed=[again]),

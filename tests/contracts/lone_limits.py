@@ -9,14 +9,12 @@ from tests.contracts.lone_states import Lone, sql
 from tests.contracts.rows import (
     approval,
     artifact,
-    checkpoint,
     erased_version,
     evaluation,
     hold,
     internal_view,
     invocation,
     request,
-    role_grant,
     transition,
 )
 from tests.contracts.town import Town
@@ -33,14 +31,6 @@ def hold_deputised(town: Town) -> Executable:
 
 def invoke_deputised(town: Town) -> Executable:
     return invocation(town, town.deputised)
-
-
-def by_analyst_as(role: str, until: str | None) -> Make:
-    """A checkpoint by an analyst who has this role too, for good or until a time."""
-    return lambda t: [
-        role_grant(t, "analyst", role, valid_to=until),
-        checkpoint(t, created_by=t.world.analyst.id),
-    ]
 
 
 UNGOVERNED = "UPDATE dataset SET governed = FALSE"
@@ -117,7 +107,7 @@ LIMITS: dict[str, list[Lone]] = {
         # the first erasure concerned this version, but this erasure concerns a unit
         Lone(denied=[lambda t: erased_version(t, version_id=t.emptied, manifest_mark=None)]),
     ],
-    "erased_version_not_again": [
+    "erased_version_of_erased": [
         Lone((UNITS_ERASED,), allowed=[lambda t: erased_version(t, version_id=t.emptied)]),
     ],
     "request_of_erased": [

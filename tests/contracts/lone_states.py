@@ -208,8 +208,9 @@ def foreign_rule(policy_id: str, name: str) -> list[Change]:
 
 ANOTHER_POLICY = (
     "INSERT INTO policy_version (id, digest, body, several_roles, spend_approvals, publish_approvals,"
-    f" proposal_approvals, created_at) SELECT 900, '{OTHER}', body, several_roles, spend_approvals,"
-    " publish_approvals, proposal_approvals, created_at FROM policy_version LIMIT 1"
+    " proposal_approvals, created_at, attempts, approval_days, request_days)"
+    f" SELECT 900, '{OTHER}', body, several_roles, spend_approvals, publish_approvals, proposal_approvals, created_at,"
+    " attempts, approval_days, request_days FROM policy_version LIMIT 1"
 )
 ITS_RULE = (
     "INSERT INTO policy_rule (policy_id, dataset, spend_approvals, publish_approvals, proposal_approvals)"

@@ -43,11 +43,11 @@ def called(name: str) -> Make:
 
 
 NAMES: dict[str, Case] = {
-    "dataset_name_plain": Case(
+    "ck_dataset_name_form": Case(
         denied=[*map(dataset_called, NOT_PLAIN), lambda t: dataset(t, "clinic", name=ended(t, "a", "B"))],
         allowed=[dataset_called(name) for name in PLAIN],
     ),
-    "principal_name_fit": Case(
+    "ck_principal_name_form": Case(
         denied=[*map(called, UNFIT), lambda t: person(t, ended(t, "a", "\x01"))],
         allowed=[called(name) for name in FIT],
     ),

@@ -98,10 +98,12 @@ def test_the_services_refuse_by_name(world: World, body: str) -> None:
         policies.adopt(session, world.admin, terms(body=body))
     world.dataset()
     world.produced("clinic")
-    figures = StoredEvaluation(artifact_id=1, metric="m", exposure="public", result=body * 20, created_at=utc_now(),
-                               created_by=world.runner.id)  # fmt: skip
     with pytest.raises(RuleViolated, match=UNBOUNDED_TEXT), world.database.write() as session:
-        insert_row(session, figures)
+        insert_row(
+            session,
+            StoredEvaluation(artifact_id=1, metric="m", exposure="public", result=body * 20, created_at=utc_now(),
+                             created_by=world.runner.id),
+        )  # fmt: skip
 
 
 def test_brackets_in_strings_do_not_count(world: World) -> None:

@@ -176,7 +176,7 @@ def test_a_new_attempt_of_an_exposed_request_is_held_to_the_limit_with_its_rho(c
 def test_a_curve_is_nowhere_above_the_rho_of_its_plan(charged: World) -> None:
     request_id = approved(charged)
     for high in (RenyiCurve.of_rho(WHOLE + 1), RenyiCurve(CURVE.remove, (*CURVE.add[:-1], WHOLE + 1))):
-        with pytest.raises(RuleViolated, match="ck_renyi_charge_curve"):
+        with pytest.raises(RuleViolated, match="renyi charge curve"):
             start(charged, request_id, high)
     assert charges(charged) == []
 

@@ -107,7 +107,7 @@ REGISTRATIONS: dict[str, Case] = {
         ],
         allowed=[lambda t: dataset(t, "clinic"), again],
     ),
-    "version_of_replaced": Case(
+    "dataset_version_of_replaced": Case(
         denied=[lambda t: version(t, "vacant", **replaced(t)), lambda t: [again(t), version(t, "vacant")]],
         allowed=[lambda t: version(t, "vacant"), lambda t: version(t, "corrected")],
     ),
@@ -143,7 +143,7 @@ ERASURES: dict[str, Case] = {
         ],
         allowed=[erased_version, lambda t: of_one_version(t, t.kept)],
     ),
-    "erased_version_not_again": Case(
+    "erased_version_of_erased": Case(
         denied=[lambda t: erased_version(t, version_id=t.emptied)], allowed=[erased_version]
     ),
     "request_of_erased": Case(
