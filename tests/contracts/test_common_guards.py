@@ -53,7 +53,7 @@ PENDING = {"id": 1, "kind": "approval", "row_id": 1, "rank": 1, "account_id": No
 
 AUTHORS = {table.name: (*table.author, table.by) for table in initial.TABLES if table.author}
 GRANT = text("INSERT INTO role_grant VALUES (987654, 999, :role, :begins, :ends, 999, '', :begins)")
-REVOCATION = text(f"INSERT INTO role_revocation VALUES (987654, 987654, 999, '', '{PAST}')")
+REVOCATION = text("INSERT INTO role_revocation VALUES (987654, 987654, 999, '', :at)")
 """A role of somebody who has none, and its end."""
 
 
@@ -182,7 +182,7 @@ def authored(session: Session, table: Table) -> Iterator[Try]:
     for role, (begins, ends) in product(ROLES, ((at, None), (at, FUTURE), (at, at), (FUTURE, None))):
         granted = GRANT.bindparams(role=role, begins=begins, ends=ends)
         yield Try([granted, made], role not in roles or ends == at or begins != at)
-        yield Try([granted, REVOCATION, made], True)
+        yield Try([granted, REVOCATION.bindparams(at=at), made], True)
 
 
 def renewed(session: Session, table: Table) -> Iterator[Try]:
