@@ -21,10 +21,10 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 47612,
+    "statements of the product": 47494,
     "modules of the product": 843,
     "error classes": 545,
-    "statements of tests": 67661,
+    "statements of tests": 67652,
     "statements of benchmarks": 7943,
     "tables": 51,
     "commands": 87,

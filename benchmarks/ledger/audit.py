@@ -88,9 +88,7 @@ def at(number: int) -> str:
 def chain(count: int, seq: int, previous: str) -> Iterator[LoggedLink]:
     """`count` links after the given one, of ten datasets in runs of 20 links."""
     for number in range(seq + 1, seq + count + 1):
-        body = encode_canonical(
-            {"attempt": 1, "instalment": number % 20, "rho": str(number), "mechanisms": ["integer_draw"]}
-        )
+        body = encode_canonical({"rows": [{"table": "entry", "ids": str(number), "content": previous}]})
         request = number // 20
         dataset, kind = f"dataset-{request % 10}", KINDS[number % 20]
         link = LoggedLink(number, previous, "", at(number), "runner", kind, dataset, request, body.decode())

@@ -20,7 +20,7 @@ from models_db.services.lifecycle import ledger
 from models_db.sessions.database import Database
 from models_db.tables.accounts import CURVE_COLUMNS
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import encode_canonical
+from models_db.values.canonical_json import Json, encode_canonical
 
 PER_REQUEST = 100
 LOSS = Amount(1000, 1)
@@ -138,7 +138,7 @@ def _chain(
     """Three links for each invocation, a microsecond apart: the past must be over when the stopwatch starts."""
     previous = head.hash
     for number in range(3 * invocations):
-        said = {"attempt": 1, "sequence": number // 3 % PER_REQUEST, "instalment": 0, "rho": str(LOSS.rho)}
+        said: dict[str, Json] = {"rows": [{"table": "entry", "ids": str(number + 1), "content": previous}]}
         at, request = utc_now(began + timedelta(microseconds=number)), first_request + number // 3 // PER_REQUEST
         body, kind = encode_canonical(said).decode(), f"ledger.{KINDS[number % 3]}"
         link = LoggedLink(head.seq + number + 1, previous, "", at, "bench", kind, dataset, request, body)

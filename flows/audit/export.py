@@ -16,21 +16,21 @@ from flows.audit.known_names import require_known_names
 from flows.workspace.workspace import ReadOnlyWorkspace
 from flows.workspace.yaml_files import new_file
 from models_db.services.audit import chain, log
-from models_db.services.audit.link_body import parse_body
+from models_db.services.audit.link_rows import Details, details_of_links, parse_body
 from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.values.amounts import Amount
-from models_db.values.digits import parse_digits
 from models_db.values.printable_text import escape_controls, json_text
 from tasks.common.number_format import format_small
 from tasks.common.progress import report
 
-CSV_COLUMNS = ("seq", "at", "actor", "kind", "dataset", "request", "body", "prev_hash", "row_hash")
+CSV_COLUMNS = ("seq", "at", "actor", "kind", "dataset", "request", "details", "body", "prev_hash", "row_hash")
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
 """First characters that a spreadsheet may take for a formula, and the quote that prevents it."""
 MOST_NUMBERS_SHOWN = 20
 """Largest number of unreadable links that an export names."""
-PROGRESS_STEP = 1000
-"""Number of links between two progress reports."""
+MOST_VALUES_SHOWN = 5
+"""Largest number of different values of a column that a line for people names."""
+AMOUNTS = ("rho", "delta", "delta_fail", "rho_max", "delta_max")
 
 
 class ExportFormat(StrEnum):
@@ -82,12 +82,14 @@ def export_links(workspace: ReadOnlyWorkspace, log_filter: LogFilter, form: Expo
     return ExportSummary(count, tuple(damaged.links))
 
 
-def link_to_json(link: LoggedLink) -> dict[str, object]:
+def link_to_json(link: LoggedLink, details: Details | None) -> dict[str, object]:
     """Return a link as JSON for programs; an unreadable `body` is null, explained by `unreadable_body_text`.
 
     So is a `request` that is no number, which only an altered row has; `audit verify` names the link.
+
+    Args:
+        details: what its rows say (`details_of_links`); amounts are integers as text.
     """
-    body = parse_body(link.body)
     return {
         "seq": link.seq,
         "at": link.at,
@@ -95,37 +97,42 @@ def link_to_json(link: LoggedLink) -> dict[str, object]:
         "kind": link.kind,
         "dataset": link.dataset,
         "request": link.request_id if isinstance(link.request_id, int) else None,
-        "body": body,
+        "details": [] if details is None else [_integers_as_text(row) for row in details],
+        "body": parse_body(link.body),
         "prev_hash": link.prev_hash,
         "row_hash": link.row_hash,
-        **({} if body is not None else {"unreadable": unreadable_body_text(link)}),
+        **({"unreadable": unreadable_body_text(link)} if details is None else {}),
     }
 
 
-def link_details(link: LoggedLink) -> Iterator[tuple[str, str]]:
-    """Yield what the body of a link says, field by field, for people.
+def _integers_as_text(row: Mapping[str, object]) -> dict[str, object]:
+    return {name: str(value) if name in AMOUNTS else value for name, value in row.items()}
 
-    Amounts of the budget are decimals, as on other screens, where the body has integers. What is empty, and what
-    commits to rows, is left out; an export has it.
+
+def link_details(link: LoggedLink, details: Details | None) -> Iterator[tuple[str, str]]:
+    """Yield what the rows of a link say, column by column, for people: the values of all rows that have it.
+
+    Amounts of the budget are decimals, as on other screens, where the rows have integers.
     """
-    body = parse_body(link.body)
-    if body is None:
+    if details is None:
         yield "unreadable", unreadable_body_text(link)
         return
-    if str(link.kind).startswith("ledger."):
-        body = body | _decimal_amounts(body)
-    for name, value in body.items():
-        if value is not None and name != "rows":
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            yield escape_controls(name), escape_controls(text)
+    values: dict[str, dict[str, None]] = {}
+    for row in details:
+        for name, value in row.items():
+            if name not in ("table", "id") and value != "":
+                decimal = _decimal(name, value)
+                text = decimal if isinstance(decimal, str) else json.dumps(decimal, ensure_ascii=False)
+                values.setdefault(escape_controls(name), {})[escape_controls(text)] = None
+    for name, texts in values.items():
+        shown = [*texts][:MOST_VALUES_SHOWN]
+        yield name, ", ".join(shown) + (f" and {len(texts) - len(shown)} more" if len(texts) > len(shown) else "")
 
 
-def _decimal_amounts(body: Mapping[str, object]) -> dict[str, str]:
-    rho, delta = (parse_digits(str(body.get(name))) for name in ("rho", "delta"))
-    return {
-        **({} if rho is None else {"rho": Amount(rho).rho_text}),
-        **({} if delta is None else {"delta": format_small(Amount(delta=delta).delta_text)}),
-    }
+def _decimal(name: str, value: object) -> object:
+    if name not in AMOUNTS or type(value) is not int or value < 0:
+        return value
+    return Amount(value).rho_text if name.startswith("rho") else format_small(Amount(delta=value).delta_text)
 
 
 def unreadable_body_text(link: LoggedLink) -> str:
@@ -133,13 +140,14 @@ def unreadable_body_text(link: LoggedLink) -> str:
     return f"link {link.seq}: a body of {len(link.body)} characters that almoner cannot have written"
 
 
-def link_to_cells(link: LoggedLink) -> tuple[str, ...]:
+def link_to_cells(link: LoggedLink, details: Details | None) -> tuple[str, ...]:
     """Return a link as a row for spreadsheets: text that looks like a formula gets a quote before it.
 
     A text that begins with a quote gets one more, so that removing one quote always restores the text.
     """
-    body = unreadable_body_text(link) if parse_body(link.body) is None else link.body
-    cells = (link.seq, link.at, link.actor, link.kind, link.dataset, link.request_id, body)
+    body = unreadable_body_text(link) if details is None else link.body
+    said = "; ".join(f"{name}={text}" for name, text in link_details(link, details))
+    cells = (link.seq, link.at, link.actor, link.kind, link.dataset, link.request_id, said, body)
     texts = ("" if cell is None else str(cell) for cell in (*cells, link.prev_hash, link.row_hash))
     return tuple("'" + text if text.startswith(FORMULA_STARTS) else text for text in texts)
 
@@ -147,33 +155,24 @@ def link_to_cells(link: LoggedLink) -> tuple[str, ...]:
 def _export_lines(
     session: Session, log_filter: LogFilter, form: ExportFormat, damaged: UnreadableLinks
 ) -> Iterator[bytes]:
-    links = _collect_unreadable(_report_progress(session, log.stream_links(session, log_filter)), damaged)
-    if form is ExportFormat.CSV:
-        return (_csv_row(link_to_cells(link)) for link in links)
-    return (json_text(link_to_json(link)).encode() + b"\n" for link in links)
-
-
-def _collect_unreadable(links: Iterable[LoggedLink], damaged: UnreadableLinks) -> Iterator[LoggedLink]:
-    for link in links:
-        if parse_body(link.body) is None:
-            damaged.add(link)
-        yield link
+    end = chain.read_chain_head(session).seq
+    for chunk in log.stream_chunks(session, log_filter):
+        report("links", chunk[0].seq, end)
+        details = details_of_links(session, chunk)
+        for link in chunk:
+            if details[link.seq] is None:
+                damaged.add(link)
+            if form is ExportFormat.CSV:
+                yield _csv_row(link_to_cells(link, details[link.seq]))
+            else:
+                yield json_text(link_to_json(link, details[link.seq])).encode() + b"\n"
+    report("links", end, end)
 
 
 def _csv_row(cells: Iterable[str]) -> bytes:
     written = io.StringIO()
     csv.writer(written).writerow(cells)
     return written.getvalue().encode()
-
-
-def _report_progress(session: Session, links: Iterable[LoggedLink]) -> Iterator[LoggedLink]:
-    """Yield the same links and report the progress along the chain."""
-    end = chain.read_chain_head(session).seq
-    for number, link in enumerate(links):
-        if number % PROGRESS_STEP == 0:
-            report("links", link.seq, end)
-        yield link
-    report("links", end, end)
 
 
 @contextmanager

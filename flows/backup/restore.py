@@ -26,7 +26,7 @@ from models_db.services.queries import health
 from models_db.sessions.database import Database, SchemaOutdated
 from models_db.tables import Restoration
 from models_db.writes.insert import insert_row
-from models_db.writes.links import record_links
+from models_db.writes.links import record_link
 from tasks.common.files import sync_folder
 from tasks.object_storage.address import Place
 
@@ -177,7 +177,7 @@ def _record_restoration(workspace: Workspace, manifest: Manifest, reason: str) -
                        actor_id=workspace.actor.id)  # fmt: skip
     with workspace.database.write() as session:
         insert_row(session, restoration)
-        record_links(session)
+        record_link(session)
         return chain.read_chain_head(session).seq
 
 

@@ -11,6 +11,7 @@ from flows.dashboard.viewer import View
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.audit import log
+from models_db.services.audit.link_rows import Details, details_of_links
 from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.values.digits import parse_digits
 from models_db.values.printable_text import escape_controls
@@ -22,7 +23,7 @@ LONGEST_DETAIL = 60
 
 @dataclass(frozen=True)
 class LinkLine:
-    """One link of the chain; `details` are the non-empty fields of its body, with amounts as decimals."""
+    """One link of the chain; `details` are what its rows say, with amounts as decimals."""
 
     seq: int
     at: str
@@ -88,16 +89,17 @@ def audit_page(view: View, query: Mapping[str, str], before: int | None = None) 
     search = parse_search(query)
     require_known_names(view.session, search)
     links = log.read_page(view.session, search, LINKS_PER_PAGE, before)
-    lines = tuple(_link_line(link) for link in reversed(links.links))
+    details = details_of_links(view.session, links.links)
+    lines = tuple(_link_line(link, details[link.seq]) for link in reversed(links.links))
     return AuditPage(dict(query), lines, links.next_before)
 
 
-def _link_line(link: LoggedLink) -> LinkLine:
+def _link_line(link: LoggedLink, details: Details | None) -> LinkLine:
     dataset = None if link.dataset is None else escape_controls(link.dataset)
     return LinkLine(
         link.seq, escape_controls(link.at), escape_controls(link.actor), escape_controls(link.kind),
         dataset, link.request_id,
-        tuple(link_details(link)), escape_controls(link.row_hash),
+        tuple(link_details(link, details)), escape_controls(link.row_hash),
     )  # fmt: skip
 
 

@@ -158,7 +158,7 @@ def find_parent(workspace: Workspace, number: int) -> ParentRelease:
     with workspace.database.read() as session:
         request = request_body(requests.find_request(session, number))
         state, artifact = requests.state_of(session, number), artifacts.artifact_of(session, number)
-        values = artifacts.values_of(session, artifact) if artifact else None
+        values = artifact.values_digest if artifact else None
         retracted = proposals.retracted_artifacts(session)
     if not is_extendable(request["mechanism"]):
         raise NotExtendable(number, f"{request['mechanism']} makes its texts of more than released values")

@@ -19,7 +19,7 @@ from models_db.services.catalogue import assignment_exposures, passkeys, request
 from models_db.services.lifecycle import artifacts, gates, proposals
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.tables import Artifact, Dataset
-from models_db.writes.links import record_links
+from models_db.writes.links import record_link
 from tasks.generation.decoding.journal import Journal, JournalUnwritable
 from tasks.object_storage.address import Place
 from tasks.publish import deliver, documents_of_release, require_publishable
@@ -69,7 +69,7 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
     with open_destination(workspace.home, destination) as place:
         with workspace.database.write() as session:
             publication = artifacts.record_publication(session, workspace.actor, request_id)
-            record_links(session)  # the head that the bundle carries is that of its own publication, or a later one
+            record_link(session)  # the head that the bundle carries is that of its own publication, or a later one
             papers = _bundle_documents(session, artifact)
         bundle = deliver(draft, artifact, papers, workspace.key, place)
     with workspace.database.write() as session:

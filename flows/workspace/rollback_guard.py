@@ -22,7 +22,7 @@ from models_db.sessions.database import Database, SchemaOutdated
 from models_db.tables import AuditLink
 from models_db.values.bounded_json import parse_json
 from models_db.values.canonical_json import encode_canonical
-from models_db.writes.links import record_links
+from models_db.writes.links import record_link
 from tasks.common.files import open_user_file, write_over
 
 FORMAT = "almoner-seen/1"
@@ -64,7 +64,7 @@ class RollbackGuardedDatabase(Database):
         with super().write() as session:
             yield session
             if session.in_transaction():
-                record_links(session)  # the head is theirs
+                record_link(session)  # the head is theirs
                 heads = read_head(session)
         # The commit stands even if saving fails: the home then only remembers an older head.
         with contextlib.suppress(SeenFileUnwritable):

@@ -150,8 +150,10 @@ TABLES = (
         """,
         unique=(("parent_id", "block"),),
         checks={
-            "block": "(block IS NULL) = (parent_id IS NULL) AND (block IS NULL OR block >= 0)",
-            "root": " AND ".join(f"({column} IS NULL) = (parent_id IS NOT NULL)" for column in ROOT_COLUMNS),
+            "is_a_block_by_its_number": "(block IS NULL) = (parent_id IS NULL) AND (block IS NULL OR block >= 0)",
+            "is_a_root_with_its_claim": " AND ".join(
+                f"({column} IS NULL) = (parent_id IS NOT NULL)" for column in ROOT_COLUMNS
+            ),
             "delta": "delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap",
             "rho": "rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap",
         },

@@ -28,7 +28,6 @@ from migrations.schema.conditions import (
 )
 from migrations.schema.definitions import Action, Guard, Index, Table
 
-
 TABLES = (
     Table(
         "dataset",
@@ -400,8 +399,9 @@ ACTIONS = (
         "cohort",
         (
             """
-            INSERT INTO account (parent_id, block, rho_cap, delta_cap, created_at)
-             SELECT r.id, b.block + r.blocks * (NEW.number - 1), r.rho_cap, r.delta_cap, NEW.created_at
+            INSERT INTO account (parent_id, block, rho_cap, delta_cap, created_at, created_by)
+             SELECT r.id, b.block + r.blocks * (NEW.number - 1), r.rho_cap, r.delta_cap,
+                    NEW.created_at, NEW.created_by
               FROM account b JOIN account r ON r.id = b.parent_id
               WHERE r.id = NEW.account_id AND b.block < r.blocks ORDER BY b.block
             """,

@@ -84,9 +84,12 @@ class Table:
 
     @property
     def author(self) -> tuple[str, str] | None:
-        """The columns that say who adds a row and when, if there are both; nobody has added the first person."""
+        """The columns that say who adds a row and when, if there are both and somebody always does.
+
+        Nobody has added the first person, and the owner of the tables may open accounts.
+        """
         who, when = ([name for name, _, _ in self.lines if name in names] for names in (ACTORS, TIMES))
-        return (who[0], when[0]) if who and when and self.name != "principal" else None
+        return (who[0], when[0]) if who and when and self.name not in ("principal", "account") else None
 
     @property
     def by_whom(self) -> str:

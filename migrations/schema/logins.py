@@ -6,7 +6,6 @@ The schema does not say which roles may add rows or call functions (`migrations.
 may not.
 """
 
-from migrations.schema.audit_log import RANKS
 from migrations.schema.definitions import ACTORS, TIMES, Function, Table, deny
 
 LOCK_HEAD = "PERFORM 1 FROM audit_head FOR UPDATE;"
@@ -218,11 +217,12 @@ CALLED = (
             IF NOT EXISTS (SELECT 1 FROM account a WHERE a.id = root AND a.parent_id IS NULL) THEN
                 {deny("a unit belongs to one root account")}
             END IF;
-            SELECT p.row_id INTO number FROM pending_link p WHERE p.kind = 'unit_claim' AND p.account_id = root;
+            SELECT p.first_id INTO number FROM pending_link p
+             WHERE p.table_name = 'unit_claim' AND p.account_id = root;
             IF NOT FOUND THEN
                 number := nextval(pg_get_serial_sequence('unit_claim', 'id'));
-                INSERT INTO pending_link (kind, row_id, rank, account_id)
-                 VALUES ('unit_claim', number, {RANKS["unit_claim"]}, root);
+                INSERT INTO pending_link (table_name, first_id, last_id, account_id)
+                 VALUES ('unit_claim', number, number, root);
             END IF;
             INSERT INTO unit_mark (mark, account_id, cohort, claim) SELECT u.m, root, u.c, number
              FROM unnest(marks, cohorts) u(m, c) ON CONFLICT DO NOTHING;

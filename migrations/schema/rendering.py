@@ -6,7 +6,6 @@ from graphlib import TopologicalSorter
 
 from sqlalchemy import Connection
 
-from migrations.schema.audit_log import rank_of_row
 from migrations.schema.conditions import MOMENT, STALE, WENT_BACK, role
 from migrations.schema.definitions import Action, Both, Function, Guard, Sql, Table, deny
 from migrations.schema.forms import form_of
@@ -216,7 +215,10 @@ def _create_trigger(connection: Connection, name: str, when: str, source: str) -
 
 
 def _create_pending(connection: Connection, table: Table) -> None:
-    """Create the trigger that notes a new row for the link of its transaction."""
-    note = f"INSERT INTO pending_link (kind, row_id, rank) VALUES ('{table.name}', NEW.id, {rank_of_row(table.name)});"
-    when = f"AFTER INSERT ON {table.name} FOR EACH ROW"
+    """Create the trigger that notes new rows for the link of their transaction."""
+    note = (
+        "INSERT INTO pending_link (table_name, first_id, last_id)"
+        f" SELECT '{table.name}', min(x.id), max(x.id) FROM added x HAVING count(*) > 0;"
+    )
+    when = f"AFTER INSERT ON {table.name} REFERENCING NEW TABLE AS added FOR EACH STATEMENT"
     _create_trigger(connection, f"_pend_{table.name}", when, f"BEGIN {note} RETURN NULL; END")

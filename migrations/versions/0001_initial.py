@@ -26,7 +26,6 @@ from migrations.schema.rendering import (
     create_guards,
     create_tables,
     execute,
-    wording,
 )
 
 revision = "0001"
@@ -44,8 +43,8 @@ def upgrade() -> None:
     connection = op.get_bind()
     create_tables(connection, TABLES)
     execute(connection, audit_log.GENESIS)
-    for table, query in links.VIEWS.items():
-        execute(connection, f"CREATE VIEW link_of_{table} AS {wording(query, connection.dialect.name)}")
+    for table, query in links.link_views({table.name: table for table in TABLES}).items():
+        execute(connection, f"CREATE VIEW link_of_{table} AS {query}")
     if connection.dialect.name == "sqlite":
         create_guards(connection, TABLES, (*GUARDS, *forms.BOUNDS, *forms.sqlite_guards(TABLES)))
         for table in TABLES:

@@ -49,13 +49,13 @@ class PreparedStatement:
         """
         return self._execute(session, parameters).fetchall()  # type: ignore[no-any-return]
 
-    def fetch_mappings(self, session: Session) -> list[dict[str, Any]]:
-        """Return the rows of a statement without values, each by the names of its columns.
+    def fetch_mappings(self, session: Session, parameters: Mapping[str, Any] = {}) -> list[dict[str, Any]]:
+        """Return the rows of the statement, each by the names of its columns.
 
         Raises:
             DBAPIError: as SQLAlchemy would raise it.
         """
-        cursor = self._execute(session, {})
+        cursor = self._execute(session, parameters)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 

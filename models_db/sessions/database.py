@@ -28,7 +28,7 @@ from models_db.database.sqlite_writer_queue import acquire_turn, release_turns
 from models_db.errors import EnvironmentProblem
 from models_db.home import describe_free_space
 from models_db.writes.database_errors import translate_database_errors
-from models_db.writes.links import record_links
+from models_db.writes.links import record_link
 
 BUSY_SECONDS = 60
 """Seconds that a writer waits for other writers before it gives up."""
@@ -80,7 +80,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """Open a write transaction: committed as a whole at its end, with links of its records, or rolled back.
+        """Open a write transaction: committed as a whole at its end, with the link of its rows, or rolled back.
 
         Raises:
             LedgerUnreachable: the database cannot be opened or stays locked.
@@ -93,7 +93,7 @@ class Database:
         with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
             self._lock(session)
             yield session
-            record_links(session)
+            record_link(session)
             session.info[COMMITTING] = True
 
     @contextmanager
@@ -133,7 +133,7 @@ class Database:
         with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
             self._lock(session)
             yield session
-            record_links(session)
+            record_link(session)
             session.rollback()
 
     @contextmanager

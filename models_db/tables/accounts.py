@@ -7,7 +7,6 @@ from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, U
 from models_db.values.amounts import RENYI_ORDERS, RenyiCurve
 
 
-
 class Account(Base):
     """A budget with two counters.
 
@@ -34,7 +33,7 @@ class Account(Base):
     """What that key must be: `tasks.corpus.identity.keys.key_commitment`."""
     created_at: Mapped[Moment]
     created_by: Mapped[int | None] = mapped_column(reference("principal"))
-    """Principal that opened the account; None for a block, which is opened with its root or with a cohort."""
+    """Principal that opened the account, of a block with its root or with a cohort."""
     rho_cap: Mapped[Units]
     delta_cap: Mapped[Units]
     rho_held: Mapped[Units] = mapped_column(server_default="0")

@@ -82,12 +82,12 @@ class Restoration(Base):
 
 
 class PendingLink(Base):
-    """A row that a transaction on PostgreSQL has recorded and that has no link yet; empty between transactions."""
+    """Rows that a transaction on PostgreSQL has added and that have no link yet; empty between transactions."""
 
     __tablename__ = "pending_link"
 
     id: Mapped[SerialKey]
-    kind: Mapped[Line]
-    row_id: Mapped[int] = mapped_column(Id)
-    rank: Mapped[int]
+    table_name: Mapped[Line]
+    first_id: Mapped[int] = mapped_column(Id)
+    last_id: Mapped[int] = mapped_column(Id)
     account_id: Mapped[int | None] = mapped_column(Id)

@@ -1,4 +1,4 @@
-"""Steps of the budget: mechanisms, holds and entries, written together with their link."""
+"""Steps of the budget: mechanisms, holds and entries."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from models_db.database.base import utc_now
 from models_db.database.prepared_statements import PreparedStatement
 from models_db.writes.insert import translate_refusals
 from models_db.writes.json_depth import require_shallow
-from models_db.writes.links import link_step
+from models_db.writes.pending_links import add_pending
 
 
 @dataclass(frozen=True)
@@ -23,25 +23,26 @@ class PlannedHold:
 
 
 def reserve(session: Session, actor_id: int, plan: Sequence[PlannedHold]) -> None:
-    """Record mechanisms, their holds, an entry HOLD for each of these, and the link.
+    """Record mechanisms, their holds, and an entry HOLD for each of these.
 
     Raises:
         RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.
     """
     with translate_refusals(session):
-        invocations: list[int] = []
         for planned in plan:
             require_shallow("invocation", planned.invocation)
             made = {**planned.invocation, "created_at": utc_now(), "created_by": actor_id}
             ((number,),) = _INSERT_INVOCATION.fetch_rows(session, made)
             _INSERT_HOLDS.execute(session, {"invocation_id": number, "holds": json.dumps(planned.holds)})
             _ENTER_HOLDS.execute(session, {"invocation_id": number, "at": utc_now(), "actor_id": actor_id})
-            invocations.append(number)
-        link_step(session, invocations=invocations)
+            add_pending(session, "invocation", [number])
+        count = sum(len(planned.holds) for planned in plan)
+        for table in ("hold", "entry"):
+            _add_newest(session, table, count)
 
 
 def record_entries(session: Session, actor_id: int, entries: Sequence[tuple[int, str]]) -> None:
-    """Record entries, each a hold and its step, and the link.
+    """Record entries, each a hold and its step.
 
     Raises:
         RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.
@@ -49,9 +50,15 @@ def record_entries(session: Session, actor_id: int, entries: Sequence[tuple[int,
     with translate_refusals(session):
         step = {"entries": json.dumps(entries), "at": utc_now(), "actor_id": actor_id}
         _INSERT_ENTRIES.execute(session, step)
-        link_step(session, entries=len(entries))
+        _add_newest(session, "entry", len(entries))
 
 
+def _add_newest(session: Session, table: str, count: int) -> None:
+    ((last,),) = _NEWEST[table].fetch_rows(session, {})
+    add_pending(session, table, [last - count + 1, last] if count else [])
+
+
+_NEWEST = {table: PreparedStatement(f"SELECT max(id) FROM {table}") for table in ("hold", "entry")}  # noqa: S608
 _INSERT_INVOCATION = PreparedStatement("""
 INSERT INTO invocation (request_id, attempt, sequence, mechanism, event, relation, rng_kind, device, code_digest,
                         libraries, idem_key, created_at, created_by)

@@ -56,10 +56,9 @@ def insert_rows(session: Session, rows: Sequence[Row]) -> None:
     for row, stored in zip(rows, stored_rows, strict=True):
         for name, value in stored.items():
             setattr(row, name, value)
-    add_pending(session, table.name, [{**row, **stored} for row, stored in zip(values, stored_rows, strict=True)])
-    if table.name == "cohort" and not on_postgresql(session):
-        for row in rows:
-            add_pending(session, "account", _blocks_of_cohort(session, cast("Any", row).id))
+    add_pending(session, table.name, [stored["id"] for stored in stored_rows])
+    if table.name == "cohort":
+        add_pending(session, "account", session.scalars(_BLOCKS_OF_COHORTS, {"first": stored_rows[0]["id"]}))
 
 
 def insert_many(session: Session, kind: type[Base], rows: Sequence[Values]) -> None:
@@ -76,21 +75,16 @@ def insert_many(session: Session, kind: type[Base], rows: Sequence[Values]) -> N
     if not rows:
         return
     with translate_refusals(session):
-        newest = session.scalar(text(f"SELECT max(id) FROM {kind.__tablename__}")) or 0  # noqa: S608
         session.connection().execute(insert(cast("Table", kind.__table__)), list(rows))
-        row_ids = session.scalars(text(f"SELECT id FROM {kind.__tablename__} WHERE id > {newest} ORDER BY id"))  # noqa: S608
-        add_pending(session, kind.__tablename__, [{**row, "id": n} for row, n in zip(rows, row_ids, strict=True)])
+        last = session.scalar(text(f"SELECT max(id) FROM {kind.__tablename__}")) or 0  # noqa: S608
+        add_pending(session, kind.__tablename__, [last - len(rows) + 1, last])
 
 
-def _blocks_of_cohort(session: Session, cohort_id: int) -> list[Values]:
-    """Return the blocks that the database has opened with a cohort."""
-    return [dict(row) for row in session.execute(_BLOCKS_OF_COHORT, {"cohort": cohort_id}).mappings()]
-
-
-_BLOCKS_OF_COHORT = text("""
-SELECT a.id, a.parent_id FROM cohort c JOIN account r ON r.id = c.account_id
+# The database opens the blocks of a cohort.
+_BLOCKS_OF_COHORTS = text("""
+SELECT a.id FROM cohort c JOIN account r ON r.id = c.account_id
 JOIN account a ON a.parent_id = r.id AND a.block / r.blocks = c.number - 1
-WHERE c.id = :cohort ORDER BY a.id
+WHERE c.id >= :first
 """)
 
 

@@ -1,10 +1,9 @@
 """Content of a link of the chain about the rows that it commits to, spelled out the same on both backends.
 
-The views are in `migrations.schema.links`.
-
-The body of a link is canonical JSON: what people read, from the view `link_of_<table>`, and `rows`, which names every
-row that the link commits to. `row_content` is SHA-256 over the rows of a table in the order of their ids, with a line
-feed between them; a row is spelled as canonical JSON of its columns as text.
+The body of a link is canonical JSON: `rows`, which names every row that the link commits to, and their digests by
+table: SHA-256 over its rows in the order of their ids, with a line feed between them. A row is spelled as canonical
+JSON of its columns as text. Kind, actor, dataset and request follow from the rows, by the views of
+`migrations.schema.links`.
 """
 
 import hashlib
@@ -16,8 +15,9 @@ from typing import Any
 
 from sqlalchemy import Boolean, Integer
 
+import models_db.tables  # noqa: F401  (it fills the metadata)
 from models_db.database.base import Base
-from models_db.values.canonical_json import Json, encode_canonical
+from models_db.values.canonical_json import Json
 
 DERIVED_COLUMNS = {
     "account": ("rho_cap", "delta_cap", "rho_held", "rho_spent", "delta_held", "delta_spent", "last_entry_id"),
@@ -37,28 +37,9 @@ EXEMPT_COLUMNS = {
     "unit_mark": "each claim of units has a digest of its marks, and a link commits to that",
 }
 """Tables whose rows no link names, with the reason."""
-
-LEADING_TABLES = (
-    "approval", "artifact", "assignment_exposure", "carried", "checkpoint", "cohort", "dataset",
-    "dataset_version", "delivery", "erasure", "erasure_end", "internal_view", "passkey", "passkey_end", "proposal",
-    "policy_adoption", "principal",
-    "publication", "rehearsal", "request", "restoration", "role_grant", "role_revocation", "schedule",
-    "schedule_change",
-    "schedule_slot", "slot_end", "twin_attack", "withdrawal",
-)  # fmt: skip
-FOLLOWING_TABLES = (
-    "account", "transition", "evaluation", "policy_version", "unit_claim", "standing_use", "policy_rule",
-    "invocation", "hold", "entry", "erased_version", "renyi_charge", "overlap_key",
-)  # fmt: skip
-TABLE_RANKS = {
-    **dict.fromkeys(LEADING_TABLES, 1),
-    **{table: number for number, table in enumerate(FOLLOWING_TABLES, 2)},
-}
-"""Ranks of tables: the rows of lowest rank in a transaction have a link each; see `migrations.schema`."""
-BLOCK_RANK = len(TABLE_RANKS) + 2
+LINKED_TABLES = frozenset(Base.metadata.tables) - frozenset(EXEMPT_COLUMNS)
 
 _BOOLEAN_TEXTS = {0: '"false"', 1: '"true"'}
-_LINK_COLUMNS = ("row_id", "link_kind", "link_actor", "link_dataset", "link_request")
 
 
 def row_content(table: str, row: Mapping[str, Any]) -> str:
@@ -103,32 +84,29 @@ def digest_of_contents(contents: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(contents).encode()).hexdigest()
 
 
-def encode_ranges(ids: Iterable[int]) -> str:
-    """Encode numbers as ranges: '3-7,9'."""
-    ranges: list[list[int]] = []
-    for number in sorted(ids):
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+def name_rows(table: str, first: int, last: int, content: str) -> dict[str, Json]:
+    """Return the entry of a link for rows of one table.
+
+    Args:
+        content: the digest of the rows.
+    """
+    return {"table": table, "ids": str(first) if first == last else f"{first}-{last}", "content": content}
 
 
-def name_rows(table: str, rows: Mapping[int, str]) -> dict[str, Json]:
-    """Return the entry of a link for some rows of one table, by id."""
+def link_fields(views: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return kind, actor, dataset and request of a link.
+
+    Args:
+        views: `link_of_<table>` for the last row of each table, in the order of their names.
+    """
+    lowest = min(view["rank"] for view in views)
+    leading = [view for view in views if view["rank"] == lowest]
+    fields = {
+        name: next((view[name] for view in leading if view[name] is not None), None)
+        for name in ("actor", "dataset", "request_id")
+    }
     return {
-        "table": table,
-        "ids": encode_ranges(rows),
-        "content": digest_of_contents(rows[number] for number in sorted(rows)),
+        **fields,
+        "actor": fields["actor"] or "unknown",
+        "kind": "+".join(sorted({view["kind"] for view in leading})),
     }
-
-
-def link_body(view: Mapping[str, Any], rows: Sequence[Mapping[str, Json]]) -> str:
-    """Return the body of a link: the non-empty columns of its view, and its rows."""
-    body: dict[str, Json] = {
-        name: as_text(value) for name, value in view.items() if value is not None and name not in _LINK_COLUMNS
-    }
-    for name in ("several_roles", "governed"):  # a number on SQLite
-        if body.get(name) in (0, 1):
-            body[name] = bool(body[name])
-    return encode_canonical({**body, "rows": list(rows)}).decode()

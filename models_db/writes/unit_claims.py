@@ -56,7 +56,7 @@ def claim_units(session: Session, account_id: int, units: Iterable[ClaimedUnit],
                 session.execute(statement, rows)
         if claim is None:  # a version without units makes its claim, too
             session.execute(_CLAIM_FUNCTION, {"root": account_id, "marks": [], "cohorts": []})
-            add_pending(session, "unit_claim", [{"id": 0}])
+            add_pending(session, "unit_claim", [0])
 
 
 _CLAIM_FUNCTION = text("SELECT almoner_claim_units(:root, CAST(:marks AS bytea[]), CAST(:cohorts AS integer[]))")
@@ -68,7 +68,7 @@ def _open_claim(session: Session, account_id: int, by: int | None) -> int:
     if account_id not in claims:
         newest = session.scalar(text("SELECT max(id) FROM unit_claim")) or 0
         claims[account_id] = (max([newest, *(number for number, _ in claims.values())]) + 1, by)
-        add_pending(session, "unit_claim", [{"id": claims[account_id][0]}])
+        add_pending(session, "unit_claim", [claims[account_id][0]])
     return claims[account_id][0]
 
 

@@ -234,7 +234,7 @@ LIES = {
         [
             "CREATE TEMP TABLE audit_head AS SELECT 1 AS id, 0::bigint AS seq, repeat('0', 64) AS hash",
             "SET search_path = pg_temp, public",
-            "CREATE TEMP TABLE pending_link AS SELECT 1 AS id, 'approval' AS kind, 1 AS row_id, 1 AS rank",
+            "CREATE TEMP TABLE pending_link AS SELECT 1 AS id, 'approval' AS table_name, 1 AS first_id, 1 AS last_id",
             add("public.entry", ENTRY % ("$held", "ARM", "runner")),
         ],
         LEGAL["money"],

@@ -192,9 +192,9 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "another claim": (
         "steward",
         [add("account", '{"parent_id": $root, "block": 1, "rho_cap": 1000, "delta_cap": 100, "epsilon": "99"}')],
-        "ck_account_root",
+        "ck_account_is_a_root",
     ),
-    "no claim": ("steward", [add("account", '{"rho_cap": 9, "delta_cap": 9}')], "ck_account_root"),
+    "no claim": ("steward", [add("account", '{"rho_cap": 9, "delta_cap": 9}')], "ck_account_is_a_root"),
     "an old dataset under a new name": (
         "analyst",
         [add("dataset", '{"name": "x", "registration": 1, "account_id": $root, "text_field": "text",'

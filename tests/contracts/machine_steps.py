@@ -258,7 +258,7 @@ class Steps:
             return
         request, attempt = self.current(number)
         lawful = self.runs(request, attempt)
-        self.step(lawful, lambda: self.world.fail(self.real(request, attempt)), 2 if attempt.mechanisms else 1)
+        self.step(lawful, lambda: self.world.fail(self.real(request, attempt)))
         if lawful:
             request.state, attempt.held = "approved", {}
 
@@ -270,7 +270,7 @@ class Steps:
             for key in list(attempt.held)[: 1 + number % 5]:
                 self.arm_this(request, attempt, key)
         lawful = self.runs(request, attempt) and self.paper.may_produce(request, attempt)
-        self.step(lawful, lambda: self.world.produce(self.real(request, attempt)), 2 + len(attempt.held))
+        self.step(lawful, lambda: self.world.produce(self.real(request, attempt)))
         if lawful:
             request.state, attempt.armed, attempt.held = "produced", attempt.parts, {}
 
@@ -349,7 +349,7 @@ class Steps:
         lawful = lawful and (not carries or self.paper.may_carry(proposal))
         if not lawful or verdict == "reject":
             proposal.votes.pop()
-        self.step(lawful, lambda: self.vote(proposal.number, "proposal", who, verdict, valid), 1 + int(carries))
+        self.step(lawful, lambda: self.vote(proposal.number, "proposal", who, verdict, valid))
         if lawful and verdict == "reject":
             proposal.rejected = True
         elif lawful and carries:

@@ -51,12 +51,6 @@ def reserve(
 
 STEP_LIES: dict[str, tuple[str, list[str], str]] = {
     # what, who, statements, and what the database says
-    "steps of several attempts": ("runner", enter("$held, $armed", "ARM', 'COMMIT", "$bad_runner"), "of one attempt"),
-    "one kind of step in several attempts": (
-        "runner", enter("$held, $vetoed", "RELEASE', 'RELEASE", "$bad_runner"), "of one attempt"),
-    "several kinds of steps": (
-        "runner", enter("$held, $second", "ARM', 'RELEASE", "$bad_runner"), "of one attempt|armed by itself"),
-    "two instalments in one step": ("runner", enter("$held, $second", "ARM', 'ARM", "$bad_runner"), "armed by itself"),
     "a step as an analyst": ("analyst", enter("$held", "ARM", "$bad_analyst"), "only a runner"),
     "a step as a former runner": ("former", enter("$held", "ARM", "$bad_former"), "only a runner"),
     "a step that nobody approved": ("runner", enter("$vetoed", "ARM", "$bad_runner"), "spend gate"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from sqlalchemy import event
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -50,7 +51,7 @@ def truncate(database: Database, keep: int) -> None:
     )
 
 
-def rewrite(database: Database, edits: Mapping[int, Mapping[str, str]]) -> None:
+def rewrite(database: Database, edits: Mapping[int, Mapping[str, Any]]) -> None:
     """Change links and hash everything anew, head included: a chain that is consistent in itself."""
     with database.read() as session:
         links = list(log.stream_links(session, LogFilter()))
@@ -60,7 +61,8 @@ def rewrite(database: Database, edits: Mapping[int, Mapping[str, str]]) -> None:
         previous = verify_chain.link_hash(altered)
         superuser(
             database,
-            "UPDATE audit SET actor = :actor, at = :at, body = :body, prev_hash = :prev_hash, row_hash = :hash"
+            "UPDATE audit SET actor = :actor, at = :at, kind = :kind, dataset = :dataset, request_id = :request_id,"
+            " body = :body, prev_hash = :prev_hash, row_hash = :hash"
             " WHERE seq = :seq",
             **altered._asdict(),
             hash=previous,

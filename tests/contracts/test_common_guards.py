@@ -47,7 +47,7 @@ UNTIMELY = (
     "",
 )
 TIMELY = ("2024-02-29T23:59:59.999999Z", "2000-02-29T00:00:00.000000Z", "0001-01-01T00:00:00.000000Z")
-PENDING = {"id": 1, "kind": "approval", "row_id": 1, "rank": 1, "account_id": None}
+PENDING: Row = {"id": 1, "table_name": "approval", "first_id": 1, "last_id": 1, "account_id": 1}
 """A row of the one table that is empty between transactions."""
 
 

@@ -61,7 +61,7 @@ NO_COMMITMENTS = {
 }
 
 
-DENIED = r"_key_commitment|ck_account_root|a constraint of the schema|too long"
+DENIED = r"_key_commitment|account is a root with its claim|a constraint of the schema|too long"
 """Of the form, of what a root account has, of a column that is not NULL, and of PostgreSQL's VARCHAR(64)."""
 
 

@@ -78,7 +78,7 @@ def refusal(session: Session, column: Column[str], value: str) -> str:
     assert isinstance(table, Table)
     row = some_row(session, table)
     if row is None:  # of the one table that is empty between transactions
-        row = {"id": 1, "kind": "approval", "row_id": 1, "rank": 1, "account_id": None}
+        row = {"id": 1, "table_name": "approval", "first_id": 1, "last_id": 1, "account_id": None}
         session.execute(table.insert().values(row))
     keys = [key == row[key.name] for key in table.primary_key.columns]
     with undone(session):

@@ -93,10 +93,8 @@ def test_the_newest_registration_counts_and_each_stays_in_the_record(vacant: Wor
         assert [one.name for one in datasets.list_all(session)] == ["clinic", "vacant"]
         assert [one.name for one in datasets.list_all(session, replaced=True)] == ["clinic", "vacant", "vacant"]
         assert [one.unit_field for one in lists.dataset_page(session, 9)] == ["patient_id", "other_id"]
-    link = fetch(vacant.database, "SELECT kind, actor, dataset, body FROM audit ORDER BY seq DESC LIMIT 1")[0]
-    assert link[:3] == ("dataset.registered", "admin", "vacant")
-    assert '"registration":2' in str(link[3])
-    assert '"unit":"other_id"' in str(link[3])
+    link = fetch(vacant.database, "SELECT kind, actor, dataset FROM audit ORDER BY seq DESC LIMIT 1")[0]
+    assert link == ("dataset.registered", "admin", "vacant")
     do(vacant, ingesting(vacant))
     sound(vacant)
 

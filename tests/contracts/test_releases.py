@@ -60,7 +60,7 @@ def test_the_whole_life(world: World) -> None:
     ]
     assert decisions == [("spend", "steward"), ("publish", "steward")]
     assert len(spend_only) == 1
-    assert kinds[-3:] == ["run.produced", "request.approve", "release.published"]
+    assert kinds[-3:] == ["ledger.commit+run.produced", "request.approve", "release.published"]
 
 
 # --- every state against every step ---------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_a_request_is_attacked_on_its_twin(twin: Almoner) -> None:
     assert not list(twin.home.scratch.iterdir())
     (link,) = twin.ask("audit log --kind attack")
     assert link["dataset"] == "plain"
-    assert link["body"]["configuration"] == found["configuration_digest"]
+    assert link["details"][0]["configuration"] == found["configuration_digest"]
     assert twin.ask("attack list") == results_for(twin.home, body) == [found]
     assert results_for(twin.home, body | {"epsilon": "5"}) == []
 

@@ -85,7 +85,7 @@ def test_a_home_comes_back_and_goes_on(any_almoner: Almoner, backend: str) -> No
     any_almoner.type("run 2")
     assert any_almoner.state(2) == "produced"
     told = any_almoner.ask("audit log --kind backup.restored")
-    assert [each["body"]["reason"] for each in told] == ["the disk failed, and nothing ran after the backup"]
+    assert [each["details"][0]["reason"] for each in told] == ["the disk failed, and nothing ran after the backup"]
 
 
 @pytest.mark.slow

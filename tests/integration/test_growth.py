@@ -119,7 +119,7 @@ def test_new_units_bring_their_own_budget_and_known_ones_keep_theirs(
     assert almoner.ask("dataset show clinic")["cohorts"] == 2
     assert almoner.ask("doctor")["ok"] is True
     assert [link["kind"] for link in almoner.ask("audit log --dataset clinic") if "cohort" in link["kind"]] == [
-        "cohort.opened"
+        "cohort.opened+dataset.ingested"
     ]
 
 

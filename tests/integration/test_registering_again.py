@@ -27,7 +27,8 @@ def test_a_wrong_field_is_registered_again(any_almoner: Almoner) -> None:
     assert almoner.ask(WRONG, expected=1)["error"] == "DatasetExists"
     assert almoner.everything() == before
     links = [link for link in almoner.ask("audit log --dataset wrong") if link["kind"] == "dataset.registered"]
-    assert [link["body"]["unit"] for link in links] == ["patient", "patient_id"]
+    rows = [row for link in links for row in link["details"] if row["table"] == "dataset"]
+    assert [row["unit_field"] for row in rows] == ["patient", "patient_id"]
     assert almoner.ask("audit verify")["holds"]
     almoner.type("doctor")
 

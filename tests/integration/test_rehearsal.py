@@ -72,7 +72,7 @@ def test_a_request_is_rehearsed_and_its_gate_says_so(home: Almoner) -> None:
     assert "On the public twin 'plain' (6 of 8 texts, at 12 people)" in shown
     assert "Rehearsal on plain, public" in shown
     (link,) = home.ask("audit log --kind release.rehearsed")
-    assert link["body"]["configuration"] == result["configuration"]
+    assert link["details"][0]["configuration"] == result["configuration"]
     client = client_of(home)
     assert release(client)["rehearsals"] == [stored]
     page = client.get("/releases/1").text

@@ -253,7 +253,7 @@ def test_a_forged_row_of_a_steward_without_a_login_opens_no_gate(team: Team) -> 
     ready(team)
     team.sql("tom", approval(AIR_GAPPED), "SELECT almoner_link()")
     [told] = team.at("boss").ask("audit log --kind request.approve")
-    assert (told["actor"], told["body"]["approver"]) == ("tom", AIR_GAPPED)
+    assert (told["actor"], told["details"][0]["approver"]) == ("tom", AIR_GAPPED)
     team.at("sue").type('approve 1 --gate spend --reason "agreed"', piped="clinic\n")
     assert team.at("rick").ask("run 1", expected=1)["error"] == "ForgedApproval"
     assert team.at("rick").ask("budget show clinic")["rho_spent"] == "0"

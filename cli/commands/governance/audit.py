@@ -20,6 +20,7 @@ from flows.workspace.workspace import ReadOnlyWorkspace, open_read_only, open_wo
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.audit import log as audit_log
+from models_db.services.audit.link_rows import Details, details_of_links
 from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.services.audit.verify_chain import AnchorPlacement
 from tasks.object_storage.address import parse_place
@@ -35,7 +36,10 @@ app = typer.Typer(
 
 
 class LinkData(TypedDict):
-    """A link of the audit log; `body` is null where no reader can parse it, and `unreadable` then says so."""
+    """A link of the audit log. `details` has the rows that its transaction added (of a table at most 100).
+
+    `body` commits to them all. Where no reader can parse it, `body` is null, and `unreadable` says so.
+    """
 
     seq: int
     at: str
@@ -43,6 +47,7 @@ class LinkData(TypedDict):
     kind: str
     dataset: str | None
     request: int | None
+    details: list[dict[str, object]]
     body: dict[str, object] | None
     prev_hash: str
     row_hash: str
@@ -105,7 +110,7 @@ By = Annotated[str | None, typer.Option(help="Only links by this person.")]
 Mechanism = Annotated[
     str | None, typer.Option(help="Only links of releases by this mechanism: submission, decisions, charges.")
 ]
-Kind = Annotated[str | None, typer.Option(help="Only links whose kind begins with this, such as ledger.")]
+Kind = Annotated[str | None, typer.Option(help="Only links with a kind that begins with this, such as ledger.")]
 Since = Annotated[str | None, typer.Option(help="From this UTC time on, such as 2026-11-21.")]
 Until = Annotated[str | None, typer.Option(help="Before this UTC time.")]
 Against = Annotated[
@@ -138,8 +143,9 @@ def show_log(
     with opened_record.database.read() as session:
         require_known_names(session, search)
         page = audit_log.read_page(session, search, limit, before)
-    links = [cast(LinkData, link_to_json(link)) for link in page.links]
-    rows = [(link.seq, str(link.at)[:19], _link_summary(link)) for link in page.links]
+        details = details_of_links(session, page.links)
+    links = [cast(LinkData, link_to_json(link, details[link.seq])) for link in page.links]
+    rows = [(link.seq, str(link.at)[:19], _link_summary(link, details[link.seq])) for link in page.links]
     shown = table(("seq", "at (UTC)", "what, by whom, about what"), rows)
     more = [f"There are older ones: add --before {page.next_before}."] if page.next_before else []
     return CommandResult(links, [shown, *more])
@@ -293,8 +299,8 @@ class InvalidTime(UsageError):
         super().__init__(f"{written!r} is not a time.", "Write it as 2026-11-21 or 2026-11-21T08:30.")
 
 
-def _link_summary(link: LoggedLink) -> str:
+def _link_summary(link: LoggedLink, details: Details | None) -> str:
     """Return what a link says: its kind first, then who, about what, and its details."""
     about = [link.actor, link.dataset, None if link.request_id is None else f"request {link.request_id}"]
-    details = [f"{name}={text if len(text) <= 40 else text[:12] + '...'}" for name, text in link_details(link)]
-    return f"{link.kind}: {', '.join(filter(None, about))}; {', '.join(details)}"
+    said = [f"{name}={text if len(text) <= 40 else text[:12] + '...'}" for name, text in link_details(link, details)]
+    return f"{link.kind}: {', '.join(filter(None, about))}; {', '.join(said)}"

@@ -5,7 +5,6 @@ chain (`verify_chain` shows where a clock did), so a span of time is a span of n
 the index of times, and the page itself comes from an index that ends in the number.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,20 +21,25 @@ _CONDITIONS = {
     "dataset": "dataset = :dataset",
     "request_id": "request_id = :request_id",
     "actor": "actor = :actor",
-    # Bodies are canonical, and quotes inside a text are escaped: only a field, or an item of a list, reads as one.
-    "mechanism": "request_id IN (SELECT request_id FROM audit WHERE kind IN ('request.submitted', 'ledger.hold')"
-    " AND replace(replace(replace(replace(body, :field, ''), :first, ''), :inner, ''), :last, '') <> body)",
+    "mechanism": "request_id IN (SELECT i.request_id FROM invocation i WHERE i.mechanism = :mechanism"
+    " UNION SELECT r.id FROM request r WHERE {system} = :mechanism)",
     "since": "seq >= (SELECT seq FROM audit WHERE at >= :since ORDER BY at, seq LIMIT 1)",
     "until": "seq <= (SELECT seq FROM audit WHERE at < :until ORDER BY at DESC, seq DESC LIMIT 1)",
 }
 
+_SYSTEM = {
+    "sqlite": "CASE WHEN json_valid(r.canonical) THEN json_extract(r.canonical, '$.mechanism') END",
+    "postgresql": "CASE WHEN r.canonical IS JSON OBJECT THEN r.canonical::json ->> 'mechanism' END",
+}
+"""The system of a request; its text may have been altered."""
+
 KINDS = (
     "account.opened", "assignment.exposed", "attack.public_twin", "backup.restored",
     "checkpoint.recorded", "cohort.opened", "dataset.erased", "dataset.erasure_ended",
-    "dataset.ingested", "dataset.registered", "dataset.version_erased",
+    "dataset.ingested", "dataset.registered",
     "evaluation.charged", "evaluation.internal", "evaluation.public", "evaluation.shown", "key.committed", "ledger.arm",
-    "ledger.charged", "ledger.commit", "ledger.entered", "ledger.forfeit", "ledger.held", "ledger.hold",
-    "ledger.invocation", "ledger.release", "passkey.registered",
+    "ledger.charged", "ledger.commit", "ledger.forfeit", "ledger.hold",
+    "ledger.release", "passkey.registered",
     "passkey.revoked", "policy.adopted", "policy.recorded", "principal.enrolled", "proposal.approval_withdrawn",
     "proposal.approve", "proposal.carried", "proposal.proposed", "proposal.reject", "release.delivered",
     "release.published", "release.rehearsed", "request.approval_withdrawn", "request.approve", "request.moved",
@@ -43,9 +47,10 @@ KINDS = (
     "run.produced", "run.started", "schedule.changed", "schedule.created",
     "slot.decided", "slot.ended", "standing.used", "units.claimed",
 )  # fmt: skip
-"""The kinds of links that this version writes; tests/contracts/test_audit_log.py compares them with the schema."""
+"""What links say that happened, in this version; tests/contracts/test_audit_log.py compares them with the schema. The
+kind of a link is one of them, or several with `+` between them."""
 
-_KINDS_WITH_PREFIX = text("""
+_EVERY_KIND = text("""
 WITH RECURSIVE found(kind) AS (
     SELECT min(kind) FROM audit
     UNION ALL
@@ -81,8 +86,8 @@ class LogFilter:
     """Filter of links; every field narrows, None leaves it open.
 
     Attributes:
-        kind: how the kind begins, such as `ledger.`.
-        mechanism: every link of the requests by this system, or whose holds name this mechanism.
+        kind: how one of its kinds begins, such as `ledger.`.
+        mechanism: every link of the requests by this system, or that have invoked this mechanism.
         since: from the first link of this moment on.
         until: up to the last link before this moment.
     """
@@ -119,7 +124,7 @@ def stream_links(session: Session, log_filter: LogFilter) -> Iterator[LoggedLink
 
 def stream_chunks(session: Session, log_filter: LogFilter) -> Iterator[list[LoggedLink]]:
     """Yield every link that fits, oldest first, in chunks."""
-    where, values = _filter_conditions(log_filter)
+    where, values = _filter_conditions(session, log_filter)
     if log_filter.kind is not None:
         kinds = _kinds_with_prefix(session, log_filter.kind)
         where, values = (*where, f"kind IN ({', '.join(f':{name}' for name in kinds) or 'NULL'})"), values | kinds
@@ -131,7 +136,7 @@ def stream_chunks(session: Session, log_filter: LogFilter) -> Iterator[list[Logg
 
 
 def _newest_links(session: Session, log_filter: LogFilter, size: int, before: int | None) -> list[LoggedLink]:
-    where, values = _filter_conditions(log_filter)
+    where, values = _filter_conditions(session, log_filter)
     if before is not None:
         where, values = (*where, "seq < :before"), values | {"before": before}
     kinds = _kinds_with_prefix(session, log_filter.kind)
@@ -159,18 +164,16 @@ def _select_links(where: Sequence[str], *, newest: bool = False) -> str:
     return f"SELECT {', '.join(LoggedLink._fields)} FROM audit{among} ORDER BY {order}"  # noqa: S608
 
 
-def _filter_conditions(log_filter: LogFilter) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _filter_conditions(session: Session, log_filter: LogFilter) -> tuple[tuple[str, ...], dict[str, Any]]:
     values = {name: value for name in _CONDITIONS if (value := getattr(log_filter, name)) is not None}
-    conditions = tuple(_CONDITIONS[name] for name in values)
-    if "mechanism" in values:
-        name = json.dumps(values.pop("mechanism"), ensure_ascii=False)
-        values |= {"field": f'"mechanism":{name}', "first": f"[{name}", "inner": f",{name},", "last": f",{name}]"}
-    return conditions, values
+    system = _SYSTEM[session.get_bind().dialect.name]
+    return tuple(_CONDITIONS[name].replace("{system}", system) for name in values), values
 
 
 def _kinds_with_prefix(session: Session, prefix: str | None) -> dict[str, str]:
-    """Return the kinds with a prefix, by parameter name; each takes one look-up in their index."""
+    """Return the kinds of links of which a part has a prefix, by parameter name; each takes one look-up."""
     if prefix is None:
         return {}
-    kinds = (kind for (kind,) in session.connection().execute(_KINDS_WITH_PREFIX) if str(kind).startswith(prefix))
-    return {f"kind{number}": kind for number, kind in enumerate(kinds)}
+    kinds = (kind for (kind,) in session.connection().execute(_EVERY_KIND))
+    fitting = (kind for kind in kinds if any(part.startswith(prefix) for part in str(kind).split("+")))
+    return {f"kind{number}": kind for number, kind in enumerate(fitting)}

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.services.audit.chain import GENESIS, ChainPosition, read_chain_head
-from models_db.services.audit.link_body import parse_body
+from models_db.services.audit.link_rows import parse_body
 from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
 from models_db.tables import (
     Artifact,
@@ -69,7 +69,7 @@ class ChainReport:
 
     Attributes:
         clock_back: the first links whose time is before that of the link they follow.
-        unreadable: the first links whose body no reader parses (`models_db.services.audit.link_body`).
+        unreadable: the first links whose body no reader parses (`models_db.services.audit.link_rows`).
         placements: where each anchor lies.
     """
 
@@ -255,7 +255,10 @@ def _later_facts(session: Session, anchor: ChainAnchor, walk: _ChainWalk) -> boo
 
 
 def _names_published(session: Session, artifact: str) -> bool:
-    """Return whether a link of the release names the artifact as published."""
-    request_id = session.scalar(select(Artifact.request_id).where(Artifact.digest == artifact))
-    links = select(AuditLink.body).where(AuditLink.request_id == request_id, AuditLink.kind == "release.published")
-    return any(artifact in str(body) for body in session.scalars(links))
+    """Return whether a link names the artifact as published."""
+    published = select(Publication.id, Artifact.request_id).join(Artifact, Artifact.id == Publication.artifact_id)
+    row = session.execute(published.where(Artifact.digest == artifact)).one_or_none()
+    if row is None:
+        return False
+    links = session.scalars(select(AuditLink.body).where(AuditLink.request_id == row.request_id))
+    return any(f'"ids":"{row.id}","table":"publication"' in str(body) for body in links)

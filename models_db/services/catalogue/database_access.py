@@ -17,12 +17,12 @@ from models_db.database.base import Base
 from models_db.errors import Refused, UsageError
 from models_db.findings import Finding
 from models_db.writes.insert import on_postgresql
-from models_db.writes.link_content import TABLE_RANKS
+from models_db.writes.link_content import LINKED_TABLES
 
 LEDGER_TABLES = (*sorted(Base.metadata.tables), "alembic_version")
 """Every table of a ledger."""
 
-ADDED_BY_LOGINS = frozenset(TABLE_RANKS) - {"unit_claim"}
+ADDED_BY_LOGINS = LINKED_TABLES - {"unit_claim"}
 """The tables to which writers add rows; those of the others the database writes itself (`migrations.schema`)."""
 
 MOST_ROLE_BYTES = 63

@@ -172,7 +172,12 @@ def open_account(
         key_name: of the partition's key in the homes that have it.
         key_commitment: to that key; 64 hexadecimal digits.
     """
-    opening = {"rho_cap": claim.cap.rho, "delta_cap": claim.cap.delta, "created_at": utc_now()}
+    opening = {
+        "rho_cap": claim.cap.rho,
+        "delta_cap": claim.cap.delta,
+        "created_at": utc_now(),
+        "created_by": by.id if by else None,
+    }
     root = insert_row(
         session,
         Account(
@@ -185,7 +190,6 @@ def open_account(
             blocks=blocks,
             key_name=key_name,
             key_commitment=key_commitment,
-            created_by=by.id if by else None,
         ),
     )
     insert_many(session, Account, [{**opening, "parent_id": root.id, "block": block} for block in range(blocks)])

@@ -8,13 +8,11 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.services.audit.chain import Actor
-from models_db.services.audit.link_body import parse_body
 from models_db.services.catalogue import requests
 from models_db.services.lifecycle import attempts, gates, ledger
 from models_db.services.lifecycle.gate_status import artifacts_by_request
 from models_db.tables import (
     Artifact,
-    AuditLink,
     Delivery,
     Invocation,
     Publication,
@@ -115,19 +113,6 @@ def evaluations(session: Session, artifact: Artifact) -> Sequence[StoredEvaluati
 def artifact_of(session: Session, request_id: int) -> Artifact | None:
     """Return the artifact of the request's last successful attempt."""
     return artifacts_by_request(session, [request_id]).get(request_id)
-
-
-def values_of(session: Session, artifact: Artifact) -> str | None:
-    """Return the digest of the stored values that an artifact was made of; None if there are none.
-
-    A release that was produced before artifacts kept it has it in its link.
-    """
-    if artifact.values_digest is not None:
-        return artifact.values_digest
-    query = select(AuditLink.body).where(AuditLink.kind == "run.produced", AuditLink.request_id == artifact.request_id)
-    bodies = [parse_body(body) or {} for body in session.scalars(query)]
-    values = next((body.get("values") for body in bodies if body.get("artifact") == artifact.digest), None)
-    return values if isinstance(values, str) else None
 
 
 def artifact_of_attempt(session: Session, attempt: ledger.Attempt) -> Artifact | None:

@@ -234,7 +234,7 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
     else:
         closing |= {hold.id: "RELEASE" for hold in untouched}
     if closing:
-        record_entries(session, actor.id, list(closing.items()))
+        record_entries(session, actor.id, sorted(closing.items(), key=lambda entry: entry[1] != "RELEASE"))
 
 
 class _AccountCounters(NamedTuple):

@@ -9,7 +9,9 @@ have its own hash and follow the one before; only an anchor reveals a chain that
 (`verify_chain`).
 """
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from sqlalchemy import bindparam, text
 from sqlalchemy.orm import Session
@@ -19,7 +21,7 @@ from models_db.services.audit.chain import GENESIS, read_chain_head
 from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
 from models_db.services.audit.stored_text import LedgerAltered, request_body
 from models_db.services.verification import verify_rows
-from models_db.services.verification.compare_rows import Comparison
+from models_db.services.verification.compare_rows import Comparison, IdRanges
 from models_db.tables import Dataset, Request
 
 
@@ -30,20 +32,17 @@ def require_rows_match_chain(session: Session, request: Request) -> None:
         LedgerAltered: with every difference.
     """
     dataset = session.get_one(Dataset, request.dataset_id)
-    concerned = _concerned_requests(request)
-    parameters = {"requests": concerned, "account": dataset.account_id}
+    values: dict[str, Any] = {"requests": _concerned_requests(request), "account": dataset.account_id}
     sharing = frozenset(
-        session.scalars(text("SELECT name FROM dataset WHERE account_id = :id"), {"id": parameters["account"]})
+        session.scalars(text("SELECT name FROM dataset WHERE account_id = :id"), {"id": dataset.account_id})
     )
+    others = {table: IdRanges.of(_ids(session, table, f"NOT ({condition})", values))
+              for table, condition in _NEEDED_TABLES.items()}  # fmt: skip
     comparison = Comparison(session)
     links = _intact_links(session, comparison)
-    comparison.compare(link for link in links if _is_needed(link, concerned, sharing))
+    comparison.compare(link for link in links if _is_needed(link, values["requests"], sharing, others))
     for table, condition in _NEEDED_TABLES.items():
-        query = text(f"SELECT x.id FROM {table} x WHERE {condition} ORDER BY x.id")  # noqa: S608  (of constants)
-        values = {name: value for name, value in parameters.items() if f":{name}" in condition}
-        if "requests" in values:
-            query = query.bindparams(bindparam("requests", expanding=True))
-        for number in comparison.covered[table].lacks(session.scalars(query, values)):
+        for number in comparison.covered[table].lacks(_ids(session, table, condition, values)):
             comparison.add_difference(f"{table} {number} has no link")
     verify_rows.add_derived_differences(
         comparison,
@@ -78,45 +77,54 @@ def _intact_links(session: Session, comparison: Comparison) -> Iterator[LoggedLi
         comparison.add_difference(f"the chain ends at link {number}, before its recorded head")
 
 
-def _is_needed(link: LoggedLink, requests: Collection[int], sharing: Collection[str]) -> bool:
-    """Return whether a link names rows that decide requests, whose account `sharing` (names of datasets) draws on."""
-    kind = str(link.kind)
-    beginning = kind.partition(".")[0]
-    if beginning in _SHARED_KINDS or (link.request_id in requests and beginning != "ledger"):
-        return True
-    if _NAMES_A_USE in link.body:
-        return True
-    spends = beginning == "ledger" or _NAMES_A_CHARGE in link.body
-    return kind in _VIEW_KINDS or (link.dataset in sharing and spends)
+def _ids(session: Session, table: str, condition: str, values: Mapping[str, Any]) -> Iterator[int]:
+    """Return the ids of rows, ascending."""
+    query = text(f"SELECT x.id FROM {table} x WHERE {condition} ORDER BY x.id")  # noqa: S608  (of constants)
+    bound = {name: value for name, value in values.items() if f":{name}" in condition}
+    if "requests" in bound:
+        query = query.bindparams(bindparam("requests", expanding=True))
+    return iter(session.scalars(query, bound))
 
 
-_SHARED_KINDS = frozenset(("principal", "role", "policy", "account", "dataset", "units",
-                           "cohort", "proposal", "assignment", "passkey", "key"))  # fmt: skip
-"""First parts of the kinds of links about people, policies, datasets, their budgets, and releases that were exposed."""
-_VIEW_KINDS = frozenset(("evaluation.internal", "evaluation.shown"))
-"""Kinds of links about views of unprotected figures: they qualify budgets, and end what revocation lists name."""
-_NAMES_A_USE = '"table":"standing_use"'
-"""Substring of a link's body that names a use of a standing authorisation, whose limit all requests share."""
-_NAMES_A_CHARGE = '"table":"renyi_charge"'
-"""Substring of the body of a link, of the start of an attempt, that names a charge in Rényi orders."""
-_ANY_LINK = "TRUE"
-_LINK_OF_REQUEST = "x.request_id IN :requests"
+def _is_needed(
+    link: LoggedLink, requests: Collection[int], sharing: Collection[str], others: Mapping[str, IdRanges]
+) -> bool:
+    """Return whether a link names, or named before an alteration, rows that decide the requests.
+
+    Args:
+        sharing: the names of the datasets on the account of the requests.
+        others: the ids of the rows that decide other requests, by table; a row that was removed is not among them.
+    """
+    if link.request_id is None or link.request_id in requests:
+        return True
+    named = _NAMED_ROWS.findall(link.body)
+    if link.dataset in sharing and any(table in _CHARGES for *_, table in named):
+        return True
+    return any(
+        table in others and not others[table].covers(int(first), int(last or first)) for first, last, table in named
+    )
+
+
+_CHARGES = ("invocation", "renyi_charge", "hold", "entry")
+_NAMED_ROWS = re.compile(r'"ids":"(\d{1,19})(?:-(\d{1,19}))?","table":"(\w+)"')
+"""Rows of a table in the body of a link."""
+_EVERY_ROW = "TRUE"
+_OF_REQUEST = "x.request_id IN :requests"
 _ACCOUNTS = "SELECT a.id FROM account a WHERE a.id = :account OR a.parent_id = :account"
 _NEEDED_TABLES = {
-    # what has to be named by a link: the rows that decide
-    "principal": _ANY_LINK,
-    "role_grant": _ANY_LINK,
-    "role_revocation": _ANY_LINK,
-    "passkey": _ANY_LINK,
-    "passkey_end": _ANY_LINK,
-    "policy_version": _ANY_LINK,
-    "policy_rule": _ANY_LINK,
-    "policy_adoption": _ANY_LINK,
-    "dataset": _ANY_LINK,
-    "dataset_version": _ANY_LINK,
-    "unit_claim": _ANY_LINK,
+    "principal": _EVERY_ROW,
+    "role_grant": _EVERY_ROW,
+    "role_revocation": _EVERY_ROW,
+    "passkey": _EVERY_ROW,
+    "passkey_end": _EVERY_ROW,
+    "policy_version": _EVERY_ROW,
+    "policy_rule": _EVERY_ROW,
+    "policy_adoption": _EVERY_ROW,
+    "dataset": _EVERY_ROW,
+    "dataset_version": _EVERY_ROW,
+    "unit_claim": _EVERY_ROW,
     "cohort": "x.account_id = :account",
-    "overlap_key": _ANY_LINK,
+    "overlap_key": _EVERY_ROW,
     "account": "x.id = :account OR x.parent_id = :account",
     "invocation": "x.request_id IN"
     " (SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.account_id = :account)",
@@ -124,17 +132,17 @@ _NEEDED_TABLES = {
     " (SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.account_id = :account)",
     "hold": f"x.account_id IN ({_ACCOUNTS})",
     "entry": f"x.hold_id IN (SELECT h.id FROM hold h WHERE h.account_id IN ({_ACCOUNTS}))",  # noqa: S608  (of constants)
-    "internal_view": _ANY_LINK,
-    "assignment_exposure": _ANY_LINK,
-    "proposal": _ANY_LINK,
-    "carried": _ANY_LINK,
+    "internal_view": _EVERY_ROW,
+    "assignment_exposure": _EVERY_ROW,
+    "proposal": _EVERY_ROW,
+    "carried": _EVERY_ROW,
     "request": "x.id IN :requests",
-    "transition": _LINK_OF_REQUEST,
-    "approval": f"x.proposal_id IS NOT NULL OR {_LINK_OF_REQUEST}",
+    "transition": _OF_REQUEST,
+    "approval": f"x.proposal_id IS NOT NULL OR {_OF_REQUEST}",
     "withdrawal": "x.approval_id IN (SELECT a.id FROM approval a WHERE a.proposal_id IS NOT NULL"
     " OR a.request_id IN :requests)",
-    "standing_use": _ANY_LINK,
-    "artifact": _LINK_OF_REQUEST,
+    "standing_use": _EVERY_ROW,
+    "artifact": _OF_REQUEST,
     "publication": "x.artifact_id IN (SELECT f.id FROM artifact f WHERE f.request_id IN :requests)",
     "evaluation": "x.artifact_id IN (SELECT f.id FROM artifact f WHERE f.request_id IN :requests)",
 }

@@ -170,7 +170,7 @@ def test_refusals_have_the_same_names_on_both_backends(world: World) -> None:
 
 
 def test_a_refusal_names_the_constraint_and_no_value(world: World) -> None:
-    with pytest.raises(RuleViolated, match="account root") as refusal, translate_database_errors():
+    with pytest.raises(RuleViolated, match="account is a root with its claim") as refusal, translate_database_errors():
         execute(
             world.database,
             "INSERT INTO account (epsilon, rho_cap, delta_cap, created_at)"
