@@ -11,7 +11,7 @@ from flows.dashboard.viewer import View
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.audit import log
-from models_db.services.audit.link_rows import Details, details_of_links
+from models_db.services.audit.linked_rows import Details, details_of_links
 from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.values.digits import parse_digits
 from models_db.values.printable_text import escape_controls

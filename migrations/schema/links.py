@@ -91,7 +91,7 @@ def _reached(tables: Mapping[str, Table], table: str, columns: tuple[str, ...], 
     targets = _targets(tables[table])
     found = [f"{row}.{name}" for name in columns if name in targets]
     if found in ([], [f"{row}.brought_by"]):
-        other = chr(ord(row) + 1) if row != "z" else "a"
+        other = f"{row}x"
         for name, target in targets.items():
             reached = _reached(tables, target, columns, other) if target not in ("", "principal", table) else "NULL"
             if reached != "NULL":

@@ -49,7 +49,7 @@ class PreparedStatement:
         """
         return self._execute(session, parameters).fetchall()  # type: ignore[no-any-return]
 
-    def fetch_mappings(self, session: Session, parameters: Mapping[str, Any] = {}) -> list[dict[str, Any]]:
+    def fetch_mappings(self, session: Session, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the rows of the statement, each by the names of its columns.
 
         Raises:

@@ -45,7 +45,7 @@ _BOOLEAN_TEXTS = {0: '"false"', 1: '"true"'}
 def row_content(table: str, row: Mapping[str, Any]) -> str:
     """Return a row of a table as the digest of its link covers it, from its columns as the database has them."""
     left_out = DERIVED_COLUMNS.get(table, ())
-    types = _column_types(table)
+    types = column_types(table)
     spelled = (
         f"{quoted(name)}:{_spell_value(row[name], types.get(name))}" for name in sorted(row) if name not in left_out
     )
@@ -53,7 +53,7 @@ def row_content(table: str, row: Mapping[str, Any]) -> str:
 
 
 @cache
-def _column_types(table: str) -> Mapping[str, type]:
+def column_types(table: str) -> Mapping[str, type]:
     """Return which columns of a table are bool or int; all others are text."""
     kinds = {column.name: column.type for column in Base.metadata.tables[table].columns}
     typed = {name: bool if isinstance(kind, Boolean) else int for name, kind in kinds.items()

@@ -54,7 +54,7 @@ def views_of_rows(session: Session, table: str, ids: Sequence[int]) -> dict[int,
     """Return what `link_of_<table>` says of some rows, by id."""
     among = ", ".join(str(int(number)) for number in ids) or "NULL"
     query = PreparedStatement(f"SELECT * FROM link_of_{table} WHERE row_id IN ({among})")  # noqa: S608  (of integers)
-    return {row["row_id"]: row for row in query.fetch_mappings(session)}
+    return {row["row_id"]: row for row in query.fetch_mappings(session, {})}
 
 
 def append_link(session: Session, actor: str, kind: str, body: str, dataset: str | None, request_id: int | None) -> int:

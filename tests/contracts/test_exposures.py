@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.services.audit import log, verify_chain
-from models_db.services.audit.link_rows import details_of_links
+from models_db.services.audit.linked_rows import details_of_links
 from models_db.services.catalogue import assignment_exposures, internal_views
 from models_db.services.catalogue.assignment_exposures import AlreadyExposed, ExposedLater, NothingCharged
 from models_db.services.catalogue.principals import RoleRequired

@@ -17,7 +17,7 @@ from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from models_db.database.base import utc_now
 from models_db.services.audit import log
-from models_db.services.audit.link_rows import MOST_BODY_BYTES, parse_body
+from models_db.services.audit.linked_rows import MOST_BODY_BYTES, parse_body
 from models_db.services.verification import compare_rows, verify_rows
 from models_db.sessions.database import Database
 from models_db.writes.link_hash import link_hash

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.services.audit.chain import GENESIS, ChainPosition, read_chain_head
-from models_db.services.audit.link_rows import parse_body
+from models_db.services.audit.linked_rows import named_rows, parse_body
 from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
 from models_db.tables import (
     Artifact,
@@ -69,7 +69,7 @@ class ChainReport:
 
     Attributes:
         clock_back: the first links whose time is before that of the link they follow.
-        unreadable: the first links whose body no reader parses (`models_db.services.audit.link_rows`).
+        unreadable: the first links whose body no reader parses (`models_db.services.audit.linked_rows`).
         placements: where each anchor lies.
     """
 
@@ -260,5 +260,6 @@ def _names_published(session: Session, artifact: str) -> bool:
     row = session.execute(published.where(Artifact.digest == artifact)).one_or_none()
     if row is None:
         return False
-    links = session.scalars(select(AuditLink.body).where(AuditLink.request_id == row.request_id))
-    return any(f'"ids":"{row.id}","table":"publication"' in str(body) for body in links)
+    bodies = session.scalars(select(AuditLink.body).where(AuditLink.request_id == row.request_id))
+    rows = (each for body in bodies for each in named_rows(parse_body(body) or {}))
+    return any(each.table == "publication" and row.id in each.numbers for each in rows)

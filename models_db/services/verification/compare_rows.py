@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db.services.audit.link_rows import MOST_ID, NamedRows, named_rows, parse_body
+from models_db.services.audit.linked_rows import MOST_ID, NamedRows, named_rows, parse_body
 from models_db.services.audit.log import LoggedLink
 from models_db.services.audit.stored_text import UNREADABLE_ERRORS
 from models_db.values.canonical_json import encode_canonical

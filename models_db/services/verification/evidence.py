@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import GENESIS, read_chain_head
-from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
+from models_db.services.audit.log import LogFilter, LoggedLink, stream_links
 from models_db.services.audit.stored_text import LedgerAltered, request_body
 from models_db.services.verification import verify_rows
 from models_db.services.verification.compare_rows import Comparison, IdRanges
@@ -64,14 +64,13 @@ def _concerned_requests(request: Request) -> list[int]:
 def _intact_links(session: Session, comparison: Comparison) -> Iterator[LoggedLink]:
     """Yield all links of the chain; those that are missing, or do not fit, are added to the differences."""
     number, expected = 0, GENESIS
-    for chunk in stream_chunks(session, LogFilter()):
-        for link in chunk:
-            if link.seq != number + 1:
-                comparison.add_difference(f"link {number + 1} is missing")
-            elif verify_chain.break_reason(link, number + 1, expected):
-                comparison.add_difference(f"link {link.seq} was altered")
-            number, expected = link.seq, link.row_hash
-            yield link
+    for link in stream_links(session, LogFilter()):
+        if link.seq != number + 1:
+            comparison.add_difference(f"link {number + 1} is missing")
+        elif verify_chain.break_reason(link, number + 1, expected):
+            comparison.add_difference(f"link {link.seq} was altered")
+        number, expected = link.seq, link.row_hash
+        yield link
     head = read_chain_head(session)
     if (head.seq, head.hash) != (number, expected):
         comparison.add_difference(f"the chain ends at link {number}, before its recorded head")

@@ -25,7 +25,7 @@ from flows.workspace.yaml_files import FileUnwritable
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.services.audit import chain, log
-from models_db.services.audit.link_rows import details_of_links
+from models_db.services.audit.linked_rows import details_of_links
 from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.services.catalogue.datasets import DatasetUnknown
 from models_db.services.catalogue.principals import PrincipalNotFound

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from models_db.services.audit.link_rows import MOST_BODY_BYTES, parse_body
+from models_db.services.audit.linked_rows import MOST_BODY_BYTES, parse_body
 from models_db.values.bounded_json import MOST_DEPTH
 
 

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Boolean
 from sqlalchemy.orm import Session
 
 from models_db.database.base import Base
 from models_db.database.prepared_statements import PreparedStatement
 from models_db.services.audit.log import LoggedLink
 from models_db.values.bounded_json import InvalidJson, parse_json
-from models_db.writes.link_content import DERIVED_COLUMNS, LINKED_TABLES, as_text
+from models_db.writes.link_content import DERIVED_COLUMNS, LINKED_TABLES, as_text, column_types
 
 MOST_BODY_BYTES = 1_000_000
 """A longer body is not parsed."""
@@ -106,16 +105,14 @@ _JOINED = {
 _LEFT_OUT = frozenset((
     "id", "at", "created_at", "request_id", "dataset_id", "account_id", "hold_id", "invocation_id", "salt", "canonical",
     "body", "proposal.configuration", "choices", "event", "libraries", "files", "result", "attestation", "assertion",
-    "attacks",
-    "credential_id", "nonce", "idem_key", "unit_mark", "source_mark", "manifest_mark",
+    "attacks", "credential_id", "nonce", "idem_key", "unit_mark", "source_mark", "manifest_mark",
     *DERIVED_COLUMNS["account"],
 ))  # fmt: skip
 """Columns that nobody reads in a list, or that the link says itself. A salt is secret."""
-_PEOPLE = ("principal_id", "approver_id", "brought_by", "proposer_id", "requester_id", "granted_by", "revoked_by",
-           "ended_by", "adopted_by", "actor_id", "created_by")  # fmt: skip
-_BOOLEANS = {
-    column.name for table in Base.metadata.tables.values() for column in table.c if isinstance(column.type, Boolean)
-}
+_PEOPLE = {
+    column.name for table in Base.metadata.tables.values() for column in table.c
+    if any(key.column.table.name == "principal" for key in column.foreign_keys)
+}  # fmt: skip
 
 
 def details_of_links(session: Session, links: Iterable[LoggedLink]) -> dict[int, Details | None]:
@@ -145,11 +142,12 @@ _PEOPLE_QUERY = PreparedStatement("SELECT id, name FROM principal")
 def _read_rows(session: Session, table: str, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
     among = ", ".join(str(number) for number in sorted(ids))
     query = f"SELECT x.*, {_JOINED[table]}" if table in _JOINED else f"SELECT x.* FROM {table} x"  # noqa: S608
-    return {row["id"]: row for row in PreparedStatement(f"{query} WHERE x.id IN ({among})").fetch_mappings(session)}
+    return {row["id"]: row for row in PreparedStatement(f"{query} WHERE x.id IN ({among})").fetch_mappings(session, {})}
 
 
 def _said(table: str, row: Mapping[str, Any], actor: str, people: Mapping[Any, Any]) -> dict[str, Any]:
     said: dict[str, Any] = {}
+    types = column_types(table)
     for name, value in row.items():
         left_out = name in _LEFT_OUT or f"{table}.{name}" in _LEFT_OUT
         if value is None or left_out or name.startswith(("remove_", "add_", "renyi_limit_")):
@@ -158,5 +156,6 @@ def _said(table: str, row: Mapping[str, Any], actor: str, people: Mapping[Any, A
             if people.get(value) != actor:
                 said[name.removesuffix("_id")] = people.get(value, value)
         else:
-            said[name] = bool(value) if name in _BOOLEANS and value in (0, 1) else as_text(value)
+            boolean = types.get(name) is bool and value in (0, 1)
+            said[name] = bool(value) if boolean else as_text(value)
     return said
