@@ -7,7 +7,6 @@ of a carried proposal on the cap.
 """
 
 from migrations.schema.conditions import (
-    CHARGED,
     LIMIT_IN_ORDERS_PASSED,
     SPEND_GATE,
     STANDING,
@@ -18,7 +17,8 @@ from migrations.schema.conditions import (
     later_cohorts,
     state,
 )
-from migrations.schema.definitions import Action, Guard, Index, Table
+from migrations.schema.definitions import Action, Guard
+from models_db.tables.accounts import ROOT_COLUMNS
 
 
 def moved(counter: str, amount: str, *, on_hold: int, on_arm: int, on_release: int) -> str:
@@ -29,7 +29,6 @@ def moved(counter: str, amount: str, *, on_hold: int, on_arm: int, on_release: i
     )
 
 
-ROOT_COLUMNS = ("epsilon", "delta", "delta_conversion", "rho", "delta_fail", "blocks", "key_name", "key_commitment")
 MOVED_OTHERWISE = " OR ".join(
     f"NEW.{column} IS DISTINCT FROM OLD.{column}"
     for column in ("id", "parent_id", "block", *ROOT_COLUMNS, "created_at", "created_by")
@@ -117,100 +116,10 @@ def not_passed(gate: str) -> str:
     )
 
 
-CHARGED_COLUMNS = "\n        ".join(f"{column} BIGINT NOT NULL" for column in CHARGED)
 NEWEST_CHARGE = (
     "(SELECT max(c.attempt) FROM renyi_charge c WHERE c.request_id = i.request_id AND c.attempt <= i.attempt)"
 )
 """The last attempt, up to that of invocation `i`, that has a charge."""
-
-TABLES = (
-    Table(
-        "account",
-        """
-        id {key}
-        parent_id {number} -> account
-        block INTEGER
-        epsilon VARCHAR(255)
-        delta VARCHAR(255)
-        delta_conversion BIGINT
-        rho BIGINT
-        delta_fail BIGINT
-        blocks INTEGER
-        key_name VARCHAR(16)
-        key_commitment VARCHAR(64)
-        created_at VARCHAR(27) NOT NULL
-        created_by {number} -> principal
-        rho_cap BIGINT NOT NULL
-        delta_cap BIGINT NOT NULL
-        rho_held BIGINT DEFAULT '0' NOT NULL
-        rho_spent BIGINT DEFAULT '0' NOT NULL
-        delta_held BIGINT DEFAULT '0' NOT NULL
-        delta_spent BIGINT DEFAULT '0' NOT NULL
-        last_entry_id {number} DEFAULT '0' NOT NULL
-        """,
-        unique=(("parent_id", "block"),),
-        checks={
-            "is_a_block_by_its_number": "(block IS NULL) = (parent_id IS NULL) AND (block IS NULL OR block >= 0)",
-            "is_a_root_with_its_claim": " AND ".join(
-                f"({column} IS NULL) = (parent_id IS NOT NULL)" for column in ROOT_COLUMNS
-            ),
-            "delta": "delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap",
-            "rho": "rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap",
-        },
-        no_update=False,
-        by=("admin", "steward"),
-    ),
-    Table(
-        "hold",
-        """
-        id {key}
-        invocation_id {number} NOT NULL -> invocation
-        account_id {number} NOT NULL -> account
-        instalment INTEGER NOT NULL
-        rho BIGINT NOT NULL
-        delta BIGINT NOT NULL
-        """,
-        unique=(("invocation_id", "account_id", "instalment"),),
-        checks={
-            "amount": "rho >= 0 AND delta >= 0 AND rho = CAST(rho AS BIGINT) AND delta = CAST(delta AS BIGINT)",
-        },
-        indexes=(Index("ix_hold_account_id", "account_id"),),
-        by=("runner",),
-    ),
-    Table(
-        "entry",
-        """
-        id {key}
-        hold_id {number} NOT NULL -> hold
-        kind VARCHAR(255) NOT NULL
-        at VARCHAR(27) NOT NULL
-        actor_id {number} NOT NULL -> principal
-        """,
-        unique=(("hold_id", "kind"),),
-        checks={"kind": "kind IN ('HOLD', 'ARM', 'RELEASE', 'COMMIT', 'FORFEIT')"},
-        indexes=(
-            Index("uq_entry_armed_or_released", "hold_id", unique=True, where="kind IN ('ARM', 'RELEASE')"),
-            Index("uq_entry_closed", "hold_id", unique=True, where="kind IN ('COMMIT', 'FORFEIT', 'RELEASE')"),
-        ),
-        by=("runner",),
-    ),
-    Table(
-        "renyi_charge",
-        f"""
-        id {{key}}
-        request_id {{number}} NOT NULL -> request
-        attempt INTEGER NOT NULL
-        rho BIGINT NOT NULL
-        {CHARGED_COLUMNS}
-        at VARCHAR(27) NOT NULL
-        actor_id {{number}} NOT NULL -> principal
-        """,
-        unique=(("request_id", "attempt"),),
-        # AND alone: PostgreSQL reads the parentheses of BETWEEN differently from a dump of itself.
-        checks={"curve": " AND ".join(f"{column} >= 0 AND {column} <= rho" for column in CHARGED)},
-        by=("runner",),
-    ),
-)
 
 GUARDS = (
     Guard(

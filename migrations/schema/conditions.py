@@ -5,19 +5,12 @@ approval or an account, `b` a block, `h` a hold, `e` an entry, `i` an invocation
 """
 
 from migrations.schema.definitions import Both
+from models_db.tables.accounts import CURVE_COLUMNS
+from models_db.tables.principals import LIMIT_COLUMNS
+from models_db.values.amounts import RENYI_ORDERS
 
 NEWEST = "(SELECT y.at FROM audit y WHERE y.seq = (SELECT k.seq FROM audit_head k))"
 """The time of the newest link of the chain."""
-_LEAP = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)"
-_DAY = (
-    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
-    f"|{_LEAP}-02-29)"
-)
-MOMENT = f"^(?!0000){_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{{6}}Z$"
-"""The one form of a time: 27 characters, in UTC, a moment of the calendar. Times are compared as text.
-
-A pattern says it, because a CHECK must not ask functions whose answer depends on the session.
-"""
 TIME = '\'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\''
 STALE = Both(
     sqlite=f"NEW.at < {NEWEST}",
@@ -218,17 +211,6 @@ TOO_MUCH = f"""
 
 # --- The account in Rényi orders ---------------------------------------------------------------------------------
 
-RENYI_ORDERS = (3, 4, 6, 8, 12, 16, 32, 64)
-"""The orders of `models_db.values.amounts.RENYI_ORDERS`."""
-CHARGED = tuple(f"{direction}_{order}" for direction in ("remove", "add") for order in RENYI_ORDERS)
-"""Columns of a charge: at an order, the divergence in one direction, divided by the order."""
-RENYI_LIMITS = tuple(f"renyi_limit_{order}" for order in RENYI_ORDERS)
-"""Columns of a policy: at an order, the largest sum of charges on a block."""
-LIMITS_WHOLE = " AND ".join(
-    f"({name} IS NULL) = ({RENYI_LIMITS[0]} IS NULL) AND coalesce({name}, 0) >= 0" for name in RENYI_LIMITS
-)
-"""A policy has a limit at every order, or at none."""
-
 
 def _known(request: str) -> str:
     """Return the condition that the assignment of a request's texts is no longer secret."""
@@ -239,7 +221,9 @@ def _known(request: str) -> str:
     )
 
 
-_SUMS = ", ".join(f"coalesce(sum(CASE WHEN s.known THEN s.rho ELSE s.{name} END), 0) AS {name}" for name in CHARGED)
+_SUMS = ", ".join(
+    f"coalesce(sum(CASE WHEN s.known THEN s.rho ELSE s.{name} END), 0) AS {name}" for name in CURVE_COLUMNS
+)
 _CHARGED_ON_BLOCK = f"""
     SELECT {_SUMS} FROM (
         SELECT c.*, {_known("c.request_id")} AS known FROM renyi_charge c
@@ -254,7 +238,7 @@ def _fits(direction: str) -> str:
     return " OR ".join(
         f"x.{direction}_{order} + CASE WHEN e.known THEN NEW.rho ELSE NEW.{direction}_{order} END"
         f" <= coalesce(q.{limit}, p.{limit})"
-        for order, limit in zip(RENYI_ORDERS, RENYI_LIMITS, strict=True)
+        for order, limit in zip(RENYI_ORDERS, LIMIT_COLUMNS, strict=True)
     )
 
 
@@ -268,7 +252,7 @@ LIMIT_IN_ORDERS_PASSED = f"""
           AND a.block >= k.first_block
           AND a.block <= k.last_block
           AND p.id = {IN_FORCE}
-          AND coalesce(q.{RENYI_LIMITS[0]}, p.{RENYI_LIMITS[0]}) IS NOT NULL
+          AND coalesce(q.{LIMIT_COLUMNS[0]}, p.{LIMIT_COLUMNS[0]}) IS NOT NULL
           AND NOT EXISTS (SELECT 1 FROM ({_CHARGED_ON_BLOCK}) x WHERE ({_fits("remove")}) AND ({_fits("add")}))
     )
 """

@@ -4,14 +4,12 @@ by people.
 Every column of text has one closed form, which a CHECK of its table keeps: nothing that a row says steers a terminal,
 and what a path, a pattern or a command could be made of is a digest, a plain name or a number.
 
-Times are compared as text, so each has exactly one form: 27 characters, in UTC. PostgreSQL checks it by a constraint of
-each column (`rendering.table_statement`). SQLite itself accepts 0.5 as an integer and a blob as text, and lets a client
-number a row; on SQLite, guards check these.
+Times are compared as text, so each has exactly one form. SQLite itself accepts 0.5 as an integer and a blob as text, so
+there a CHECK asks for the type of a value too (`tables.ledger_tables`); and it lets a client number a row, which a
+guard checks.
 """
 
-from collections.abc import Iterable, Iterator
-
-from migrations.schema.definitions import Both, Function, Guard, Table
+from migrations.schema.definitions import Both, Function, Guard
 
 # --- Names -------------------------------------------------------------------------------------------------------
 # Nobody can take a name for another one: of datasets there is one spelling, of people one reading. On
@@ -51,7 +49,7 @@ ORIGINS = (("passkey", "rp_id"), ("passkey", "origin"))
 
 def form_of(table: str, column: str, kind: str) -> Both | None:
     """Return the condition that a text has the form of its column; None for a time, a number or bytes."""
-    form = _form(table, column, kind.removesuffix(" NOT NULL"))
+    form = _form(table, column, kind)
     return form.within(f"@ AND length(trim({column})) > 0") if form and column in NEVER_BLANK else form
 
 
@@ -174,41 +172,30 @@ FUNCTIONS = (
 )
 
 
-# --- Times, types and numbers on SQLite --------------------------------------------------------------------------
+# --- Times, and numbers of rows ---------------------------------------------------------------------------------
 
-ONE_FORM = "a time is written in its one form, in UTC"
+_LEAP = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)"
+_DAY = (
+    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+    f"|{_LEAP}-02-29)"
+)
+_MOMENT = f"^(?!0000){_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{{6}}Z$"
 _DIGIT = "[0-9]"
-_FORM = "-".join((_DIGIT * 4, _DIGIT * 2, _DIGIT * 2)) + f"T{':'.join([_DIGIT * 2] * 3)}.{_DIGIT * 6}Z"
+_SIGNS = "-".join((_DIGIT * 4, _DIGIT * 2, _DIGIT * 2)) + f"T{':'.join([_DIGIT * 2] * 3)}.{_DIGIT * 6}Z"
 
 
-def sqlite_guards(tables: Iterable[Table]) -> Iterator[Guard]:
-    """Yield the guards of times and types."""
-    for table in tables:
-        if table.times:
-            untimely = " OR ".join(_untimely(f"NEW.{column}") for column in table.times)
-            yield Guard(f"{table.name}_times", table.name, ONE_FORM, untimely)
-        denied = " OR ".join(f"typeof(NEW.{name}) NOT IN ('{_type(kind)}', 'null')" for name, kind, _ in table.lines)
-        yield Guard(f"{table.name}_types", table.name, "a value is of the type of its column", denied)
-    yield Guard("lease_times_renewed", "lease", ONE_FORM, _untimely("NEW.expires_at"), "UPDATE")
+def moment(column: str) -> Both:
+    """Return the condition that a text is a time in its one form: 27 characters, in UTC, a moment of the calendar.
 
-
-def _untimely(column: str) -> str:
-    """Return the condition that a text is not of the form of a time, or names no existing moment.
-
-    A text is counted in bytes, because for `length` and GLOB it ends at a NUL. Only if `strftime` adds something, be it
-    nothing, does it count the 31st of February as the 3rd of March. A blob differs from every text; of no time at all
-    nothing is true.
+    PostgreSQL has a pattern, because a CHECK must not ask functions whose answer depends on the session. SQLite counts
+    the text in bytes, because for `length` and GLOB it ends at a NUL; only if `strftime` adds something, be it nothing,
+    does it count the 31st of February as the 3rd of March.
     """
-    return (
-        f"(length(CAST({column} AS BLOB)) <> 27 OR {column} NOT GLOB '{_FORM}' OR {column} < '0001'"
-        f" OR strftime('%Y-%m-%dT%H:%M:%S', substr({column}, 1, 19), '+0 days') IS NOT substr({column}, 1, 19))"
+    return Both(
+        sqlite=f"length(CAST({column} AS BLOB)) = 27 AND {column} GLOB '{_SIGNS}' AND {column} >= '0001'"
+        f" AND strftime('%Y-%m-%dT%H:%M:%S', substr({column}, 1, 19), '+0 days') IS substr({column}, 1, 19)",
+        postgresql=f"{column} ~ '{_MOMENT}'",
     )
-
-
-def _type(kind: str) -> str:
-    if kind.startswith(("VARCHAR", "TEXT")):
-        return "text"
-    return "blob" if kind.startswith("{bytes}") else "integer"
 
 
 def sqlite_number_guard(table: str) -> str:

@@ -11,7 +11,7 @@ from migrations.schema.conditions import (
     state,
     uncharged,
 )
-from migrations.schema.definitions import Both, Guard, Index, Table
+from migrations.schema.definitions import Both, Guard
 
 POLICY_DAYS = (
     "(SELECT p.approval_days FROM policy_version p WHERE p.id = coalesce("
@@ -41,118 +41,6 @@ OTHER_CLASS = Both(
     f"CASE {_CLASS} ELSE NEW.exposure <> 'internal' AND NOT EXISTS (SELECT 1 FROM artifact f"
     " JOIN request r ON r.id = f.request_id"
     " WHERE f.id = NEW.artifact_id AND r.canonical::jsonb -> 'evaluation' @> to_jsonb(NEW.metric::text)) END",
-)
-
-TABLES = (
-    Table(
-        "approval",
-        """
-        id {key}
-        request_id {number} -> request
-        gate VARCHAR(255) NOT NULL
-        subject_digest VARCHAR(64) NOT NULL
-        approver_id {number} NOT NULL -> principal
-        decision VARCHAR(255) NOT NULL
-        reason TEXT NOT NULL
-        at VARCHAR(27) NOT NULL
-        expires_at VARCHAR(27) NOT NULL
-        signature VARCHAR(255) NOT NULL
-        proposal_id {number} -> proposal
-        attestation TEXT
-        brought_by {number} -> principal
-        passkey_id {number} -> passkey
-        assertion TEXT
-        """,
-        checks={
-            "ends_after_it_is_given": "expires_at > at",
-            "passkey": "(passkey_id IS NULL) = (assertion IS NULL)",
-            "decision": "decision IN ('approve', 'reject')",
-            "gate": (
-                "(gate IN ('spend', 'publish') AND request_id IS NOT NULL AND proposal_id IS NULL)"
-                " OR (gate = 'proposal' AND proposal_id IS NOT NULL AND request_id IS NULL)"
-            ),
-        },
-        indexes=(
-            Index("ix_approval_request_id", "request_id"),
-            Index("ix_approval_proposal_id", "proposal_id"),
-        ),
-        by=("steward",),
-    ),
-    Table(
-        "withdrawal",
-        """
-        id {key}
-        approval_id {number} NOT NULL -> approval
-        reason TEXT NOT NULL
-        signature VARCHAR(255) NOT NULL
-        at VARCHAR(27) NOT NULL
-        brought_by {number} -> principal
-        passkey_id {number} -> passkey
-        assertion TEXT
-        """,
-        unique=(("approval_id",),),
-        checks={
-            "passkey": "(passkey_id IS NULL) = (assertion IS NULL)",
-        },
-    ),
-    Table(
-        "artifact",
-        """
-        id {key}
-        request_id {number} NOT NULL -> request
-        attempt INTEGER NOT NULL
-        digest VARCHAR(64) NOT NULL
-        files TEXT NOT NULL
-        size BIGINT NOT NULL
-        created_at VARCHAR(27) NOT NULL
-        created_by {number} NOT NULL -> principal
-        values_digest VARCHAR(64)
-        """,
-        unique=(("digest",), ("request_id", "attempt")),
-        by=("runner",),
-    ),
-    Table(
-        "evaluation",
-        """
-        id {key}
-        artifact_id {number} NOT NULL -> artifact
-        metric VARCHAR(255) NOT NULL
-        exposure VARCHAR(255) NOT NULL
-        invocation_id {number} -> invocation
-        result TEXT NOT NULL
-        created_at VARCHAR(27) NOT NULL
-        created_by {number} -> principal
-        """,
-        checks={
-            "charge": "exposure <> 'charged' OR invocation_id IS NOT NULL",
-            "exposure": "exposure IN ('public', 'charged', 'internal')",
-        },
-        indexes=(Index("ix_evaluation_artifact_id", "artifact_id"),),
-        by=("runner", "steward"),
-    ),
-    Table(
-        "publication",
-        """
-        id {key}
-        artifact_id {number} NOT NULL -> artifact
-        at VARCHAR(27) NOT NULL
-        actor_id {number} NOT NULL -> principal
-        """,
-        unique=(("artifact_id",),),
-        by=("runner", "steward"),
-    ),
-    Table(
-        "delivery",
-        """
-        id {key}
-        publication_id {number} NOT NULL -> publication
-        destination TEXT NOT NULL
-        bundle_digest VARCHAR(64) NOT NULL
-        at VARCHAR(27) NOT NULL
-        created_by {number} -> principal
-        """,
-        by=("runner", "steward"),
-    ),
 )
 
 GUARDS = (

@@ -7,7 +7,9 @@ it refers. The views have the same text on both databases.
 
 from collections.abc import Mapping
 
-from migrations.schema.definitions import ACTORS, Table
+from sqlalchemy import Table
+
+from migrations.schema.tables import ACTORS, references
 
 _GATE = "CASE {row}.gate WHEN 'proposal' THEN 'proposal.' ELSE 'request.' END"
 _ACTORS = ("brought_by", *ACTORS)
@@ -101,4 +103,4 @@ def _reached(tables: Mapping[str, Table], table: str, columns: tuple[str, ...], 
 
 def _targets(table: Table) -> dict[str, str]:
     """Return the table to which each column refers; a proposal may be about a publication that does not exist yet."""
-    return {name: "publication" if name == "publication_id" else target for name, _, target in table.lines}
+    return references(table) | ({"publication_id": "publication"} if "publication_id" in table.columns else {})

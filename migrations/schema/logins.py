@@ -6,7 +6,10 @@ The schema does not say which roles may add rows or call functions (`migrations.
 may not.
 """
 
-from migrations.schema.definitions import ACTORS, TIMES, Function, Table, deny
+from sqlalchemy import Table
+
+from migrations.schema.definitions import Function, deny
+from migrations.schema.tables import ACTORS, TIMES, author, by_whom
 
 LOCK_HEAD = "PERFORM 1 FROM audit_head FOR UPDATE;"
 """What everything that writes does before it reads anything else."""
@@ -14,8 +17,8 @@ LOCK_HEAD = "PERFORM 1 FROM audit_head FOR UPDATE;"
 
 def stamp(table: Table) -> str:
     """Return the body of the trigger that comes before all guards of a table whose rows logins add."""
-    columns = {name: kind for name, kind, _ in table.lines}
-    own = [name for name in (*ACTORS, "brought_by") if name in columns and not columns[name].endswith("NOT NULL")]
+    columns = table.columns
+    own = [name for name in (*ACTORS, "brought_by") if name in columns and columns[name].nullable]
     told = [name for name in ACTORS if name in columns and name not in own]
     lies = [f"NEW.{name} IS DISTINCT FROM me" for name in told]
     if table.name == "approval":
@@ -26,9 +29,9 @@ def stamp(table: Table) -> str:
             " AND (a.approver_id = me OR almoner_brings(a.approver_id, me)))"
         )
     checks = [f"IF {' OR '.join(lies)} THEN {deny('everybody acts under their own login')} END IF;"] if lies else []
-    if table.by and not table.author:
-        allowed = " OR ".join(f"almoner_may(me, '{role}')" for role in table.by)
-        checks.append(f"IF NOT ({allowed}) THEN {deny(table.by_whom)} END IF;")
+    if table.info["recorded_by"] and not author(table):
+        allowed = " OR ".join(f"almoner_may(me, '{role}')" for role in table.info["recorded_by"])
+        checks.append(f"IF NOT ({allowed}) THEN {deny(by_whom(table))} END IF;")
     if table.name == "request":
         digest = "encode(sha256(convert_to(NEW.canonical, 'UTF8')), 'hex')"
         checks.append(f"IF NEW.digest IS DISTINCT FROM {digest} THEN {deny('the digest is not of the text')} END IF;")

@@ -12,73 +12,7 @@ from migrations.schema.conditions import (
     later_than,
     state,
 )
-from migrations.schema.definitions import Action, Function, Guard, Index, Table
-
-TABLES = (
-    Table(
-        "proposal",
-        """
-        id {key}
-        kind VARCHAR(255) NOT NULL
-        dataset_id {number} NOT NULL -> dataset
-        policy_id {number} NOT NULL -> policy_version
-        proposer_id {number} NOT NULL -> principal
-        reason TEXT NOT NULL
-        nonce VARCHAR(255) NOT NULL
-        digest VARCHAR(64) NOT NULL
-        created_at VARCHAR(27) NOT NULL
-        expires_at VARCHAR(27) NOT NULL
-        epsilon VARCHAR(255)
-        delta VARCHAR(255)
-        delta_conversion BIGINT
-        rho BIGINT
-        delta_fail BIGINT
-        runs INTEGER
-        until VARCHAR(27)
-        config_digest VARCHAR(64)
-        configuration TEXT
-        choices TEXT
-        publication_id {number}
-        """,
-        unique=(("digest",),),
-        checks={
-            "whole": (
-                "(kind = 'cap' AND epsilon IS NOT NULL AND delta IS NOT NULL AND delta_conversion IS NOT NULL"
-                " AND rho IS NOT NULL AND delta_fail IS NOT NULL)"
-                " OR (kind = 'standing' AND rho IS NOT NULL AND delta_fail IS NOT NULL AND runs >= 1"
-                " AND until IS NOT NULL AND config_digest IS NOT NULL AND configuration IS NOT NULL)"
-                " OR (kind = 'retraction' AND publication_id IS NOT NULL)"
-            ),
-            "is_never_negative": "rho >= 0 AND delta_fail >= 0",
-        },
-        indexes=(Index("ix_proposal_dataset_id", "dataset_id"),),
-        by=("analyst", "steward"),
-    ),
-    Table(
-        "carried",
-        """
-        id {key}
-        proposal_id {number} NOT NULL -> proposal
-        actor_id {number} NOT NULL -> principal
-        at VARCHAR(27) NOT NULL
-        """,
-        unique=(("proposal_id",),),
-    ),
-    Table(
-        "standing_use",
-        """
-        id {key}
-        proposal_id {number} NOT NULL -> proposal
-        number INTEGER NOT NULL
-        request_id {number} NOT NULL -> request
-        attempt INTEGER NOT NULL
-        actor_id {number} NOT NULL -> principal
-        at VARCHAR(27) NOT NULL
-        """,
-        unique=(("proposal_id", "number"), ("request_id", "attempt")),
-        by=("runner",),
-    ),
-)
+from migrations.schema.definitions import Action, Function, Guard
 
 GUARDS = (
     Guard(

@@ -2,24 +2,14 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from graphlib import TopologicalSorter
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
-from migrations.schema.conditions import MOMENT, STALE, WENT_BACK, role
-from migrations.schema.definitions import Action, Both, Function, Guard, Sql, Table, deny
-from migrations.schema.forms import form_of
+from migrations.schema.conditions import STALE, WENT_BACK, role
+from migrations.schema.definitions import Action, Both, Function, Guard, Sql, deny
 from migrations.schema.logins import stamp
+from migrations.schema.tables import author, by_whom, is_stamped, keys, times
 
-TYPES = {
-    "sqlite": {"{key}": "INTEGER NOT NULL", "{serial}": "INTEGER NOT NULL", "{number}": "INTEGER", "{bytes}": "BLOB"},
-    "postgresql": {
-        "{key}": "BIGINT NOT NULL",
-        "{serial}": "BIGSERIAL NOT NULL",
-        "{number}": "BIGINT",
-        "{bytes}": "BYTEA",
-    },
-}
 BY_KEYS = ("plan_cache_mode = force_generic_plan", "enable_hashjoin = off", "enable_mergejoin = off")
 """Conditions of guards look rows up by keys: one plan serves every row, and a row is not worth reading a table for."""
 READS_TIME = re.compile(r"timestamp|time zone|::date|to_char", re.IGNORECASE)
@@ -38,65 +28,24 @@ def wording(sql: Sql, dialect: str) -> str:
     return " ".join(text.split())
 
 
-# --- Tables ------------------------------------------------------------------------------------------------------
-
-
-def create_tables(connection: Connection, tables: Iterable[Table]) -> None:
-    """Create tables with their indexes, each after those to which it refers."""
-    tables_by_name = {table.name: table for table in tables}
-    targets = {table.name: {target for _, _, target in table.lines if target} - {table.name} for table in tables}
-    for name in TopologicalSorter(targets).static_order():
-        execute(connection, table_statement(tables_by_name[name], connection.dialect.name))
-        for index in tables_by_name[name].indexes:
-            kind, where = "UNIQUE INDEX" if index.unique else "INDEX", f" WHERE {index.where}" if index.where else ""
-            execute(connection, f"CREATE {kind} {index.name} ON {name} ({index.columns}){where}")
-
-
-def table_statement(table: Table, dialect: str) -> str:
-    """Return the CREATE TABLE statement, with every constraint under its name."""
-    definitions = [f"{name} {_type(kind, dialect)}" for name, kind, _ in table.lines]
-    definitions += [f"CONSTRAINT ck_{table.name}_{name} CHECK ({check})" for name, check in table.checks.items()]
-    definitions += [
-        f"CONSTRAINT ck_{table.name}_{name}_form CHECK ({wording(form, dialect)})"
-        for name, kind, _ in table.lines
-        if (form := form_of(table.name, name, kind)) is not None
-    ]
-    if dialect == "postgresql":
-        definitions += [f"CONSTRAINT ck_{table.name}_{name}_moment CHECK ({name} ~ '{MOMENT}')" for name in table.times]
-    definitions += [
-        f"CONSTRAINT fk_{table.name}_{name} FOREIGN KEY({name}) REFERENCES {target} (id)"
-        for name, _, target in table.lines
-        if target
-    ]
-    definitions.append(f"CONSTRAINT pk_{table.name} PRIMARY KEY ({', '.join(table.key)})")
-    definitions += [f"CONSTRAINT uq_{table.name}_{'_'.join(key)} UNIQUE ({', '.join(key)})" for key in table.unique]
-    return f"CREATE TABLE {table.name} (\n\t" + ",\n\t".join(definitions) + "\n)"
-
-
-def _type(kind: str, dialect: str) -> str:
-    for placeholder, name in TYPES[dialect].items():
-        kind = kind.replace(placeholder, name)
-    return kind
-
-
 # --- Guards ------------------------------------------------------------------------------------------------------
 
 
 def general_guards(table: Table, dialect: str) -> Iterator[Guard]:
     """Yield the guards that follow from a table: who adds rows and when, and that they stay as they are."""
     name, message = table.name, f"{table.name} is append-only"
-    if "at" in table.times:
+    if "at" in times(table):
         yield Guard(f"{name}_now", name, WENT_BACK, STALE)
-    if table.by and table.author:
-        who, when = table.author
-        allowed = " OR ".join(role(f"NEW.{who}", each, f"NEW.{when}") for each in table.by)
-        yield Guard(f"{name}_by", name, table.by_whom, f"NOT ({allowed})")
-    if table.no_update:
+    if table.info["recorded_by"] and (named := author(table)):
+        who, when = named
+        allowed = " OR ".join(role(f"NEW.{who}", each, f"NEW.{when}") for each in table.info["recorded_by"])
+        yield Guard(f"{name}_by", name, by_whom(table), f"NOT ({allowed})")
+    if "UPDATE" not in table.info["allows"]:
         yield Guard(f"{name}_no_update", name, message, "TRUE", "UPDATE")
-    if table.no_delete:
+    if "DELETE" not in table.info["allows"]:
         yield Guard(f"{name}_no_delete", name, message, "TRUE", "DELETE")
-    if table.no_replace and dialect == "sqlite":
-        same = (" AND ".join(f"x.{column} = NEW.{column}" for column in key) for key in table.keys)
+    if "REPLACE" not in table.info["allows"] and dialect == "sqlite":
+        same = (" AND ".join(f"x.{column} = NEW.{column}" for column in key) for key in keys(table))
         denied = " OR ".join(f"EXISTS (SELECT 1 FROM {name} x WHERE {key})" for key in same)
         yield Guard(f"{name}_no_replace", name, f"{name} has recorded this already", denied)
 
@@ -105,7 +54,7 @@ def create_guards(connection: Connection, tables: Iterable[Table], guards: Itera
     """Create the triggers that refuse rows, and on PostgreSQL those that number them and note them for a link."""
     dialect = connection.dialect.name
     for table in tables:
-        if dialect == "postgresql" and table.stamped:
+        if dialect == "postgresql" and is_stamped(table):
             when = f"BEFORE INSERT ON {table.name} FOR EACH ROW"  # triggers go by their names: an underscore is first
             _create_trigger(connection, f"_stamp_{table.name}", when, stamp(table))
             _create_pending(connection, table)
@@ -158,7 +107,7 @@ def _refusal(guards: list[Guard]) -> str:
 
 
 def _create_truncate_guard(connection: Connection, table: Table) -> None:
-    if table.no_delete:
+    if "DELETE" not in table.info["allows"]:
         source = f"BEGIN {deny(f'{table.name} is append-only')} END"
         when = f"BEFORE TRUNCATE ON {table.name} FOR EACH STATEMENT"
         _create_trigger(connection, f"{table.name}_no_truncate", when, source)

@@ -20,7 +20,7 @@ from migrations.schema.conditions import (
     role,
     state,
 )
-from migrations.schema.definitions import Action, Both, Guard, Index, Table, with_article
+from migrations.schema.definitions import Action, Both, Guard, with_article
 
 SUBMITS = "NEW.from_state = 'draft'"
 WRITTEN_ALREADY = (
@@ -58,139 +58,6 @@ _UNFIT_POSTGRESQL = (
 )
 PLAN_UNFIT = Both(_UNFIT_SQLITE, _UNFIT_POSTGRESQL)
 """The text of a request says no plan, or one that cannot be written in rows."""
-
-TABLES = (
-    Table(
-        "request",
-        """
-        id {key}
-        dataset_id {number} NOT NULL -> dataset
-        version_id {number} NOT NULL -> dataset_version
-        policy_id {number} NOT NULL -> policy_version
-        canonical TEXT NOT NULL
-        digest VARCHAR(64) NOT NULL
-        requester_id {number} NOT NULL -> principal
-        created_at VARCHAR(27) NOT NULL
-        expires_at VARCHAR(27) NOT NULL
-        standing_id {number} -> proposal
-        config_digest VARCHAR(64)
-        """,
-        unique=(("digest",),),
-        indexes=(Index("ix_request_dataset_id", "dataset_id"),),
-        by=("analyst",),
-    ),
-    Table(
-        "planned_release",
-        """
-        request_id {number} NOT NULL -> request
-        invocations INTEGER NOT NULL
-        """,
-        key=("request_id",),
-    ),
-    Table(
-        "planned_block",
-        """
-        request_id {number} NOT NULL -> request
-        first_block INTEGER NOT NULL
-        last_block INTEGER NOT NULL
-        """,
-        key=("request_id", "first_block"),
-        checks={"run": "first_block >= 0 AND last_block >= first_block"},
-    ),
-    Table(
-        "planned_invocation",
-        """
-        request_id {number} NOT NULL -> request
-        sequence INTEGER NOT NULL
-        mechanism VARCHAR(255) NOT NULL
-        event TEXT NOT NULL
-        instalments INTEGER NOT NULL
-        """,
-        key=("request_id", "sequence"),
-    ),
-    Table(
-        "planned_instalment",
-        """
-        request_id {number} NOT NULL -> request
-        sequence INTEGER NOT NULL
-        first_instalment INTEGER NOT NULL
-        last_instalment INTEGER NOT NULL
-        rho BIGINT NOT NULL
-        delta BIGINT NOT NULL
-        """,
-        key=("request_id", "sequence", "first_instalment"),
-        checks={
-            "run": "first_instalment >= 0 AND last_instalment >= first_instalment AND rho >= 0 AND delta >= 0",
-        },
-    ),
-    Table(
-        "transition",
-        """
-        id {key}
-        request_id {number} NOT NULL -> request
-        number INTEGER NOT NULL
-        from_state VARCHAR(255) NOT NULL
-        to_state VARCHAR(255) NOT NULL
-        detail TEXT NOT NULL
-        at VARCHAR(27) NOT NULL
-        actor_id {number} NOT NULL -> principal
-        """,
-        unique=(("request_id", "number"),),
-        checks={
-            "legal": (
-                "(from_state = 'draft' AND to_state = 'submitted')"
-                " OR (from_state = 'submitted' AND to_state = 'approved')"
-                " OR (from_state = 'submitted' AND to_state = 'rejected')"
-                " OR (from_state = 'submitted' AND to_state = 'withdrawn')"
-                " OR (from_state = 'approved' AND to_state = 'submitted')"
-                " OR (from_state = 'approved' AND to_state = 'rejected')"
-                " OR (from_state = 'approved' AND to_state = 'withdrawn')"
-                " OR (from_state = 'approved' AND to_state = 'running')"
-                " OR (from_state = 'running' AND to_state = 'approved')"
-                " OR (from_state = 'running' AND to_state = 'produced')"
-                " OR (from_state = 'produced' AND to_state = 'discarded')"
-                " OR (from_state = 'produced' AND to_state = 'published')"
-                " OR (from_state = 'published' AND to_state = 'retracted')"
-            ),
-        },
-    ),
-    Table(
-        "invocation",
-        """
-        id {key}
-        request_id {number} NOT NULL -> request
-        attempt INTEGER NOT NULL
-        sequence INTEGER NOT NULL
-        mechanism VARCHAR(255) NOT NULL
-        event TEXT NOT NULL
-        relation VARCHAR(255) NOT NULL
-        rng_kind VARCHAR(255) NOT NULL
-        device VARCHAR(255) NOT NULL
-        code_digest VARCHAR(64) NOT NULL
-        libraries TEXT NOT NULL
-        idem_key VARCHAR(64) NOT NULL
-        created_at VARCHAR(27) NOT NULL
-        created_by {number} NOT NULL -> principal
-        """,
-        unique=(("idem_key",), ("request_id", "attempt", "sequence")),
-        checks={"uses_the_randomness_of_the_operating_system": "rng_kind = 'os'"},
-        by=("runner",),
-    ),
-    Table(
-        "lease",
-        """
-        request_id {number} NOT NULL -> request
-        attempt INTEGER NOT NULL
-        token VARCHAR(255) NOT NULL
-        owner VARCHAR(255) NOT NULL
-        expires_at VARCHAR(27) NOT NULL
-        """,
-        key=("request_id",),
-        no_update=False,
-        no_delete=False,
-        no_replace=False,
-    ),
-)
 
 GUARDS = (
     Guard(

@@ -3,7 +3,7 @@ moment.
 """
 
 from migrations.schema.conditions import role, state
-from migrations.schema.definitions import Guard, Index, Table
+from migrations.schema.definitions import Guard
 
 _LAST = (
     "(SELECT c.{column} FROM schedule_change c WHERE c.schedule_id = NEW.schedule_id ORDER BY c.number DESC LIMIT 1)"
@@ -11,72 +11,6 @@ _LAST = (
 LAST_KIND = f"coalesce({_LAST.format(column='kind')}, 'resumed')"
 MAKER = "EXISTS (SELECT 1 FROM schedule s WHERE s.id = NEW.schedule_id AND s.created_by = NEW.actor_id)"
 OWN_PAUSE = f"(NEW.kind <> 'resumed' OR {_LAST.format(column='actor_id')} = NEW.actor_id)"
-
-TABLES = (
-    Table(
-        "schedule",
-        """
-        id {key}
-        dataset_id {number} NOT NULL -> dataset
-        standing_id {number} NOT NULL -> proposal
-        kind VARCHAR(255) NOT NULL
-        rule TEXT NOT NULL
-        zone VARCHAR(255) NOT NULL
-        starts_at VARCHAR(27) NOT NULL
-        reason TEXT NOT NULL
-        created_at VARCHAR(27) NOT NULL
-        created_by {number} NOT NULL -> principal
-        """,
-        checks={
-            "kind": "kind IN ('cron', 'interval', 'rrule')",
-        },
-        indexes=(Index("ix_schedule_dataset_id", "dataset_id"),),
-        by=("analyst",),
-    ),
-    Table(
-        "schedule_change",
-        """
-        id {key}
-        schedule_id {number} NOT NULL -> schedule
-        number INTEGER NOT NULL
-        kind VARCHAR(255) NOT NULL
-        reason TEXT NOT NULL
-        at VARCHAR(27) NOT NULL
-        actor_id {number} NOT NULL -> principal
-        """,
-        unique=(("schedule_id", "number"),),
-        checks={"kind": "kind IN ('paused', 'resumed', 'ended')"},
-    ),
-    Table(
-        "schedule_slot",
-        """
-        id {key}
-        schedule_id {number} NOT NULL -> schedule
-        slot VARCHAR(27) NOT NULL
-        request_id {number} -> request
-        skipped VARCHAR(255)
-        detail TEXT NOT NULL
-        at VARCHAR(27) NOT NULL
-        actor_id {number} NOT NULL -> principal
-        """,
-        unique=(("schedule_id", "slot"), ("request_id",)),
-        checks={"decided": "(request_id IS NULL) <> (skipped IS NULL)"},
-        by=("analyst",),
-    ),
-    Table(
-        "slot_end",
-        """
-        id {key}
-        slot_id {number} NOT NULL -> schedule_slot
-        reason VARCHAR(255) NOT NULL
-        detail TEXT NOT NULL
-        at VARCHAR(27) NOT NULL
-        actor_id {number} NOT NULL -> principal
-        """,
-        unique=(("slot_id",),),
-        by=("runner",),
-    ),
-)
 
 GUARDS = (
     Guard(

@@ -1,7 +1,7 @@
 """The schema of the ledger, on an empty database.
 
-Until almoner 1.0 this revision is edited where the schema changes. With 1.0 it is frozen, and with it
-`migrations.schema`; from then on each change is a further revision. So it imports no project code outside `migrations`.
+Until almoner 1.0 the schema is what `models_db.tables` and `migrations.schema` say. With 1.0 the statements that this
+revision executes are written out in it, and each change is a further revision.
 """
 
 from alembic import op
@@ -24,15 +24,14 @@ from migrations.schema.rendering import (
     create_deferred_guard,
     create_function,
     create_guards,
-    create_tables,
     execute,
 )
+from migrations.schema.tables import is_numbered, ledger_tables
 
 revision = "0001"
 down_revision = None
 
 CONCEPTS = (principals, datasets, accounts, requests, gates, proposals, schedules, audit_log)
-TABLES = tuple(table for concept in CONCEPTS for table in concept.TABLES)
 GUARDS = tuple(guard for concept in CONCEPTS for guard in concept.GUARDS)
 ACTIONS = (*datasets.ACTIONS, *accounts.ACTIONS, *requests.ACTIONS, *proposals.ACTIONS, *audit_log.ACTIONS)
 FUNCTIONS = (*proposals.FUNCTIONS, *logins.FUNCTIONS, *audit_log.FUNCTIONS, *forms.FUNCTIONS)
@@ -41,19 +40,20 @@ FUNCTIONS = (*proposals.FUNCTIONS, *logins.FUNCTIONS, *audit_log.FUNCTIONS, *for
 def upgrade() -> None:
     """Create tables, the first head of the chain, views and functions; then guards and actions."""
     connection = op.get_bind()
-    create_tables(connection, TABLES)
+    tables = ledger_tables()
+    for table in tables:
+        table.create(connection)
     execute(connection, audit_log.GENESIS)
-    for table, query in links.link_views({table.name: table for table in TABLES}).items():
-        execute(connection, f"CREATE VIEW link_of_{table} AS {query}")
+    for name, query in links.link_views({table.name: table for table in tables}).items():
+        execute(connection, f"CREATE VIEW link_of_{name} AS {query}")
     if connection.dialect.name == "sqlite":
-        create_guards(connection, TABLES, (*GUARDS, *forms.BOUNDS, *forms.sqlite_guards(TABLES)))
-        for table in TABLES:
-            if table.numbered:
-                execute(connection, forms.sqlite_number_guard(table.name))
+        create_guards(connection, tables, (*GUARDS, *forms.BOUNDS))
+        for table in filter(is_numbered, tables):
+            execute(connection, forms.sqlite_number_guard(table.name))
     else:
         for function in FUNCTIONS:
             create_function(connection, function)
-        create_guards(connection, TABLES, (*forms.BOUNDS, *GUARDS))
+        create_guards(connection, tables, (*forms.BOUNDS, *GUARDS))
         create_deferred_guard(connection, "pending_link_is_told", "pending_link", audit_log.UNTOLD)
     for action in ACTIONS:
         create_action(connection, action)

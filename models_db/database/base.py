@@ -1,7 +1,7 @@
 """The declarative base, the naming of constraints, and the column types the ledger is made of."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from sqlalchemy import BigInteger, FetchedValue, ForeignKey, Integer, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, mapped_column
@@ -9,15 +9,23 @@ from sqlalchemy.orm import DeclarativeBase, mapped_column
 NAMING_CONVENTION = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
     "fk": "fk_%(table_name)s_%(column_0_N_name)s",
     "pk": "pk_%(table_name)s",
 }
 
 
 class Base(DeclarativeBase):
-    """Base of every table; the migrations alone say which rows a table refuses."""
+    """Base of every table; `migrations.schema` makes the schema of both databases from them.
+
+    Attributes:
+        recorded_by: the roles of which whoever adds a row must have one; empty: anybody, or the database itself.
+        allows: what else may be done to a row: UPDATE, DELETE, REPLACE (SQLite's way to write over a row).
+    """
 
     metadata = MetaData(naming_convention=NAMING_CONVENTION)
+    recorded_by: ClassVar[tuple[str, ...]] = ()
+    allows: ClassVar[tuple[str, ...]] = ()
 
 
 # SQLite numbers rows by itself only in a column declared exactly INTEGER.

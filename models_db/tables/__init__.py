@@ -1,4 +1,4 @@
-"""Mapped columns only; constraints and guards are in the migrations."""
+"""Every table of the ledger: its columns, keys and checks, and who may add rows; guards are in `migrations.schema`."""
 
 from models_db.tables.accounts import Account, Entry, Hold, Invocation, RenyiCharge
 from models_db.tables.audit_log import AuditHead, AuditLink, PendingLink, RecordedCheckpoint, Restoration

@@ -1,10 +1,13 @@
 """Budgets: accounts with two counters, the append-only entries that alone move them, and charges in Rényi orders."""
 
-from sqlalchemy import Index, String, UniqueConstraint, text
+from sqlalchemy import CheckConstraint, Index, String, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
 from models_db.values.amounts import RENYI_ORDERS, RenyiCurve
+
+ROOT_COLUMNS = ("epsilon", "delta", "delta_conversion", "rho", "delta_fail", "blocks", "key_name", "key_commitment")
+"""Columns of an account that roots have, and blocks have not."""
 
 
 class Account(Base):
@@ -15,7 +18,20 @@ class Account(Base):
     """
 
     __tablename__ = "account"
-    __table_args__ = (UniqueConstraint("parent_id", "block"),)
+    __table_args__ = (
+        UniqueConstraint("parent_id", "block"),
+        CheckConstraint(
+            "(block IS NULL) = (parent_id IS NULL) AND (block IS NULL OR block >= 0)", "is_a_block_by_its_number"
+        ),
+        CheckConstraint(
+            " AND ".join(f"({column} IS NULL) = (parent_id IS NOT NULL)" for column in ROOT_COLUMNS),
+            "is_a_root_with_its_claim",
+        ),
+        CheckConstraint("delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap", "delta"),
+        CheckConstraint("rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap", "rho"),
+    )
+    recorded_by = ("admin", "steward")
+    allows = ("UPDATE",)
 
     id: Mapped[Key]
     parent_id: Mapped[int | None] = mapped_column(reference("account"))
@@ -48,7 +64,11 @@ class Invocation(Base):
     """One mechanism, run in one attempt of one request; `idem_key` makes a second execution a second invocation."""
 
     __tablename__ = "invocation"
-    __table_args__ = (UniqueConstraint("request_id", "attempt", "sequence"),)
+    __table_args__ = (
+        UniqueConstraint("request_id", "attempt", "sequence"),
+        CheckConstraint("rng_kind = 'os'", "uses_the_randomness_of_the_operating_system"),
+    )
+    recorded_by = ("runner",)
 
     id: Mapped[Key]
     request_id: Mapped[int] = mapped_column(reference("request"))
@@ -70,7 +90,13 @@ class Hold(Base):
     """A reservation: one instalment of one invocation on one account."""
 
     __tablename__ = "hold"
-    __table_args__ = (UniqueConstraint("invocation_id", "account_id", "instalment"),)
+    __table_args__ = (
+        UniqueConstraint("invocation_id", "account_id", "instalment"),
+        CheckConstraint(
+            "rho >= 0 AND delta >= 0 AND rho = CAST(rho AS BIGINT) AND delta = CAST(delta AS BIGINT)", "amount"
+        ),
+    )
+    recorded_by = ("runner",)
 
     id: Mapped[Key]
     invocation_id: Mapped[int] = mapped_column(reference("invocation"))
@@ -86,12 +112,23 @@ class Entry(Base):
     __tablename__ = "entry"
     __table_args__ = (
         UniqueConstraint("hold_id", "kind"),
-        Index("uq_entry_armed_or_released", "hold_id", unique=True,
-              sqlite_where=text("kind IN ('ARM', 'RELEASE')"), postgresql_where=text("kind IN ('ARM', 'RELEASE')")),
-        Index("uq_entry_closed", "hold_id", unique=True,
-              sqlite_where=text("kind IN ('COMMIT', 'FORFEIT', 'RELEASE')"),
-              postgresql_where=text("kind IN ('COMMIT', 'FORFEIT', 'RELEASE')")),
-    )  # fmt: skip
+        Index(
+            "uq_entry_armed_or_released",
+            "hold_id",
+            unique=True,
+            sqlite_where=text("kind IN ('ARM', 'RELEASE')"),
+            postgresql_where=text("kind IN ('ARM', 'RELEASE')"),
+        ),
+        Index(
+            "uq_entry_closed",
+            "hold_id",
+            unique=True,
+            sqlite_where=text("kind IN ('COMMIT', 'FORFEIT', 'RELEASE')"),
+            postgresql_where=text("kind IN ('COMMIT', 'FORFEIT', 'RELEASE')"),
+        ),
+        CheckConstraint("kind IN ('HOLD', 'ARM', 'RELEASE', 'COMMIT', 'FORFEIT')", "kind"),
+    )
+    recorded_by = ("runner",)
 
     id: Mapped[Key]
     hold_id: Mapped[int] = mapped_column(reference("hold"))
@@ -112,7 +149,12 @@ class RenyiCharge(Base):
     """
 
     __tablename__ = "renyi_charge"
-    __table_args__ = (UniqueConstraint("request_id", "attempt"),)
+    __table_args__ = (
+        UniqueConstraint("request_id", "attempt"),
+        # AND alone: PostgreSQL reads the parentheses of BETWEEN differently from a dump of itself.
+        CheckConstraint(" AND ".join(f"{column} >= 0 AND {column} <= rho" for column in CURVE_COLUMNS), "curve"),
+    )
+    recorded_by = ("runner",)
 
     id: Mapped[Key]
     request_id: Mapped[int] = mapped_column(reference("request"))

@@ -1,6 +1,6 @@
 """Audit log: a hash chain of everything that was done, its head, and signed checkpoints of it."""
 
-from sqlalchemy import Index
+from sqlalchemy import CheckConstraint, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, SerialKey, reference
@@ -49,6 +49,9 @@ class AuditHead(Base):
     """The one row. On PostgreSQL every writer locks it first, so there is one at a time and the chain cannot fork."""
 
     __tablename__ = "audit_head"
+    __table_args__ = (CheckConstraint("id = 1", "single"),)
+    allows = ("UPDATE", "REPLACE")
+
     id: Mapped[int] = mapped_column(Id, primary_key=True, autoincrement=False)
     seq: Mapped[int] = mapped_column(Id)
     hash: Mapped[Digest]
@@ -58,6 +61,9 @@ class RecordedCheckpoint(Base):
     """A signed head of the chain, as it was put into the bundle of an artifact, or into a file at a time."""
 
     __tablename__ = "checkpoint"
+    __table_args__ = (CheckConstraint("(artifact_id IS NULL) <> (signed_at IS NULL)", "signed"),)
+    recorded_by = ("runner", "steward", "auditor", "admin")
+
     id: Mapped[Key]
     seq: Mapped[int] = mapped_column(Id)
     hash: Mapped[Digest]
@@ -73,6 +79,8 @@ class Restoration(Base):
     """A backup was put back: between the link that it had last and this one, facts may be missing."""
 
     __tablename__ = "restoration"
+    recorded_by = ("admin",)
+
     id: Mapped[Key]
     taken_at: Mapped[Moment]
     link: Mapped[int] = mapped_column(Id)
@@ -85,6 +93,7 @@ class PendingLink(Base):
     """Rows that a transaction on PostgreSQL has added and that have no link yet; empty between transactions."""
 
     __tablename__ = "pending_link"
+    allows = ("UPDATE", "DELETE", "REPLACE")
 
     id: Mapped[SerialKey]
     table_name: Mapped[Line]

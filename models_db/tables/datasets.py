@@ -1,6 +1,6 @@
 """Datasets: their versions, and the marks by which copies are distinguished."""
 
-from sqlalchemy import LargeBinary, String, UniqueConstraint
+from sqlalchemy import CheckConstraint, LargeBinary, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, SerialKey, Units, reference
@@ -11,6 +11,7 @@ class Dataset(Base):
 
     __tablename__ = "dataset"
     __table_args__ = (UniqueConstraint("name", "registration"),)
+    recorded_by = ("steward", "admin")
 
     id: Mapped[Key]
     name: Mapped[Line]
@@ -33,6 +34,7 @@ class DatasetVersion(Base):
 
     __tablename__ = "dataset_version"
     __table_args__ = (UniqueConstraint("dataset_id", "number"),)
+    recorded_by = ("runner", "steward")
 
     id: Mapped[Key]
     dataset_id: Mapped[int] = mapped_column(reference("dataset"))
@@ -48,6 +50,9 @@ class OverlapKey(Base):
     """The key with which units are recognised in every dataset; one row, written when the ledger is founded."""
 
     __tablename__ = "overlap_key"
+    __table_args__ = (CheckConstraint("id = 1", "is_chosen_once"),)
+    recorded_by = ("admin",)
+
     id: Mapped[Key]
     key_commitment: Mapped[Digest]
     created_at: Mapped[Moment]
@@ -62,7 +67,12 @@ class Cohort(Base):
     """
 
     __tablename__ = "cohort"
-    __table_args__ = (UniqueConstraint("account_id", "number"),)
+    __table_args__ = (
+        UniqueConstraint("account_id", "number"),
+        CheckConstraint("number >= 2", "number"),
+        CheckConstraint("population >= 1", "population"),
+    )
+    recorded_by = ("steward",)
 
     id: Mapped[Key]
     account_id: Mapped[int] = mapped_column(reference("account"))
@@ -81,6 +91,16 @@ class Erasure(Base):
     """
 
     __tablename__ = "erasure"
+    __table_args__ = (
+        CheckConstraint(
+            "(scope = 'unit' AND unit_mark IS NOT NULL AND version_id IS NULL)"
+            " OR (scope = 'version' AND unit_mark IS NULL AND version_id IS NOT NULL)"
+            " OR (scope = 'all' AND unit_mark IS NULL AND version_id IS NULL)",
+            "scope",
+        ),
+    )
+    recorded_by = ("steward", "admin")
+
     id: Mapped[Key]
     dataset_id: Mapped[int] = mapped_column(reference("dataset"), index=True)
     scope: Mapped[Line]
@@ -108,6 +128,7 @@ class ErasureEnd(Base):
     """An erasure was carried out in the home that recorded it; without this row it is unfinished."""
 
     __tablename__ = "erasure_end"
+    recorded_by = ("steward", "admin")
 
     id: Mapped[Key]
     erasure_id: Mapped[int] = mapped_column(reference("erasure"), unique=True)
@@ -119,6 +140,7 @@ class UnitMark(Base):
     """A keyed mark of one unit, owned by exactly one root account, in the cohort in which that first saw it."""
 
     __tablename__ = "unit_mark"
+    allows = ("REPLACE",)
 
     mark: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
     account_id: Mapped[int] = mapped_column(reference("account"))

@@ -3,6 +3,7 @@
 Nobody inserts into these tables; runs of equal instalments and of neighbouring blocks are one row each.
 """
 
+from sqlalchemy import CheckConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Id, Line, Units, reference
@@ -21,6 +22,8 @@ class PlannedBlock(Base):
     """Neighbouring blocks that the request may read."""
 
     __tablename__ = "planned_block"
+    __table_args__ = (CheckConstraint("first_block >= 0 AND last_block >= first_block", "run"),)
+
     request_id: Mapped[int] = mapped_column(Id, reference("request"), primary_key=True, autoincrement=False)
     first_block: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     last_block: Mapped[int]
@@ -42,6 +45,12 @@ class PlannedInstalment(Base):
     """Neighbouring instalments of one mechanism that cost the same."""
 
     __tablename__ = "planned_instalment"
+    __table_args__ = (
+        CheckConstraint(
+            "first_instalment >= 0 AND last_instalment >= first_instalment AND rho >= 0 AND delta >= 0", "run"
+        ),
+    )
+
     request_id: Mapped[int] = mapped_column(Id, reference("request"), primary_key=True, autoincrement=False)
     sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     first_instalment: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

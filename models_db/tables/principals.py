@@ -1,6 +1,6 @@
 """Principals, their roles, and the policy under which they act."""
 
-from sqlalchemy import Index, UniqueConstraint
+from sqlalchemy import CheckConstraint, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Key, Line, Moment, Units, reference
@@ -14,6 +14,7 @@ class Principal(Base):
 
     __tablename__ = "principal"
     __table_args__ = (Index("uq_principal_login", "login", unique=True),)
+    recorded_by = ("admin",)
 
     id: Mapped[Key]
     name: Mapped[Line] = mapped_column(unique=True)
@@ -29,6 +30,11 @@ class RoleGrant(Base):
     """A role of a principal, from a day to a day."""
 
     __tablename__ = "role_grant"
+    __table_args__ = (
+        CheckConstraint(f"role IN {ROLES}", "role"),
+        CheckConstraint("valid_to IS NULL OR valid_to > valid_from", "dates"),
+    )
+
     id: Mapped[Key]
     principal_id: Mapped[int] = mapped_column(reference("principal"), index=True)
     role: Mapped[Line]
@@ -43,6 +49,8 @@ class RoleRevocation(Base):
     """The end of a grant before its day."""
 
     __tablename__ = "role_revocation"
+    recorded_by = ("admin",)
+
     id: Mapped[Key]
     grant_id: Mapped[int] = mapped_column(reference("role_grant"), unique=True)
     revoked_by: Mapped[int] = mapped_column(reference("principal"))
@@ -73,11 +81,16 @@ class PasskeyEnd(Base):
     """A passkey that was revoked; it decides nothing any more."""
 
     __tablename__ = "passkey_end"
+
     id: Mapped[Key]
     passkey_id: Mapped[int] = mapped_column(reference("passkey"), unique=True)
     reason: Mapped[Body]
     ended_by: Mapped[int] = mapped_column(reference("principal"))
     at: Mapped[Moment]
+
+
+LIMIT_COLUMNS = tuple(f"renyi_limit_{order}" for order in RENYI_ORDERS)
+"""Columns of limits: at an order, the largest sum of charges on a block."""
 
 
 class LimitsInOrders:
@@ -95,19 +108,40 @@ class LimitsInOrders:
     @property
     def renyi_limits(self) -> tuple[int, ...] | None:
         """The limits; None if there are none."""
-        limits = [getattr(self, f"renyi_limit_{order}") for order in RENYI_ORDERS]
+        limits = [getattr(self, column) for column in LIMIT_COLUMNS]
         return None if limits[0] is None else tuple(limits)
 
 
 def limit_columns(limits: tuple[int, ...] | None) -> dict[str, int]:
     """Return the columns of limits, for a row of a policy or of a rule."""
-    return {f"renyi_limit_{order}": limit for order, limit in zip(RENYI_ORDERS, limits or (), strict=bool(limits))}
+    return dict(zip(LIMIT_COLUMNS, limits or (), strict=bool(limits)))
+
+
+def gates_and_limits() -> tuple[CheckConstraint, ...]:
+    """Return the checks of a policy or of a rule: an approval at each gate, and a limit at every order or at none."""
+    first, *_ = LIMIT_COLUMNS
+    limits = (f"({limit} IS NULL) = ({first} IS NULL) AND coalesce({limit}, 0) >= 0" for limit in LIMIT_COLUMNS)
+    approvals = "spend_approvals >= 1 AND publish_approvals >= 1 AND proposal_approvals >= 1"
+    return (
+        CheckConstraint(approvals, "asks_for_an_approval_at_each_gate"),
+        CheckConstraint(" AND ".join(limits), "renyi_limits"),
+    )
 
 
 class PolicyVersion(LimitsInOrders, Base):
     """A policy that was in force at some time, and those of its rules that the database itself enforces."""
 
     __tablename__ = "policy_version"
+    __table_args__ = (
+        *gates_and_limits(),
+        CheckConstraint(
+            "coalesce(attempts >= 1 AND attempts <= 100 AND approval_days >= 1 AND approval_days <= 365"
+            " AND request_days >= 1 AND request_days <= 365, FALSE)",
+            "limits_attempts_and_days",
+        ),
+    )
+    recorded_by = ("admin",)
+
     id: Mapped[Key]
     digest: Mapped[Digest] = mapped_column(unique=True)
     body: Mapped[Body]
@@ -132,7 +166,11 @@ class PolicyRule(LimitsInOrders, Base):
     """Rules of a policy for one dataset, where they differ; None leaves a rule as the policy has it."""
 
     __tablename__ = "policy_rule"
-    __table_args__ = (UniqueConstraint("policy_id", "dataset"),)
+    __table_args__ = (
+        UniqueConstraint("policy_id", "dataset"),
+        *gates_and_limits(),
+    )
+    recorded_by = ("admin",)
 
     id: Mapped[Key]
     policy_id: Mapped[int] = mapped_column(reference("policy_version"))
@@ -148,6 +186,7 @@ class PolicyAdoption(Base):
     """A policy came into force; the last one is in force."""
 
     __tablename__ = "policy_adoption"
+    recorded_by = ("admin",)
 
     id: Mapped[Key]
     policy_id: Mapped[int] = mapped_column(reference("policy_version"))

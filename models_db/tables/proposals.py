@@ -1,6 +1,6 @@
 """Proposals: decisions of stewards besides releases, on caps, standing authorisations and retractions."""
 
-from sqlalchemy import UniqueConstraint
+from sqlalchemy import CheckConstraint, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
@@ -10,6 +10,19 @@ class Proposal(Base):
     """A proposal on a dataset. Its digest covers every column with content; approvals are for that digest."""
 
     __tablename__ = "proposal"
+    __table_args__ = (
+        CheckConstraint(
+            "(kind = 'cap' AND epsilon IS NOT NULL AND delta IS NOT NULL AND delta_conversion IS NOT NULL"
+            " AND rho IS NOT NULL AND delta_fail IS NOT NULL)"
+            " OR (kind = 'standing' AND rho IS NOT NULL AND delta_fail IS NOT NULL"
+            " AND runs >= 1 AND until IS NOT NULL AND config_digest IS NOT NULL AND configuration IS NOT NULL)"
+            " OR (kind = 'retraction' AND publication_id IS NOT NULL)",
+            "whole",
+        ),
+        CheckConstraint("rho >= 0 AND delta_fail >= 0", "is_never_negative"),
+    )
+    recorded_by = ("analyst", "steward")
+
     id: Mapped[Key]
     kind: Mapped[Line]
     dataset_id: Mapped[int] = mapped_column(reference("dataset"), index=True)
@@ -52,6 +65,7 @@ class StandingUse(Base):
 
     __tablename__ = "standing_use"
     __table_args__ = (UniqueConstraint("proposal_id", "number"), UniqueConstraint("request_id", "attempt"))
+    recorded_by = ("runner",)
 
     id: Mapped[Key]
     proposal_id: Mapped[int] = mapped_column(reference("proposal"))

@@ -1,15 +1,17 @@
 """Requests and their course: transitions, approvals, leases, artifacts, evaluations, publications."""
 
-from sqlalchemy import Index, UniqueConstraint
+from sqlalchemy import CheckConstraint, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Key, Line, Moment, Units, reference
+from models_db.values.request_state import LEGAL_TRANSITIONS
 
 
 class Request(Base):
     """Request of an analyst, in canonical JSON; the spend gate approves its digest."""
 
     __tablename__ = "request"
+    recorded_by = ("analyst",)
 
     id: Mapped[Key]
     dataset_id: Mapped[int] = mapped_column(reference("dataset"), index=True)
@@ -29,7 +31,12 @@ class Transition(Base):
     """One step in the life of a request; its state is the last step's `to_state`."""
 
     __tablename__ = "transition"
-    __table_args__ = (UniqueConstraint("request_id", "number"),)
+    __table_args__ = (
+        UniqueConstraint("request_id", "number"),
+        CheckConstraint(
+            " OR ".join(f"(from_state = '{old}' AND to_state = '{new}')" for old, new in LEGAL_TRANSITIONS), "legal"
+        ),
+    )
 
     id: Mapped[Key]
     request_id: Mapped[int] = mapped_column(reference("request"))
@@ -45,7 +52,19 @@ class Approval(Base):
     """A steward's decision at a gate, bound to the digest of the shown request, artifact or proposal."""
 
     __tablename__ = "approval"
-    __table_args__ = (Index("ix_approval_request_id", "request_id"), Index("ix_approval_proposal_id", "proposal_id"))
+    __table_args__ = (
+        Index("ix_approval_request_id", "request_id"),
+        Index("ix_approval_proposal_id", "proposal_id"),
+        CheckConstraint("expires_at > at", "ends_after_it_is_given"),
+        CheckConstraint("(passkey_id IS NULL) = (assertion IS NULL)", "passkey"),
+        CheckConstraint("decision IN ('approve', 'reject')", "decision"),
+        CheckConstraint(
+            "(gate IN ('spend', 'publish') AND request_id IS NOT NULL AND proposal_id IS NULL)"
+            " OR (gate = 'proposal' AND proposal_id IS NOT NULL AND request_id IS NULL)",
+            "gate",
+        ),
+    )
+    recorded_by = ("steward",)
 
     id: Mapped[Key]
     request_id: Mapped[int | None] = mapped_column(reference("request"))
@@ -71,6 +90,8 @@ class Withdrawal(Base):
     """Withdrawal of an approval by its approver, before it was used."""
 
     __tablename__ = "withdrawal"
+    __table_args__ = (CheckConstraint("(passkey_id IS NULL) = (assertion IS NULL)", "passkey"),)
+
     id: Mapped[Key]
     approval_id: Mapped[int] = mapped_column(reference("approval"), unique=True)
     reason: Mapped[Body]
@@ -86,6 +107,7 @@ class Lease(Base):
     """Lease of the process that runs a request. Advisory: the state of its holds fences a late runner."""
 
     __tablename__ = "lease"
+    allows = ("UPDATE", "DELETE", "REPLACE")
 
     request_id: Mapped[int] = mapped_column(reference("request"), primary_key=True, autoincrement=False)
     attempt: Mapped[int]
@@ -99,6 +121,7 @@ class Artifact(Base):
 
     __tablename__ = "artifact"
     __table_args__ = (UniqueConstraint("request_id", "attempt"),)
+    recorded_by = ("runner",)
 
     id: Mapped[Key]
     request_id: Mapped[int] = mapped_column(reference("request"))
@@ -116,6 +139,12 @@ class StoredEvaluation(Base):
     """One metric of one artifact; `exposure` says who may see it and when (PRIVACY §7)."""
 
     __tablename__ = "evaluation"
+    __table_args__ = (
+        CheckConstraint("exposure <> 'charged' OR invocation_id IS NOT NULL", "charge"),
+        CheckConstraint("exposure IN ('public', 'charged', 'internal')", "exposure"),
+    )
+    recorded_by = ("runner", "steward")
+
     id: Mapped[Key]
     artifact_id: Mapped[int] = mapped_column(reference("artifact"), index=True)
     metric: Mapped[Line]
@@ -130,6 +159,8 @@ class InternalView(Base):
     """View of an artifact's unprotected figures: a permanent mark on its account (PRIVACY §10.3)."""
 
     __tablename__ = "internal_view"
+    __table_args__ = (CheckConstraint("kind IN ('computed', 'shown')", "kind"),)
+
     id: Mapped[Key]
     account_id: Mapped[int] = mapped_column(reference("account"), index=True)
     """The root account of the dataset."""
@@ -144,6 +175,9 @@ class AssignmentExposure(Base):
     """An assignment of units to texts that a request was charged for got out, since when, and how: a claim's end."""
 
     __tablename__ = "assignment_exposure"
+    __table_args__ = (CheckConstraint("since <= at", "since"),)
+    recorded_by = ("steward", "admin")
+
     id: Mapped[Key]
     request_id: Mapped[int] = mapped_column(reference("request"), unique=True)
     since: Mapped[Moment]
@@ -156,6 +190,7 @@ class Publication(Base):
     """The decision to publish an artifact, recorded before the first byte is copied."""
 
     __tablename__ = "publication"
+    recorded_by = ("runner", "steward")
 
     id: Mapped[Key]
     artifact_id: Mapped[int] = mapped_column(reference("artifact"), unique=True)
@@ -167,6 +202,7 @@ class Delivery(Base):
     """A bundle that arrived whole at its destination."""
 
     __tablename__ = "delivery"
+    recorded_by = ("runner", "steward")
 
     id: Mapped[Key]
     publication_id: Mapped[int] = mapped_column(reference("publication"))
@@ -180,6 +216,7 @@ class TwinAttack(Base):
     """Attack on a configuration on public data: the attacks, and the digest of the result."""
 
     __tablename__ = "twin_attack"
+    recorded_by = ("runner",)
 
     id: Mapped[Key]
     dataset: Mapped[Line]

@@ -1,6 +1,6 @@
 """Schedules of recurring releases, their changes, and each moment at which one was due."""
 
-from sqlalchemy import UniqueConstraint
+from sqlalchemy import CheckConstraint, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Key, Line, Moment, reference
@@ -10,6 +10,9 @@ class Schedule(Base):
     """Recurring moments at which a standing authorisation's configuration is requested; it also bounds the cost."""
 
     __tablename__ = "schedule"
+    __table_args__ = (CheckConstraint("kind IN ('cron', 'interval', 'rrule')", "kind"),)
+    recorded_by = ("analyst",)
+
     id: Mapped[Key]
     dataset_id: Mapped[int] = mapped_column(reference("dataset"), index=True)
     standing_id: Mapped[int] = mapped_column(reference("proposal"))
@@ -28,7 +31,10 @@ class ScheduleChange(Base):
     """A schedule was paused, resumed or ended; the last change says which it is."""
 
     __tablename__ = "schedule_change"
-    __table_args__ = (UniqueConstraint("schedule_id", "number"),)
+    __table_args__ = (
+        UniqueConstraint("schedule_id", "number"),
+        CheckConstraint("kind IN ('paused', 'resumed', 'ended')", "kind"),
+    )
 
     id: Mapped[Key]
     schedule_id: Mapped[int] = mapped_column(reference("schedule"))
@@ -47,7 +53,12 @@ class ScheduleSlot(Base):
     """
 
     __tablename__ = "schedule_slot"
-    __table_args__ = (UniqueConstraint("schedule_id", "slot"), UniqueConstraint("request_id"))
+    __table_args__ = (
+        UniqueConstraint("schedule_id", "slot"),
+        UniqueConstraint("request_id"),
+        CheckConstraint("(request_id IS NULL) <> (skipped IS NULL)", "decided"),
+    )
+    recorded_by = ("analyst",)
 
     id: Mapped[Key]
     schedule_id: Mapped[int] = mapped_column(reference("schedule"))
@@ -64,6 +75,8 @@ class SlotEnd(Base):
     """The run of a slot was given up: no poller tries it again; a person still may (`almoner run`)."""
 
     __tablename__ = "slot_end"
+    recorded_by = ("runner",)
+
     id: Mapped[Key]
     slot_id: Mapped[int] = mapped_column(reference("schedule_slot"), unique=True)
     reason: Mapped[Line]

@@ -1,7 +1,4 @@
-"""The life of a request: its states, the moves between them, and which of them wait at a gate.
-
-The database holds the same table of moves in a check of its own (`models_db.tables.releases.Transition`).
-"""
+"""The life of a request: its states, the moves between them, and which of them wait at a gate."""
 
 from collections.abc import Mapping
 from enum import StrEnum

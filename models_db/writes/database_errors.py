@@ -17,7 +17,7 @@ from models_db.values.names import InvalidPlainName
 
 _GUARD = re.compile(r"almoner: ([^\n]+)")
 _CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
-_FORM = re.compile(r"ck_(\w+)_form")
+_FORM = re.compile(r"ck_(\w+)_(?:form|moment|type)")
 _CAP_GUARDS = ("the cap would be passed", "ck_account_rho", "ck_account_delta")
 _NO_JSON = "malformed JSON"
 """Message of SQLite where a guard reads a text that is no JSON; PostgreSQL's guard names the rule itself."""
@@ -144,5 +144,5 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
 
 
 def form_rule(column: str) -> str:
-    """Return the rule that a text of another form than its column breaks."""
-    return f"a text is not of the form of its column, {column}"
+    """Return the rule that a value of another form than its column breaks."""
+    return f"a value is not of the form of its column, {column}"

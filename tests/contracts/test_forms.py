@@ -1,15 +1,18 @@
-"""Every column of text has one closed form in the database, on both backends and whatever guards are left.
+"""Every column has one closed form in the database, on both backends and whatever guards are left.
 
 The cases follow from the tables: what is no digest, plain name or number could become a path, a pattern or a command;
 what has a control character steers a terminal or ends a text early.
 """
 
 from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 
 import pytest
-from sqlalchemy import Column, String, Table
+from sqlalchemy import Column, LargeBinary, String, Table, inspect, literal, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
+from sqlalchemy.types import NullType
 
 from migrations.schema import forms
 from models_db.database.base import Base, utc_now
@@ -32,6 +35,19 @@ PATHS = (
 )  # fmt: skip
 """What no column may hold from which a path, a pattern, an address or a command is built."""
 CONTROLS = ("\x01", "\x08", "\x0b", "\r", "\x1b[2J", "\x1f", "\x7f", "\x85", "\x9b31m")
+
+
+TIMELY = "2024-02-29T23:59:59.999999Z"
+UNTIMELY = (
+    "2026-11-22T20:22:38.000000Z\0",
+    "2026-11-22T20:22:38.000000Z\0and more",
+    "2026-11-22T20:22:38x000000Z",
+    "2026-11-22T24:00:00.000000Z",
+    "2026-11-22T20:22:60.000000Z",
+    "",
+    TIMELY.encode(),
+    9,
+)
 
 
 def texts() -> list[Column[str]]:
@@ -72,7 +88,7 @@ def unguarded(worked: Database) -> Iterator[Session]:
         session.rollback()
 
 
-def refusal(session: Session, column: Column[str], value: str) -> str:
+def refusal(session: Session, column: Column[Any], value: object) -> str:
     """What the database says to a row with that value; empty if it takes it."""
     table = column.table
     assert isinstance(table, Table)
@@ -83,7 +99,7 @@ def refusal(session: Session, column: Column[str], value: str) -> str:
     keys = [key == row[key.name] for key in table.primary_key.columns]
     with undone(session):
         try:
-            session.execute(table.update().where(*keys).values({column.name: value}))
+            session.execute(table.update().where(*keys).values({column.name: literal(value, NullType())}))
         except (DBAPIError, ValueError) as problem:  # psycopg itself takes no NUL
             return str(problem)
     return ""
@@ -135,3 +151,58 @@ def test_the_refusal_names_the_column(world: World) -> None:
         with pytest.raises(RuleViolated, match="not of the form of its column, dataset_version_uid"):
             insert_row(session, version)
         session.rollback()
+
+
+def times() -> list[Column[str]]:
+    columns = (column for table in Base.metadata.sorted_tables for column in table.columns)
+    return [one for one in columns if isinstance(one.type, String) and one.type.length == 27]
+
+
+def test_no_time_has_another_form(unguarded: Session) -> None:
+    taken = [
+        (named(column), value) for column in times() for value in UNTIMELY if not refusal(unguarded, column, value)
+    ]
+    assert taken == []
+
+
+def test_a_time_is_a_moment_of_the_calendar(worked: Database) -> None:
+    """Every time has the same condition, which knows the calendar."""
+    days = [(y, m, d) for y in (0, 1, 1900, 2000, 2023, 2024, 2026) for m in range(14) for d in range(33)]
+    written = [f"{y:04}-{m:02}-{d:02}T20:22:38.000000Z" for y, m, d in days]
+    condition = getattr(forms.moment("v"), "sqlite" if worked.is_sqlite else "postgresql").replace(":", r"\:")
+    query = text(f"SELECT v FROM (SELECT CAST(:v AS VARCHAR(27)) AS v) x WHERE {condition}")
+    with worked.read() as session:
+        taken = [each for each in written if session.scalar(query, {"v": each})]
+    assert taken == [each for each in written if is_moment(each)]
+
+
+def is_moment(written: str) -> bool:
+    try:
+        return utc_now(datetime.fromisoformat(written)) == written
+    except ValueError:
+        return False
+
+
+def test_every_column_has_its_check(worked: Database) -> None:
+    """Of every text and time a form; on SQLite, whose columns take a value of any type, of every other the type."""
+    found = {
+        (table.name, check["name"])
+        for table in Base.metadata.sorted_tables
+        for check in inspect(worked.engine).get_check_constraints(table.name)
+    }
+    kinds = {**dict.fromkeys(texts(), "form"), **dict.fromkeys(times(), "moment")}
+    columns = [column for table in Base.metadata.sorted_tables for column in table.columns]
+    wanted = {(c.table.name, f"ck_{c.table.name}_{c.name}_{kinds.get(c, 'type')}") for c in columns
+              if worked.is_sqlite or c in kinds}  # fmt: skip
+    assert len(wanted) > 200
+    assert wanted - found == set()
+
+
+def test_no_value_has_another_type_on_sqlite(unguarded: Session, worked: Database) -> None:
+    if not worked.is_sqlite:
+        return  # its columns have types
+    for table in Base.metadata.sorted_tables:
+        for column in table.columns:
+            others: list[object] = ["text"] if isinstance(column.type, LargeBinary) else [b"blob"]
+            others += [] if isinstance(column.type, String | LargeBinary) else ["text", 0.5]
+            assert all(refusal(unguarded, column, each) for each in others), named(column)

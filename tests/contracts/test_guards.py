@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Table, text
 from sqlalchemy.exc import IntegrityError
 
 from migrations.schema import gates
 from migrations.schema.conditions import WENT_BACK
-from migrations.schema.definitions import Table
+from migrations.schema.tables import author, by_whom, ledger_tables, times
 from tasks.evaluation import registry
 from tests.conftest import Ledgers
 from tests.contracts.charge_cases import CHARGES
@@ -32,6 +32,7 @@ from tests.contracts.view_cases import ERASURES, REGISTRATIONS, VIEWS
 from tests.support import LATE, execute, snapshot
 
 initial = importlib.import_module("migrations.versions.0001_initial")
+TABLES = ledger_tables()
 GUARDS = tuple((guard.name, guard.table, guard.operation, guard.denied, guard.message) for guard in initial.GUARDS)
 MESSAGES = {name: message for name, _, _, _, message in GUARDS}
 GOVERNANCE = WORK | DECISIONS
@@ -92,10 +93,11 @@ def test_guard(town: Town, name: str) -> None:
         attempt_to(town, make)
 
 
-GENERAL = [(table.name, {"at": THEN}, WENT_BACK) for table in initial.TABLES if "at" in table.times] + [
-    (table.name, {table.author[0]: None, table.author[1]: LATE}, table.by_whom)
-    for table in initial.TABLES
-    if table.author and table.by
+GENERAL = [(table.name, {"at": THEN}, WENT_BACK) for table in TABLES if "at" in times(table)] + [
+    (table.name, {who: None, when: LATE}, by_whom(table))
+    for table in TABLES
+    for who, when in filter(None, [author(table)])
+    if table.info["recorded_by"]
 ]
 
 
@@ -115,9 +117,12 @@ def test_no_hold_is_on_a_root_account(town: Town) -> None:
         attempt_to(town, lambda t: hold(t, t.held, account_id=t.account("clinic", None)))
 
 
-@pytest.mark.parametrize("table", [table for table in initial.TABLES if table.no_delete], ids=lambda table: table.name)
+@pytest.mark.parametrize(
+    "table", [table for table in TABLES if "DELETE" not in table.info["allows"]], ids=lambda table: table.name
+)
 def test_records_are_append_only(town: Town, table: Table) -> None:
-    changes = (f"UPDATE {table.name} SET {table.key[0]} = {table.key[0]}", f"DELETE FROM {table.name}")
-    for statement in changes[not table.no_update :]:
+    key = next(iter(table.primary_key.columns)).name
+    changes = (f"UPDATE {table.name} SET {key} = {key}", f"DELETE FROM {table.name}")
+    for statement in changes["UPDATE" in table.info["allows"] :]:
         with pytest.raises(IntegrityError, match=said(f"{table.name} is append-only")):
             execute(town.world.database, statement)
