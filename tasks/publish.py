@@ -1,10 +1,10 @@
 """Publication of a quarantined draft: checks it against its approvals and delivers it as a signed bundle."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from models_db.services.audit.stored_text import files_of
 from models_db.tables import Approval, Artifact, Passkey, Principal
 from tasks.object_storage.address import Place
 from tasks.prefect_task import private_task
@@ -30,8 +30,9 @@ Decisions = Sequence[tuple[Approval, Principal]]
 @private_task
 def require_publishable(folder: Path, artifact: Artifact, documents: bundle.BundleDocuments, key: SigningKey) -> None:
     """Check, before anything is recorded, that the draft is as its run produced it and its approvals are genuine."""
-    draft.rehash(folder, json.loads(artifact.files))
-    bundle.require_decided(folder, json.loads(artifact.files), documents, key)
+    files = files_of(artifact)
+    draft.rehash(folder, files)
+    bundle.require_decided(folder, files, documents, key)
 
 
 @private_task
@@ -43,7 +44,7 @@ def deliver(
     destination: Path | BundlePrefix,
 ) -> DeliveredBundle:
     """Write the bundle below `destination`, a folder or a prefix in an object store, and verify it there."""
-    files = json.loads(artifact.files)
+    files = files_of(artifact)
     if isinstance(destination, BundlePrefix):
         written = upload_bundle(folder, files, documents, key, destination)
     else:

@@ -85,8 +85,10 @@ def _check_ledger(workspace: Workspace) -> Iterator[Finding]:
 def _check_amounts(workspace: Workspace) -> Iterator[Finding]:
     """Check that the amounts of every claim, cap and authorisation follow from the text that people read."""
     with workspace.database.read() as session:
+        effective = _effective_proposals(session)
         wrong = [*_refusals_of(datasets.list_all(session, replaced=True), lambda one: claims_of(session, one)),
-                 *_refusals_of(_effective_proposals(session), require_proposal_amounts)]  # fmt: skip
+                 *_refusals_of(effective, lambda one: proposals.require_intact(session, one)),
+                 *_refusals_of(effective, require_proposal_amounts)]  # fmt: skip
         unauthorised = ", ".join(map(str, unauthorised_requests(session)))
     detail = "; ".join(wrong) or "the amounts of every claim and proposal follow from their text"
     yield Finding("amounts", ok=not wrong, detail=detail)

@@ -157,19 +157,6 @@ GUARDS = (
         operation="UPDATE",
     ),
     Guard(
-        "hold_own_account",
-        "hold",
-        "a hold is on a block of its own dataset",
-        """
-        NOT EXISTS (
-            SELECT 1 FROM invocation i JOIN request r ON r.id = i.request_id
-             JOIN dataset d ON d.id = r.dataset_id JOIN account a ON a.parent_id = d.account_id
-             WHERE i.id = NEW.invocation_id
-              AND a.id = NEW.account_id
-        )
-        """,
-    ),
-    Guard(
         "hold_within_release",
         "hold",
         "the policy, or the standing authorisation, allows a release less than this",
@@ -188,11 +175,15 @@ GUARDS = (
     Guard(
         "hold_planned",
         "hold",
-        "the request was approved for another charge than this",
+        "the request was approved for another charge than this, or for another account",
         f"""
         NOT EXISTS (
-            SELECT 1 FROM invocation i JOIN account a ON a.id = NEW.account_id
-             WHERE i.id = NEW.invocation_id AND {PLANNED_PART} AND {PLANNED_BLOCK}
+            SELECT 1 FROM invocation i JOIN request r ON r.id = i.request_id
+             JOIN dataset d ON d.id = r.dataset_id JOIN account a ON a.parent_id = d.account_id
+             WHERE i.id = NEW.invocation_id
+              AND a.id = NEW.account_id
+              AND {PLANNED_PART}
+              AND {PLANNED_BLOCK}
         )
         """,
     ),
@@ -255,17 +246,16 @@ GUARDS = (
         only="NEW.kind = 'ARM'",
     ),
     Guard(
-        "entry_needs_arm",
+        "entry_follows",
         "entry",
-        "nothing is armed",
-        f"NOT {has_entry('NEW.hold_id', 'ARM')}",
-        only="NEW.kind IN ('COMMIT', 'FORFEIT')",
-    ),
-    Guard(
-        "entry_needs_hold",
-        "entry",
-        "nothing is held",
-        f"NOT {has_entry('NEW.hold_id', 'HOLD')}",
+        "nothing is held, or armed",
+        """
+        NOT EXISTS (
+            SELECT 1 FROM entry e
+             WHERE e.hold_id = NEW.hold_id
+              AND e.kind = CASE WHEN NEW.kind IN ('COMMIT', 'FORFEIT') THEN 'ARM' ELSE 'HOLD' END
+        )
+        """,
         only="NEW.kind <> 'HOLD'",
     ),
     Guard(

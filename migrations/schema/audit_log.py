@@ -1,6 +1,5 @@
 """The audit log: the chain of links, its head and checkpoints, and the rows of the ledger that its links record."""
 
-from migrations.schema.conditions import replaced
 from migrations.schema.definitions import Action, Function, Guard, deny
 
 GENESIS = f"INSERT INTO audit_head (id, seq, hash) VALUES (1, 0, '{'0' * 64}')"
@@ -31,22 +30,6 @@ GUARDS = (
         "checkpoint",
         "the chain has no such link",
         "NEW.seq <> 0 AND NOT EXISTS (SELECT 1 FROM audit y WHERE y.seq = NEW.seq AND y.row_hash = NEW.hash)",
-    ),
-    Guard(
-        "checkpoint_signer",
-        "checkpoint",
-        "nobody has the key that signed the checkpoint",
-        "NOT EXISTS (SELECT 1 FROM principal w WHERE w.public_key = NEW.public_key)",
-    ),
-    Guard(
-        "twin_attack_on_public",
-        "twin_attack",
-        "an attack is on a public dataset",
-        f"""
-        NOT EXISTS (
-            SELECT 1 FROM dataset d WHERE d.name = NEW.dataset AND NOT d.governed AND NOT {replaced("d.id")}
-        )
-        """,
     ),
 )
 

@@ -91,9 +91,6 @@ def erased(version: str) -> str:
     return f"EXISTS (SELECT 1 FROM erased_version x WHERE x.version_id = {version} AND x.manifest_mark IS NULL)"
 
 
-ERASED = "that version of the data was erased"
-
-
 def replaced(dataset: str) -> str:
     """Return the condition that a dataset was registered again: another row has its name and a later registration."""
     return (

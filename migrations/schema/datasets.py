@@ -18,14 +18,7 @@ Registration: a dataset without a version, a proposal or an erasure may be regis
     take no version, proposal or erasure any more.
 """
 
-from migrations.schema.conditions import (
-    ERASED,
-    REPLACED,
-    erased,
-    later_cohorts,
-    replaced,
-    state,
-)
+from migrations.schema.conditions import REPLACED, later_cohorts, replaced, state
 from migrations.schema.definitions import Action, Guard
 
 GUARDS = (
@@ -67,17 +60,10 @@ GUARDS = (
         )
         """,
     ),
-    Guard(
-        "dataset_in_turn",
-        "dataset",
-        "registrations of a name are counted",
-        "NEW.registration <> 1 + (SELECT count(*) FROM dataset d WHERE d.name = NEW.name)",
-    ),
     *(
         Guard(f"{table}_of_replaced", table, REPLACED, replaced("NEW.dataset_id"))
-        for table in ("dataset_version", "erasure", "proposal")
+        for table in ("dataset_version", "proposal")
     ),
-    *(Guard(f"{table}_of_erased", table, ERASED, erased("NEW.version_id")) for table in ("request", "erased_version")),
     Guard(
         "version_keeps_blocks",
         "dataset_version",
@@ -120,12 +106,6 @@ GUARDS = (
         "EXISTS (SELECT 1 FROM unit_claim c WHERE c.id = NEW.claim)",
     ),
     Guard(
-        "cohort_in_turn",
-        "cohort",
-        "cohorts are opened one after the other",
-        f"NEW.number <> 2 + {later_cohorts('NEW.account_id')}",
-    ),
-    Guard(
         "cohort_of_named_units",
         "cohort",
         "units that are not named alike would come back as new ones",
@@ -139,24 +119,6 @@ GUARDS = (
               AND NOT EXISTS (
                   SELECT 1 FROM dataset o
                    WHERE o.account_id = d.account_id AND (o.unit_field IS NULL OR o.unit_field <> d.unit_field)
-              )
-        )
-        """,
-    ),
-    Guard(
-        "cohort_with_its_version",
-        "cohort",
-        "a cohort is opened with a further version of the data",
-        """
-        NOT EXISTS (
-            SELECT 1 FROM dataset_version v
-             WHERE v.id = NEW.version_id
-              AND NOT EXISTS (
-                  SELECT 1 FROM dataset_version w WHERE w.dataset_id = v.dataset_id AND w.number > v.number
-              )
-              AND EXISTS (
-                  SELECT 1 FROM dataset_version w JOIN dataset d ON d.id = w.dataset_id
-                   WHERE d.account_id = NEW.account_id AND w.id <> v.id
               )
         )
         """,
@@ -186,34 +148,6 @@ GUARDS = (
         EXISTS (
             SELECT 1 FROM request r JOIN dataset d ON d.id = r.dataset_id
              WHERE d.account_id = NEW.account_id AND d.governed AND {state("r.id")} IN ('running', 'produced')
-        )
-        """,
-    ),
-    Guard(
-        "assignment_exposure_charged",
-        "assignment_exposure",
-        "no attempt of the request was charged",
-        "NOT EXISTS (SELECT 1 FROM renyi_charge c WHERE c.request_id = NEW.request_id)",
-    ),
-    Guard(
-        "erasure_own_version",
-        "erasure",
-        "a version is erased of its own dataset",
-        """
-        NEW.version_id IS NOT NULL
-         AND NOT EXISTS (
-             SELECT 1 FROM dataset_version w WHERE w.id = NEW.version_id AND w.dataset_id = NEW.dataset_id
-         )
-        """,
-    ),
-    Guard(
-        "erasure_between_releases",
-        "erasure",
-        "a release of the dataset is running or waits at the publish gate",
-        f"""
-        EXISTS (
-            SELECT 1 FROM request r
-             WHERE r.dataset_id = NEW.dataset_id AND {state("r.id")} IN ('running', 'produced')
         )
         """,
     ),

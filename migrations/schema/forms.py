@@ -9,7 +9,7 @@ there a CHECK asks for the type of a value too (`tables.ledger_tables`); and it 
 guard checks.
 """
 
-from migrations.schema.definitions import Both, Function, Guard
+from migrations.schema.definitions import Both
 
 # --- Names -------------------------------------------------------------------------------------------------------
 # Nobody can take a name for another one: of datasets there is one spelling, of people one reading. On
@@ -48,9 +48,16 @@ ORIGINS = (("passkey", "rp_id"), ("passkey", "origin"))
 
 
 def form_of(table: str, column: str, kind: str) -> Both | None:
-    """Return the condition that a text has the form of its column; None for a time, a number or bytes."""
+    """Return the condition that a text has form and size of its column; None for a time, a number or bytes."""
     form = _form(table, column, kind)
-    return form.within(f"@ AND length(trim({column})) > 0") if form and column in NEVER_BLANK else form
+    if form and column in NEVER_BLANK:
+        form = form.within(f"@ AND length(trim({column})) > 0")
+    if form and column in TEXTS.get(table, {}):
+        size = f"<= {TEXTS[table][column]} AND "
+        form = Both(
+            f"length(CAST({column} AS BLOB)) {size}{form.sqlite}", f"octet_length({column}) {size}{form.postgresql}"
+        )
+    return form
 
 
 def _form(table: str, column: str, kind: str) -> Both | None:
@@ -105,7 +112,6 @@ def _free_of(column: str, controls: tuple[tuple[int, int], ...]) -> Both:
 # --- Sizes of texts ----------------------------------------------------------------------------------------------
 
 LONG, SHORT = 1_000_000, 10_000
-DEPTH, DIGITS = 32, 100
 TEXTS: dict[str, dict[str, int]] = {
     "role_grant": {"reason": SHORT}, "role_revocation": {"reason": SHORT},
     "passkey": {"credential_id": SHORT}, "passkey_end": {"reason": SHORT},
@@ -120,56 +126,7 @@ TEXTS: dict[str, dict[str, int]] = {
     "invocation": {"event": LONG, "libraries": LONG}, "artifact": {"files": 16 * LONG},
     "evaluation": {"result": 16 * LONG}, "dataset": {"public_metadata": LONG},
 }  # fmt: skip
-"""Maximum number of bytes of texts by people."""
-JSON = {
-    "proposal": ("configuration", "choices"), "policy_version": ("body",), "request": ("canonical",),
-    "invocation": ("event", "libraries"), "artifact": ("files",), "evaluation": ("result",),
-    "dataset": ("public_metadata",), "rehearsal": ("result",),
-}  # fmt: skip
-"""Texts whose numbers have fewer than DIGITS digits and that are nested at most DEPTH deep. How deep a text is nested
-SQLite cannot tell: it does not let triggers use its JSON functions while it mistrusts the schema (trusted_schema=OFF),
-before 3.41. There `models_db.writes.insert` asks."""
-
-
-UNBOUNDED = "a text is too long, too deep or has a number too long"
-
-
-def _bounded(table: str) -> Guard:
-    sqlite = [f"length(CAST(NEW.{column} AS BLOB)) > {most}" for column, most in TEXTS[table].items()]
-    postgresql = [f"octet_length(NEW.{column}) > {most}" for column, most in TEXTS[table].items()]
-    columns = JSON.get(table, ())
-    run = f"'*' || replace(hex(zeroblob({DIGITS})), '00', '[0-9]') || '*'"
-    sqlite += [f"(NEW.{column} GLOB {run})" for column in columns]
-    postgresql += [f"(NEW.{column} ~ '[0-9]{{{DIGITS}}}')" for column in columns]
-    postgresql += [f"almoner_deep(NEW.{column})" for column in columns]
-    denied = Both(" OR ".join(sqlite), " OR ".join(postgresql))
-    return Guard(f"{table}_bounded", table, UNBOUNDED, denied)
-
-
-BOUNDS = tuple(_bounded(table) for table in TEXTS)
-FUNCTIONS = (
-    # Nested deeper than a reader takes.
-    Function(
-        "almoner_deep",
-        "given text",
-        "boolean",
-        "LANGUAGE plpgsql IMMUTABLE",
-        rf"""
-        DECLARE
-            t text := regexp_replace(regexp_replace(given, '"([^"\\]|\\.)*"', '', 'g'), '[^][{{}}]', '', 'g');
-        BEGIN
-            IF length(t) <= {DEPTH} THEN
-                RETURN FALSE;
-            END IF;
-            FOR i IN 1 .. {DEPTH} LOOP
-                t := replace(replace(t, '[]', ''), '{{}}', '');
-            END LOOP;
-            RETURN t <> '';
-        END
-        """,
-        settings="caller",
-    ),
-)
+"""Maximum number of bytes of texts by people. Readers of JSON bound its depth and numbers by themselves."""
 
 
 # --- Times, and numbers of rows ---------------------------------------------------------------------------------

@@ -1,9 +1,7 @@
 """Gates: approvals and their withdrawals, artifacts and their evaluations, publications."""
 
 from migrations.schema.conditions import (
-    ERASED,
     PUBLISH_GATE,
-    erased,
     has_entry,
     later_than,
     latest_artifact,
@@ -11,36 +9,12 @@ from migrations.schema.conditions import (
     state,
     uncharged,
 )
-from migrations.schema.definitions import Both, Guard
+from migrations.schema.definitions import Guard
 
 POLICY_DAYS = (
     "(SELECT p.approval_days FROM policy_version p WHERE p.id = coalesce("
     "(SELECT r.policy_id FROM request r WHERE r.id = NEW.request_id),"
     " (SELECT m.policy_id FROM proposal m WHERE m.id = NEW.proposal_id)))"
-)
-
-METRICS = {
-    "public": (
-        "distinct", "entities", "judge", "length", "perplexity", "placeholder_leak", "records", "self_similarity",
-    ),
-    "charged": ("dp_coverage", "dp_labels", "dp_length"),
-    "internal": (
-        "bert_score", "contamination", "frechet", "in_context", "jaccard",
-        "judge_preference", "length_gap", "mauve", "perplexity_gap", "precision_recall", "proximity", "rouge", "topics",
-        "train_on_synthetic", "verbatim_overlap",
-    ),
-}  # fmt: skip
-"""The class of each metric of almoner. A metric of an extension is internal, unless the request named it."""
-_CLASS = " ".join(
-    f"WHEN NEW.metric IN {names} THEN NEW.exposure <> '{exposure}'" for exposure, names in METRICS.items()
-)
-OTHER_CLASS = Both(
-    f"CASE {_CLASS} ELSE NEW.exposure <> 'internal' AND NOT EXISTS (SELECT 1 FROM artifact f"
-    " JOIN request r ON r.id = f.request_id JOIN json_each(r.canonical, '$.evaluation') e"
-    " WHERE f.id = NEW.artifact_id AND e.value = NEW.metric) END",
-    f"CASE {_CLASS} ELSE NEW.exposure <> 'internal' AND NOT EXISTS (SELECT 1 FROM artifact f"
-    " JOIN request r ON r.id = f.request_id"
-    " WHERE f.id = NEW.artifact_id AND r.canonical::jsonb -> 'evaluation' @> to_jsonb(NEW.metric::text)) END",
 )
 
 GUARDS = (
@@ -170,16 +144,6 @@ GUARDS = (
         later_than("NEW.expires_at", "NEW.at", POLICY_DAYS),
     ),
     Guard(
-        "approval_of_erased",
-        "approval",
-        ERASED,
-        f"""
-        NEW.gate = 'spend'
-         AND NEW.decision = 'approve'
-         AND EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND {erased("r.version_id")})
-        """,
-    ),
-    Guard(
         "withdrawal_unused",
         "withdrawal",
         "an approval is taken back only before it is used",
@@ -237,7 +201,6 @@ GUARDS = (
          OR {uncharged("NEW.request_id")}
         """,
     ),
-    Guard("evaluation_class", "evaluation", "a metric has one class: public, charged or internal", OTHER_CLASS),
     Guard(
         "evaluation_of_run",
         "evaluation",
@@ -275,10 +238,10 @@ GUARDS = (
         """,
     ),
     Guard(
-        "evaluation_internal",
+        "evaluation_viewed",
         "evaluation",
-        "internal metrics wait for the publish decision",
-        f"""
+        "unprotected figures of governed data are recorded by somebody who is recorded to see them",
+        """
         NEW.exposure = 'internal'
          AND NOT EXISTS (
              SELECT 1 FROM artifact f JOIN request r ON r.id = f.request_id
@@ -286,30 +249,10 @@ GUARDS = (
               WHERE f.id = NEW.artifact_id
                AND (
                    NOT d.governed
-                    OR EXISTS (SELECT 1 FROM publication p WHERE p.artifact_id = f.id)
-                    OR {state("r.id")} = 'discarded'
+                    OR EXISTS (
+                        SELECT 1 FROM internal_view v WHERE v.artifact_id = f.id AND v.actor_id = NEW.created_by
+                    )
                )
-         )
-        """,
-    ),
-    Guard(
-        "evaluation_viewed",
-        "evaluation",
-        "who sees unprotected figures is recorded before they are",
-        f"""
-        NEW.exposure = 'internal'
-         AND EXISTS (
-             SELECT 1 FROM artifact f JOIN request r ON r.id = f.request_id
-              JOIN dataset d ON d.id = r.dataset_id
-              WHERE f.id = NEW.artifact_id
-               AND d.governed
-               AND (
-                   EXISTS (SELECT 1 FROM publication p WHERE p.artifact_id = f.id)
-                    OR {state("r.id")} = 'discarded'
-               )
-         )
-         AND NOT EXISTS (
-             SELECT 1 FROM internal_view v WHERE v.artifact_id = NEW.artifact_id AND v.actor_id = NEW.created_by
          )
         """,
     ),

@@ -36,8 +36,6 @@ def stamp(table: Table) -> str:
         digest = "encode(sha256(convert_to(NEW.canonical, 'UTF8')), 'hex')"
         checks.append(f"IF NEW.digest IS DISTINCT FROM {digest} THEN {deny('the digest is not of the text')} END IF;")
     values = {**dict.fromkeys(own, "me"), **{name: "almoner_now()" for name in TIMES if name in columns}}
-    if table.name == "proposal":
-        values["digest"] = "almoner_digest_of(to_jsonb(NEW))"
     given = " ".join(f"NEW.{name} := {value};" for name, value in values.items())
     return f"""
         DECLARE

@@ -5,12 +5,6 @@ from migrations.schema.definitions import Guard
 
 GUARDS = (
     Guard(
-        "principal_name_own",
-        "principal",
-        "the name of a person reads like that of nobody else",
-        "EXISTS (SELECT 1 FROM principal x WHERE x.name <> NEW.name AND lower(x.name) = lower(NEW.name))",
-    ),
-    Guard(
         "role_grant_by_admin",
         "role_grant",
         "only an admin grants roles",

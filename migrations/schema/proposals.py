@@ -6,13 +6,11 @@ retracts a release.
 
 from migrations.schema.conditions import (
     PROPOSAL_GATE,
-    REQUEST_DAYS,
     STANDING,
     attempts,
-    later_than,
     state,
 )
-from migrations.schema.definitions import Action, Function, Guard
+from migrations.schema.definitions import Action, Guard
 
 GUARDS = (
     Guard(
@@ -27,14 +25,6 @@ GUARDS = (
               WHERE p.id = NEW.publication_id AND r.dataset_id = NEW.dataset_id
          )
         """,
-    ),
-    Guard(
-        "proposal_expires",
-        "proposal",
-        "a proposal expires as the policy says",
-        later_than("NEW.expires_at", "NEW.created_at", REQUEST_DAYS).within(
-            "@ AND NOT coalesce(NEW.kind = 'standing' AND NEW.expires_at <= NEW.until, FALSE)"
-        ),
     ),
     Guard(
         "carried_approved",
@@ -99,33 +89,5 @@ ACTIONS = (
         " OR x.parent_id = d.account_id WHERE m.id = NEW.proposal_id AND m.kind = 'cap'"
         " AND (x.rho_cap <> m.rho OR x.delta_cap <> m.delta_fail))",
         "the caps did not follow the proposal",
-    ),
-)
-
-FUNCTIONS = (
-    # Of a proposal: of its canonical JSON, as `models_db.services.lifecycle.proposals.content_of`.
-    Function(
-        "almoner_digest_of",
-        "given jsonb",
-        "text",
-        "LANGUAGE sql STABLE",
-        """
-        SELECT encode(sha256(convert_to('{' || string_agg(
-            to_json(v.name)::text || ':'
-             || coalesce(CASE WHEN v.plain THEN v.value ELSE to_json(v.value)::text END, 'null'),
-            ',' ORDER BY v.name COLLATE "C"
-        ) || '}', 'UTF8')), 'hex')
-         FROM (VALUES
-             ('proposal', given ->> 'kind', FALSE),
-             ('dataset', (SELECT d.name FROM dataset d WHERE d.id = (given ->> 'dataset_id')::bigint), FALSE),
-             ('reason', given ->> 'reason', FALSE), ('nonce', given ->> 'nonce', FALSE),
-             ('expires_at', given ->> 'expires_at', FALSE), ('epsilon', given ->> 'epsilon', FALSE),
-             ('delta', given ->> 'delta', FALSE), ('rho', given ->> 'rho', FALSE),
-             ('delta_fail', given ->> 'delta_fail', FALSE),
-             ('delta_conversion', given ->> 'delta_conversion', FALSE), ('runs', given ->> 'runs', TRUE),
-             ('until', given ->> 'until', FALSE), ('config_digest', given ->> 'config_digest', FALSE),
-             ('publication', given ->> 'publication_id', TRUE)
-         ) v(name, value, plain)
-        """,
     ),
 )

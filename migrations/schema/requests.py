@@ -6,7 +6,6 @@ mechanisms outside it are denied.
 
 from migrations.schema.conditions import (
     BLOCK_MISSING,
-    ERASED,
     IN_FORCE,
     REQUEST_DAYS,
     SPEND_GATE,
@@ -204,13 +203,6 @@ GUARDS = (
         only="NEW.to_state = 'withdrawn'",
     ),
     Guard(
-        "transition_unexpired",
-        "transition",
-        "the request has expired",
-        "NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND r.expires_at > NEW.at)",
-        only="NEW.to_state = 'running'",
-    ),
-    Guard(
         "transition_draws",
         "transition",
         "a run under a standing authorisation draws on it",
@@ -238,25 +230,19 @@ GUARDS = (
         only="NEW.to_state = 'retracted'",
     ),
     Guard(
-        "transition_attempts",
+        "transition_begins",
         "transition",
-        "the policy allows the request no further attempt",
+        "the request has expired, the policy allows no further attempt, or its data was erased",
         f"""
-        EXISTS (
+        NOT EXISTS (
             SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
-             WHERE r.id = NEW.request_id AND p.attempts <= {attempts("NEW.request_id")}
+             WHERE r.id = NEW.request_id
+              AND r.expires_at > NEW.at
+              AND p.attempts > {attempts("r.id")}
+              AND NOT {erased("r.version_id")}
         )
         """,
         only="NEW.to_state = 'running'",
-    ),
-    Guard(
-        "transition_of_erased",
-        "transition",
-        ERASED,
-        f"""
-        NEW.to_state = 'running'
-         AND EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND {erased("r.version_id")})
-        """,
     ),
     *(
         Guard(
@@ -268,39 +254,18 @@ GUARDS = (
         for table in ("invocation", "renyi_charge", "artifact")
     ),
     Guard(
-        "invocation_not_by_requester",
-        "invocation",
-        "nobody runs what they requested",
-        """
-        EXISTS (
-            SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
-             WHERE r.id = NEW.request_id AND NOT p.several_roles AND r.requester_id = NEW.created_by
-        )
-        """,
-    ),
-    Guard(
-        "invocation_relation",
-        "invocation",
-        "the mechanism is not stated for the relation of the dataset",
-        """
-        NOT EXISTS (
-            SELECT 1 FROM request r JOIN dataset d ON d.id = r.dataset_id
-             WHERE r.id = NEW.request_id AND d.relation = NEW.relation
-        )
-        """,
-    ),
-    Guard(
         "invocation_separate",
         "invocation",
-        "nobody runs what they approved",
+        "nobody runs what they requested or approved",
         """
         EXISTS (
             SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
-             JOIN approval a ON a.request_id = r.id OR a.proposal_id = r.standing_id
+             LEFT JOIN approval a ON a.request_id = r.id OR a.proposal_id = r.standing_id
              WHERE r.id = NEW.request_id
               AND NOT p.several_roles
               AND (
-                  NEW.created_by = a.approver_id
+                  NEW.created_by = r.requester_id
+                   OR NEW.created_by = a.approver_id
                    OR (a.proposal_id = r.standing_id AND r.requester_id = a.approver_id)
               )
         )

@@ -17,7 +17,6 @@ from migrations.schema import (
     principals,
     proposals,
     requests,
-    schedules,
 )
 from migrations.schema.rendering import (
     create_action,
@@ -31,10 +30,10 @@ from migrations.schema.tables import is_numbered, ledger_tables
 revision = "0001"
 down_revision = None
 
-CONCEPTS = (principals, datasets, accounts, requests, gates, proposals, schedules, audit_log)
+CONCEPTS = (principals, datasets, accounts, requests, gates, proposals, audit_log)
 GUARDS = tuple(guard for concept in CONCEPTS for guard in concept.GUARDS)
 ACTIONS = (*datasets.ACTIONS, *accounts.ACTIONS, *requests.ACTIONS, *proposals.ACTIONS, *audit_log.ACTIONS)
-FUNCTIONS = (*proposals.FUNCTIONS, *logins.FUNCTIONS, *audit_log.FUNCTIONS, *forms.FUNCTIONS)
+FUNCTIONS = (*logins.FUNCTIONS, *audit_log.FUNCTIONS)
 
 
 def upgrade() -> None:
@@ -47,13 +46,13 @@ def upgrade() -> None:
     for name, query in links.link_views({table.name: table for table in tables}).items():
         execute(connection, f"CREATE VIEW link_of_{name} AS {query}")
     if connection.dialect.name == "sqlite":
-        create_guards(connection, tables, (*GUARDS, *forms.BOUNDS))
+        create_guards(connection, tables, GUARDS)
         for table in filter(is_numbered, tables):
             execute(connection, forms.sqlite_number_guard(table.name))
     else:
         for function in FUNCTIONS:
             create_function(connection, function)
-        create_guards(connection, tables, (*forms.BOUNDS, *GUARDS))
+        create_guards(connection, tables, GUARDS)
         create_deferred_guard(connection, "pending_link_is_told", "pending_link", audit_log.UNTOLD)
     for action in ACTIONS:
         create_action(connection, action)

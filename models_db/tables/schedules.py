@@ -35,6 +35,7 @@ class ScheduleChange(Base):
         UniqueConstraint("schedule_id", "number"),
         CheckConstraint("kind IN ('paused', 'resumed', 'ended')", "kind"),
     )
+    recorded_by = ("analyst", "steward")
 
     id: Mapped[Key]
     schedule_id: Mapped[int] = mapped_column(reference("schedule"))

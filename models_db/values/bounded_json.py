@@ -11,9 +11,9 @@ from typing import Any
 
 MOST_DEPTH = 64
 """Brackets inside one another."""
-MOST_DIGITS = 400
-"""Characters of one number: far below the interpreter's limit of 4,300 digits, and beyond every amount."""
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+MOST_DIGITS = 300
+"""Characters of one number: beyond every amount, and no more than a float can hold."""
+_NO_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|[^][{}"]+', re.DOTALL)
 
 
 class InvalidJson(ValueError):
@@ -46,17 +46,13 @@ def parse_json(source: str | bytes, *, most_bytes: int, most_depth: int = MOST_D
 
 
 def nesting_depth(text: str, enough: int) -> int:
-    """Return the nesting depth of brackets outside strings; if brackets are at most `enough`, their number instead."""
+    """Return the nesting depth of brackets outside strings, up to `enough` + 1; their number, if that is enough."""
     if (most := text.count("[") + text.count("{")) <= enough:
         return most
-    deepest = depth = 0
-    for character in _STRING.sub("", text):
-        if character in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "]}":
-            depth -= 1
-    return deepest
+    brackets, depth = _NO_BRACKET.sub("", text), 0
+    while brackets and depth <= enough:
+        brackets, depth = brackets.replace("[]", "").replace("{}", ""), depth + 1
+    return depth
 
 
 def _decode_text(raw: str | bytes, most_bytes: int) -> str:

@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 from models_db.database.base import utc_now
 from models_db.database.prepared_statements import PreparedStatement
 from models_db.writes.insert import translate_refusals
-from models_db.writes.json_depth import require_shallow
 from models_db.writes.pending_links import add_pending
 
 
@@ -30,7 +29,6 @@ def reserve(session: Session, actor_id: int, plan: Sequence[PlannedHold]) -> Non
     """
     with translate_refusals(session):
         for planned in plan:
-            require_shallow("invocation", planned.invocation)
             made = {**planned.invocation, "created_at": utc_now(), "created_by": actor_id}
             ((number,),) = _INSERT_INVOCATION.fetch_rows(session, made)
             _INSERT_HOLDS.execute(session, {"invocation_id": number, "holds": json.dumps(planned.holds)})

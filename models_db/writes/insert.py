@@ -18,14 +18,13 @@ from models_db.database.prepared_statements import PreparedStatement
 from models_db.tables import Lease
 from models_db.values.printable_text import is_transferable
 from models_db.writes.database_errors import ClockWentBack, RuleViolated, form_rule, translate_database_errors
-from models_db.writes.json_depth import require_shallow
 from models_db.writes.pending_links import add_pending
 
 Row = TypeVar("Row", bound=Base)
 Values = dict[str, Any]
 
-_STAMPED_COLUMNS = ("id", "at", "created_at", "digest")
-"""What the database gives a row: its number; to one of a login also its time, to its proposal the digest."""
+_STAMPED_COLUMNS = ("id", "at", "created_at")
+"""What the database gives a row: its number; to one of a login also its time."""
 
 
 def insert_row(session: Session, row: Row) -> Row:
@@ -48,8 +47,6 @@ def insert_rows(session: Session, rows: Sequence[Row]) -> None:
         return
     table = cast("Table", type(rows[0]).__table__)
     values = [_row_values(table, row) for row in rows]
-    for each in values:
-        require_shallow(table.name, each)
     with translate_refusals(session):
         statement, connection = _insert_statement(table), session.connection()
         stored_rows = [connection.execute(statement, each).mappings().one() for each in values]

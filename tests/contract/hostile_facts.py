@@ -4,16 +4,14 @@ from sqlalchemy import Executable
 
 from models_db.database.base import utc_now
 from tests.contract.hostile_rows import Deed, Make, backdated, change, ended, fired, former
-from tests.contracts.cohort_cases import beside, of_a_bare_account
+from tests.contracts.cohort_cases import beside
 from tests.contracts.decision_cases import LONG_AGO, THEN, new_cap, proposal_id
-from tests.contracts.limit_cases import last, standing, too_late
 from tests.contracts.link_cases import overlap_key, restoration
 from tests.contracts.name_cases import called, dataset_called
 from tests.contracts.rows import (
     DIGEST,
     adoption,
     approval,
-    asked_slot,
     assignment_exposure,
     audit,
     carried,
@@ -45,10 +43,9 @@ from tests.contracts.rows import (
     version,
     waiting_slot,
 )
-from tests.contracts.schedule_cases import TO_COME, between
 from tests.contracts.town import Town
 from tests.contracts.view_cases import again, of_dataset, of_one_version, old_steward, replaced
-from tests.support import LATE, SOON
+from tests.support import LATE
 
 AUTHORISATIONS: dict[str, Deed] = {
     "a proposal by a runner": Deed(lambda t: proposal(t, proposer_id=t.world.runner.id), proposal),
@@ -64,13 +61,6 @@ AUTHORISATIONS: dict[str, Deed] = {
     "an authorisation of a negative amount": Deed(
         lambda t: proposal(t, rho=-1, **proposal_id(t, "standing")),
         lambda t: proposal(t, **proposal_id(t, "standing")),
-    ),
-    "a proposal that expires after the policy's days": Deed(
-        lambda t: proposal(t, expires_at=too_late()), lambda t: proposal(t, expires_at=last())
-    ),
-    "an authorisation that outlasts its last day": Deed(
-        lambda t: proposal(t, expires_at=too_late(), **standing(t, SOON)),
-        lambda t: proposal(t, expires_at=too_late(), **standing(t, too_late())),
     ),
     "a proposal carried without approvals": Deed(
         lambda t: carried(t, t.open_proposal),
@@ -118,26 +108,6 @@ AUTHORISATIONS: dict[str, Deed] = {
         backdated("runner", lambda t: standing_use(t, at=THEN)), standing_use
     ),
     "a schedule by a steward": Deed(lambda t: schedule(t, created_by=t.world.steward.id), schedule),
-    "a schedule of a proposal that is no authorisation": Deed(
-        lambda t: schedule(t, standing_id=t.open_proposal), schedule
-    ),
-    "a schedule of another dataset's authorisation": Deed(
-        lambda t: schedule(t, dataset_id=t.id_of("dataset", "name = 'harbour'")), schedule
-    ),
-    "a schedule changed out of turn": Deed(lambda t: schedule_change(t, number=2), schedule_change),
-    "a schedule resumed that was not paused": Deed(lambda t: schedule_change(t, kind="resumed"), schedule_change),
-    "a schedule resumed that has ended": Deed(
-        lambda t: [schedule_change(t, kind="ended"), schedule_change(t, number=2, kind="resumed")],
-        lambda t: schedule_change(t, kind="ended"),
-    ),
-    "a schedule paused by a runner": Deed(
-        lambda t: schedule_change(t, actor_id=t.world.runner.id),
-        lambda t: schedule_change(t, actor_id=t.world.analyst.id),
-    ),
-    "a schedule resumed by an analyst after a steward paused it": Deed(
-        lambda t: schedule_change(t, schedule_id=t.paused, number=2, kind="resumed", actor_id=t.world.analyst.id),
-        lambda t: schedule_change(t, schedule_id=t.paused, number=2, kind="resumed"),
-    ),
     "a schedule changed long ago": Deed(
         lambda t: [
             role_grant(t, "second steward", "steward", valid_from=LONG_AGO),
@@ -146,16 +116,6 @@ AUTHORISATIONS: dict[str, Deed] = {
         lambda t: schedule_change(t, at=LATE),
     ),
     "a slot by a runner": Deed(lambda t: slot(t, actor_id=t.world.runner.id), slot),
-    "a slot of a paused schedule": Deed(
-        lambda t: slot(t, schedule_id=t.paused),
-        lambda t: [schedule_change(t, schedule_id=t.paused, number=2, kind="resumed"), slot(t, schedule_id=t.paused)],
-    ),
-    "a slot of a schedule that has ended": Deed(lambda t: [schedule_change(t, kind="ended"), slot(t)], slot),
-    "a slot that has not come": Deed(lambda t: slot(t, slot=TO_COME), lambda t: slot(t, slot=TO_COME, at=TO_COME)),
-    "a slot before one that is decided": Deed(lambda t: slot(t, slot=between(t)), slot),
-    "a slot for a request under no authorisation": Deed(lambda t: asked_slot(t, standing_id=None), asked_slot),
-    "a slot for somebody else's request": Deed(lambda t: asked_slot(t, requester_id=t.world.admin.id), asked_slot),
-    "a slot for a request that waits": Deed(lambda t: slot(t, skipped=None, request_id=t.submitted)),
     "a slot long ago": Deed(
         lambda t: [
             role_grant(t, "second steward", "analyst", valid_from=LONG_AGO),
@@ -163,11 +123,6 @@ AUTHORISATIONS: dict[str, Deed] = {
             slot(t, schedule_id=t.paused + 1, at=THEN, slot=LONG_AGO, actor_id=t.second_steward),
         ]
     ),
-    "a scheduled run given up that was skipped": Deed(
-        lambda t: slot_end(t, slot_id=t.id_of("schedule_slot", "skipped IS NOT NULL")),
-        lambda t: [*waiting_slot(t), slot_end(t)],
-    ),
-    "a scheduled run given up that was never submitted": Deed(lambda t: [*asked_slot(t), slot_end(t)]),
     "a scheduled run given up by an analyst": Deed(
         lambda t: [*waiting_slot(t), slot_end(t, actor_id=t.world.analyst.id)]
     ),
@@ -206,7 +161,6 @@ PEOPLE: dict[str, Deed] = {
     "another person's passkey revoked": Deed(lambda t: passkey_end(t, "second steward"), passkey_end),
     "a person whose name has a space before it": Deed(called(" anna"), called("Anna")),
     "a person whose name turns the line round": Deed(called("an\u202ena"), called("Anna")),
-    "a person whose name reads like another's": Deed(called("STEWARD"), called("stewards")),
     "a policy of no approval before spending": Deed(lambda t: policy(t, 0, 1), lambda t: policy(t, 1, 1)),
     "a policy of no approval before publication": Deed(lambda t: policy(t, 1, 0), lambda t: policy(t, 1, 1)),
     "a policy of no approval of proposals": Deed(
@@ -242,7 +196,6 @@ DATA: dict[str, Deed] = {
         lambda t: dataset(t, "harbour", unit_field="other_id"),
     ),
     "a dataset registered again that has data": Deed(lambda t: again(t, "grown"), again),
-    "a registration of another number than the next": Deed(lambda t: again(t, registration=3), again),
     "a dataset whose name is a path": Deed(dataset_called("../evil"), dataset_called("clinic-2027")),
     "a dataset whose name is in other letters": Deed(dataset_called("\u0441linic"), dataset_called("a_b.c-d")),
     "a version taken in by an analyst": Deed(
@@ -270,25 +223,12 @@ DATA: dict[str, Deed] = {
     "a cohort out of turn": Deed(lambda t: cohort(t, number=4), cohort),
     "a cohort of public data": Deed(lambda t: cohort(t, "library", number=2), lambda t: cohort(t, "harbour", number=2)),
     "a cohort beside people without names": Deed(lambda t: beside(t, None), lambda t: beside(t, "patient_id")),
-    "a cohort without data": Deed(lambda t: of_a_bare_account(t, 1), cohort),
     "an erasure by an analyst": Deed(lambda t: erasure(t, actor_id=t.world.analyst.id), erasure),
-    "an erasure under a registration that was replaced": Deed(
-        lambda t: erasure(t, **replaced(t)), lambda t: erasure(t, **of_dataset(t, "corrected"))
-    ),
-    "an erasure of another dataset's data": Deed(
-        lambda t: erasure(t, scope="version", unit_mark=None, version_id=1),
-        lambda t: erasure(t, scope="version", unit_mark=None, version_id=t.kept),
-    ),
-    "an erasure while a release runs": Deed(
-        lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'clinic'")),
-        lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'seen'")),
-    ),
     "an erasure long ago": Deed(lambda t: [old_steward(t), erasure(t, at=THEN)], erasure),
     "an erasure that leaves no digest": Deed(lambda t: erased_version(t, manifest_mark=None), erased_version),
     "an erasure of other data than it says": Deed(
         lambda t: of_one_version(t, t.id_of("dataset_version", f"id < {t.kept}")), lambda t: of_one_version(t, t.kept)
     ),
-    "data erased twice": Deed(lambda t: erased_version(t, version_id=t.emptied), erased_version),
     "data added to an erasure that has ended": Deed(lambda t: [erasure_end(t), erased_version(t)], erased_version),
     "an erasure ended by a runner": Deed(lambda t: erasure_end(t, actor_id=t.world.runner.id), erasure_end),
     "an erasure ended long ago": Deed(lambda t: [old_steward(t), erasure_end(t, at=THEN)], erasure_end),
@@ -306,9 +246,6 @@ LOOKS: dict[str, Deed] = {
         lambda t: assignment_exposure(t, t.published.request_id, actor_id=t.world.runner.id),
         lambda t: assignment_exposure(t, t.discarded.request_id, actor_id=t.world.admin.id),
     ),
-    "a leak of a release that was never charged": Deed(
-        lambda t: assignment_exposure(t, t.submitted), lambda t: assignment_exposure(t, t.failed.request_id)
-    ),
     "a leak recorded long ago": Deed(
         lambda t: [old_steward(t), assignment_exposure(t, t.published.request_id, at=THEN)]
     ),
@@ -325,10 +262,6 @@ LOOKS: dict[str, Deed] = {
         lambda t: evaluation(t, t.open_data, "internal", created_by=t.world.analyst.id),
         lambda t: evaluation(t, t.open_data, "internal"),
     ),
-    "unprotected figures that are called public": Deed(
-        lambda t: produced(t, "public", metric="mauve"), lambda t: produced(t, "public", metric="self_similarity")
-    ),
-    "unprotected figures that are called charged": Deed(lambda t: produced(t, "charged", metric="mauve")),
     "public figures added after the run": Deed(
         lambda t: evaluation(t, t.produced, "public"), lambda t: produced(t, "public")
     ),
@@ -343,7 +276,6 @@ LOOKS: dict[str, Deed] = {
         lambda t: [*produced(t, "charged"), produced(t, "charged", metric="dp_labels")[1]]
     ),
     "an attack recorded by a steward": Deed(lambda t: twin_attack(t, actor_id=t.world.steward.id), twin_attack),
-    "an attack on governed data": Deed(lambda t: twin_attack(t, dataset="clinic"), twin_attack),
     "an attack recorded long ago": Deed(backdated("runner", lambda t: twin_attack(t, at=THEN)), twin_attack),
 }
 
@@ -359,9 +291,6 @@ RECORD: dict[str, Deed] = {
     "a checkpoint of nobody": Deed(lambda t: checkpoint(t, created_by=None), checkpoint),
     "a checkpoint of another hash": Deed(lambda t: checkpoint(t, hash=DIGEST), checkpoint),
     "a checkpoint ahead of the record": Deed(lambda t: checkpoint(t, seq=999), checkpoint),
-    "a checkpoint by a key of nobody": Deed(
-        lambda t: checkpoint(t, public_key=DIGEST), lambda t: checkpoint(t, public_key="key of runner")
-    ),
     "a checkpoint long ago": Deed(backdated("steward", lambda t: checkpoint(t, at=THEN)), checkpoint),
     "a restoration by a runner": Deed(lambda t: restoration(t, t.world.runner.id), restoration),
 }

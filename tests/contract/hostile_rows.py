@@ -261,10 +261,6 @@ REQUESTS: dict[str, Deed] = {
         lambda t: request(t, "clinic", "clinic", expires_at=too_late()),
         lambda t: request(t, "clinic", "clinic", expires_at=last()),
     ),
-    "a request for erased data": Deed(
-        lambda t: request(t, "emptied", "clinic", version_id=t.emptied),
-        lambda t: request(t, "emptied", "clinic", version_id=t.kept),
-    ),
     "a plan added to a request": Deed(lambda t: planned_row(t, "planned_release", t.id_of("request", "TRUE") + 1)),
     "a block added to a plan": Deed(lambda t: planned_row(t, "planned_block", t.reopened)),
     "a mechanism added to a plan": Deed(lambda t: planned_row(t, "planned_invocation", t.reopened)),
@@ -339,9 +335,6 @@ REQUESTS: dict[str, Deed] = {
     "a mechanism invoked by an attempt that has ended": Deed(lambda t: invocation(t, t.failed)),
     "a mechanism of a seeded generator": Deed(
         lambda t: invocation(t, t.running, rng_kind="seeded"), lambda t: invocation(t, t.running)
-    ),
-    "a mechanism of another relation": Deed(
-        lambda t: invocation(t, t.running, relation="replace_one"), lambda t: invocation(t, t.running)
     ),
     "a mechanism with another event than planned": Deed(
         lambda t: invocation(t, t.running, event=EVENT + " "), lambda t: invocation(t, t.running)
@@ -437,7 +430,6 @@ GATES: dict[str, Deed] = {
     "an approval long ago": Deed(
         backdated("steward", lambda t: approval(t, t.submitted, at=THEN, expires_at=THEN_ENDS))
     ),
-    "an approval of erased data": Deed(lambda t: approval(t, t.gone), lambda t: approval(t, t.gone, decision="reject")),
     "an approval by another person's passkey": Deed(
         lambda t: approval(t, t.submitted, passkey_id=t.passkey, assertion="{}", approver_id=t.second_steward),
         lambda t: approval(t, t.submitted, passkey_id=t.passkey, assertion="{}"),

@@ -49,7 +49,6 @@ WITHOUT_ROLES = {
     "transition_reopens": EVERY,  # it opens because nothing counts
     "transition_withdrawn": (1,),  # by the requester
     "approval_not_by_admin": EVERY,  # denies those who have a role
-    "schedule_change_by_right": (0, 1, 2),
 }
 WITHOUT_APPROVALS = {
     "entry_arm_approved": (4, 5),

@@ -59,7 +59,6 @@ COHORTS: dict[str, Case] = {
         ],
         allowed=[lambda t: unit_mark(t, "grown", b"new", cohort=2), lambda t: unit_mark(t, "clinic", b"new")],
     ),
-    "cohort_in_turn": Case(denied=[lambda t: cohort(t, number=4), lambda t: cohort(t, "harbour")], allowed=[cohort]),
     "cohort_of_named_units": Case(
         denied=[
             lambda t: cohort(t, "library", number=2),
@@ -68,13 +67,5 @@ COHORTS: dict[str, Case] = {
             lambda t: beside(t, "other_id"),
         ],
         allowed=[lambda t: cohort(t, "harbour", number=2), lambda t: beside(t, "patient_id")],
-    ),
-    "cohort_with_its_version": Case(
-        denied=[
-            lambda t: cohort(t, version_id=t.one("SELECT min(v.id) FROM dataset_version v JOIN dataset d"
-                                                 " ON d.id = v.dataset_id WHERE d.name = 'grown'")),
-            lambda t: of_a_bare_account(t, 1),
-        ],
-        allowed=[cohort],
     ),
 }  # fmt: skip

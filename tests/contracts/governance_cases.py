@@ -121,28 +121,13 @@ WORK: dict[str, Case] = {
         denied=[
             lambda t: [role_grant(t, "steward", "runner"), invocation(t, t.running, created_by=t.world.steward.id)],
             lambda t: [role_grant(t, "deputy", "runner"), invocation(t, t.deputised, created_by=t.actor("deputy").id)],
+            lambda t: [role_grant(t, "analyst", "runner"), invocation(t, t.running, created_by=t.world.analyst.id)],
         ],
         allowed=[
+            lambda t: invocation(t, t.running),
             lambda t: [
                 role_grant(t, "second steward", "runner"), invocation(t, t.running, created_by=t.second_steward)
             ],
-        ],
-    ),
-    "invocation_not_by_requester": Case(
-        denied=[
-            lambda t: [role_grant(t, "analyst", "runner"), invocation(t, t.running, created_by=t.world.analyst.id)]
-        ],
-        allowed=[lambda t: invocation(t, t.running)],
-    ),
-    "hold_own_account": Case(
-        denied=[
-            lambda t: hold(t, t.held, account_id=t.account("harbour")),
-            lambda t: hold(t, t.elsewhere, account_id=t.account("clinic")),
-        ],
-        allowed=[
-            lambda t: hold(t, t.held),
-            lambda t: hold(t, t.held, account_id=t.account("clinic", 1)),
-            lambda t: hold(t, t.elsewhere, account_id=t.account("estate")),
         ],
     ),
     "hold_within_release": Case(
@@ -260,10 +245,6 @@ WORK: dict[str, Case] = {
             lambda t: transition(t, t.submitted, "submitted", "withdrawn", actor_id=t.world.steward.id),
             lambda t: transition(t, t.approved, "approved", "withdrawn", actor_id=t.world.analyst.id),
         ],
-    ),
-    "transition_unexpired": Case(
-        denied=[lambda t: transition(t, t.approved, "approved", "running", at=AFTER_ALL)],
-        allowed=[lambda t: transition(t, t.approved, "approved", "running")],
     ),
     "transition_draws": Case(
         denied=[lambda t: transition(t, t.scheduled, "approved", "running")],

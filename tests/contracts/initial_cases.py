@@ -18,13 +18,11 @@ from tests.contracts.rows import (
     entry,
     evaluation,
     insert,
-    internal_view,
     invocation,
     policy,
     produced,
     request,
     transition,
-    twin_attack,
     unheld,
     unit_mark,
     version,
@@ -100,10 +98,6 @@ INITIAL: dict[str, Case] = {
     "request_own_version": Case(
         denied=[lambda t: request(t, "clinic", "harbour")], allowed=[lambda t: request(t, "clinic", "clinic")]
     ),
-    "invocation_relation": Case(
-        denied=[lambda t: invocation(t, t.running, relation="replace_one")],
-        allowed=[lambda t: invocation(t, t.running)],
-    ),
     "invocation_of_running_attempt": Case(
         denied=[
             lambda t: invocation(t, t.running, request_id=t.approved),
@@ -116,21 +110,21 @@ INITIAL: dict[str, Case] = {
     "ck_invocation_uses_the_randomness_of_the_operating_system": Case(
         denied=[lambda t: invocation(t, t.running, rng_kind="seeded")], allowed=[lambda t: invocation(t, t.running)]
     ),
-    "entry_needs_hold": Case(
-        denied=[lambda t: unheld(t, t.held, "ARM"), lambda t: unheld(t, t.held, "RELEASE")],
-        allowed=[
-            lambda t: unheld(t, t.held, "HOLD"),
-            lambda t: unheld(t, t.held, "HOLD", "RELEASE"),
-            lambda t: entry(t, t.hold(t.held), "RELEASE", at=LATE),
-        ],
-    ),
-    "entry_needs_arm": Case(
+    "entry_follows": Case(
         denied=[
+            lambda t: unheld(t, t.held, "ARM"),
+            lambda t: unheld(t, t.held, "RELEASE"),
             lambda t: entry(t, t.hold(t.held), "COMMIT"),
             lambda t: entry(t, t.hold(t.held), "FORFEIT"),
             lambda t: entry(t, t.hold(t.failed), "COMMIT"),
         ],
-        allowed=[lambda t: entry(t, t.hold(t.armed), "COMMIT"), lambda t: entry(t, t.hold(t.armed), "FORFEIT")],
+        allowed=[
+            lambda t: entry(t, t.hold(t.armed), "COMMIT"),
+            lambda t: entry(t, t.hold(t.armed), "FORFEIT"),
+            lambda t: unheld(t, t.held, "HOLD"),
+            lambda t: unheld(t, t.held, "HOLD", "RELEASE"),
+            lambda t: entry(t, t.hold(t.held), "RELEASE", at=LATE),
+        ],
     ),
     "transition_follows": Case(
         denied=[
@@ -184,25 +178,6 @@ INITIAL: dict[str, Case] = {
         ],
         allowed=[lambda t: produced(t, "charged")],
     ),
-    "evaluation_class": Case(
-        denied=[
-            *(
-                (lambda t, metric=metric, exposure=exposure: produced(t, exposure, metric=metric))
-                for metric, exposure in (
-                    ("mauve", "public"), ("mauve", "charged"), ("dp_length", "public"), ("length", "charged"),
-                    ("verbatim_overlap", "public"), ("of another", "public"), ("of another", "charged"),
-                )
-            ),
-            lambda t: evaluation(t, t.open_data, "internal", metric="length"),
-            lambda t: evaluation(t, t.open_data, "internal", metric="dp_length"),
-        ],
-        allowed=[
-            lambda t: produced(t, "public", metric="self_similarity"),
-            lambda t: produced(t, "public", metric="of an extension"),
-            lambda t: produced(t, "charged", metric="of an extension"),
-            lambda t: evaluation(t, t.open_data, "internal", metric="of an extension"),
-        ],
-    ),
     "evaluation_of_run": Case(
         denied=[
             lambda t: evaluation(t, t.produced, "public"),
@@ -219,30 +194,6 @@ INITIAL: dict[str, Case] = {
     "checkpoint_on_chain": Case(
         denied=[lambda t: checkpoint(t, hash=DIGEST), lambda t: checkpoint(t, seq=3), lambda t: checkpoint(t, seq=999)],
         allowed=[lambda t: checkpoint(t), lambda t: checkpoint(t, seq=0, hash=DIGEST)],
-    ),
-    "checkpoint_signer": Case(
-        denied=[lambda t: checkpoint(t, public_key=DIGEST)],
-        allowed=[lambda t: checkpoint(t, public_key="key of runner")],
-    ),
-    "twin_attack_on_public": Case(
-        denied=[
-            lambda t: twin_attack(t, dataset="clinic"),
-            lambda t: twin_attack(t, dataset="nowhere"),
-            lambda t: [
-                dataset(t, "library", governed=False),
-                dataset(t, "clinic", registration=2),
-                twin_attack(t, dataset="another"),
-            ],
-        ],
-        allowed=[lambda t: twin_attack(t, request_id=t.published.request_id)],
-    ),
-    "evaluation_internal": Case(
-        denied=[lambda t: evaluation(t, t.produced, "internal"), lambda t: evaluation(t, t.cleared, "internal")],
-        allowed=[
-            lambda t: evaluation(t, t.looked, "internal", created_by=t.second_steward),
-            lambda t: [internal_view(t, t.spurned, "seen"), evaluation(t, t.spurned, "internal")],
-            lambda t: evaluation(t, t.open_data, "internal"),
-        ],
     ),
     "audit_links": Case(
         denied=[lambda t: audit(t, prev_hash=DIGEST), lambda t: audit(t, ahead=2)],

@@ -80,24 +80,6 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     ),
     "a schedule by a runner": ("runner", [add("schedule", SCHEDULE % "$bad_runner")], "only an analyst records"),
     "a slot by a runner": ("runner", [add("schedule_slot", SLOT % ("$now", "$bad_runner"))], "only an analyst records"),
-    "a slot to come, on a clock of one's own": (
-        "analyst",
-        [add("schedule_slot", SLOT.replace("$now", "$late") % ("2099-01-01T00:00:00.000000Z", "$bad_analyst"))],
-        "before it has come",
-    ),
-    "a slot of somebody's own request": (
-        "analyst",
-        [add("schedule_slot", SLOT.replace('"skipped": "BudgetExceeded"', '"request_id": $submitted')
-              % ("$now", "$bad_analyst"))],
-        "under the authorisation of its schedule",
-    ),
-    "two slots in one call, the later first": (
-        "analyst",
-        [add("schedule_slot", SLOT % ("$now", "$bad_analyst"), SLOT % ("$now", "$bad_analyst"))],
-        "is decided",
-    ),
-    "a pause by an analyst who did not make it": (
-        "analyst", [add("schedule_change", PAUSE % "$bad_analyst")], "who made it"),
     "a decision by no steward": ("analyst", [add("approval", APPROVAL % "$bad_analyst")],
                                  "only a steward records"),
     "a decision by an admin": ("admin", [add("approval", APPROVAL % "$bad_admin")],
@@ -149,11 +131,11 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "forget what was armed": ("runner", [add("entry", ENTRY % ("$armed", "RELEASE", "runner"))],
                               r"uq_entry|counters|ck_account"),
     "arm twice": ("runner", [add("entry", ENTRY % ("$armed", "ARM", "runner"))], "uq_entry"),
-    "commit what is not armed": ("runner", [add("entry", ENTRY % ("$held", "COMMIT", "runner"))], "nothing is armed"),
+    "commit what is not armed": ("runner", [add("entry", ENTRY % ("$held", "COMMIT", "runner"))], "held, or armed"),
     "a hold on another dataset": (
         "runner",
         [add("hold", '{"invocation_id": $invocation, "account_id": $harbour, "instalment": 9, "rho": 1, "delta": 0}')],
-        "a block of its own dataset",
+        "approved for another charge",
     ),
     "a negative hold": (
         "runner",
@@ -282,7 +264,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         "steward",
         [add("evaluation", '{"artifact_id": $artifact, "metric": "m", "exposure": "internal", "result": "{}",'
                             ' "created_at": "$now"}')],
-        "internal metrics wait",
+        "unprotected figures",
     ),
     "figures by an analyst": (
         "analyst",
@@ -343,7 +325,6 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "another overlap key by a steward": (
         "steward", [add("overlap_key", OVERLAP_KEY % "$bad_steward")], "only an admin records an overlap key"),
     "a cohort by a runner": ("runner", [add("cohort", COHORT % "$bad_runner")], "only a steward records a cohort"),
-    "a cohort of old data": ("steward", [add("cohort", COHORT % "$bad_steward")], "a further version"),
     "units of a block": (
         "runner", ["SELECT almoner_claim_units($block, ARRAY['\\x01'::bytea], ARRAY[1])"], "one root account"),
     "another way to read strings": (

@@ -7,6 +7,7 @@ from sqlalchemy import Executable
 
 from models_db.database.base import utc_now
 from models_db.values.canonical_json import Json, encode_canonical
+from tests.contracts.decision_cases import AFTER_ALL
 from tests.contracts.initial_cases import Case, Make
 from tests.contracts.rows import (
     EVENT,
@@ -16,12 +17,11 @@ from tests.contracts.rows import (
     insert,
     invocation,
     policy,
-    proposal,
     request,
     transition,
 )
 from tests.contracts.town import Town
-from tests.support import SOON, event_of, plan_of
+from tests.support import event_of, plan_of
 
 
 def too_late() -> str:
@@ -141,17 +141,6 @@ LIMITS: dict[str, Case] = {
         denied=[lambda t: request(t, "clinic", "clinic", expires_at=too_late())],
         allowed=[lambda t: request(t, "clinic", "clinic", expires_at=last())],
     ),
-    "proposal_expires": Case(
-        denied=[
-            lambda t: proposal(t, expires_at=too_late()),
-            lambda t: proposal(t, expires_at=too_late(), until=too_late()),
-            lambda t: proposal(t, expires_at=too_late(), **standing(t, SOON)),
-        ],
-        allowed=[
-            lambda t: proposal(t, expires_at=last()),
-            lambda t: proposal(t, expires_at=too_late(), **standing(t, too_late())),
-        ],
-    ),
     "approval_expires": Case(
         denied=[
             lambda t: approval(t, t.reopened, expires_at=too_late()),
@@ -178,8 +167,12 @@ LIMITS: dict[str, Case] = {
         ],
         allowed=[lambda t: policy(t, 1, 1, attempts=1, approval_days=1, request_days=1)],
     ),
-    "transition_attempts": Case(
-        denied=[lambda t: [*spent_up(t), again(t)]],
+    "transition_begins": Case(
+        denied=[
+            lambda t: [*spent_up(t), again(t)],
+            lambda t: transition(t, t.approved, "approved", "running", at=AFTER_ALL),
+            lambda t: transition(t, t.gone_approved, "approved", "running"),
+        ],
         allowed=[
             spent_up,
             lambda t: spent_up(t)[:-1],
@@ -210,9 +203,13 @@ LIMITS: dict[str, Case] = {
             lambda t: paid_again(t, "", rho=0),
             lambda t: paid_again(t, rho=0, delta=1),
             lambda t: paid_again(t, rho=1),
+            lambda t: hold(t, t.held, account_id=t.account("harbour")),
+            lambda t: hold(t, t.elsewhere, account_id=t.account("clinic")),
         ],
         allowed=[
             lambda t: hold(t, t.deputised),
+            lambda t: hold(t, t.held, account_id=t.account("clinic", 1)),
+            lambda t: hold(t, t.elsewhere, account_id=t.account("estate")),
             lambda t: hold(t, t.deputised, rho=1, delta=1),
             lambda t: paid_again(t, rho=0),
             lambda t: paid_again(t, rho=10),

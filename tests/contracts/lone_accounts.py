@@ -133,12 +133,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
     "cohort_of_named_units": [
         Lone(("UPDATE dataset SET unit_field = NULL",), denied=[lambda t: cohort(t, "harbour", number=2)]),
     ],
-    "cohort_with_its_version": [
-        Lone(
-            (lambda t: version(t, "clinic", id=99_999, number=900, uid="cd" * 16),),
-            allowed=[cohort],
-        ),
-    ],
     # --- people and policies
     "role_grant_by_admin": [
         Lone(
@@ -162,12 +156,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
         Lone(denied=[lambda t: [policy(t, 1, 1, id=901), adoption(t, 901), policy_rule(t, policy_id=901)]]),
     ],
     # --- mechanisms, holds and entries
-    "invocation_relation": [
-        Lone(
-            ("UPDATE dataset SET relation = 'replace_one' WHERE name = 'estate'",),
-            denied=[lambda t: invocation(t, t.running, relation="replace_one")],
-        ),
-    ],
     "invocation_separate": [
         Lone(
             denied=[lambda t: invocation(t, t.routine, created_by=t.world.steward.id)],
@@ -181,8 +169,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
             (sql("UPDATE approval SET approver_id = {analyst} WHERE request_id = {running}"),),
             allowed=[lambda t: invocation(t, t.running)],
         ),
-    ],
-    "invocation_not_by_requester": [
         Lone(
             (sql("UPDATE request SET requester_id = {runner} WHERE id = {submitted}"),),
             allowed=[lambda t: invocation(t, t.running)],
@@ -212,7 +198,7 @@ ACCOUNTS: dict[str, list[Lone]] = {
         *_limits("held", "UPDATE policy_version SET rho_max = 11, delta_max = 11"),
         *_limits("routine", "UPDATE proposal SET rho = 11, delta_fail = 11 WHERE kind = 'standing'"),
     ],
-    "entry_needs_hold": [
+    "entry_follows": [
         Lone(stray_hold("held", "COMMIT"), denied=[lambda t: entry(t, STRAY, "ARM")]),
     ],
     "entry_within_cap": [

@@ -1,10 +1,9 @@
-"""For each guard on requests, decisions and schedules: states in which one clause of it decides."""
+"""For each guard on requests and decisions: states in which one clause of it decides."""
 
 from sqlalchemy import text
 
-from tests.contracts.circumstances import FUTURE, OTHER, PAST, standing_request
+from tests.contracts.circumstances import OTHER, PAST, standing_request
 from tests.contracts.decision_cases import new_cap, proposal_id
-from tests.contracts.governance_cases import AFTER_ALL
 from tests.contracts.initial_cases import Make
 from tests.contracts.lone_states import (
     NO_CHECKS,
@@ -35,15 +34,10 @@ from tests.contracts.rows import (
     insert,
     invocation,
     proposal,
-    schedule,
-    schedule_change,
-    slot,
-    slot_end,
     standing_use,
     transition,
     withdrawal,
 )
-from tests.support import LATE
 
 
 def of_settled(statement: str, part: str) -> Make:
@@ -177,13 +171,6 @@ DECISIONS: dict[str, list[Lone]] = {
     "transition_withdrawn": [
         Lone((sql("UPDATE request SET requester_id = {runner} WHERE id = {submitted}"),), denied=[withdraw]),
         *by_either("steward", "admin", withdraw),
-    ],
-    "transition_unexpired": [
-        Lone(allowed=[lambda t: transition(t, t.approved, "approved", "withdrawn", at=AFTER_ALL)]),
-        Lone(
-            (sql(f"UPDATE request SET expires_at = '{PAST}' WHERE id = {{approved}}"),),
-            denied=[lambda t: transition(t, t.approved, "approved", "running")],
-        ),
     ],
     "transition_draws": [
         Lone(
@@ -323,39 +310,4 @@ DECISIONS: dict[str, list[Lone]] = {
         Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.standing)), allowed=[standing_use]),
     ],
     # --- schedules
-    "schedule_of_its_dataset": [
-        Lone((NO_CHECKS, "UPDATE proposal SET kind = 'cap' WHERE kind = 'standing'"), denied=[schedule]),
-    ],
-    "schedule_change_by_right": [
-        Lone(
-            (sql("UPDATE schedule SET created_by = {runner} WHERE id = {paused}"),),
-            denied=[lambda t: schedule_change(t, actor_id=t.world.runner.id)],
-        ),
-        *by_either("steward", "steward", lambda t: schedule_change(t, actor_id=t.world.runner.id)),
-    ],
-    "schedule_slot_due": [
-        Lone(denied=[lambda t: slot(t, slot="2027", at=FUTURE), lambda t: slot(t, slot=t.now[:26], at=FUTURE)]),
-        Lone((sql(f"UPDATE schedule SET starts_at = '{LATE}' WHERE id = {{schedule}}"),), denied=[slot]),
-    ],
-    "schedule_slot_forward": [
-        Lone((lambda t: slot(t, schedule_id=t.paused, slot=LATE),), allowed=[slot]),
-    ],
-    "schedule_slot_own_request": [
-        Lone(denied=[lambda t: slot(t, skipped=None, request_id=t.undecided, slot=PAST)]),
-        Lone(
-            (
-                sql(
-                    "UPDATE schedule SET standing_id = (SELECT max(id) FROM proposal WHERE kind = 'standing'"
-                    " AND id <> {standing}) WHERE id = {schedule}"
-                ),
-            ),
-            denied=[lambda t: slot(t, skipped=None, request_id=t.scheduled, slot=PAST)],
-        ),
-    ],
-    "slot_end_of_a_run": [
-        Lone(
-            (NO_CHECKS, "UPDATE schedule_slot SET request_id = NULL"),
-            denied=[lambda t: slot_end(t, slot_id=t.id_of("schedule_slot", "TRUE"))],
-        ),
-    ],
 }

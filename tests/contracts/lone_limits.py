@@ -2,19 +2,17 @@
 
 from sqlalchemy import Executable, text
 
-from tests.contracts.circumstances import OTHER
+from tests.contracts.circumstances import OTHER, PAST
+from tests.contracts.decision_cases import AFTER_ALL
 from tests.contracts.initial_cases import Make
 from tests.contracts.limit_cases import paid_again, planned_row
 from tests.contracts.lone_states import Lone, sql
 from tests.contracts.rows import (
-    approval,
-    artifact,
     erased_version,
     evaluation,
     hold,
     internal_view,
     invocation,
-    request,
     transition,
 )
 from tests.contracts.town import Town
@@ -88,37 +86,25 @@ LIMITS: dict[str, list[Lone]] = {
         Lone((UNGOVERNED,), allowed=[lambda t: internal_view(t, t.published, "clinic")]),
     ],
     "evaluation_viewed": [
-        Lone(allowed=[lambda t: evaluation(t, t.cleared, "internal")]),
         Lone((UNGOVERNED,), allowed=[lambda t: evaluation(t, t.unseen, "internal")]),
         Lone(allowed=[lambda t: evaluation(t, t.published, "public")]),
     ],
     "evaluation_charged": [
         Lone(denied=[lambda t: evaluation(t, t.produced, "charged", invocation_id=t.invocation(t.unarmed))]),
     ],
-    "evaluation_class": [
-        Lone(
-            denied=[
-                lambda t: [artifact(t, t.settled), evaluation(t, t.published, "public", metric="of an extension")],
-            ]
-        ),
-    ],
     # --- erasures
     "erased_version_of_erasure": [
         # the first erasure concerned this version, but this erasure concerns a unit
         Lone(denied=[lambda t: erased_version(t, version_id=t.emptied, manifest_mark=None)]),
     ],
-    "erased_version_of_erased": [
-        Lone((UNITS_ERASED,), allowed=[lambda t: erased_version(t, version_id=t.emptied)]),
-    ],
-    "request_of_erased": [
-        Lone((UNITS_ERASED,), allowed=[lambda t: request(t, "emptied", "clinic", version_id=t.emptied)]),
-    ],
-    "approval_of_erased": [
-        Lone((UNITS_ERASED,), allowed=[lambda t: approval(t, t.gone)]),
-        Lone(allowed=[lambda t: approval(t, t.gone, "publish", subject_digest=OTHER)]),
-    ],
-    "transition_of_erased": [
+    # --- the beginning of a run
+    "transition_begins": [
         Lone((UNITS_ERASED,), allowed=[lambda t: transition(t, t.gone_approved, "approved", "running")]),
         Lone(allowed=[lambda t: transition(t, t.gone_approved, "approved", "withdrawn")]),
+        Lone(allowed=[lambda t: transition(t, t.approved, "approved", "withdrawn", at=AFTER_ALL)]),
+        Lone(
+            (sql(f"UPDATE request SET expires_at = '{PAST}' WHERE id = {{approved}}"),),
+            denied=[lambda t: transition(t, t.approved, "approved", "running")],
+        ),
     ],
 }

@@ -51,13 +51,6 @@ NAMES: dict[str, Case] = {
         denied=[*map(called, UNFIT), lambda t: person(t, ended(t, "a", "\x01"))],
         allowed=[called(name) for name in FIT],
     ),
-    "principal_name_own": Case(
-        denied=[
-            *map(called, ("Steward", "STEWARD")),
-            lambda t: [person(t, "Dr. Ann"), other_person(t, "DR. ANN")],
-        ],
-        allowed=[called("stewards"), lambda t: [person(t, "Dr. Ann"), other_person(t, "Dr. Anne")]],
-    ),
 }
 
 

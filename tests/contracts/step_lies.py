@@ -56,7 +56,7 @@ STEP_LIES: dict[str, tuple[str, list[str], str]] = {
     "a step that nobody approved": ("runner", enter("$vetoed", "ARM", "$bad_runner"), "spend gate"),
     "a second step of a kind": ("runner", enter("$armed", "ARM", "$bad_runner"), "uq_entry"),
     "two steps in one call": ("runner", enter("$held, $held", "ARM', 'ARM", "$bad_runner"), "uq_entry"),
-    "a step before its first": ("runner", enter("$held", "FORFEIT", "$bad_runner"), "nothing is armed"),
+    "a step before its first": ("runner", enter("$held", "FORFEIT", "$bad_runner"), "nothing is held, or armed"),
     "a step back": ("runner", enter("$armed", "RELEASE", "$bad_runner"), r"uq_entry|counters|ck_account"),
     "a step that is none": ("runner", enter("$held", "REFUND", "$bad_runner"), "ck_entry_kind|nothing is held"),
     "a step without a hold": ("runner", enter("NULL", "HOLD", "$bad_runner"), "the cap would be passed|null value"),
@@ -68,10 +68,10 @@ STEP_LIES: dict[str, tuple[str, list[str], str]] = {
     "a plan that two people decide": ("runner", reserve("$approved"), "only the running attempt"),
     "a plan beyond the cap": ("runner", reserve(rho=1000, sequence=0, instalment=3), "the cap would be passed"),
     "a negative plan": ("runner", reserve(rho=-1), "approved for another charge"),
-    "a plan on another dataset": ("runner", reserve(account="$harbour"), "a block of its own dataset"),
-    "a plan on the root": ("runner", reserve(account="$root"), "a block of its own dataset"),
+    "a plan on another dataset": ("runner", reserve(account="$harbour"), "approved for another charge"),
+    "a plan on the root": ("runner", reserve(account="$root"), "approved for another charge"),
     "a hold without a mechanism": (
-        "runner", [reserve()[1].replace("max(i.id)", "7 + max(i.id)")], "a block of its own dataset"),
+        "runner", [reserve()[1].replace("max(i.id)", "7 + max(i.id)")], "allows a release less"),
     "a hold without its entry": ("runner", [*reserve()[:2], LINK], "what is held has its entry"),
     "a guard of one's own making": ("runner", ["SELECT entry_is_sound()"], "permission denied|trigger"),
 }  # fmt: skip

@@ -14,9 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from migrations.schema_inventory import schema_differences
 from models_db.database.base import utc_now
-from models_db.services.lifecycle.proposals import content_of
 from models_db.sessions.database import Database
-from models_db.tables import Proposal
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
 from models_db.writes.link_content import digest_of_contents, row_content
@@ -106,21 +104,6 @@ def test_a_link_says_what_was_recorded_by_whom(siege: Siege) -> None:
     assert stored["reason"] == json.loads(f'"{reason}"')
     content = digest_of_contents([row_content("proposal", stored)])
     assert json.loads(link["body"]) == {"rows": [{"content": content, "ids": str(number), "table": "proposal"}]}
-    said = Proposal(**stored)  # with a digest that the caller has made up
-    assert stored["digest"] == digest(content_of(said, "clinic"))
-
-
-@pytest.mark.parametrize("more", [
-    {}, {"runs": 3, "until": "2027-01-01T00:00:00.000000Z", "config_digest": "ab" * 32, "configuration": "{}"},
-    {"kind": "retraction", "publication_id": 7, "rho": None}, {"reason": 'a "quoted"\nline, Grüße \\ \t \x7f 東京'},
-])  # fmt: skip
-def test_the_database_computes_the_digest_of_a_proposal(siege: Siege, more: dict[str, object]) -> None:
-    said = json.loads(siege.filled(PROPOSAL % ("$policy", "$bad_analyst", 9))) | more
-    with siege.town.world.database.read() as session:
-        number = int(said["dataset_id"])
-        name = str(session.scalar(text("SELECT name FROM dataset WHERE id = :number"), {"number": number}))
-        query = text("SELECT almoner_digest_of(CAST(:said AS jsonb))")
-        assert session.scalar(query, {"said": json.dumps(said)}) == digest(content_of(Proposal(**said), name))
 
 
 def test_what_people_with_a_login_may_call(siege: Siege) -> None:

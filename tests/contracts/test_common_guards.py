@@ -1,7 +1,7 @@
 """The guards that every table has, clause by clause: each alone, and each with a clause of its condition removed.
 
-A row is recorded once and has the next number; its texts are not too long. What a guard must deny follows from the
-columns of its table, so the cases are made from them.
+A row is recorded once and has the next number. What a guard must deny follows from the columns of its table, so the
+cases are made from them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,12 +16,9 @@ from sqlalchemy.orm import Session
 from migrations.schema.tables import author, ledger_tables
 from models_db.database.base import Base
 from models_db.tables.principals import ROLES
-from models_db.writes.json_depth import JSON_TEXT_COLUMNS
 from tests.conftest import Ledgers
 from tests.contracts.circumstances import FUTURE, PAST
 from tests.contracts.guard_alone import Guard, guards_of, mutants, refusal, remove_guards, unchecked, undone
-from tests.contracts.test_bounds import COLUMNS as BOUNDED
-from tests.contracts.test_bounds import LONG_NUMBER
 from tests.contracts.test_guards import CASES
 from tests.contracts.town import Town, town_of
 
@@ -144,19 +141,8 @@ def authored(session: Session, table: Table) -> Iterator[Try]:
         yield Try([granted, REVOCATION.bindparams(at=at), made], True)
 
 
-def bounded(session: Session, table: Table) -> Iterator[Try]:
-    row = another(table, rows_of(session, table)[0])
-    for name, column, most in BOUNDED:
-        if name == table.name:
-            yield Try([put(table, row | {column: "é" * (most // 2)})], False)
-            yield Try([put(table, row | {column: "é" * (most // 2) + "e"})], True)
-    for column in JSON_TEXT_COLUMNS.get(table.name, ()):
-        yield Try([put(table, row | {column: LONG_NUMBER.replace("9", "", 1)})], False)
-        yield Try([put(table, row | {column: LONG_NUMBER})], True)
-
-
 FAMILIES: dict[str, Callable[[Session, Table], Iterator[Try]]] = {
-    "_no_replace": recorded, "_numbers": numbered, "_bounded": bounded, "_now": current, "_by": authored,
+    "_no_replace": recorded, "_numbers": numbered, "_now": current, "_by": authored,
 }  # fmt: skip
 WITHOUT_CLAUSES = ("_no_update", "_no_delete")
 

@@ -88,7 +88,7 @@ def unguarded(worked: Database) -> Iterator[Session]:
         session.rollback()
 
 
-def refusal(session: Session, column: Column[Any], value: object) -> str:
+def refusal(session: Session, column: Column[Any], value: object, **beside: object) -> str:
     """What the database says to a row with that value; empty if it takes it."""
     table = column.table
     assert isinstance(table, Table)
@@ -99,7 +99,7 @@ def refusal(session: Session, column: Column[Any], value: object) -> str:
     keys = [key == row[key.name] for key in table.primary_key.columns]
     with undone(session):
         try:
-            session.execute(table.update().where(*keys).values({column.name: literal(value, NullType())}))
+            session.execute(table.update().where(*keys).values({column.name: literal(value, NullType())} | beside))
         except (DBAPIError, ValueError) as problem:  # psycopg itself takes no NUL
             return str(problem)
     return ""
@@ -141,6 +141,15 @@ def test_prose_may_have_lines_and_letters(unguarded: Session, value: str) -> Non
     for column in texts():
         if column.name in forms.PROSE and named(column) != ("slot_end", "reason"):
             assert refusal(unguarded, column, value) == "", named(column)
+
+
+def test_a_text_is_bounded_in_bytes(unguarded: Session) -> None:
+    columns = {named(column): column for column in texts()}
+    for name, most in [((table, one), most) for table, sizes in forms.TEXTS.items() for one, most in sizes.items()]:
+        form, longest = f"ck_{'_'.join(name)}_form", "é" * (most // 2)
+        beside = {"passkey_id": 1} if name[1] == "assertion" else {}
+        assert form not in refusal(unguarded, columns[name], longest, **beside)
+        assert form in refusal(unguarded, columns[name], longest + "e", **beside)
 
 
 def test_the_refusal_names_the_column(world: World) -> None:

@@ -34,7 +34,6 @@ TABLES = {name: table for name, table, *_ in GUARDS}
 _EVENT = "EXISTS(SELECT 1 FROM JSON_EACH(j.value) AS e WHERE e.key = 'event' AND e.type = 'object')"
 EQUIVALENT = {
     ("entry_charged", "z.id <> h.id"): "no hold is armed twice (uq_entry_armed_or_released)",
-    ("slot_end_of_a_run", "NOT o.request_id IS NULL"): "no request is in no state",
     ("cohort_of_named_units", "NOT d.unit_field IS NULL"): "the dataset itself is one of its account's",
     (
         "request_says_plan",
@@ -42,7 +41,6 @@ EQUIVALENT = {
     ): ("only an object has the member `mechanism` that the third clause looks for in `$.event`"),
     ("request_says_plan", "e.key = 'event'"): "as above",
     ("request_says_plan", "e.type = 'object'"): "as above",
-    ("principal_name_own", "x.name <> NEW.name"): "the same name is refused as recorded already (uq_principal_name)",
 }
 """Clauses that change nothing, each with its reason."""
 

@@ -75,11 +75,11 @@ def test_names_of_people_keep_their_signs(clinic: World) -> None:
         assert clinic.person(name).name == name
 
 
-@pytest.mark.parametrize("name", [" anna", "an\u202ena", "Steward"])
+@pytest.mark.parametrize("name", [" anna", "an\u202ena"])
 def test_a_row_of_a_person_past_the_service_is_denied(clinic: World, name: str) -> None:
     row = Principal(name=name, public_key="k" * 64, created_at=utc_now(), created_by=clinic.admin.id)
     with (
-        pytest.raises(RuleViolated, match=r"the name of a person|its column, principal_name"),
+        pytest.raises(RuleViolated, match="its column, principal_name"),
         clinic.database.write() as session,
     ):
         insert_row(session, row)

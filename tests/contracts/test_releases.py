@@ -325,7 +325,7 @@ def test_internal_metrics_wait_for_the_decision(world: World) -> None:
     world.hold(attempt, *PLAN)
     world.arm(attempt)
     before = snapshot(world.database)
-    with pytest.raises(RuleViolated, match="internal metrics wait"):
+    with pytest.raises(RuleViolated, match="unprotected figures"):
         world.produce(attempt, [("overlap", "internal", {"longest": 3})])
     assert snapshot(world.database) == before
     artifact = world.produce(attempt, [("length", "public", {"mean": 3})])

@@ -198,7 +198,10 @@ def test_who_approved_as_a_deputy_runs_nothing(clinic: World) -> None:
     request_id = clinic.request()
     clinic.decide(request_id, by=dora)
     attempt = clinic.start(request_id)
-    with pytest.raises(RuleViolated, match="nobody runs what they approved"), clinic.database.write() as session:
+    with (
+        pytest.raises(RuleViolated, match="nobody runs what they requested or approved"),
+        clinic.database.write() as session,
+    ):
         ledger.hold(session, dora, attempt, PLAN, PROVENANCE)
 
 

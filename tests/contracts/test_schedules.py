@@ -101,8 +101,8 @@ def test_a_slot_is_decided_once_and_only_forwards(clinic: World) -> None:
         assert verify_chain.verify_chain(session).holds
 
 
-def test_the_database_says_so_too(clinic: World) -> None:
-    """Without the question before: what decides is the guard."""
+def test_a_slot_is_judged_where_it_is_recorded(clinic: World) -> None:
+    """Without the question before."""
     number = made(clinic)
     skip(clinic, number, minute(5))
     for slot, refusal in (
@@ -256,11 +256,3 @@ def test_a_clock_that_is_set_back_and_forth_decides_nothing_twice(
         ask(world, number, utc_now(now + HOUR / 2))
     ask(world, number, utc_now(now + HOUR))
     assert len(decided(world)) == 2
-
-
-def test_on_postgresql_the_servers_clock_says_what_has_come(postgresql_database: Database) -> None:
-    world = World.create(postgresql_database)
-    world.dataset()
-    number = made(world)
-    with pytest.raises(RuleViolated, match="before it has come"):
-        skip(world, number, utc_now(datetime.now(UTC) + HOUR))

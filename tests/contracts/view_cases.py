@@ -5,8 +5,6 @@ from sqlalchemy import Executable
 from tests.contracts.decision_cases import LONG_AGO
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
-    approval,
-    assignment_exposure,
     dataset,
     erased_version,
     erasure,
@@ -14,9 +12,7 @@ from tests.contracts.rows import (
     evaluation,
     internal_view,
     proposal,
-    request,
     role_grant,
-    transition,
     version,
 )
 from tests.contracts.town import Town
@@ -48,22 +44,17 @@ VIEWS: dict[str, Case] = {
         denied=[lambda t: internal_view(t, t.published, "clinic"), lambda t: internal_view(t, t.discarded, "clinic")],
         allowed=[lambda t: internal_view(t, t.looked, "seen")],
     ),
-    "assignment_exposure_charged": Case(
-        denied=[lambda t: assignment_exposure(t, t.submitted), lambda t: assignment_exposure(t, t.approved)],
-        allowed=[
-            lambda t: assignment_exposure(t, t.published.request_id),
-            lambda t: assignment_exposure(t, t.failed.request_id),
-            lambda t: assignment_exposure(t, t.running.request_id),
-        ],
-    ),
     "evaluation_viewed": Case(
         denied=[
             lambda t: evaluation(t, t.unseen, "internal"),
             lambda t: evaluation(t, t.discarded, "internal"),
             lambda t: evaluation(t, t.looked, "internal"),  # others have looked
             lambda t: evaluation(t, t.unseen, "internal", created_by=t.second_steward),  # at another one
+            lambda t: evaluation(t, t.produced, "internal"),  # before the decision
+            lambda t: evaluation(t, t.cleared, "internal"),
         ],
         allowed=[
+            lambda t: [internal_view(t, t.spurned, "seen"), evaluation(t, t.spurned, "internal")],
             lambda t: [internal_view(t, t.unseen, "seen"), evaluation(t, t.unseen, "internal")],
             lambda t: evaluation(t, t.looked, "internal", created_by=t.second_steward),
             lambda t: evaluation(t, t.open_data, "internal"),
@@ -99,21 +90,9 @@ REGISTRATIONS: dict[str, Case] = {
         ],
         allowed=[again, lambda t: again(t, "corrected", 3)],
     ),
-    "dataset_in_turn": Case(
-        denied=[
-            lambda t: dataset(t, "clinic", registration=0),
-            lambda t: dataset(t, "clinic", registration=2),
-            lambda t: again(t, registration=3),
-        ],
-        allowed=[lambda t: dataset(t, "clinic"), again],
-    ),
     "dataset_version_of_replaced": Case(
         denied=[lambda t: version(t, "vacant", **replaced(t)), lambda t: [again(t), version(t, "vacant")]],
         allowed=[lambda t: version(t, "vacant"), lambda t: version(t, "corrected")],
-    ),
-    "erasure_of_replaced": Case(
-        denied=[lambda t: erasure(t, **replaced(t))],
-        allowed=[lambda t: erasure(t, **of_dataset(t, "corrected"))],
     ),
     "proposal_of_replaced": Case(
         denied=[lambda t: proposal(t, **replaced(t))],
@@ -122,17 +101,6 @@ REGISTRATIONS: dict[str, Case] = {
 }
 
 ERASURES: dict[str, Case] = {
-    "erasure_own_version": Case(
-        denied=[lambda t: erasure(t, scope="version", unit_mark=None, version_id=1)],
-        allowed=[lambda t: erasure(t, scope="version", unit_mark=None, version_id=t.kept)],
-    ),
-    "erasure_between_releases": Case(
-        denied=[
-            lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'clinic'")),
-            lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'library'")),
-        ],
-        allowed=[lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'seen'"))],
-    ),
     "erased_version_of_erasure": Case(
         denied=[
             lambda t: erased_version(t, manifest_mark=None),
@@ -142,20 +110,5 @@ ERASURES: dict[str, Case] = {
             lambda t: of_one_version(t, t.id_of("dataset_version", f"id < {t.kept}")),
         ],
         allowed=[erased_version, lambda t: of_one_version(t, t.kept)],
-    ),
-    "erased_version_of_erased": Case(
-        denied=[lambda t: erased_version(t, version_id=t.emptied)], allowed=[erased_version]
-    ),
-    "request_of_erased": Case(
-        denied=[lambda t: request(t, "emptied", "clinic", version_id=t.emptied)],
-        allowed=[lambda t: request(t, "emptied", "clinic", version_id=t.kept)],
-    ),
-    "approval_of_erased": Case(
-        denied=[lambda t: approval(t, t.gone), lambda t: approval(t, t.gone, approver_id=t.second_steward)],
-        allowed=[lambda t: approval(t, t.gone, decision="reject"), lambda t: approval(t, t.submitted)],
-    ),
-    "transition_of_erased": Case(
-        denied=[lambda t: transition(t, t.gone_approved, "approved", "running")],
-        allowed=[lambda t: transition(t, t.approved, "approved", "running")],
     ),
 }

@@ -9,12 +9,17 @@ from starlette.testclient import TestClient
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from models_db.sessions.database import Database
-from models_db.writes.json_depth import JSON_TEXT_COLUMNS
 from tests.integration.story import Almoner
 from tests.integration.test_altered_ledger import alter
 from tests.integration.test_rehearsal import ASKED, TWIN, fast_models
 
 NO_TEXT = "x'00ff'"
+JSON_TEXT_COLUMNS = {
+    "proposal": ("configuration", "choices"), "policy_version": ("body",), "request": ("canonical",),
+    "invocation": ("event", "libraries"), "artifact": ("files",), "evaluation": ("result",),
+    "dataset": ("public_metadata",), "rehearsal": ("result",),
+}  # fmt: skip
+"""The columns of texts by people that hold JSON, by table."""
 MALFORMED = {
     "nothing": "''",
     "no JSON": "'{'",

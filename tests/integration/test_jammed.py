@@ -113,10 +113,11 @@ def digest_of(almoner: Almoner) -> str:
         return digest(proposals.content_of(proposals.find_proposal(session, 1), "clinic"))
 
 
-def test_a_request_that_is_not_in_its_format_is_rejected(any_almoner: Almoner) -> None:
+@pytest.mark.parametrize("more", ["1", "[" * 400 + "]" * 400, "9" * 4000], ids=["format", "depth", "digits"])
+def test_a_request_that_is_not_in_its_format_is_rejected(any_almoner: Almoner, more: str) -> None:
     almoner = any_almoner
     almoner.submitted(**SMALL)
-    body = '{"format":"x","plan":{"blocks":[0],"invocations":[]}}'
+    body = '{"format":"x","plan":{"blocks":[0],"invocations":[]},"more":' + more + "}"
     superuser(almoner.database, "UPDATE request SET canonical = :body, digest = :digest", body=body,
               digest=hashlib.sha256(body.encode()).hexdigest())  # fmt: skip
     assert almoner.ask('approve 1 --gate spend --reason "x"', 1)["error"] == "RequestUnreadable"

@@ -5,18 +5,18 @@ row's own digest names; `models_db.services.verification.verify_rows` compares t
 """
 
 import hashlib
-import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
 from models_db.errors import Refused
 from models_db.tables import Artifact, Proposal, Request, StoredEvaluation
-from models_db.values.bounded_json import parse_json
+from models_db.values.bounded_json import InvalidJson, parse_json
 
-MOST_CHOICES_BYTES = 1_000_000
-"""Largest text of choices that is read, as a guard bounds it."""
+MOST_TEXT_BYTES = 16_000_000
+"""Largest text that is read; no column takes a larger one."""
 UNREADABLE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Errors that code raises on a value of another type or range than its column's."""
 _SUM_TOO_LARGE = "integer overflow"
@@ -82,22 +82,25 @@ def result_of(evaluation: StoredEvaluation) -> dict[str, Any]:
 
 
 def stored_object(text: object, location: str, digest: str | None = None) -> dict[str, Any]:
-    """Return the JSON object in a text of a row.
+    """Return the JSON object in a text of a row, whose depth and numbers are bounded.
+
+    A text that has its digest and is no such object was recorded so by somebody: it says nothing, and is in no format.
 
     Args:
         location: the column and the row, for the error.
         digest: SHA-256 of the text in hexadecimal digits, where the row has it.
 
     Raises:
-        LedgerAltered: it is another text, or no object.
+        LedgerAltered: it is another text; where the row has no digest, no object.
     """
-    value = None
-    try:
-        if digest is None or (isinstance(text, str) and hashlib.sha256(text.encode()).hexdigest() == digest):
-            value = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        value = None
+    value: Any = None
+    genuine = isinstance(text, str) and digest in (None, hashlib.sha256(text.encode()).hexdigest())
+    if isinstance(text, str) and genuine:
+        with suppress(InvalidJson):
+            value = parse_json(text, most_bytes=MOST_TEXT_BYTES, halves=True)
     if not isinstance(value, dict):
+        if genuine and digest is not None:
+            return {}
         raise LedgerAltered([f"{location} is not the text that was recorded"])
     return value
 
@@ -108,7 +111,7 @@ def choices_of(proposal: Proposal) -> dict[str, str]:
     They are a mark that no approval covers: a text that is no such object says nothing.
     """
     try:
-        choices = parse_json(proposal.choices or "{}", most_bytes=MOST_CHOICES_BYTES)
+        choices = parse_json(proposal.choices or "{}", most_bytes=MOST_TEXT_BYTES)
     except UNREADABLE_ERRORS:
         return {}
     texts = isinstance(choices, dict) and all(isinstance(reason, str) for reason in choices.values())

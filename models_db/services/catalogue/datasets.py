@@ -20,7 +20,7 @@ from models_db.tables import (
     Proposal,
 )
 from models_db.values.amounts import Amount
-from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
+from models_db.writes.database_errors import RuleViolated
 from models_db.writes.insert import insert_many, insert_row
 from models_db.writes.unit_claims import ClaimedUnit, claim_units
 
@@ -33,7 +33,6 @@ _LATER = aliased(Dataset)
 IS_CURRENT = ~exists().where(_LATER.name == Dataset.name, _LATER.registration > Dataset.registration)
 """Condition of a query: the dataset was not registered again."""
 _FINAL = "a registration is final with the first version, proposal or erasure"
-_COUNTED = "registrations of a name are counted"
 _REPLACED = "that dataset was registered again"
 _UNIT_OF_OTHER_ACCOUNT = "a unit belongs to one root account"
 _UNIT_OF_OTHER_COHORT = "a unit stays in the cohort in which it was first seen"
@@ -221,8 +220,6 @@ def register(session: Session, actor: Actor, registration: Registration, account
     try:
         insert_row(session, dataset)
     except RuleViolated as refusal:
-        if refusal.facts["rule"] == _COUNTED:
-            raise AlreadyRecorded from None
         raise DatasetExists(registration.name) if refusal.facts["rule"] == _FINAL else refusal from None
     return dataset
 

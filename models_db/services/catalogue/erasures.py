@@ -112,7 +112,7 @@ def erased_units(session: Session, dataset: Dataset) -> frozenset[str]:
 
 
 def require_unblocked(session: Session, dataset: Dataset) -> None:
-    """Check that no release of a dataset is being made or decided on; the database checks it again.
+    """Check that no release of a dataset is being made or decided on.
 
     Raises:
         ErasureBlocked: one is.
@@ -131,7 +131,7 @@ def require_unblocked(session: Session, dataset: Dataset) -> None:
 
 
 def require_not_erased(session: Session, version_id: int) -> None:
-    """Check that a version of the data was not erased; the database checks it again.
+    """Check that a version of the data was not erased; the database checks it again when a run begins.
 
     Raises:
         VersionErased: it was.

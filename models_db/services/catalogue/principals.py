@@ -13,11 +13,10 @@ from models_db.services.catalogue import database_access
 from models_db.tables import AuditLink, OverlapKey, Principal, RoleGrant, RoleRevocation
 from models_db.tables.principals import ROLES
 from models_db.values.printable_text import is_unseen, without_unseen
-from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
+from models_db.writes.database_errors import AlreadyRecorded
 from models_db.writes.insert import insert_row, on_postgresql
 
 LONGEST_NAME = 100
-_CONFUSABLE_NAME = "the name of a person reads like that of nobody else"
 
 
 class PrincipalUnknown(EnvironmentProblem):
@@ -150,10 +149,6 @@ def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str
     try:
         principal = _insert_principal(session, name, public_key, login, actor)
     except AlreadyRecorded:
-        raise NameTaken(name) from None
-    except RuleViolated as refusal:  # somebody of that name came in meanwhile
-        if refusal.facts["rule"] != _CONFUSABLE_NAME:
-            raise
         raise NameTaken(name) from None
     return principal
 

@@ -1,8 +1,8 @@
 """Schedules and their slots: creation, changes, and exactly one decision for each moment at which a schedule was due.
 
 A slot is decided in one row: it became a request, or was skipped. The row, the request and the link that records both
-are one transaction, so a process that dies before its end has decided nothing. Slots of a schedule only go forward,
-which the database enforces: after a clock was set back, beside a second poller and after a restart, that slot or a
+are one transaction, so a process that dies before its end has decided nothing. Slots of a schedule only go forward: one
+transaction writes at a time, so after a clock was set back, beside a second poller and after a restart, that slot or a
 later one is already decided.
 """
 
@@ -15,17 +15,17 @@ from sqlalchemy.orm import Session
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import principals, requests
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleChange, ScheduleSlot, SlotEnd, Transition
-from models_db.values.request_state import RequestState
-from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
+from models_db.values.request_state import UNRUN_STATES, RequestState
+from models_db.writes.database_errors import RoleDenied, RuleViolated
 from models_db.writes.insert import insert_row
 
 STATE_AFTER_CHANGE = {"paused": "paused", "resumed": "active", "ended": "ended"}
 FINISHED_STATES = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.PRODUCED)
 """Steps after which nothing is left to be run."""
 
-_SLOT_DECIDED = "that slot, or a later one, is decided"
-_SCHEDULE_IDLE = "the schedule is paused or over"
+_BY_RIGHT = "only a steward, or who made it, changes a schedule; what somebody else has paused a steward resumes"
 
 
 class ScheduleUnknown(UsageError):
@@ -83,6 +83,8 @@ def create(
         RoleDenied: the actor is no analyst.
         RuleViolated: the proposal is no standing authorisation of that dataset.
     """
+    if standing.kind != "standing" or standing.dataset_id != dataset.id:
+        raise RuleViolated("a schedule draws on a standing authorisation of its own dataset")
     return insert_row(
         session,
         Schedule(dataset_id=dataset.id, standing_id=standing.id, kind=timing.kind, rule=timing.rule, zone=timing.zone,
@@ -136,13 +138,17 @@ def record_change(session: Session, actor: Actor, number: int, kind: str, reason
         ScheduleNotActive: it is not where this change begins.
         RoleDenied: only a steward or its creator changes it, and only a steward resumes it after another paused it.
     """
-    find_schedule(session, number)
+    schedule = find_schedule(session, number)
     allowed_states = {"paused": ("active",), "resumed": ("paused",), "ended": ("active", "paused")}[kind]
     state = state_of(session, number)
     if state not in allowed_states:
         raise ScheduleNotActive(number, state)
-    change = ScheduleChange(schedule_id=number, number=len(list_changes(session, number)) + 1, kind=kind, reason=reason,
-                          at=utc_now(), actor_id=actor.id)  # fmt: skip
+    earlier = list_changes(session, number)
+    own = schedule.created_by == actor.id and (kind != "resumed" or earlier[-1].actor_id == actor.id)
+    if not own and "steward" not in principals.roles_of(session, actor.id):
+        raise RoleDenied(_BY_RIGHT)
+    change = ScheduleChange(schedule_id=number, number=len(earlier) + 1, kind=kind, reason=reason, at=utc_now(),
+                            actor_id=actor.id)  # fmt: skip
     insert_row(session, change)
 
 
@@ -189,19 +195,13 @@ def record_slot(
         ScheduleNotActive: the schedule is paused or over.
         RoleDenied, RuleViolated: the actor may not decide it, or it has not come.
     """
+    require_slot_open(session, schedule.id, slot)
+    now = utc_now()
+    if not schedule.starts_at <= slot <= now:
+        raise RuleViolated("a slot is not taken before it has come")
     slot_row = ScheduleSlot(schedule_id=schedule.id, slot=slot, request_id=request_id, skipped=skipped, detail=detail,
-                        at=utc_now(), actor_id=actor.id)  # fmt: skip
-    try:
-        insert_row(session, slot_row)
-    except AlreadyRecorded:
-        raise SlotTaken(schedule.id, slot) from None
-    except RuleViolated as refusal:
-        if refusal.facts["rule"] == _SLOT_DECIDED:
-            raise SlotTaken(schedule.id, slot) from None
-        if refusal.facts["rule"] == _SCHEDULE_IDLE:
-            raise ScheduleNotActive(schedule.id, "paused or over") from None
-        raise
-    return slot_row
+                            at=now, actor_id=actor.id)  # fmt: skip
+    return insert_row(session, slot_row)
 
 
 def find_slot_end(session: Session, slot_id: int) -> SlotEnd | None:
@@ -233,4 +233,6 @@ def end_slot(session: Session, actor: Actor, slot: ScheduleSlot, reason: str, de
         AlreadyRecorded: it was given up before.
         RuleViolated, RoleDenied: its request runs, or has run, or the actor is no runner.
     """
+    if slot.request_id is None or requests.state_of(session, slot.request_id) not in UNRUN_STATES:
+        raise RuleViolated("what runs or has run is not given up")
     insert_row(session, SlotEnd(slot_id=slot.id, reason=reason, detail=detail, at=utc_now(), actor_id=actor.id))

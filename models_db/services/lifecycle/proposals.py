@@ -282,8 +282,10 @@ def apply_proposal(session: Session, actor: Actor, proposal: Proposal, amount_ch
         amount_check: checks its amounts, as it takes effect.
 
     Raises:
+        ProposalAltered: its digest, which was approved, is not that of its content.
         CapTooLow: more than the new cap is spent or reserved by now.
     """
+    require_intact(session, proposal)
     require_applicable(proposal, amount_check)
     dataset = session.get_one(Dataset, proposal.dataset_id)
     if proposal.kind == "cap":
@@ -388,9 +390,19 @@ def require_authorisation_intact(session: Session, request: Request) -> None:
         ProposalAltered: it does not, or is not.
     """
     proposal = session.get_one(Proposal, request.standing_id)
+    require_intact(session, proposal)
+    if digest(requests.configuration(request_body(request))) != proposal.config_digest:
+        raise ProposalAltered(proposal.id)
+
+
+def require_intact(session: Session, proposal: Proposal) -> None:
+    """Check that the digest of a proposal, to which its approvals belong, is that of its content.
+
+    Raises:
+        ProposalAltered: it is not.
+    """
     dataset = session.get_one(Dataset, proposal.dataset_id)
-    configuration = digest(requests.configuration(request_body(request)))
-    if proposal.digest != digest(content_of(proposal, dataset.name)) or configuration != proposal.config_digest:
+    if proposal.digest != digest(content_of(proposal, dataset.name)):
         raise ProposalAltered(proposal.id)
 
 
