@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DatabaseError, InternalError, OperationalError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
 from models_db.database.connection_reuse import SINGLE_CONNECTION_POOL, reuse_connection
-from models_db.database.prepared_statements import COMMITTING, forget_connection
 from models_db.database.sqlite_writer_queue import acquire_turn, release_turns
 from models_db.errors import EnvironmentProblem
 from models_db.home import describe_free_space
@@ -63,6 +62,8 @@ _OTHER_SCHEMA_STATES = ("42P01", "42703", "42883")  # undefined_table, undefined
 _ROLLED_BACK_STATES = ("40001", "40P01", "55P03")  # the server has undone the transaction, and said so
 _IDLE_STATE = "25P03"  # idle_in_transaction_session_timeout: the server has ended the session, and undone all
 _FORBIDDEN_STATE = "42501"  # insufficient_privilege
+_COMMITTING = "almoner_committing"
+"""Key in a session's `info`: a commit was sent, so a lost connection leaves the outcome unknown."""
 
 
 class Database:
@@ -94,7 +95,7 @@ class Database:
             self._lock(session)
             yield session
             record_link(session)
-            session.info[COMMITTING] = True
+            session.info[_COMMITTING] = True
 
     @contextmanager
     def write_after_loss(self) -> Iterator[Session]:
@@ -162,18 +163,12 @@ class Database:
             if getattr(problem.orig, "sqlstate", None) == _FORBIDDEN_STATE:
                 raise LedgerForbidden(self._url_without_password) from None
             if isinstance(problem, OperationalError):
-                committing = bool(session.info.get(COMMITTING))
+                committing = bool(session.info.get(_COMMITTING))
                 if disk_is_full(problem.orig, committing=committing):
                     raise LedgerDiskFull(str(self.engine.url.database)) from problem
                 lost = committing and sqlstate not in _ROLLED_BACK_STATES
                 raise (OutcomeUnknown if lost else LedgerUnreachable)(self._url_without_password) from problem
             raise
-        except DatabaseError as problem:  # of a prepared statement, which no listener of the engine hears
-            if problem.orig is not None and shows_damage(problem.orig):
-                raise LedgerUnreadable(str(self.engine.url.database)) from None
-            raise
-        finally:
-            forget_connection(session)
 
     @property
     def _url_without_password(self) -> str:

@@ -14,7 +14,6 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
 from models_db.database.base import Base, utc_now
-from models_db.database.prepared_statements import PreparedStatement
 from models_db.tables import Lease
 from models_db.values.printable_text import is_transferable
 from models_db.writes.database_errors import ClockWentBack, RuleViolated, form_rule, translate_database_errors
@@ -142,12 +141,12 @@ def take_lease(session: Session, lease: Lease) -> None:
 def renew_lease(session: Session, request_id: int, token: str, expires_at: str) -> bool:
     """Prolong a lease; return False if another attempt has taken it."""
     statement = _RENEW_FUNCTION if on_postgresql(session) else _RENEW_LEASE
-    rows = statement.fetch_rows(session, {"request_id": request_id, "token": token, "expires_at": expires_at})
-    return any(bool(renewed) for (renewed,) in rows)
+    renewal = {"request_id": request_id, "token": token, "expires_at": expires_at}
+    return bool(session.execute(statement, renewal).scalar())
 
 
-_RENEW_FUNCTION = PreparedStatement("SELECT almoner_renew(:request_id, :token, :expires_at)")
-_RENEW_LEASE = PreparedStatement("""
+_RENEW_FUNCTION = text("SELECT almoner_renew(:request_id, :token, :expires_at)")
+_RENEW_LEASE = text("""
 UPDATE lease SET expires_at = :expires_at WHERE request_id = :request_id AND token = :token RETURNING request_id
 """)
 

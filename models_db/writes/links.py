@@ -12,7 +12,6 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
-from models_db.database.prepared_statements import PreparedStatement
 from models_db.values.canonical_json import encode_canonical
 from models_db.writes.database_errors import translate_database_errors
 from models_db.writes.link_content import digest_of_contents, link_fields, name_rows, row_content
@@ -45,16 +44,16 @@ def record_link(session: Session) -> int | None:
 
 def contents_between(session: Session, table: str, first: int, last: int) -> dict[int, str]:
     """Return the contents of the rows of a table with these numbers, by id."""
-    query = PreparedStatement(f"SELECT * FROM {table} WHERE id BETWEEN :first AND :last ORDER BY id")  # noqa: S608
-    rows = query.fetch_mappings(session, {"first": first, "last": last})
-    return {row["id"]: row_content(table, row) for row in rows}
+    query = text(f"SELECT * FROM {table} WHERE id BETWEEN :first AND :last ORDER BY id")  # noqa: S608
+    rows = session.connection().execute(query, {"first": first, "last": last}).mappings()
+    return {row["id"]: row_content(table, dict(row)) for row in rows}
 
 
 def views_of_rows(session: Session, table: str, ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
     """Return what `link_of_<table>` says of some rows, by id."""
     among = ", ".join(str(int(number)) for number in ids) or "NULL"
-    query = PreparedStatement(f"SELECT * FROM link_of_{table} WHERE row_id IN ({among})")  # noqa: S608  (of integers)
-    return {row["row_id"]: row for row in query.fetch_mappings(session, {})}
+    query = text(f"SELECT * FROM link_of_{table} WHERE row_id IN ({among})")  # noqa: S608  (of integers)
+    return {row["row_id"]: dict(row) for row in session.connection().execute(query).mappings()}
 
 
 def append_link(session: Session, actor: str, kind: str, body: str, dataset: str | None, request_id: int | None) -> int:
@@ -64,16 +63,16 @@ def append_link(session: Session, actor: str, kind: str, body: str, dataset: str
         ClockWentBack: the newest link is from a later time than now.
     """
     with translate_database_errors():
-        ((last, previous),) = _READ_HEAD.fetch_rows(session, {})
+        last, previous = session.connection().execute(_READ_HEAD).one()
         link: dict[str, Any] = {"seq": last + 1, "prev_hash": previous, "at": utc_now(), "actor": actor, "kind": kind,
                                 "dataset": dataset, "request_id": request_id, "body": body}  # fmt: skip
-        _INSERT_LINK.execute(session, {**link, "row_hash": link_hash(**link)})
+        session.connection().execute(_INSERT_LINK, {**link, "row_hash": link_hash(**link)})
         return int(last) + 1
 
 
 _LINK_FUNCTION = text("SELECT almoner_link()")
-_READ_HEAD = PreparedStatement("SELECT seq, hash FROM audit_head")
-_INSERT_LINK = PreparedStatement("""
+_READ_HEAD = text("SELECT seq, hash FROM audit_head")
+_INSERT_LINK = text("""
 INSERT INTO audit (seq, prev_hash, row_hash, at, actor, kind, dataset, request_id, body)
 VALUES (:seq, :prev_hash, :row_hash, :at, :actor, :kind, :dataset, :request_id, :body)
 """)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from models_db.database.base import Base
-from models_db.database.prepared_statements import PreparedStatement
 from models_db.services.audit.log import LoggedLink
 from models_db.values.bounded_json import InvalidJson, parse_json
 from models_db.writes.link_content import DERIVED_COLUMNS, LINKED_TABLES, as_text, column_types
@@ -125,7 +125,7 @@ def details_of_links(session: Session, links: Iterable[LoggedLink]) -> dict[int,
     ids: dict[str, set[int]] = {}
     for each in (each for named in rows.values() for each in named):
         ids.setdefault(each.table, set()).update(each.numbers[:MOST_ROWS])
-    people = {number: as_text(name) for number, name in _PEOPLE_QUERY.fetch_rows(session, {})}
+    people = {number: as_text(name) for number, name in session.execute(_PEOPLE_QUERY)}
     found = {table: _read_rows(session, table, numbers) for table, numbers in ids.items()}
     return {
         seq: None if body is None else [
@@ -136,13 +136,13 @@ def details_of_links(session: Session, links: Iterable[LoggedLink]) -> dict[int,
     }  # fmt: skip
 
 
-_PEOPLE_QUERY = PreparedStatement("SELECT id, name FROM principal")
+_PEOPLE_QUERY = text("SELECT id, name FROM principal")
 
 
 def _read_rows(session: Session, table: str, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
     among = ", ".join(str(number) for number in sorted(ids))
     query = f"SELECT x.*, {_JOINED[table]}" if table in _JOINED else f"SELECT x.* FROM {table} x"  # noqa: S608
-    return {row["id"]: row for row in PreparedStatement(f"{query} WHERE x.id IN ({among})").fetch_mappings(session, {})}
+    return {row["id"]: dict(row) for row in session.execute(text(f"{query} WHERE x.id IN ({among})")).mappings()}
 
 
 def _said(table: str, row: Mapping[str, Any], actor: str, people: Mapping[Any, Any]) -> dict[str, Any]:

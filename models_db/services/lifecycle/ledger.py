@@ -8,10 +8,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, select, text
+from sqlalchemy import TextClause, func, select, text
 from sqlalchemy.orm import Session
 
-from models_db.database.prepared_statements import PreparedStatement
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import requests
@@ -250,7 +249,7 @@ class _AccountCounters(NamedTuple):
     delta_spent: int
 
 
-_ACCOUNTS_STATEMENT = PreparedStatement("""
+_BLOCKS = text("""
 SELECT x.block, x.id, x.rho_cap, x.delta_cap, x.rho_held, x.rho_spent, x.delta_held, x.delta_spent
 FROM account x WHERE x.parent_id = :root ORDER BY x.id
 """)
@@ -258,7 +257,7 @@ FROM account x WHERE x.parent_id = :root ORDER BY x.id
 
 def _load_accounts(session: Session, root: int) -> list[_AccountCounters]:
     """Return the blocks of a root account."""
-    return [_AccountCounters(*row) for row in _ACCOUNTS_STATEMENT.fetch_rows(session, {"root": root})]
+    return [_AccountCounters(*row) for row in session.execute(_BLOCKS, {"root": root})]
 
 
 @dataclass
@@ -276,17 +275,17 @@ SELECT h.id, h.invocation_id, h.instalment, h.rho, h.delta, e.kind
 FROM invocation i JOIN hold h ON h.invocation_id = i.id JOIN entry e ON e.hold_id = h.id
 WHERE i.request_id = :request_id AND i.attempt = :attempt ORDER BY h.account_id, h.id
 """
-_HOLDS_OF_ATTEMPT = PreparedStatement(_HOLDS_QUERY)
-_HOLDS_OF_INSTALMENT = PreparedStatement(
+_HOLDS_OF_ATTEMPT = text(_HOLDS_QUERY)
+_HOLDS_OF_INSTALMENT = text(
     _HOLDS_QUERY.replace("ORDER", "AND i.sequence = :sequence AND h.instalment = :instalment ORDER")
 )
 
 
-def _holds_by_account(session: Session, query: PreparedStatement, attempt: Attempt, **more: int) -> list[_AttemptHold]:
+def _holds_by_account(session: Session, query: TextClause, attempt: Attempt, **more: int) -> list[_AttemptHold]:
     """Return the holds by account."""
     parameters = {"request_id": attempt.request_id, "attempt": attempt.number, **more}
     holds: dict[int, _AttemptHold] = {}
-    for number, invocation, instalment, rho, delta, kind in query.fetch_rows(session, parameters):
+    for number, invocation, instalment, rho, delta, kind in session.execute(query, parameters):
         if number not in holds:
             holds[number] = _AttemptHold(number, (invocation, instalment), Amount(rho, delta), set())
         holds[number].entries.add(kind)
