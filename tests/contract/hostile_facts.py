@@ -108,6 +108,9 @@ AUTHORISATIONS: dict[str, Deed] = {
         backdated("runner", lambda t: standing_use(t, at=THEN)), standing_use
     ),
     "a schedule by a steward": Deed(lambda t: schedule(t, created_by=t.world.steward.id), schedule),
+    "a schedule paused by a runner": Deed(
+        lambda t: schedule_change(t, actor_id=t.world.runner.id), lambda t: schedule_change(t)
+    ),
     "a schedule changed long ago": Deed(
         lambda t: [
             role_grant(t, "second steward", "steward", valid_from=LONG_AGO),

@@ -201,6 +201,7 @@ AUTHORISATIONS = {
     "a run under an authorisation that was ended": RULE,
     "a run under an authorisation long ago": CLOCK,
     "a schedule by a steward": ROLE,
+    "a schedule paused by a runner": ROLE,
     "a schedule changed long ago": CLOCK,
     "a slot by a runner": ROLE,
     "a slot long ago": CLOCK,
