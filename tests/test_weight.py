@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 47494,
-    "modules of the product": 843,
+    "statements of the product": 47408,
+    "modules of the product": 841,
     "error classes": 545,
-    "statements of tests": 67652,
+    "statements of tests": 67457,
     "statements of benchmarks": 7943,
     "tables": 51,
     "commands": 87,
     "options": 262,
     "settings of files": 164,
-    "words of documentation": 215544,
+    "words of documentation": 216196,
     "decisions": 48,
 }
 SLACK = 0.005
