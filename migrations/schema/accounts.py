@@ -12,7 +12,6 @@ from migrations.schema.conditions import (
     STANDING,
     attempts,
     begun,
-    has_drawn,
     has_entry,
     later_cohorts,
     state,
@@ -214,7 +213,7 @@ GUARDS = (
         "entry_arm_approved",
         "entry",
         "the spend gate is not passed",
-        not_passed(f"{SPEND_GATE} OR ({STANDING} AND {has_drawn('i.attempt')})"),
+        not_passed(f"{SPEND_GATE} OR {STANDING}"),
         only="NEW.kind = 'ARM'",
     ),
     Guard(

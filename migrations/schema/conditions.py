@@ -148,11 +148,11 @@ STANDING = (
     f" AND NOT {_rejected('proposal', 'proposal', 'm.id')})"
 )
 """The standing authorisation of request `r` is in force."""
-
-
-def has_drawn(attempt: str) -> str:
-    """An attempt of request `r` has drawn on its standing authorisation."""
-    return f"EXISTS (SELECT 1 FROM standing_use u WHERE u.request_id = r.id AND u.attempt = {attempt})"
+RUNS_LEFT = (
+    "(SELECT m.runs FROM proposal m WHERE m.id = r.standing_id) > (SELECT count(*) FROM request q"
+    " JOIN transition t ON t.request_id = q.id WHERE q.standing_id = r.standing_id AND t.to_state = 'running')"
+)
+"""Not every run is used that the standing authorisation of request `r` allows, finished or not."""
 
 
 # --- Budgets -----------------------------------------------------------------------------------------------------

@@ -56,7 +56,6 @@ FOLLOWING = {
     "evaluation": "'evaluation.' || x.exposure",
     "policy_version": "'policy.recorded'",
     "unit_claim": "'units.claimed'",
-    "standing_use": "'standing.used'",
     "policy_rule": "'policy.recorded'",
     "invocation": "'ledger.hold'",
     "hold": "'ledger.hold'",

@@ -4,12 +4,7 @@ A proposal changes the cap of a dataset, authorises requests of one configuratio
 retracts a release.
 """
 
-from migrations.schema.conditions import (
-    PROPOSAL_GATE,
-    STANDING,
-    attempts,
-    state,
-)
+from migrations.schema.conditions import PROPOSAL_GATE
 from migrations.schema.definitions import Action, Guard
 
 GUARDS = (
@@ -49,23 +44,6 @@ GUARDS = (
               AND m.kind = 'cap'
               AND (b.rho_held + b.rho_spent > m.rho OR b.delta_held + b.delta_spent > m.delta_fail)
         )
-        """,
-    ),
-    Guard(
-        "standing_use_allowed",
-        "standing_use",
-        "the standing authorisation does not cover this run",
-        f"""
-        NOT EXISTS (
-            SELECT 1 FROM request r JOIN proposal m ON m.id = r.standing_id
-             WHERE r.id = NEW.request_id
-              AND m.id = NEW.proposal_id
-              AND NEW.number <= m.runs
-              AND NEW.number = 1 + (SELECT count(*) FROM standing_use u WHERE u.proposal_id = m.id)
-              AND NEW.attempt = 1 + {attempts("r.id")}
-              AND {state("r.id")} = 'approved'
-        )
-         OR NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND {STANDING})
         """,
     ),
 )

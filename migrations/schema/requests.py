@@ -8,12 +8,12 @@ from migrations.schema.conditions import (
     BLOCK_MISSING,
     IN_FORCE,
     REQUEST_DAYS,
+    RUNS_LEFT,
     SPEND_GATE,
     STANDING,
     TOO_MUCH,
     attempts,
     erased,
-    has_drawn,
     has_entry,
     later_than,
     role,
@@ -203,15 +203,13 @@ GUARDS = (
         only="NEW.to_state = 'withdrawn'",
     ),
     Guard(
-        "transition_draws",
+        "transition_authorised",
         "transition",
-        "a run under a standing authorisation draws on it",
+        "the standing authorisation does not cover this run",
         f"""
-        EXISTS (
+        NOT EXISTS (
             SELECT 1 FROM request r
-             WHERE r.id = NEW.request_id
-              AND r.standing_id IS NOT NULL
-              AND NOT {has_drawn("1 + " + attempts("r.id"))}
+             WHERE r.id = NEW.request_id AND (r.standing_id IS NULL OR ({STANDING} AND {RUNS_LEFT}))
         )
         """,
         only="NEW.to_state = 'running'",

@@ -24,7 +24,7 @@ from models_db.tables.principals import (
     RoleGrant,
     RoleRevocation,
 )
-from models_db.tables.proposals import AppliedProposal, Proposal, StandingUse
+from models_db.tables.proposals import AppliedProposal, Proposal
 from models_db.tables.releases import (
     Approval,
     Artifact,
@@ -49,6 +49,6 @@ __all__ = [
     "Passkey", "PasskeyEnd", "PendingLink", "PlannedBlock", "PlannedInstalment", "PlannedInvocation",
     "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Proposal", "Publication",
     "RecordedCheckpoint", "Rehearsal", "RenyiCharge", "Request", "Restoration", "RoleGrant", "RoleRevocation",
-    "Schedule", "ScheduleChange", "ScheduleSlot", "SlotEnd", "StandingUse", "StoredEvaluation",
+    "Schedule", "ScheduleChange", "ScheduleSlot", "SlotEnd", "StoredEvaluation",
     "Transition", "TwinAttack", "UnitClaim", "UnitMark", "Withdrawal",
 ]  # fmt: skip

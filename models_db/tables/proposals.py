@@ -1,6 +1,6 @@
 """Proposals: decisions of stewards besides releases, on caps, standing authorisations and retractions."""
 
-from sqlalchemy import CheckConstraint, UniqueConstraint
+from sqlalchemy import CheckConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
@@ -56,21 +56,5 @@ class AppliedProposal(Base):
 
     id: Mapped[Key]
     proposal_id: Mapped[int] = mapped_column(reference("proposal"), unique=True)
-    actor_id: Mapped[int] = mapped_column(reference("principal"))
-    at: Mapped[Moment]
-
-
-class StandingUse(Base):
-    """One run drawn from a standing authorisation: an attempt of a request, failed or not."""
-
-    __tablename__ = "standing_use"
-    __table_args__ = (UniqueConstraint("proposal_id", "number"), UniqueConstraint("request_id", "attempt"))
-    recorded_by = ("runner",)
-
-    id: Mapped[Key]
-    proposal_id: Mapped[int] = mapped_column(reference("proposal"))
-    number: Mapped[int]
-    request_id: Mapped[int] = mapped_column(reference("request"))
-    attempt: Mapped[int]
     actor_id: Mapped[int] = mapped_column(reference("principal"))
     at: Mapped[Moment]

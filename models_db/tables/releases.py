@@ -22,7 +22,8 @@ class Request(Base):
     requester_id: Mapped[int] = mapped_column(reference("principal"))
     created_at: Mapped[Moment]
     expires_at: Mapped[Moment]
-    standing_id: Mapped[int | None] = mapped_column(reference("proposal"))
+    standing_id: Mapped[int | None] = mapped_column(reference("proposal"), index=True)
+    """The standing authorisation under which it runs, of which each of its attempts is a use."""
     config_digest: Mapped[Digest | None]
     """Digest of the request without nonce and version of the data, which a standing authorisation names."""
 

@@ -6,9 +6,10 @@ and `Database.write` makes the link.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, bindparam, text
 from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
@@ -44,16 +45,27 @@ def record_link(session: Session) -> int | None:
 
 def contents_between(session: Session, table: str, first: int, last: int) -> dict[int, str]:
     """Return the contents of the rows of a table with these numbers, by id."""
-    query = text(f"SELECT * FROM {table} WHERE id BETWEEN :first AND :last ORDER BY id")  # noqa: S608
-    rows = session.connection().execute(query, {"first": first, "last": last}).mappings()
-    return {row["id"]: row_content(table, dict(row)) for row in rows}
+    rows = session.connection().execute(_rows_query(table), {"first": first, "last": last})
+    names = rows.keys()
+    found = (dict(zip(names, row, strict=True)) for row in rows)
+    return {row["id"]: row_content(table, row) for row in found}
+
+
+@cache
+def _rows_query(table: str) -> TextClause:
+    return text(f"SELECT * FROM {table} WHERE id BETWEEN :first AND :last ORDER BY id")  # noqa: S608
 
 
 def views_of_rows(session: Session, table: str, ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
     """Return what `link_of_<table>` says of some rows, by id."""
-    among = ", ".join(str(int(number)) for number in ids) or "NULL"
-    query = text(f"SELECT * FROM link_of_{table} WHERE row_id IN ({among})")  # noqa: S608  (of integers)
-    return {row["row_id"]: dict(row) for row in session.connection().execute(query).mappings()}
+    rows = session.connection().execute(_views_query(table), {"ids": list(ids)})
+    return {row["row_id"]: dict(row) for row in rows.mappings()}
+
+
+@cache
+def _views_query(table: str) -> TextClause:
+    query = text(f"SELECT * FROM link_of_{table} WHERE row_id IN :ids")  # noqa: S608
+    return query.bindparams(bindparam("ids", expanding=True))
 
 
 def append_link(session: Session, actor: str, kind: str, body: str, dataset: str | None, request_id: int | None) -> int:

@@ -33,11 +33,13 @@ from tests.contracts.rows import (
     proposal,
     role_grant,
     role_revocation,
+    run_scheduled,
+    run_scheduled_again,
     schedule,
     schedule_change,
     slot,
     slot_end,
-    standing_use,
+    transition,
     twin_attack,
     unit_mark,
     version,
@@ -86,27 +88,12 @@ AUTHORISATIONS: dict[str, Deed] = {
     "a proposal for a registration that was replaced": Deed(
         lambda t: proposal(t, **replaced(t)), lambda t: proposal(t, **of_dataset(t, "corrected"))
     ),
-    "a run beyond the number of an authorisation": Deed(
-        lambda t: [standing_use(t), standing_use(t, number=3, attempt=2)], standing_use
-    ),
-    "a run of another number than the next": Deed(lambda t: standing_use(t, number=3), standing_use),
-    "a run of an attempt that is not next": Deed(lambda t: standing_use(t, attempt=2), standing_use),
-    "a run of a request that asks under no authorisation": Deed(
-        lambda t: standing_use(t, request_id=t.approved), standing_use
-    ),
+    "a run beyond the number of an authorisation": Deed(run_scheduled_again, run_scheduled),
     "a run of an exhausted authorisation": Deed(
-        lambda t: standing_use(
-            t, request_id=t.exhausted, attempt=2, proposal_id=t.id_of("proposal", "kind = 'standing'")
-        )
+        lambda t: transition(t, t.exhausted, "approved", "running"), run_scheduled
     ),
-    "a run under an authorisation by an analyst": Deed(
-        lambda t: standing_use(t, actor_id=t.world.analyst.id), standing_use
-    ),
-    "a run after the last day of an authorisation": Deed(lambda t: standing_use(t, at=LATE), standing_use),
-    "a run under an authorisation that was ended": Deed(lambda t: [ended(t), standing_use(t)], standing_use),
-    "a run under an authorisation long ago": Deed(
-        backdated("runner", lambda t: standing_use(t, at=THEN)), standing_use
-    ),
+    "a run after the last day of an authorisation": Deed(lambda t: run_scheduled(t, at=LATE), run_scheduled),
+    "a run under an authorisation that was ended": Deed(lambda t: [ended(t), run_scheduled(t)], run_scheduled),
     "a schedule by a steward": Deed(lambda t: schedule(t, created_by=t.world.steward.id), schedule),
     "a schedule paused by a runner": Deed(
         lambda t: schedule_change(t, actor_id=t.world.runner.id), lambda t: schedule_change(t)

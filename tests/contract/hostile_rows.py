@@ -50,7 +50,6 @@ from tests.contracts.rows import (
     request,
     role_grant,
     role_revocation,
-    standing_use,
     transition,
     unheld,
     withdrawal,
@@ -299,10 +298,6 @@ REQUESTS: dict[str, Deed] = {
         lambda t: transition(t, t.approved, "approved", "running"),
     ),
     "a request started on erased data": Deed(lambda t: transition(t, t.gone_approved, "approved", "running")),
-    "a run without a draw on its authorisation": Deed(
-        lambda t: transition(t, t.scheduled, "approved", "running"),
-        lambda t: [standing_use(t), transition(t, t.scheduled, "approved", "running")],
-    ),
     "a run more than the policy allows": Deed(lambda t: [*spent_up(t), again(t)], spent_up),
     "a run that ends with a hold open": Deed(
         lambda t: transition(t, t.held.request_id, "running", "approved"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import Executable
 
 from tests.contracts.initial_cases import Make
-from tests.contracts.rows import carried, entry, insert, request, standing_use, transition
+from tests.contracts.rows import carried, entry, insert, request, run_scheduled, transition
 from tests.contracts.test_guards import CASES, GUARDS
 from tests.contracts.town import Town
 
@@ -82,7 +82,7 @@ def standing_request(town: Town) -> list[Executable]:
 STANDING: Cases = {
     "entry_arm_approved": [lambda t: entry(t, t.hold(t.routine), "ARM")],
     "transition_approved": [standing_request],
-    "standing_use_allowed": [standing_use],
+    "transition_authorised": [run_scheduled],
 }
 REOPENED_STANDING: Cases = {"transition_reopens": [lambda t: transition(t, t.scheduled, "approved", "submitted")]}
 _SIBLINGS = (

@@ -14,7 +14,6 @@ from tests.contracts.rows import (
     publication,
     role_grant,
     role_revocation,
-    standing_use,
     unheld,
     withdrawal,
 )
@@ -215,20 +214,5 @@ DECISIONS: dict[str, Case] = {
             ],
         ],
         allowed=[lambda t: new_cap(t, rho=10, delta_fail=0)],
-    ),
-    "standing_use_allowed": Case(
-        denied=[
-            lambda t: standing_use(t, number=3),
-            lambda t: [standing_use(t), standing_use(t, number=3, attempt=2)],
-            lambda t: standing_use(t, attempt=2),
-            lambda t: standing_use(t, request_id=t.routine.request_id, attempt=2),
-            lambda t: standing_use(t, request_id=t.approved),
-            lambda t: standing_use(t, at=LATE),
-            lambda t: [approval(t, t.standing, "proposal", decision="reject"), standing_use(t)],
-            lambda t: standing_use(
-                t, request_id=t.exhausted, attempt=2, proposal_id=t.id_of("proposal", "kind = 'standing'")
-            ),
-        ],
-        allowed=[standing_use],
     ),
 }  # fmt: skip

@@ -20,7 +20,8 @@ from tests.contracts.rows import (
     request,
     role_grant,
     role_revocation,
-    standing_use,
+    run_scheduled,
+    run_scheduled_again,
     transition,
     unheld,
     withdrawal,
@@ -246,9 +247,13 @@ WORK: dict[str, Case] = {
             lambda t: transition(t, t.approved, "approved", "withdrawn", actor_id=t.world.analyst.id),
         ],
     ),
-    "transition_draws": Case(
-        denied=[lambda t: transition(t, t.scheduled, "approved", "running")],
-        allowed=[lambda t: [standing_use(t), transition(t, t.scheduled, "approved", "running")]],
+    "transition_authorised": Case(
+        denied=[
+            run_scheduled_again,
+            lambda t: transition(t, t.exhausted, "approved", "running"),
+            lambda t: [approval(t, t.standing, "proposal", decision="reject"), run_scheduled(t)],
+        ],
+        allowed=[run_scheduled, lambda t: transition(t, t.approved, "approved", "running")],
     ),
     "transition_retracted": Case(
         denied=[

@@ -198,18 +198,6 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         [add("carried", '{"proposal_id": $proposal, "actor_id": $bad_analyst, "at": "$now"}')],
         "has not its approvals",
     ),
-    "a run nobody authorised": (
-        "runner",
-        [add("standing_use", '{"proposal_id": $standing, "number": 2, "request_id": $approved, "attempt": 1,'
-                              ' "actor_id": $bad_runner, "at": "$now"}')],
-        "does not cover this run",
-    ),
-    "a run by an analyst": (
-        "analyst",
-        [add("standing_use", '{"proposal_id": $standing, "number": 2, "request_id": $scheduled, "attempt": 1,'
-                              ' "actor_id": $bad_analyst, "at": "$now"}')],
-        "only a runner",
-    ),
     # steps
     "approve by a step": (
         "analyst",

@@ -209,9 +209,6 @@ ACCOUNTS: dict[str, list[Lone]] = {
     ],
     "entry_arm_approved": [
         Lone((sql("UPDATE invocation SET attempt = 7 WHERE id = {held_invocation}"),), denied=[arm_held]),
-        Lone(("DELETE FROM standing_use",), denied=[arm_routine]),
-        Lone(("UPDATE standing_use SET attempt = attempt + 5",), denied=[arm_routine]),
-        Lone((sql("DELETE FROM standing_use WHERE request_id = {routine}"),), denied=[arm_routine]),
         Lone(OTHER_RULES, allowed=[arm_held]),
         Lone((lambda t: rejection(t, t.held.request_id, "publish"),), allowed=[arm_held]),
         Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.standing)), allowed=[arm_routine]),

@@ -34,10 +34,11 @@ from tests.contracts.rows import (
     insert,
     invocation,
     proposal,
-    standing_use,
+    run_scheduled,
     transition,
     withdrawal,
 )
+from tests.support import LATE
 
 
 def of_settled(statement: str, part: str) -> Make:
@@ -172,11 +173,9 @@ DECISIONS: dict[str, list[Lone]] = {
         Lone((sql("UPDATE request SET requester_id = {runner} WHERE id = {submitted}"),), denied=[withdraw]),
         *by_either("steward", "admin", withdraw),
     ],
-    "transition_draws": [
-        Lone(
-            (lambda t: standing_use(t, number=90, attempt=5),),
-            denied=[lambda t: transition(t, t.scheduled, "approved", "running")],
-        ),
+    "transition_authorised": [
+        Lone(denied=[lambda t: run_scheduled(t, at=LATE)]),
+        Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.standing)), allowed=[run_scheduled]),
     ],
     "transition_retracted": [
         Lone(
@@ -296,18 +295,6 @@ DECISIONS: dict[str, list[Lone]] = {
                 ]
             ],
         ),
-    ],
-    "standing_use_allowed": [
-        Lone(
-            denied=[
-                lambda t: standing_use(t, number=1),
-                lambda t: standing_use(
-                    t, proposal_id=t.one("SELECT standing_id FROM request WHERE id = :r", r=t.exhausted)
-                ),
-                lambda t: standing_use(t, request_id=t.routine.request_id),
-            ]
-        ),
-        Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.standing)), allowed=[standing_use]),
     ],
     # --- schedules
 }

@@ -114,10 +114,16 @@ def carried(town: "Town", number: int, at: str = "") -> Executable:
     return insert("carried", proposal_id=number, actor_id=town.world.steward.id, at=at or utc_now())
 
 
-def standing_use(town: "Town", **given: object) -> Executable:
-    row = {"proposal_id": town.standing, "number": 2, "request_id": town.scheduled, "attempt": 1,
-           "actor_id": town.world.runner.id, "at": utc_now()}  # fmt: skip
-    return insert("standing_use", **row | given)
+def run_scheduled(town: "Town", **given: object) -> Executable:
+    """The last run that a standing authorisation allows."""
+    return transition(town, town.scheduled, "approved", "running", **given)
+
+
+def run_scheduled_again(town: "Town") -> list[Executable]:
+    """One more, after the last has failed."""
+    first = int(town.one("SELECT count(*) FROM transition WHERE request_id = :r", r=town.scheduled)) + 1
+    failed = transition(town, town.scheduled, "running", "approved", number=first + 1)
+    return [run_scheduled(town), failed, run_scheduled(town, number=first + 2)]
 
 
 def schedule(town: "Town", **given: object) -> Executable:

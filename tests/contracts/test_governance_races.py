@@ -232,7 +232,7 @@ def test_two_runs_draw_on_one_standing_authorisation(world: World, uses: int, ou
     one, two = world.routine(standing), world.routine(standing)
     second = alone(world.database, starting(world, two))
     assert meanwhile(world.database, starting(world, one), second) == outcome
-    assert len(fetch(world.database, "SELECT id FROM standing_use")) == uses
+    assert len(fetch(world.database, "SELECT id FROM transition WHERE to_state = 'running'")) == uses
     assert world.state(two) == ("running" if uses == 2 else "approved")
 
 

@@ -212,7 +212,7 @@ def test_two_requests_cannot_share_the_last_run(authorised: Team) -> None:
         root.type(f"run {number}")
     told = root.type("run 4 --json", expected=1).json
     assert (told["error"], root.state(4)) == ("AuthorisationExhausted", "approved")
-    assert fetch(root.database, "SELECT count(*) FROM standing_use") == [(3,)]
+    assert fetch(root.database, "SELECT count(*) FROM transition WHERE to_state = 'running'") == [(3,)]
 
 
 @pytest.mark.parametrize(

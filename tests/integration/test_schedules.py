@@ -274,7 +274,7 @@ def test_a_poller_that_is_killed_asks_for_nothing_twice(
     killed("schedule run 1", point)
     assert slots(almoner) == decided
     assert fetch(almoner.database, "SELECT count(*) FROM request") == [(len(decided),)]
-    assert fetch(almoner.database, "SELECT count(*) FROM standing_use") == [(attempts,)]
+    assert fetch(almoner.database, "SELECT count(*) FROM transition WHERE to_state = 'running'") == [(attempts,)]
 
     was_produced = point == "after commit"
     paused = not was_produced and bool(decided)
@@ -367,7 +367,7 @@ def test_who_asked_does_not_run_where_roles_are_separate(almoner: Almoner, monke
     scheduled(team.at(almoner))
     assert [slot["request"] for slot in look(almoner)["slots"]] == [1]
     assert look(almoner) == {"slots": [], "runs": [], "problems": []}
-    assert fetch(almoner.database, "SELECT count(*) FROM standing_use") == [(0,)]
+    assert fetch(almoner.database, "SELECT count(*) FROM transition WHERE to_state = 'running'") == [(0,)]
 
 
 # --- serve -----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def examine(almoner: Almoner, database: Database, drawn: Mapping[Key, Iterable[D
         drawn: what pollers told before each draw.
         said: all that pollers said else.
     """
-    found = [*accounts.examine(database, drawn), *_slots(database), *_uses(database)]
+    found = [*accounts.examine(database, drawn), *_slots(database), *_running(database)]
     found += [*_files(almoner, database), *_record(almoner)]
     return [*found, *_private(almoner, database, said)]
 
@@ -46,14 +46,9 @@ def _slots(database: Database) -> Iterator[str]:
     yield from (f"request {number} has {count} artifacts" for number, count in made.items() if count > 1)
 
 
-def _uses(database: Database) -> Iterator[str]:
-    """Every attempt has used one run of its authorisation, and none else has."""
-    uses = Counter(fetch(database, "SELECT request_id, attempt FROM standing_use"))
+def _running(database: Database) -> Iterator[str]:
+    """Nothing runs any more."""
     rows = fetch(database, "SELECT request_id, to_state FROM transition ORDER BY request_id, number")
-    begun = Counter(number for number, state in rows if state == "running")
-    attempts = {(number, at + 1) for number, count in begun.items() for at in range(count)}
-    if set(uses) != attempts or any(count != 1 for count in uses.values()):
-        yield f"runs of authorisations that were used and attempts differ: {set(uses) ^ attempts}"
     if running := {number for number, state in dict(rows).items() if state == "running"}:
         yield f"requests {running} run though nothing does"
 

@@ -45,7 +45,7 @@ KINDS = (
     "release.published", "release.rehearsed", "request.approval_withdrawn", "request.approve", "request.moved",
     "request.reject", "request.submitted", "request.withdrawn", "role.granted", "role.revoked", "run.failed",
     "run.produced", "run.started", "schedule.changed", "schedule.created",
-    "slot.decided", "slot.ended", "standing.used", "units.claimed",
+    "slot.decided", "slot.ended", "units.claimed",
 )  # fmt: skip
 """What links say that happened, in this version; tests/contracts/test_audit_log.py compares them with the schema. The
 kind of a link is one of them, or several with `+` between them."""

@@ -84,7 +84,7 @@ def start_attempt(
     request = require_startable(session, request_id)
     attempt = _count_attempts(session, request_id) + 1
     if request.standing_id is not None:
-        proposals.use_authorisation(session, actor, request, attempt)
+        proposals.require_authorised(session, actor, request)
     going_on = "" if goes_on_from is None else str(goes_on_from)
     requests.record_transition(session, actor, request_id, RequestState.APPROVED, RequestState.RUNNING, going_on)
     if goes_on_from is None:

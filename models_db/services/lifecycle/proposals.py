@@ -28,7 +28,7 @@ from models_db.tables import (
     Proposal,
     Publication,
     Request,
-    StandingUse,
+    Transition,
 )
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest, encode_canonical
@@ -365,8 +365,8 @@ def _require_not_approver(session: Session, proposal: Proposal, actor: Actor) ->
         raise OwnAuthorisation(proposal.id)
 
 
-def use_authorisation(session: Session, actor: Actor, request: Request, attempt: int) -> StandingUse:
-    """Use one run of the standing authorisation that the request names.
+def require_authorised(session: Session, actor: Actor, request: Request) -> None:
+    """Check that the standing authorisation that the request names covers one more run; the run uses it.
 
     Raises:
         AuthorisationExhausted: none is left.
@@ -375,12 +375,6 @@ def use_authorisation(session: Session, actor: Actor, request: Request, attempt:
     proposal = session.get_one(Proposal, request.standing_id)
     _require_in_force(session, proposal)
     _require_not_approver(session, proposal, actor)
-    number = count_uses(session, proposal) + 1
-    return insert_row(
-        session,
-        StandingUse(proposal_id=proposal.id, number=number, request_id=request.id, attempt=attempt, actor_id=actor.id,
-                    at=utc_now()),
-    )  # fmt: skip
 
 
 def require_authorisation_intact(session: Session, request: Request) -> None:
@@ -407,8 +401,10 @@ def require_intact(session: Session, proposal: Proposal) -> None:
 
 
 def count_uses(session: Session, proposal: Proposal) -> int:
-    """Return how many runs of a standing authorisation are used."""
-    return session.scalar(select(func.count()).where(StandingUse.proposal_id == proposal.id)) or 0
+    """Return how many runs of a standing authorisation are used: the attempts of its requests, failed or not."""
+    query = select(func.count()).select_from(Transition).join(Request, Request.id == Transition.request_id)
+    begun = query.where(Request.standing_id == proposal.id, Transition.to_state == RequestState.RUNNING)
+    return session.scalar(begun) or 0
 
 
 def _require_in_force(session: Session, proposal: Proposal) -> None:

@@ -29,10 +29,10 @@ from models_db.tables import (
     Proposal,
     Publication,
     Request,
-    StandingUse,
     Transition,
 )
 from models_db.values.amounts import Amount
+from models_db.values.request_state import RequestState
 
 
 def principal_names(session: Session) -> dict[int, str]:
@@ -222,8 +222,9 @@ def open_proposals(session: Session, limit: int, after: int = 0) -> Sequence[Pro
 
 def use_counts(session: Session, proposal_ids: Collection[int]) -> dict[int, int]:
     """Return how many runs of each standing authorisation are used; see `proposals.count_uses`."""
-    query = select(StandingUse.proposal_id, func.count()).where(StandingUse.proposal_id.in_(proposal_ids))
-    return {row[0]: row[1] for row in session.execute(query.group_by(StandingUse.proposal_id))}
+    begun = select(Request.standing_id, func.count()).join(Transition, Transition.request_id == Request.id)
+    query = begun.where(Request.standing_id.in_(proposal_ids), Transition.to_state == RequestState.RUNNING)
+    return {row[0]: row[1] for row in session.execute(query.group_by(Request.standing_id)) if row[0] is not None}
 
 
 def published_at(session: Session, artifact_ids: Collection[int]) -> dict[int, str]:

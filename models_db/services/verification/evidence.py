@@ -1,9 +1,10 @@
 """Evidence of a run and of a publication, compared with the audit log before anything is spent or published.
 
 `verify_rows.compare_rows_with_chain` compares a whole ledger. This module compares only the rows that decide a request:
-principals and roles that may decide, the policies, all datasets with their claims of units, every proposal and every
-use of a standing authorisation, the accounts under its root account with their holds, entries, counters and charges in
-orders, the recorded views of unprotected figures, and the request with its approvals and what it produced. Of a request
+principals and roles that may decide, the policies, all datasets with their claims of units, every proposal, the
+accounts under its root account with their holds, entries, counters and charges in orders, all requests of these
+datasets with their steps (a run uses a standing authorisation), the recorded views of unprotected figures, and the
+request with its approvals and what it produced. Of a request
 that extends a release, that release is compared as well. A link must name each of them. Every link of the chain must
 have its own hash and follow the one before; only an anchor reveals a chain that was rewritten as a whole
 (`verify_chain`).
@@ -97,18 +98,20 @@ def _is_needed(
     if link.request_id is None or link.request_id in requests:
         return True
     named = _NAMED_ROWS.findall(link.body)
-    if link.dataset in sharing and any(table in _CHARGES for *_, table in named):
+    if link.dataset in sharing and any(table in _OF_THE_ACCOUNT for *_, table in named):
         return True
     return any(
         table in others and not others[table].covers(int(first), int(last or first)) for first, last, table in named
     )
 
 
-_CHARGES = ("invocation", "renyi_charge", "hold", "entry")
+_OF_THE_ACCOUNT = ("request", "transition", "invocation", "renyi_charge", "hold", "entry")
+"""What other requests of the account have charged, and which runs of a standing authorisation they have used."""
 _NAMED_ROWS = re.compile(r'"ids":"(\d{1,19})(?:-(\d{1,19}))?","table":"(\w+)"')
 """Rows of a table in the body of a link."""
 _EVERY_ROW = "TRUE"
 _OF_REQUEST = "x.request_id IN :requests"
+_REQUESTS = "SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.account_id = :account"
 _ACCOUNTS = "SELECT a.id FROM account a WHERE a.id = :account OR a.parent_id = :account"
 _NEEDED_TABLES = {
     "principal": _EVERY_ROW,
@@ -125,22 +128,19 @@ _NEEDED_TABLES = {
     "cohort": "x.account_id = :account",
     "overlap_key": _EVERY_ROW,
     "account": "x.id = :account OR x.parent_id = :account",
-    "invocation": "x.request_id IN"
-    " (SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.account_id = :account)",
-    "renyi_charge": "x.request_id IN"
-    " (SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.account_id = :account)",
+    "invocation": f"x.request_id IN ({_REQUESTS})",
+    "renyi_charge": f"x.request_id IN ({_REQUESTS})",
     "hold": f"x.account_id IN ({_ACCOUNTS})",
     "entry": f"x.hold_id IN (SELECT h.id FROM hold h WHERE h.account_id IN ({_ACCOUNTS}))",  # noqa: S608  (of constants)
     "internal_view": _EVERY_ROW,
     "assignment_exposure": _EVERY_ROW,
     "proposal": _EVERY_ROW,
     "carried": _EVERY_ROW,
-    "request": "x.id IN :requests",
-    "transition": _OF_REQUEST,
+    "request": f"x.id IN ({_REQUESTS})",
+    "transition": f"x.request_id IN ({_REQUESTS})",
     "approval": f"x.proposal_id IS NOT NULL OR {_OF_REQUEST}",
     "withdrawal": "x.approval_id IN (SELECT a.id FROM approval a WHERE a.proposal_id IS NOT NULL"
     " OR a.request_id IN :requests)",
-    "standing_use": _EVERY_ROW,
     "artifact": _OF_REQUEST,
     "publication": "x.artifact_id IN (SELECT f.id FROM artifact f WHERE f.request_id IN :requests)",
     "evaluation": "x.artifact_id IN (SELECT f.id FROM artifact f WHERE f.request_id IN :requests)",
