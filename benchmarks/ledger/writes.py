@@ -129,7 +129,8 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
         )
         attempts = []
         for number in range(count + 1):
-            body = {"kind": "k", "mechanism": "m", "epsilon": "1", "number": number, "plan": planned(blocks)}
+            body = {"kind": "k", "mechanism": "m", "epsilon": "1", "number": number, "parameters": {},
+                    "plan": planned(blocks)}  # fmt: skip
             request = requests.submit(session, actor, dataset, version, policy, body, timedelta(days=1))
             decision = gates.GateDecision(request.id, "spend", request.digest, "approve", "benchmark", EVER)
             gates.record_decision(session, actor, decision, "signature")
