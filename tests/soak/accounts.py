@@ -68,12 +68,13 @@ def plans(database: Database) -> dict[int, Plan]:
         )
     for number, attempt in fetch(database, "SELECT request_id, attempt FROM artifact"):
         found[number].produced = attempt
-    for number, state in fetch(database, "SELECT request_id, to_state FROM transition ORDER BY request_id, number"):
-        found[number].state = state
-    for number, text in fetch(database, "SELECT request_id, body FROM audit WHERE kind = 'run.started' ORDER BY seq"):
-        body, plan = json.loads(str(text)), found[number]
-        before = body.get("goes_on_from")
-        plan.first_of[body["attempt"]] = plan.first_of[int(before)] if before else body["attempt"]
+    query = "SELECT request_id, to_state, detail FROM transition ORDER BY request_id, number"
+    for number, state, before in fetch(database, query):
+        plan = found[number]
+        plan.state = state
+        if state == "running":
+            attempt = len(plan.first_of) + 1
+            plan.first_of[attempt] = plan.first_of[int(before)] if before else attempt
     return found  # type: ignore[return-value]
 
 

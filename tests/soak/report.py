@@ -18,9 +18,10 @@ COUNTS = {
     "attempts": "SELECT count(*) FROM transition WHERE to_state = 'running'",
     "attempts that ended without a release": "SELECT count(*) FROM transition WHERE from_state = 'running'"
     " AND to_state = 'approved'",
-    "attempts that went on": "SELECT count(*) FROM audit WHERE kind = 'run.started' AND body LIKE '%goes_on_from%'",
+    "attempts that went on": "SELECT count(*) FROM transition WHERE to_state = 'running' AND detail <> ''",
     "runs that were given up": "SELECT count(*) FROM slot_end",
-    "instalments that were armed": "SELECT count(*) FROM audit WHERE kind = 'ledger.arm'",
+    "instalments that were armed": "SELECT count(*) FROM (SELECT DISTINCT h.invocation_id, h.instalment"
+    " FROM entry e JOIN hold h ON h.id = e.hold_id WHERE e.kind = 'ARM') armed",
     "links of the chain": "SELECT count(*) FROM audit",
 }
 

@@ -26,7 +26,7 @@ class Source:
 
 SOURCES = (
     Source("clinic", 1, 400),
-    Source("ward", 4, 400),
+    Source("ward", 3, 400),
     Source("practice", 2, 400),
     Source("surgery", 2, 5),  # whose budget is used up on the way
 )
