@@ -70,7 +70,7 @@ class Ledger:
             self.registered(session, name or f"extra{time.monotonic_ns()}")
 
     def registered(self, session: Session, name: str) -> None:
-        account = datasets.open_account(session, CLAIM, self.blocks, "key", "0" * 64)
+        account = datasets.open_account(session, CLAIM, self.blocks, "0" * 16, "0" * 64)
         datasets.register(session, self.actor, Registration(name, "u", "t", True, None, None), account.id)
         self.datasets += 1
 
@@ -133,7 +133,7 @@ def filled(database: Database, count: int, blocks: int, rounds: int) -> Ledger:
     with database.write() as session:
         dataset = datasets.find_dataset(session, BUSY)
         marks = {"source_mark": "0" * 64, "manifest_mark": "0" * 64}
-        version = datasets.add_version(session, actor, dataset, uid="v", **marks, units=[(b"u" * 32, 1)])
+        version = datasets.add_version(session, actor, dataset, uid="0" * 32, **marks, units=[(b"u" * 32, 1)])
         for number in range(2 * rounds + 2):
             body = {"kind": "k", "mechanism": "m", "epsilon": "1", "number": number, "plan": planned(blocks)}
             request = requests.submit(session, actor, dataset, version, made.policy, body, timedelta(days=1))
