@@ -10,7 +10,7 @@ from almoner.request import Request, RequestFields, written_fields
 from almoner.session import session
 from almoner.views import Budget, Price
 from models_db.home import ProjectHome
-from models_db.services.catalogue import datasets
+from models_db.services import datasets
 
 if TYPE_CHECKING:
     from tasks.corpus.identity.labels import LabelFields

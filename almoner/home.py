@@ -11,7 +11,7 @@ from almoner.inputs import Data, open_input
 from almoner.request import Request
 from almoner.session import session
 from models_db.home import ProjectHome
-from models_db.services.catalogue import datasets, requests
+from models_db.services import datasets, requests
 
 
 def open_home(home: str | os.PathLike[str] | None) -> "Home":

@@ -16,8 +16,8 @@ from almoner.session import session
 from almoner.views import Price, Report, Review
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
+from models_db.services import requests
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import requests
 from models_db.values.gates import Gate
 from models_db.values.requests import ReleaseRequest, model_to_json
 

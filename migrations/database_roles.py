@@ -14,13 +14,7 @@ from sqlalchemy import Connection, text
 from migrations.runner import settings_for
 from migrations.upgrade import require_supported
 from models_db.errors import UsageError
-from models_db.services.catalogue.database_access import (
-    ADDED_BY_LOGINS,
-    LEDGER_TABLES,
-    MOST_ROLE_BYTES,
-    group_names,
-    has_owner_rights,
-)
+from models_db.services.logins import ADDED_BY_LOGINS, LEDGER_TABLES, MOST_ROLE_BYTES, group_names, has_owner_rights
 from models_db.sessions.database import BUSY_SECONDS, IDLE_SECONDS, Database, LedgerForbidden, SchemaOutdated
 
 _ROLE_CHANGE_LOCK = 0x616C6D6F6E6573

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
+from models_db.services import cohorts, datasets
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import cohorts, datasets
-from models_db.services.catalogue.cohorts import CohortPlan
+from models_db.services.cohorts import CohortPlan
 from models_db.sessions.database import Database, LedgerUnreachable, OutcomeUnknown
 from models_db.tables import Dataset
 from tasks.common import progress

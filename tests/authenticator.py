@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from fido2 import cbor
 
-from models_db.services.catalogue.passkeys import PasskeyTerms
+from models_db.services.people import PasskeyTerms
 from tasks.release.signatures.approvals import PasskeyUse
 from tasks.release.signatures.ed25519 import SigningKey
 from tasks.release.signatures.webauthn import encode_url, spell_signature

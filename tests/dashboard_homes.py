@@ -13,11 +13,10 @@ from cli.web.access import AccessOptions, AccessPolicy, access_policy
 from cli.web.application import application
 from models_db.database.base import utc_now
 from models_db.home import ProjectHome
+from models_db.services import cohorts, datasets, people, policies, proposals, schedules
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import cohorts, datasets, policies, principals, schedules
-from models_db.services.catalogue.datasets import Registration
-from models_db.services.catalogue.schedules import Timing
-from models_db.services.lifecycle import proposals
+from models_db.services.datasets import Registration
+from models_db.services.schedules import Timing
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest
@@ -58,7 +57,7 @@ class Home:
         assert done.exit_code == 0, done.output
         database = Database(home.database_url)
         with database.read() as session:
-            owner, policy = principals.list_all(session)[0], policies.policy_in_force(session)
+            owner, policy = people.list_all(session)[0], policies.policy_in_force(session)
             assert policy is not None
         actor = Actor(owner.id, owner.name)
         return cls(home, World(database, policy.id, actor, actor, actor, actor))

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from models_db.services.lifecycle.ledger import InvocationPlan
+from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount
 from tasks.generation.decoding.run_context import RunContext
 from tasks.mechanisms.tokens.integer_table import calibrate

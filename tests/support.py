@@ -17,27 +17,29 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import Base, utc_now
 from models_db.policies.rules import PolicyTerms
-from models_db.services.audit import chain
-from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import (
-    assignment_exposures,
+from models_db.services import (
+    artifacts,
+    attempts,
+    budget,
     cohorts,
     datasets,
     erasures,
-    internal_views,
-    passkeys,
+    exposures,
+    gates,
+    people,
     policies,
-    principals,
+    proposals,
     requests,
     schedules,
 )
-from models_db.services.catalogue.cohorts import CohortPlan
-from models_db.services.catalogue.datasets import LifetimeClaim, Registration
-from models_db.services.catalogue.passkeys import PasskeyTerms
-from models_db.services.lifecycle import artifacts, attempts, gate_status, gates, ledger, proposals
-from models_db.services.lifecycle.gates import GateDecision
-from models_db.services.lifecycle.ledger import Attempt, InvocationPlan, Provenance
-from models_db.services.lifecycle.proposals import AuthorisationTerms
+from models_db.services.audit import chain
+from models_db.services.audit.chain import Actor
+from models_db.services.budget import Attempt, InvocationPlan, Provenance
+from models_db.services.cohorts import CohortPlan
+from models_db.services.datasets import LifetimeClaim, Registration
+from models_db.services.gates import GateDecision
+from models_db.services.people import PasskeyTerms
+from models_db.services.proposals import AuthorisationTerms
 from models_db.sessions.database import Database
 from models_db.tables import Artifact, Dataset, PolicyVersion, Proposal
 from models_db.values.amounts import Amount
@@ -141,17 +143,17 @@ def later(by: timedelta) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for service in (
             artifacts,
-            assignment_exposures,
+            exposures,
             chain,
             datasets,
-            gate_status,
+            gates,
             erasures,
             gates,
-            internal_views,
-            passkeys,
+            exposures,
+            people,
             proposals,
             budget_steps,
-            principals,
+            people,
             policies,
             requests,
             attempts,
@@ -255,12 +257,12 @@ class World:
     ) -> "World":
         """Enrol the people and adopt the policy."""
         with database.write() as session:
-            admin = principals.found_ledger(session, "admin", "key of admin", NO_KEY)
+            admin = people.found_ledger(session, "admin", "key of admin", NO_KEY)
             analyst, steward, runner = (
-                principals.enrol(session, admin, name, f"key of {name}") for name in ("analyst", "steward", "runner")
+                people.enrol(session, admin, name, f"key of {name}") for name in ("analyst", "steward", "runner")
             )
             for name in ("analyst", "steward", "runner"):
-                principals.grant(session, admin, name, name, "for the tests")
+                people.grant(session, admin, name, name, "for the tests")
             policy = policies.adopt(
                 session,
                 admin,
@@ -276,28 +278,28 @@ class World:
     def person(self, name: str, *roles: str) -> Actor:
         """One more person, a steward unless roles are named."""
         with self.database.write() as session:
-            made = principals.enrol(session, self.admin, name, f"key of {name}")
+            made = people.enrol(session, self.admin, name, f"key of {name}")
             for role in roles or ("steward",):
-                principals.grant(session, self.admin, name, role, "for the tests")
+                people.grant(session, self.admin, name, role, "for the tests")
             return made
 
     def grant(self, name: str, role: str, **dates: str) -> None:
         """Give somebody a role."""
         with self.database.write() as session:
-            principals.grant(session, self.admin, name, role, "for the tests", **dates)
+            people.grant(session, self.admin, name, role, "for the tests", **dates)
 
     def revoke(self, name: str, role: str) -> None:
         """Take a role away."""
         with self.database.write() as session:
-            principals.revoke(session, self.admin, name, role, "for the tests")
+            people.revoke(session, self.admin, name, role, "for the tests")
 
     def passkey(self, person: Actor, *, revoked: bool = False, key: str = "es256:1", signature: str = "s") -> int:
         """A passkey of a person, which nobody has certified. Returns its number."""
         terms = PasskeyTerms(f"{key} of {person.name}", "localhost", "http://localhost:8717", "")
         with self.database.write() as session:
-            number = passkeys.register(session, person, person, terms, "credential", signature).id
+            number = people.register_passkey(session, person, person, terms, "credential", signature).id
             if revoked:
-                passkeys.revoke(session, person, number, "lost")
+                people.revoke_passkey(session, person, number, "lost")
             return number
 
     def take_back(self, request_id: int, by: Actor | None = None, gate: str = "spend") -> str:
@@ -488,7 +490,7 @@ class World:
             number = attempts.start_attempt(session, self.runner, request_id, token, "here", goes_on_from)
             dataset_id = requests.find_request(session, request_id).dataset_id
             blocks = _blocks(session, session.get_one(Dataset, dataset_id))
-            return ledger.load_attempt(session, request_id, number, tuple(range(blocks)))
+            return budget.load_attempt(session, request_id, number, tuple(range(blocks)))
 
     def running(self, dataset: str = "clinic", *approved: InvocationPlan, **body: Json) -> Attempt:
         """Requested, approved and started; without a plan for that of this world."""
@@ -505,17 +507,17 @@ class World:
     def hold(self, attempt: Attempt, *plan: InvocationPlan) -> None:
         """Reserve a plan."""
         with self.database.write() as session:
-            ledger.hold(session, self.runner, attempt, plan, PROVENANCE)
+            budget.hold(session, self.runner, attempt, plan, PROVENANCE)
 
     def arm(self, attempt: Attempt, sequence: int = 0, instalment: int = 0) -> Amount:
         """Spend one instalment."""
         with self.database.write() as session:
-            return ledger.arm(session, self.runner, attempt, sequence, instalment)
+            return budget.arm(session, self.runner, attempt, sequence, instalment)
 
     def settle(self, attempt: Attempt, outcome: str) -> None:
         """Close every hold of an attempt."""
         with self.database.write() as session:
-            ledger.settle(session, self.runner, attempt, outcome)
+            budget.settle(session, self.runner, attempt, outcome)
 
     def fail(self, attempt: Attempt) -> None:
         """End an attempt without an artifact."""
@@ -553,10 +555,10 @@ class World:
         with self.database.read() as session:
             return requests.state_of(session, request_id)
 
-    def balance(self, dataset: str = "clinic") -> ledger.Balance:
+    def balance(self, dataset: str = "clinic") -> budget.Balance:
         """What a dataset's account has left."""
         with self.database.read() as session:
-            return ledger.balance(session, datasets.find_dataset(session, dataset).account_id)
+            return budget.balance(session, datasets.find_dataset(session, dataset).account_id)
 
 
 def free_port() -> int:

@@ -19,7 +19,7 @@ import pytest
 import torch
 from pydantic import BaseModel, Field
 
-from models_db.services.lifecycle.ledger import InvocationPlan
+from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount
 from models_db.values.requests import ExactDecimal, ReleaseRequest
 from models_db.values.requests import RequestModel as WrittenByPeople

@@ -27,10 +27,10 @@ from flows.workspace.rollback_guard import RollbackGuardedDatabase
 from migrations.upgrade import upgrade
 from models_db.database.base import utc_now
 from models_db.home import ProjectHome
+from models_db.services import people
 from models_db.services.audit import log, verify_chain
 from models_db.services.audit.chain import Actor, read_chain_head, record_checkpoint
 from models_db.services.audit.log import LogFilter, LoggedLink
-from models_db.services.catalogue import principals
 from models_db.sessions.database import Database
 from models_db.values.canonical_json import encode_canonical
 
@@ -192,7 +192,7 @@ def check(report: verify_chain.ChainReport) -> None:
 def remember(backend: str, database: Database, rounds: int) -> None:
     """One link through the database that a home remembers, against the same through a plain one."""
     with database.write() as session:
-        actor = principals.found_ledger(session, "bench", "key", "0" * 64)
+        actor = people.found_ledger(session, "bench", "key", "0" * 64)
     with tempfile.TemporaryDirectory(prefix="almoner-bench-") as folder:
         os.environ["ALMONER_DATABASE_URL"] = database.url
         remembered = RollbackGuardedDatabase(ProjectHome(Path(folder)))

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from benchmarks.ledger.audit import without_guards, write
 from models_db.database.base import utc_now
+from models_db.services import budget
 from models_db.services.audit import chain, verify_chain
 from models_db.services.audit.log import LoggedLink
-from models_db.services.lifecycle import ledger
 from models_db.sessions.database import Database
 from models_db.tables.accounts import CURVE_COLUMNS
 from models_db.values.amounts import Amount
@@ -183,5 +183,5 @@ def _chain(
 def examine(database: Database) -> None:
     """A benchmark of a ledger that lost count would be worth nothing."""
     with database.read() as session:
-        if ledger.differing_counters(session) or not verify_chain.verify_chain(session).sound:
+        if budget.differing_counters(session) or not verify_chain.verify_chain(session).sound:
             raise SystemExit("the ledger lost count, or its chain is broken")

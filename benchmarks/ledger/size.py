@@ -28,12 +28,11 @@ from flows.workspace.policy_file import DEFAULT_POLICY
 from migrations.upgrade import upgrade
 from models_db.database.base import utc_now
 from models_db.policies.policy import Policy
+from models_db.services import attempts, budget, datasets, gates, people, policies, requests
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import datasets, policies, principals, requests
-from models_db.services.catalogue.datasets import Registration
-from models_db.services.lifecycle import attempts, gates, ledger
-from models_db.services.lifecycle.ledger import Attempt
+from models_db.services.budget import Attempt
+from models_db.services.datasets import Registration
 from models_db.services.queries import health
 from models_db.sessions.database import Database
 from models_db.tables import PolicyVersion
@@ -122,7 +121,7 @@ def timed(act: Callable[[], object]) -> float:
 def filled(database: Database, count: int, blocks: int, rounds: int) -> Ledger:
     upgrade(database)
     with database.write() as session:
-        actor = principals.found_ledger(session, "bench", "key", "0" * 64)
+        actor = people.found_ledger(session, "bench", "key", "0" * 64)
         made = Ledger(database, actor, policies.adopt(session, actor, POLICY_TERMS), blocks)
     started = time.perf_counter()
     while made.datasets < count:
@@ -141,7 +140,7 @@ def filled(database: Database, count: int, blocks: int, rounds: int) -> Ledger:
             gates.record_decision(session, actor, decision, "signature")
             attempts.start_attempt(session, actor, request.id, "token", "here")
             read = tuple(range(blocks)) if number % 2 else (blocks // 2,)
-            (made.whole if number % 2 else made.one).append(ledger.load_attempt(session, request.id, 1, read))
+            (made.whole if number % 2 else made.one).append(budget.load_attempt(session, request.id, 1, read))
     return made
 
 
@@ -181,17 +180,17 @@ def whole(look: View) -> None:
 
 def hold(on: Ledger, attempt: Attempt) -> None:
     with on.database.write() as session:
-        ledger.hold(session, on.actor, attempt, PLAN, PROVENANCE)
+        budget.hold(session, on.actor, attempt, PLAN, PROVENANCE)
 
 
 def arm(on: Ledger, attempt: Attempt) -> None:
     with on.database.write() as session:
-        ledger.arm(session, on.actor, attempt, 0, 0)
+        budget.arm(session, on.actor, attempt, 0, 0)
 
 
 def settle(on: Ledger, attempt: Attempt) -> None:
     with on.database.write() as session:
-        ledger.settle(session, on.actor, attempt, "COMMIT")
+        budget.settle(session, on.actor, attempt, "COMMIT")
 
 
 def listed(look: View) -> None:

@@ -32,13 +32,12 @@ from benchmarks.ledger.history import LOSS, PER_REQUEST, examine, lengthen
 from migrations.upgrade import upgrade
 from models_db.database.base import utc_now
 from models_db.policies.rules import PolicyTerms
+from models_db.services import budget, datasets, gates, people, policies, requests
+from models_db.services.attempts import start_attempt
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.log import LogFilter
-from models_db.services.catalogue import datasets, policies, principals, requests
-from models_db.services.catalogue.datasets import LifetimeClaim, Registration
-from models_db.services.lifecycle import gates, ledger
-from models_db.services.lifecycle.attempts import start_attempt
-from models_db.services.lifecycle.ledger import Attempt, InvocationPlan, Provenance
+from models_db.services.budget import Attempt, InvocationPlan, Provenance
+from models_db.services.datasets import LifetimeClaim, Registration
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
@@ -119,7 +118,7 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
     upgrade(database)
     with database.write() as session:
         session.execute(text("CREATE TABLE bare (at TEXT NOT NULL)"))
-        actor = principals.found_ledger(session, "bench", "key", "0" * 64)
+        actor = people.found_ledger(session, "bench", "key", "0" * 64)
         policy = policies.adopt(session, actor, TERMS)
         claim = LifetimeClaim("1", "1", 1, Amount(10**15, 10**15))
         account = datasets.open_account(session, claim, blocks, "0" * 16, "0" * 64)
@@ -135,7 +134,7 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
             decision = gates.GateDecision(request.id, "spend", request.digest, "approve", "benchmark", EVER)
             gates.record_decision(session, actor, decision, "signature")
             start_attempt(session, actor, request.id, "token", "here")
-            attempts.append(ledger.load_attempt(session, request.id, 1, tuple(range(blocks))))
+            attempts.append(budget.load_attempt(session, request.id, 1, tuple(range(blocks))))
     cycle(database, actor, attempts.pop(0))
     if past:
         lengthen(database, past)
@@ -151,11 +150,11 @@ def planned(blocks: int) -> Json:
 
 def cycle(database: Database, actor: Actor, attempt: Attempt) -> None:
     with database.write() as session:
-        ledger.hold(session, actor, attempt, PLAN, PROVENANCE)
+        budget.hold(session, actor, attempt, PLAN, PROVENANCE)
     with database.write() as session:
-        ledger.arm(session, actor, attempt, 0, 0)
+        budget.arm(session, actor, attempt, 0, 0)
     with database.write() as session:
-        ledger.settle(session, actor, attempt, "COMMIT")
+        budget.settle(session, actor, attempt, "COMMIT")
 
 
 def bare_insert(database: Database) -> None:
@@ -253,7 +252,7 @@ def finish(prepared: Bench, past: int) -> None:
     """No update is lost: the counters are the sum of all cycles, as the ledger's own checks say too."""
     database, _, attempts = prepared
     with database.read() as session:
-        spent = ledger.balance(session, 1).spent
+        spent = budget.balance(session, 1).spent
     if spent != LOSS * (len(attempts) + 1 + past):
         raise SystemExit("the ledger lost count")
     examine(database)

@@ -46,8 +46,8 @@ from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.home import ProjectHome
+from models_db.services import people
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import passkeys
 from models_db.values.arguments import require_storable
 from models_db.values.bounded_json import InvalidJson, parse_json
 from models_db.values.digits import parse_digits
@@ -264,7 +264,7 @@ class PersonPages:
             found = decisions_page(view)
             own = [
                 {"number": one.id, "key": passkey_fingerprint(one.public_key), "since": one.at}
-                for one in passkeys.open_passkeys(view.session, view.actor.id)
+                for one in people.open_passkeys(view.session, view.actor.id)
             ]
             given = own_approvals(view.session, session.person)
             return self._page(
@@ -330,7 +330,7 @@ class PersonPages:
             return _with_script(self._sign_page(view, session, name, prepared))
 
     def _sign_page(self, view: View, session: PersonSession, name: str, prepared: Prepared) -> HTMLResponse:
-        credentials = [one.credential_id for one in passkeys.open_passkeys(view.session, session.person.id)
+        credentials = [one.credential_id for one in people.open_passkeys(view.session, session.person.id)
                        if one.origin == self.origin]  # fmt: skip
         return self._page(
             "sign.html", view, session, name=name, prepared=prepared,

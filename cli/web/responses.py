@@ -14,8 +14,8 @@ from starlette.responses import HTMLResponse, Response
 from flows.audit.verify import ledger_altered
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
 from models_db.home import ProjectHome
-from models_db.services.catalogue.datasets import DatasetUnknown
-from models_db.services.catalogue.requests import RequestUnknown
+from models_db.services.datasets import DatasetUnknown
+from models_db.services.requests import RequestUnknown
 from models_db.values.printable_text import json_text
 from tasks.planning.block_selection import describe_cohorts
 from tasks.reporting.html_report import environment

@@ -25,8 +25,8 @@ from flows.dashboard.texts_page import texts_page
 from flows.dashboard.viewer import View, Viewer, open_viewer
 from models_db.errors import AlmonerError, UsageError
 from models_db.home import ProjectHome
+from models_db.services import datasets, requests
 from models_db.services.audit.chain import read_chain_head
-from models_db.services.catalogue import datasets, requests
 from models_db.tables import Dataset
 from models_db.values.digits import parse_digits
 from models_db.values.gates import Gate

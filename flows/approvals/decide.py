@@ -19,13 +19,11 @@ from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import AlmonerError, Refused
 from models_db.home import PathEscape
+from models_db.services import artifacts, datasets, gates, people, proposals, requests
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import UNREADABLE_ERRORS, files_of
-from models_db.services.catalogue import datasets, principals, request_plans, requests
-from models_db.services.catalogue.requests import WrongState
-from models_db.services.lifecycle import artifacts, gates, proposals
-from models_db.services.lifecycle.gate_status import find_decidable
-from models_db.services.lifecycle.gates import GateDecision, withdrawal_statement
+from models_db.services.gates import GateDecision, find_decidable, withdrawal_statement
+from models_db.services.requests import WrongState
 from models_db.tables import Dataset, PolicyVersion
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
@@ -228,7 +226,7 @@ def require_derived_amounts(session: Session, review: Review) -> None:
         if proposal.kind == "retraction":
             return
     else:
-        request_plans.require_plan_intact(session, requests.find_request(session, review.number))
+        requests.require_plan_intact(session, requests.find_request(session, review.number))
     claims_of(session, datasets.find_dataset(session, review.dataset))
 
 
@@ -296,7 +294,7 @@ def import_approval(workspace: Workspace, review: Review, signed: SignedApproval
         if signed.signature in recorded_signatures(session, review.number, review.gate):
             raise ApprovalUnusable("was recorded before")
         require_bounds_or_override(session, review, signed.decision, signed.reason)
-        approver = principals.identify(session, signed.public_key)
+        approver = people.identify(session, signed.public_key)
         return gates.record_decision(
             session,
             workspace.actor,

@@ -20,18 +20,9 @@ from flows.governance.exposure import orders_budget
 from flows.rehearsals.stored_results import recorded_rehearsals
 from flows.releases.pricing import repetitions
 from flows.workspace.policy_file import read_policy_version
+from models_db.services import budget, datasets, erasures, exposures, gates, people, policies, proposals, requests
 from models_db.services.audit.stored_text import choices_of, configuration_of, request_body
-from models_db.services.catalogue import (
-    assignment_exposures,
-    datasets,
-    erasures,
-    internal_views,
-    policies,
-    principals,
-    requests,
-)
-from models_db.services.lifecycle import gates, ledger, proposals, renyi_account
-from models_db.services.lifecycle.gate_status import Decidable, GateStatus, find_decidable
+from models_db.services.gates import Decidable, GateStatus, find_decidable
 from models_db.tables import Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES
@@ -78,7 +69,7 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
             "charged_rho": charge.rho if charge else None,
             "previous": _previous_release(session, request),
             "rehearsals": recorded_rehearsals(session, body),
-            "secrecy_end": assignment_exposures.find_secrecy_end(session, request_id),
+            "secrecy_end": exposures.find_secrecy_end(session, request_id),
             "notices": (
                 (
                     *_drift_warnings(session, dataset, body),
@@ -131,16 +122,14 @@ def _common_fields(
         ),
         "counted": len(status.approvers(subject)),
         "needed": status.needed(subject),
-        "budget": BudgetInput.of(BudgetFacts(claim, ledger.balance(session, dataset.account_id, blocks))),
+        "budget": BudgetInput.of(BudgetFacts(claim, budget.balance(session, dataset.account_id, blocks))),
         "views": _views_of_account(session, dataset),
     }
 
 
 def list_signers(session: Session) -> tuple[Person, ...]:
     """Return the people who may sign now: the stewards."""
-    return tuple(
-        _person_of(one) for one in principals.list_all(session) if "steward" in principals.roles_of(session, one.id)
-    )
+    return tuple(_person_of(one) for one in people.list_all(session) if "steward" in people.roles_of(session, one.id))
 
 
 def _person_of(principal: Principal) -> Person:
@@ -166,20 +155,20 @@ def _previous_release(session: Session, request: Request) -> PreviousRelease | N
 
 def _views_of_account(session: Session, dataset: Dataset) -> ViewsInput | None:
     """Return the views of unprotected figures of the account."""
-    views = internal_views.find_viewing(session, dataset.account_id)
+    views = exposures.find_viewing(session, dataset.account_id)
     return None if views is None else ViewsInput(since=views.since, people=views.people)
 
 
 def _limit_notice(session: Session, dataset: Dataset, request: Request, body: dict[str, Any]) -> Iterator[str]:
     """Yield a sentence if an attempt from nothing would pass a limit in Rényi orders; none once it was charged."""
-    if renyi_account.is_charged(session, request.id):
+    if budget.is_charged(session, request.id):
         return
-    budget = orders_budget(session, dataset.account_id)
-    if budget is None:
+    account = orders_budget(session, dataset.account_id)
+    if account is None:
         return
     from tasks.planning.secret_assignment import curve_of_plan
 
-    if budget.passed_by(curve_of_plan(body["plan"]), body["plan"]["blocks"]) is not None:
+    if account.passed_by(curve_of_plan(body["plan"]), body["plan"]["blocks"]) is not None:
         yield "The policy's `lifetime_while_secret` does not allow this now: the run would be refused."
 
 

@@ -23,7 +23,7 @@ from flows.approvals.request_review import RequestReviewInput
 from flows.approvals.review import Review
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
 from models_db.errors import UsageError
-from models_db.services.lifecycle.gates import GateDecision
+from models_db.services.gates import GateDecision
 from models_db.values.gates import Gate
 from tasks.common.files import FileUnfit, decode_json, encode_json, measure, open_regular_file, read_document, write_new
 from tasks.common.strict_model import Digest, Name, Strict, read_as

@@ -16,11 +16,10 @@ from flows.audit.lifetime_claims import require_proposal_amounts
 from flows.governance.passkey_answers import PasskeyAnswer, find_signer
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
+from models_db.services import gates
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue.passkeys import PasskeySignature
-from models_db.services.lifecycle import gates
-from models_db.services.lifecycle.gate_status import GateStatus, find_decidable
-from models_db.services.lifecycle.gates import GateDecision, withdrawal_statement
+from models_db.services.gates import GateDecision, GateStatus, find_decidable, withdrawal_statement
+from models_db.services.people import PasskeySignature
 from models_db.tables import Dataset, Principal
 from models_db.values.gates import Gate
 from tasks.release.signatures.webauthn import challenge_of

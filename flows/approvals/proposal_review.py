@@ -11,7 +11,7 @@ from flows.approvals.review import FieldList, Review, ReviewSection, Table, Warn
 from flows.approvals.review_sections import CHOSEN_TITLE, decision_rows, mechanism_rows
 from flows.audit.lifetime_claims import AuthorisationDiffers, growth_in_words, require_authorisation
 from models_db.errors import Refused
-from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services.datasets import LifetimeClaim
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
@@ -24,7 +24,7 @@ from tasks.release.wording.parameter_text import parameter_text
 
 
 class ProposalContent(Strict):
-    """The content of a proposal as its digest covers it (`models_db.services.lifecycle.proposals.content_of`)."""
+    """The content of a proposal as its digest covers it (`models_db.services.proposals.content_of`)."""
 
     proposal: Literal["cap", "standing", "retraction"]
     dataset: Name

@@ -23,11 +23,10 @@ from flows.releases.pricing import price_request
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
-from models_db.services.catalogue import datasets, requests
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import ledger, proposals
-from models_db.services.lifecycle.gate_status import count_approvals, find_decidable
-from models_db.services.lifecycle.proposals import AuthorisationTerms
+from models_db.services import budget, datasets, proposals, requests
+from models_db.services.datasets import LifetimeClaim
+from models_db.services.gates import count_approvals, find_decidable
+from models_db.services.proposals import AuthorisationTerms
 from models_db.tables import Dataset, Proposal
 from models_db.values.amounts import Amount
 from models_db.values.gates import Gate
@@ -109,7 +108,7 @@ def propose_cap(
         if (before.epsilon, before.delta) == (claim.epsilon, claim.delta):
             raise CapUnchanged(name, claim)
         proposals.require_room(session, dataset, claim.cap)
-        spent = ledger.balance(session, dataset.account_id).spent
+        spent = budget.balance(session, dataset.account_id).spent
     number = None if dry_run else _record_cap_proposal(workspace, name, claim, reason)
     return CapProposal(number, _approvals_needed(workspace, together), together, before, claim, spent)
 
@@ -207,7 +206,7 @@ def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> Re
         number, together, spent = (
             proposal.id,
             datasets_on_account(session, dataset),
-            ledger.spent_by(session, request_id),
+            budget.spent_by(session, request_id),
         )
         return RetractionProposal(number, _approvals_needed(workspace, together), dataset.name, request_id, spent)
 

@@ -12,8 +12,8 @@ from flows.rehearsals.stored_results import RecordedRehearsal
 from models_db.database.base import utc_now
 from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.policies.policy import Policy
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle.ledger import Balance
+from models_db.services.budget import Balance
+from models_db.services.datasets import LifetimeClaim
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent

@@ -14,9 +14,8 @@ from collections.abc import Iterable
 from sqlalchemy.orm import Session
 
 from models_db.errors import Refused
+from models_db.services import artifacts, budget, requests
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import requests
-from models_db.services.lifecycle import artifacts, ledger, renyi_account
 from models_db.tables import RenyiCharge
 from models_db.values.amounts import Amount
 from models_db.values.standing_terms import cost_of
@@ -44,7 +43,7 @@ def charge_of_release(session: Session, request_id: int) -> Charged:
         for sequence, each in enumerate(plan["invocations"])
         for instalment, part in enumerate(each["instalments"])
     ]
-    armed = ledger.armed_parts(session, request_id)
+    armed = budget.armed_parts(session, request_id)
     if missing := {(block, *part) for block in plan["blocks"] for part in parts} - armed:
         raise NotCharged(request_id, sorted({block for block, *_ in missing}))
     amount = Amount(sum(rho for *_, rho, _ in parts), sum(delta for *_, delta in parts))
@@ -76,7 +75,7 @@ def require_charges_derived(session: Session, request_id: int) -> None:
         ChargeDiffers: some charge is another.
         LedgerAltered: the text of the request is not the one that its digest names.
     """
-    if differing_charges(session, renyi_account.list_charges(session, request_id=request_id)):
+    if differing_charges(session, budget.list_charges(session, request_id=request_id)):
         raise ChargeDiffers(request_id)
 
 

@@ -18,9 +18,8 @@ from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError, Refused
 from models_db.findings import Finding
 from models_db.home import PathEscape, ProjectHome
+from models_db.services import artifacts, budget, datasets, logins, policies, proposals, requests
 from models_db.services.audit.stored_text import files_of
-from models_db.services.catalogue import database_access, datasets, policies, requests
-from models_db.services.lifecycle import artifacts, proposals, renyi_account
 from models_db.services.queries import health
 from models_db.tables import Proposal
 from tasks.common.code_version import ROOMS
@@ -137,7 +136,7 @@ def _check_charges(workspace: Workspace) -> Iterator[Finding]:
     """
     with workspace.database.read() as session:
         uncharged = uncharged_releases(session)
-        wrong = differing_charges(session, renyi_account.list_charges(session))
+        wrong = differing_charges(session, budget.list_charges(session))
         waiting = [number for number in wrong if requests.state_of(session, number) not in GIVEN_UP]
     yield Finding(
         "charges",
@@ -192,7 +191,7 @@ def _check_policies(workspace: Workspace) -> Iterator[Finding]:
 def _check_access(workspace: Workspace) -> Iterator[Finding]:
     """Check, on PostgreSQL, that the ledger knows every role with rights to write, call and add."""
     with workspace.database.read() as session:
-        yield from database_access.check_access(session)
+        yield from logins.check_access(session)
 
 
 def _check_permissions(workspace: Workspace) -> Iterator[Finding]:

@@ -7,9 +7,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.errors import UsageError
+from models_db.services import datasets, people, requests
 from models_db.services.audit import log
 from models_db.services.audit.log import LogFilter
-from models_db.services.catalogue import datasets, principals, requests
 from models_db.tables.audit_log import AuditLink
 
 
@@ -25,7 +25,7 @@ def require_known_names(session: Session, search: LogFilter) -> None:
     for field, find in (
         ("dataset", datasets.find_dataset),
         ("request_id", requests.find_request),
-        ("actor", principals.find_principal),
+        ("actor", people.find_principal),
     ):
         value, column = getattr(search, field), getattr(AuditLink, field)
         if value is not None and session.scalars(select(AuditLink.seq).where(column == value).limit(1)).first() is None:

@@ -1,6 +1,6 @@
 """Lifetime claims and standing authorisations, each compared with its own text before it is used.
 
-`models_db.services.catalogue.datasets` returns the rows as they are; flows that rest on a claim read it here. If the
+`models_db.services.datasets` returns the rows as they are; flows that rest on a claim read it here. If the
 amounts do not follow from the text that people read, the only possible decision is a rejection.
 """
 
@@ -12,10 +12,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from models_db.errors import AlmonerError, Refused
+from models_db.services import datasets, proposals, requests
 from models_db.services.audit.stored_text import configuration_of
-from models_db.services.catalogue import datasets, requests
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import proposals
+from models_db.services.datasets import LifetimeClaim
 from models_db.tables import Dataset, Proposal, Request
 from models_db.values.amounts import Amount
 from models_db.values.request_state import RequestState

@@ -25,7 +25,7 @@ from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem
 from models_db.home import HomeMissing, ProjectHome, describe_free_space, draft_name, sqlite_url
-from models_db.services.lifecycle import artifacts
+from models_db.services import artifacts
 from models_db.sessions.database import Database, LedgerUnreadable, shows_damage
 from models_db.tables import DatasetVersion
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sqlalchemy.orm import Session
 
-from models_db.services.catalogue.cohorts import FIRST_COHORT
+from models_db.services.cohorts import FIRST_COHORT
 from models_db.services.queries import history
 from tasks.common.number_format import format_percent
 

@@ -14,9 +14,9 @@ from flows.dashboard.viewer import View
 from flows.datasets.budget_view import BudgetView, CohortLine, budget_of_dataset, datasets_on_account
 from flows.datasets.forecast import forecast_table
 from flows.schedules.schedules import ScheduleRow, schedule_row
-from models_db.services.catalogue import cohorts, datasets, internal_views, schedules
-from models_db.services.catalogue.cohorts import FIRST_COHORT
-from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services import cohorts, datasets, exposures, schedules
+from models_db.services.cohorts import FIRST_COHORT
+from models_db.services.datasets import LifetimeClaim
 from models_db.tables import Dataset
 from tasks.common.number_format import format_small
 
@@ -129,7 +129,7 @@ def dataset_page(view: View, name: str, before: int | None = None) -> DatasetPag
     """
     session = view.session
     dataset = datasets.find_dataset(session, name)
-    viewing = internal_views.find_viewing(session, dataset.account_id)
+    viewing = exposures.find_viewing(session, dataset.account_id)
     return DatasetPage(
         name=dataset.name,
         unit=dataset.unit_field or "record",

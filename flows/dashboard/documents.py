@@ -12,9 +12,8 @@ from typing import Any
 
 from flows.dashboard.viewer import View, Viewer
 from models_db.errors import Refused
+from models_db.services import artifacts, exposures, requests
 from models_db.services.audit.stored_text import files_of
-from models_db.services.catalogue import internal_views, requests
-from models_db.services.lifecycle import artifacts
 from models_db.tables import Artifact, Dataset
 from models_db.values.gates import Gate
 from models_db.values.request_state import DECIDED, RequestState
@@ -53,7 +52,7 @@ def _report_versions(view: View, state: str, dataset: Dataset) -> Iterator[Versi
 
 
 def _has_seen(view: View, dataset: Dataset) -> bool:
-    return internal_views.has_seen(view.session, dataset.account_id, view.actor.id)
+    return exposures.has_seen(view.session, dataset.account_id, view.actor.id)
 
 
 def load_report(viewer: Viewer, number: int, version: Version) -> Mapping[str, Any]:

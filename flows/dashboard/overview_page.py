@@ -14,9 +14,9 @@ from flows.datasets.forecast import count_runs
 from flows.datasets.inventory import load_budgets
 from flows.governance.exposure import orders_budgets
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue.cohorts import FIRST_COHORT
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle.ledger import Balance
+from models_db.services.budget import Balance
+from models_db.services.cohorts import FIRST_COHORT
+from models_db.services.datasets import LifetimeClaim
 from models_db.services.queries import lists
 from models_db.tables import Dataset, Request
 from models_db.values.amounts import Amount

@@ -15,10 +15,9 @@ from flows.releases.propose import price_for_home, shown_price, submit_request, 
 from flows.workspace.workspace import Workspace
 from flows.workspace.yaml_files import parse_fields
 from models_db.errors import Refused
+from models_db.services import gates, people
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import passkeys, principals
-from models_db.services.lifecycle import gates
-from models_db.services.lifecycle.gate_status import GateStatus
+from models_db.services.gates import GateStatus
 from models_db.tables import Dataset, Principal
 from models_db.values.gates import Gate
 from models_db.values.requests import ReleaseRequest, parse_model
@@ -35,12 +34,12 @@ class PricePage:
 
 def view_of_person(view: View, person: Actor) -> View:
     """Return the view of another person than the home's owner, with the roles that they have now."""
-    return replace(view, actor=person, roles=principals.roles_of(view.session, person.id))
+    return replace(view, actor=person, roles=people.roles_of(view.session, person.id))
 
 
 def is_in_force(session: Session, person: Actor, passkey: int) -> bool:
     """Return whether a passkey of a person was not revoked."""
-    return any(one.id == passkey for one in passkeys.open_passkeys(session, person.id))
+    return any(one.id == passkey for one in people.open_passkeys(session, person.id))
 
 
 def decisions_page(view: View) -> list[QueueItem]:

@@ -9,9 +9,9 @@ from flows.approvals.propose_change import describe_terms
 from flows.dashboard.request_list import cohorts_in, delta_text, request_cost
 from flows.dashboard.viewer import View
 from models_db.database.base import utc_now
+from models_db.services import erasures
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import erasures
-from models_db.services.lifecycle.gate_status import Decidable, GateStatus, artifacts_by_request, runners_by_request
+from models_db.services.gates import Decidable, GateStatus, artifacts_by_request, runners_by_request
 from models_db.services.queries import lists
 from models_db.tables import Dataset, Proposal, Request
 from models_db.values.amounts import Amount

@@ -13,9 +13,8 @@ from flows.dashboard.request_list import RequestLine, request_line
 from flows.dashboard.viewer import View
 from flows.rehearsals.stored_results import RecordedRehearsal, recorded_rehearsals
 from models_db.errors import AlmonerError
+from models_db.services import artifacts, budget, exposures, gates, requests
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import assignment_exposures, requests
-from models_db.services.lifecycle import artifacts, gates, ledger
 from models_db.services.queries import lists
 from models_db.tables import Dataset, Request
 from models_db.values.gates import REQUEST_GATES
@@ -114,8 +113,8 @@ def release_page(view: View, number: int) -> ReleasePage:
     state, artifact = requests.state_of(session, number), artifacts.artifact_of(session, number)
     dataset, names = session.get_one(Dataset, request.dataset_id), lists.principal_names(session)
     papers = readable_documents(view, state, artifact, dataset)
-    claim, why, invoked = _claim_and_mechanisms(request, assignment_exposures.find_secrecy_end(session, number))
-    spent = ledger.spent_by(session, number) if view.figures else None
+    claim, why, invoked = _claim_and_mechanisms(request, exposures.find_secrecy_end(session, number))
+    spent = budget.spent_by(session, number) if view.figures else None
     return ReleasePage(
         line=request_line(request, state, dataset.name, names, spent),
         digest=request.digest,

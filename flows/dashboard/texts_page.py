@@ -9,9 +9,8 @@ from flows.dashboard.documents import DocumentWithheld, documents_of_request
 from flows.dashboard.viewer import View
 from flows.releases.release_texts import find_doubtful
 from models_db.home import ProjectHome
+from models_db.services import artifacts, requests
 from models_db.services.audit.stored_text import files_of, request_body
-from models_db.services.catalogue import requests
-from models_db.services.lifecycle import artifacts
 from models_db.tables import Dataset
 from tasks.common.files import FileUnfit, measure
 from tasks.release.file_names import TEXTS

@@ -15,8 +15,8 @@ from flows.workspace.policy_file import policy_of_home, read_policy_in_force
 from flows.workspace.workspace import Workspace, signing_key_path
 from models_db.home import ProjectHome
 from models_db.policies.policy import Policy
+from models_db.services import people, policies
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import policies, principals
 from models_db.sessions.database import SchemaOutdated
 from models_db.sessions.read_only import ReadOnlyDatabase
 from tasks.release.signatures.ed25519 import SigningKey
@@ -73,10 +73,10 @@ class Viewer:
             heads, unread = None, problem.message
         try:
             with self.database.read() as session:
-                actor = principals.acting_principal(session, self.public_key)
+                actor = people.acting_principal(session, self.public_key)
                 how = rollback_guard.missing_links(session, heads) if heads is not None else ""
                 doubt = f"The ledger differs from the one that this home has seen: {how}." if how else unread
-                roles, policy = principals.roles_of(session, actor.id), read_policy_in_force(session)
+                roles, policy = people.roles_of(session, actor.id), read_policy_in_force(session)
                 yield View(session, actor, roles, policy, doubt)
         except SchemaOutdated:
             if heads is not None:
@@ -93,7 +93,7 @@ class Viewer:
             The errors of `open_view`.
         """
         with self.database.read() as session:
-            actor = principals.acting_principal(session, self.public_key)
+            actor = people.acting_principal(session, self.public_key)
             policy = policy_of_home(session, self.home.policy, policies.policy_in_force(session))
         return Workspace(self.home, self.database, actor, SigningKey.load(signing_key_path(self.home)), policy)
 

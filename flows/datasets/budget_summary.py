@@ -11,8 +11,7 @@ from flows.datasets.budget_view import BudgetView, load_budget
 from flows.datasets.forecast import forecast_table
 from flows.governance.exposure import AccountFigure, LimitInOrders, account_figure, limit_in_orders
 from flows.workspace.workspace import Workspace
-from models_db.services.catalogue import datasets, requests
-from models_db.services.lifecycle import ledger
+from models_db.services import budget, datasets, requests
 from models_db.tables import Dataset
 from models_db.values.amounts import DELTA_UNIT
 from models_db.values.canonical_json import Json
@@ -107,7 +106,7 @@ def _sentence(budget: BudgetView) -> str:
 
 def _spent_by_request(session: Session, account: int) -> Iterator[dict[str, Json]]:
     for request in requests.list_of_account(session, account):
-        if (spent := ledger.spent_by(session, request.id)).rho:
+        if (spent := budget.spent_by(session, request.id)).rho:
             yield {
                 "request": request.id,
                 "dataset": session.get_one(Dataset, request.dataset_id).name,

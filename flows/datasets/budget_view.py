@@ -11,10 +11,9 @@ from flows.governance.exposure import ended_figures, orders_budgets
 from flows.governance.policy import require_visible_balances
 from flows.workspace.policy_file import read_policy_in_force
 from flows.workspace.workspace import Workspace
-from models_db.services.catalogue import cohorts, datasets, internal_views
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import ledger
-from models_db.services.lifecycle.ledger import Balance
+from models_db.services import budget, cohorts, datasets, exposures
+from models_db.services.budget import Balance
+from models_db.services.datasets import LifetimeClaim
 from models_db.services.queries import history, lists
 from models_db.services.queries.history import BlockReaders
 from models_db.tables import Dataset
@@ -107,12 +106,12 @@ def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[i
     claims, lines, policy = claims_of(session, dataset), _cohort_lines(session, dataset), read_policy_in_force(session)
     return BudgetView(
         claim=claims[-1],
-        balance=ledger.balance(session, root, blocks),
+        balance=budget.balance(session, root, blocks),
         sharing=datasets_on_account(session, dataset),
         blocks=each,
         claims=claims,
         cohorts=lines,
-        viewing=internal_views.find_viewing(session, root),
+        viewing=exposures.find_viewing(session, root),
         secrecy_ends=ended_figures(session, root),
         orders=orders_budgets(session, [root], policy).get(root),
         read=tuple(range(each * max(1, len(lines)))) if blocks is None else blocks,

@@ -19,9 +19,9 @@ from flows.workspace.stored_content import StoreDiffers, differs_from_ledger, ma
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
 from models_db.findings import Finding
-from models_db.services.catalogue import datasets, erasures, principals
-from models_db.services.catalogue.erasures import ErasureRequest, ErasureScope, VersionErased
-from models_db.services.catalogue.requests import state_of
+from models_db.services import datasets, erasures, people
+from models_db.services.erasures import ErasureRequest, ErasureScope, VersionErased
+from models_db.services.requests import state_of
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
 from models_db.values.arguments import LONGEST_REASON, is_reason
 from models_db.values.printable_text import without_unseen
@@ -146,7 +146,7 @@ def _listed(
     if reason is not None:
         _require_reason(reason, target)
     with workspace.database.read() as session:
-        principals.require_role(session, workspace.actor, *erasures.ERASING_ROLES)
+        people.require_role(session, workspace.actor, *erasures.ERASING_ROLES)
         dataset = datasets.find_dataset(session, name)
         erasures.require_unblocked(session, dataset)
         recorded = _find_recorded(workspace, session, dataset, target)

@@ -7,7 +7,7 @@ from pathlib import Path
 from flows.workspace.workspace import Workspace
 from flows.workspace.yaml_files import new_file
 from models_db.errors import UsageError
-from models_db.services.catalogue import datasets
+from models_db.services import datasets
 from models_db.values.requests import PublicMetadata
 from tasks.corpus.demo.mock import ID_FIELD, USUAL_WORDS, MockShape, mock_records
 from tasks.corpus.identity.labels import normalise_label

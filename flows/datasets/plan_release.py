@@ -20,7 +20,7 @@ from flows.releases.pricing import find_model, price_request
 from flows.workspace.workspace import Workspace
 from models_db.errors import UsageError
 from models_db.policies.policy import EffectiveRules
-from models_db.services.catalogue import cohorts, datasets
+from models_db.services import cohorts, datasets
 from models_db.tables import Dataset
 from models_db.values.canonical_json import Json
 from models_db.values.requests import (

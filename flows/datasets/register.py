@@ -12,10 +12,9 @@ from flows.workspace.home_keys import load_overlap_key, load_partition_key, requ
 from flows.workspace.workspace import Workspace, partition_key_path
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
-from models_db.services.catalogue import cohorts, datasets, erasures
-from models_db.services.catalogue.cohorts import CohortPlan
-from models_db.services.catalogue.datasets import Registration
-from models_db.services.lifecycle import ledger
+from models_db.services import budget, cohorts, datasets, erasures
+from models_db.services.cohorts import CohortPlan
+from models_db.services.datasets import Registration
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset
 from models_db.values.canonical_json import encode_canonical
@@ -418,7 +417,7 @@ def preview_ingest(
     """
     dataset, growth = _load_preview(workspace, name, new_cohort, population)
     with workspace.database.read() as session:
-        cap = ledger.balance(session, dataset.account_id).cap
+        cap = budget.balance(session, dataset.account_id).cap
         return IngestPreview(
             number=len(datasets.list_versions(session, dataset)) + 1,
             cohort=growth.newest,

@@ -16,10 +16,9 @@ from flows.workspace.policy_file import read_policy_in_force
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
 from models_db.policies.policy import Policy
+from models_db.services import budget, datasets, exposures, requests
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import assignment_exposures, datasets, requests
-from models_db.services.lifecycle import renyi_account
-from models_db.services.lifecycle.gate_status import artifacts_by_request
+from models_db.services.gates import artifacts_by_request
 from models_db.services.queries import history, lists
 from models_db.tables import Account, Request
 from models_db.values.amounts import RHO_UNIT
@@ -71,13 +70,13 @@ def standing_figure(session: Session, request: Request) -> "tuple[SecretAssignme
         LedgerAltered: the request's text is not the one that its digest names.
     """
     stated = stated_figure(request)
-    end = None if stated is None else assignment_exposures.find_secrecy_end(session, request.id)
+    end = None if stated is None else exposures.find_secrecy_end(session, request.id)
     return (stated, None) if end is None else (None, end)
 
 
 def ended_figures(session: Session, account_id: int) -> tuple[tuple[int, SecrecyEnd], ...]:
     """Return the releases of an account whose figure while the assignment was secret has ended, by number."""
-    ends = assignment_exposures.find_secrecy_ends_of_account(session, account_id)
+    ends = exposures.find_secrecy_ends_of_account(session, account_id)
     return tuple(
         (number, end)
         for number, end in sorted(ends.items())
@@ -132,7 +131,7 @@ def account_figure(session: Session, account_id: int, delta: Fraction) -> Accoun
         for request in asked
         if request.id in produced and (secret := stated_figure(request)) is not None
     }
-    for number in assignment_exposures.find_secrecy_ends_of_account(session, account_id):
+    for number in exposures.find_secrecy_ends_of_account(session, account_id):
         stated.pop(number, None)
     if not stated:
         return None
@@ -207,9 +206,9 @@ def orders_budgets(session: Session, accounts: Collection[int], policy: Policy |
     differing = {
         number
         for account_id in limited
-        for number in differing_charges(session, renyi_account.list_charges(session, account_id))
+        for number in differing_charges(session, budget.list_charges(session, account_id))
     }
-    sums = renyi_account.sums_of_blocks(session, limited, differing)
+    sums = budget.sums_of_blocks(session, limited, differing)
     return {
         account_id: OrdersBudget(tuple(sorted((limit.epsilon, limit.delta) for limit in own)), sums[account_id])
         for account_id, own in limits.items()
@@ -253,9 +252,9 @@ def record_exposure(workspace: Workspace, request_id: int, since: str | None, re
         request = requests.find_request(session, request_id)
         if stated_figure(request) is None:
             raise NothingToExpose(request_id)
-        assignment_exposures.record_exposure(session, workspace.actor, request_id, beginning, reason)
+        exposures.record_exposure(session, workspace.actor, request_id, beginning, reason)
     with workspace.database.read() as session:
-        end = assignment_exposures.find_secrecy_end(session, request_id)
+        end = exposures.find_secrecy_end(session, request_id)
     if end is None:
         raise ArithmeticError(f"the exposure of request {request_id} was recorded and is not there")
     return end
@@ -299,7 +298,7 @@ def record_key_compromise(
         raise InvalidExposureReason
     beginning = parse_period(since, None)[0]
     with workspace.database.read() if dry_run else workspace.database.write() as session:
-        assignment_exposures.require_may_expose(session, workspace.actor, beginning)
+        exposures.require_may_expose(session, workspace.actor, beginning)
         asked = (
             requests.list_all(session)
             if dataset is None
@@ -307,7 +306,7 @@ def record_key_compromise(
         )
         produced = artifacts_by_request(session, [request.id for request in asked])
         published = lists.published_at(session, [artifact.id for artifact in produced.values()])
-        charged, exposed = renyi_account.charged_requests(session), assignment_exposures.exposed_requests(session)
+        charged, exposed = budget.charged_requests(session), exposures.exposed_requests(session)
         recorded, unfinished = list[int](), list[int]()
         for request in asked:
             artifact = produced.get(request.id)
@@ -317,7 +316,7 @@ def record_key_compromise(
             if before or request.id in exposed:
                 continue
             if not dry_run:
-                assignment_exposures.record_exposure(session, workspace.actor, request.id, None, reason)
+                exposures.record_exposure(session, workspace.actor, request.id, None, reason)
             (unfinished if artifact is None else recorded).append(request.id)
     return KeyCompromise(tuple(sorted(recorded)), tuple(sorted(unfinished)))
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from models_db.errors import Refused
+from models_db.services import people
 from models_db.services.audit import chain
-from models_db.services.catalogue import passkeys
-from models_db.services.catalogue.passkeys import PasskeyTerms
+from models_db.services.people import PasskeyTerms
 from models_db.tables import Passkey, Principal
 from tasks.release.signatures.webauthn import MOST_CLIENT_DATA, spell_signature, verify_certified
 from tasks.release.signatures.webauthn_registration import decode_url
@@ -61,7 +61,7 @@ def find_signer(
         AnswerRefused: no passkey in force did, or the own key of its person has not certified it for this ledger.
     """
     ledger = chain.ledger_id(session)
-    for passkey in passkeys.open_passkeys(session, principal_id):
+    for passkey in people.open_passkeys(session, principal_id):
         if (passkey.credential_id, passkey.origin) != (answer.credential_id, origin):
             continue
         person = session.get_one(Principal, passkey.principal_id)

@@ -19,11 +19,10 @@ from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.home import ProjectHome
+from models_db.services import gates, people
 from models_db.services.audit import chain
-from models_db.services.catalogue import passkeys, principals
-from models_db.services.catalogue.passkeys import PasskeyTerms
-from models_db.services.lifecycle import gates
-from models_db.services.lifecycle.gates import withdrawal_statement
+from models_db.services.gates import withdrawal_statement
+from models_db.services.people import PasskeyTerms
 from models_db.tables import Passkey
 from models_db.values.canonical_json import Json, encode_canonical
 from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, write_new, write_over
@@ -177,8 +176,8 @@ def record(workspace: Workspace, certified: CertifiedPasskey) -> tuple[int, str]
     with workspace.database.write() as session:
         if certified.ledger != chain.ledger_id(session):
             raise PasskeyOfAnotherLedger
-        person = principals.identify(session, certified.principal)
-        row = passkeys.register(
+        person = people.identify(session, certified.principal)
+        row = people.register_passkey(
             session, workspace.actor, person, certified.terms, certified.credential_id, certified.signature
         )
         return row.id, person.name
@@ -213,18 +212,18 @@ def read_certified(path: Path) -> CertifiedPasskey:
 
 def list_passkeys(session: Session) -> list[dict[str, Json]]:
     """Return all passkeys in force, and whether their person's own key certified them."""
-    people = {person.id: person for person in principals.list_all(session)}
+    persons = {person.id: person for person in people.list_all(session)}
     ledger = chain.ledger_id(session)
     return [
         {
             "number": passkey.id,
-            "name": people[passkey.principal_id].name,
+            "name": persons[passkey.principal_id].name,
             "origin": passkey.origin,
             "key": passkey_fingerprint(passkey.public_key),
             "since": passkey.at,
-            "certified": is_certified(passkey, people[passkey.principal_id].public_key, ledger),
+            "certified": is_certified(passkey, persons[passkey.principal_id].public_key, ledger),
         }
-        for passkey in passkeys.open_passkeys(session)
+        for passkey in people.open_passkeys(session)
     ]
 
 
@@ -249,10 +248,10 @@ def revoke(workspace: Workspace, number: int, reason: str) -> tuple[str, list[tu
         RoleDenied: it is another person's, and this home's owner is no admin.
     """
     with workspace.database.write() as session:
-        passkey = passkeys.find_open(session, number)
+        passkey = people.find_passkey(session, number)
         taken_back = _withdraw_unused(session, workspace, passkey, reason)
-        passkeys.revoke(session, workspace.actor, number, reason)
-        names = {person.id: person.name for person in principals.list_all(session)}
+        people.revoke_passkey(session, workspace.actor, number, reason)
+        names = {person.id: person.name for person in people.list_all(session)}
         return names[passkey.principal_id], taken_back
 
 

@@ -15,11 +15,10 @@ from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
 from models_db.policies.checks import PolicySubject, require_allowed
 from models_db.policies.policy import Policy
+from models_db.services import artifacts, people, policies, requests
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import request_body, result_of
-from models_db.services.catalogue import policies, principals, requests
-from models_db.services.lifecycle import artifacts
-from models_db.services.lifecycle.ledger import BudgetExceeded
+from models_db.services.budget import BudgetExceeded
 from models_db.tables import PolicyVersion, Request
 from models_db.writes.database_errors import LimitInOrdersExceeded
 from tasks.accounting.policy_limits import bounds_of, terms_of
@@ -79,7 +78,7 @@ def require_in_force(session: Session, workspace: Workspace) -> None:
     """
     version = policies.policy_in_force(session)
     same = version is not None and version.digest == workspace.policy_digest
-    if not same and "admin" not in principals.roles_of(session, workspace.actor.id):
+    if not same and "admin" not in people.roles_of(session, workspace.actor.id):
         raise PolicyDiffers(str(workspace.home.policy), version.digest if version else None)
 
 
@@ -123,7 +122,7 @@ def require_satisfiable(policy: Policy) -> None:
 
 def hides_balances(session: Session, actor: Actor) -> bool:
     """Return whether the policy in force hides balances from `actor`."""
-    return withholds_balances(read_policy_in_force(session), principals.roles_of(session, actor.id))
+    return withholds_balances(read_policy_in_force(session), people.roles_of(session, actor.id))
 
 
 def withholds_balances(policy: Policy | None, roles: Collection[str]) -> bool:

@@ -9,7 +9,7 @@ from flows.governance.policy import adopt_policy, require_satisfiable
 from flows.workspace.policy_file import read_policy, read_policy_in_force
 from flows.workspace.workspace import Workspace
 from models_db.policies.policy import Policy
-from models_db.services.catalogue import datasets, policies, principals
+from models_db.services import datasets, people, policies
 from models_db.values.canonical_json import Json, digest
 from models_db.values.requests import model_to_json
 from tasks.common.files import open_user_file
@@ -109,7 +109,7 @@ def adopt_first_policy(workspace: Workspace) -> None:
     with workspace.database.read() as session:
         if policies.policy_in_force(session) is not None:
             return
-        if "admin" not in principals.roles_of(session, workspace.actor.id):
+        if "admin" not in people.roles_of(session, workspace.actor.id):
             return
     with workspace.database.write() as session:
         adopt_policy(session, workspace.actor, workspace.policy)

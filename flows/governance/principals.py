@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
+from models_db.services import people, requests
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import principals, requests
-from models_db.services.catalogue.principals import PrincipalUnknown
+from models_db.services.people import PrincipalUnknown
 from models_db.sessions.database import Database
 from models_db.tables import Principal, RoleGrant
 from models_db.values.canonical_json import Json
@@ -27,7 +27,7 @@ def find_member(database: Database, public_key: str) -> Actor | None:
     """
     with database.read() as session:
         try:
-            return principals.acting_principal(session, public_key)
+            return people.acting_principal(session, public_key)
         except PrincipalUnknown:
             return None
 
@@ -42,9 +42,9 @@ def add_user(
         InvalidPersonName, NameTaken, LoginNotSupported, RoleUnknown: the errors of `principals.enrol` and `grant`.
     """
     with workspace.database.write() as session:
-        principal = principals.enrol(session, workspace.actor, name, public_key, login)
+        principal = people.enrol(session, workspace.actor, name, public_key, login)
         for role in roles:
-            principals.grant(session, workspace.actor, principal.name, role, reason)
+            people.grant(session, workspace.actor, principal.name, role, reason)
     return principal
 
 
@@ -56,7 +56,7 @@ def grant_role(workspace: Workspace, name: str, role: str, reason: str, start: s
         PrincipalNotFound, RoleUnknown: there is no such principal or role.
     """
     with workspace.database.write() as session:
-        return principals.grant(session, workspace.actor, name, role, reason, valid_from=start, valid_to=end)
+        return people.grant(session, workspace.actor, name, role, reason, valid_from=start, valid_to=end)
 
 
 def revoke_role(workspace: Workspace, name: str, role: str, reason: str) -> int:
@@ -67,12 +67,12 @@ def revoke_role(workspace: Workspace, name: str, role: str, reason: str) -> int:
         PrincipalNotFound, RoleNotHeld: there is no such principal, or it does not hold the role.
     """
     with workspace.database.write() as session:
-        return principals.revoke(session, workspace.actor, name, role, reason)
+        return people.revoke(session, workspace.actor, name, role, reason)
 
 
 def list_people(session: Session) -> list[dict[str, Json]]:
     """Return all principals with their present and future roles."""
-    grants = principals.unexpired_grants(session)
+    grants = people.unexpired_grants(session)
     return [
         {
             "name": person.name,
@@ -86,7 +86,7 @@ def list_people(session: Session) -> list[dict[str, Json]]:
                 for g in grants if g.principal_id == person.id
             ],
         }
-        for person in principals.list_all(session)
+        for person in people.list_all(session)
     ]  # fmt: skip
 
 

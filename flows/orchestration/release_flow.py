@@ -24,8 +24,8 @@ from flows.schedules.slots import LEDGER_ERRORS
 from flows.workspace.prefect_flow import PRIVATE_FLOW, call_outside_engine
 from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError, Refused, UsageError
+from models_db.services.attempts import StillRunning
 from models_db.services.audit import chain
-from models_db.services.lifecycle.attempts import StillRunning
 from tasks.common.progress import tell
 from tasks.common.retry import SECONDS_BEFORE_RETRIES, is_temporary
 from tasks.common.task_errors import TaskFailed

@@ -16,7 +16,7 @@ from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, UNREACHABLE_E
 from flows.workspace.workspace import open_workspace
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome
-from models_db.services.catalogue import principals
+from models_db.services import people
 from tasks.common.progress import tell
 from tasks.workers.time_limit import within
 
@@ -65,7 +65,7 @@ def _new_name() -> str:
 def _require_runner(home: ProjectHome) -> None:
     workspace = open_workspace(home)
     with workspace.database.read() as session:
-        if "runner" not in principals.roles_of(session, workspace.actor.id):
+        if "runner" not in people.roles_of(session, workspace.actor.id):
             raise RunnerRoleMissing(workspace.actor.name)
 
 

@@ -22,8 +22,8 @@ from flows.rehearsals.stored_results import parsed_results
 from flows.releases.pricing import dataset_facts, find_model, price_request
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
+from models_db.services import datasets, requests
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import datasets, rehearsals, requests
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.attack import copied, release, units_of
@@ -384,7 +384,7 @@ def _labels(quoted: Quote) -> list[str | None]:
 def _record(workspace: Workspace, number: int | None, result: RehearsalResult) -> None:
     stored = encode_canonical(result.model_dump(mode="json")).decode()
     with workspace.database.write() as session:
-        rehearsals.record_rehearsal(session, workspace.actor, result.twin.name, number, result.configuration, stored)
+        requests.record_rehearsal(session, workspace.actor, result.twin.name, number, result.configuration, stored)
 
 
 def _stored_texts(folder: RehearsalFolder) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 from sqlalchemy.orm import Session
 
-from models_db.services.catalogue import rehearsals, requests
+from models_db.services import requests
 from models_db.tables import Rehearsal
 from tasks.common.code_version import code_digest
 from tasks.common.strict_model import Name, Strict
@@ -58,7 +58,7 @@ def parsed_results(session: Session, configuration: str) -> list[tuple[Rehearsal
 
     A row that is not a rehearsal of it is left out, so that a malformed row cannot hide the others.
     """
-    parsed = [(row, _parsed(row)) for row in rehearsals.rehearsals_of(session, configuration)]
+    parsed = [(row, _parsed(row)) for row in requests.rehearsals_of(session, configuration)]
     return [(row, one) for row, one in parsed if one is not None and one.configuration == configuration]
 
 

@@ -21,11 +21,10 @@ from flows.releases.resume import ResumePoint, load_resume_point
 from flows.workspace.home_keys import load_overlap_key, load_partition_key
 from flows.workspace.workspace import Workspace, process_owner, provenance
 from models_db.errors import AlmonerError, Refused
+from models_db.services import attempts, budget, cohorts, gates, people, requests
 from models_db.services.audit import chain
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import cohorts, passkeys, request_plans, requests
-from models_db.services.lifecycle import attempts, gates, ledger, renyi_account
-from models_db.services.lifecycle.ledger import Attempt
+from models_db.services.budget import Attempt
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset, DatasetVersion, Request
@@ -101,7 +100,7 @@ class RunningAttempt:
         paid = self.resume_point.paid if self.resume_point else (0,) * len(self.quote.plan.all_invocations)
         with redact_refusals(self.workspace), self.workspace.database.write() as session:
             invocations = self.quote.plan.all_invocations
-            ledger.hold(session, self.workspace.actor, self.attempt, invocations, provenance(device, rng_kind), paid)
+            budget.hold(session, self.workspace.actor, self.attempt, invocations, provenance(device, rng_kind), paid)
         if self.resume_point:
             self.journal.go_on()
         for sequence, number in enumerate(paid):
@@ -125,7 +124,7 @@ class RunningAttempt:
         try:
             with self.workspace.database.write() as session:
                 lease = attempts.lease_renewal(self.token)
-                ledger.arm(session, self.workspace.actor, self.attempt, sequence, instalment, lease)
+                budget.arm(session, self.workspace.actor, self.attempt, sequence, instalment, lease)
         except OutcomeUnknown:
             with self.workspace.database.write_after_loss() as session:
                 armed = attempts.is_armed(session, self.attempt, sequence, instalment)
@@ -224,7 +223,7 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
     with workspace.database.read() as session:
         request = attempts.require_startable(session, request_id)
         require_genuine(session, request)
-        request_plans.require_plan_intact(session, request)
+        requests.require_plan_intact(session, request)
         body = request_body(request)
         steps = requests.history(session, request_id)
         dataset = session.get_one(Dataset, request.dataset_id)
@@ -301,7 +300,7 @@ def _find_resume_point(
 
 def _needs_charge(workspace: Workspace, request_id: int) -> bool:
     with workspace.database.read() as session:
-        return renyi_account.needs_charge(session, request_id)
+        return budget.needs_charge(session, request_id)
 
 
 def _record_attempt(checked: CheckedRequest, token: str, goes_on_from: int | None) -> Attempt:
@@ -313,13 +312,13 @@ def _record_attempt(checked: CheckedRequest, token: str, goes_on_from: int | Non
                 session, workspace.actor, request_id, token, process_owner(), goes_on_from, curve
             )
             require_charges_derived(session, request_id)  # of attempts since `check`
-            return ledger.load_attempt(session, request_id, number, blocks)
+            return budget.load_attempt(session, request_id, number, blocks)
     except OutcomeUnknown:
         with workspace.database.write_after_loss() as session:
             begun = attempts.find_started_attempt(session, request_id, token)
             if begun is None:
                 raise
-            return ledger.load_attempt(session, request_id, begun, blocks)
+            return budget.load_attempt(session, request_id, begun, blocks)
 
 
 def require_genuine(session: Session, request: Request) -> None:
@@ -337,7 +336,7 @@ def require_genuine(session: Session, request: Request) -> None:
     require_charges_derived(session, request.id)
     decisions = gates.decisions_for_bundle(session, request.id)
     ledger_id = chain.ledger_id(session)
-    used = passkeys.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions})
+    used = people.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions})
     for approval, approver in decisions:
         passkey = used.get(approval.passkey_id or 0)
         if not SignedDecision.of(approval, approver, passkey, ledger_id).authentic:
@@ -350,7 +349,7 @@ def close_attempt_on_error(run: RunningAttempt) -> Iterator[None]:
     """Close the attempt in the ledger if the block fails; the recorded reason is a name, never a text."""
     try:
         yield
-    except ledger.AttemptClosed:
+    except budget.AttemptClosed:
         raise  # somebody else has closed it
     except KeyboardInterrupt:
         run.abandon("Interrupted")

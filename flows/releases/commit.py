@@ -9,8 +9,7 @@ from flows.governance.policy import policy_of_request
 from flows.releases.attempt import RunningAttempt
 from flows.releases.extend import write_values
 from models_db.policies.policy import Policy
-from models_db.services.catalogue import datasets, internal_views, requests
-from models_db.services.lifecycle import artifacts, proposals
+from models_db.services import artifacts, datasets, exposures, proposals, requests
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Principal
@@ -116,7 +115,7 @@ def _lifetime_claims(run: RunningAttempt) -> tuple[Lifetime, list[CapChange]]:
 def _unprotected_figures(run: RunningAttempt) -> UnprotectedFigures | None:
     """Return the earlier views of internal figures; a release that runs or waits to be published bars new ones."""
     with run.workspace.database.read() as session:
-        viewing = internal_views.find_viewing(session, run.attempt.account_id)
+        viewing = exposures.find_viewing(session, run.attempt.account_id)
     return None if viewing is None else UnprotectedFigures(since=viewing.since, people=len(viewing.people))
 
 

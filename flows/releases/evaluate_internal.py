@@ -8,9 +8,8 @@ from typing import Any
 from flows.releases.publish import find_artifact
 from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
+from models_db.services import artifacts, erasures, exposures, requests
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import erasures, internal_views, requests
-from models_db.services.lifecycle import artifacts
 from models_db.tables import DatasetVersion
 from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
@@ -75,7 +74,7 @@ def evaluate_internally(
     artifact = find_artifact(workspace, request_id)
     with workspace.database.read() as session:
         requests.require_decided(session, request_id)
-        internal_views.require_viewable(session, artifact)
+        exposures.require_viewable(session, artifact)
         request = requests.find_request(session, request_id)
         erasures.require_not_erased(session, request.version_id)
         uid = session.get_one(DatasetVersion, request.version_id).uid
@@ -102,7 +101,7 @@ def evaluate_internally(
         )
     with workspace.database.write() as session:
         # That each was looked at goes on record, with its link; the figures do not.
-        internal_views.record_view(session, workspace.actor, artifact, "computed")
+        exposures.record_view(session, workspace.actor, artifact, "computed")
         measured = [(r.name, r.exposure, r.to_json()) for r in results]
         artifacts.record_metrics(session, workspace.actor, artifact, measured)
     return results

@@ -24,8 +24,7 @@ from flows.workspace.prefect_flow import private_flow
 from flows.workspace.stored_content import StoreDiffers, differs_from_ledger
 from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
-from models_db.services.catalogue import requests
-from models_db.services.lifecycle import ledger
+from models_db.services import budget, requests
 from models_db.tables import Dataset, DatasetVersion
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
@@ -134,7 +133,7 @@ def run_checked(
         with suppress(JournalUnwritable):  # it is produced; a sweep will find the rest
             journal.discard()
     with workspace.database.read() as session:
-        spent = ledger.spent_by(session, request_id)
+        spent = budget.spent_by(session, request_id)
     return RunOutcome(request_id, artifact, texts, spent, run.resume_point)
 
 

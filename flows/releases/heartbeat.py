@@ -11,7 +11,7 @@ from typing import Final
 
 from flows.releases.attempt import RunningAttempt
 from models_db.errors import AlmonerError
-from models_db.services.lifecycle import attempts, ledger
+from models_db.services import attempts, budget
 from tasks.common.progress import Reporter, report
 from tasks.common.retry import Wait
 
@@ -62,4 +62,4 @@ def _prolong_lease(run: RunningAttempt) -> None:
     except AlmonerError:
         return
     if not mine:
-        raise ledger.AttemptClosed
+        raise budget.AttemptClosed

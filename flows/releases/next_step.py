@@ -5,9 +5,8 @@ from enum import StrEnum
 from sqlalchemy.orm import Session
 
 from flows.releases.sweep import is_dead
-from models_db.services.catalogue import requests
-from models_db.services.lifecycle import artifacts, attempts
-from models_db.services.lifecycle.gates import GateClosed
+from models_db.services import artifacts, attempts, requests
+from models_db.services.gates import GateClosed
 from models_db.tables import Lease
 from models_db.values.request_state import UNRUN_STATES, RequestState
 

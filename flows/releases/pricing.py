@@ -9,9 +9,8 @@ from flows.audit.lifetime_claims import lifetime_of
 from flows.governance.exposure import orders_budget
 from flows.workspace.endpoints import endpoints_of
 from flows.workspace.workspace import Workspace
+from models_db.services import budget, cohorts, datasets, requests
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import cohorts, datasets, requests
-from models_db.services.lifecycle import ledger
 from models_db.tables import Dataset, DatasetVersion, Request
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, encode_canonical
@@ -82,7 +81,7 @@ def dataset_facts(
         blocks=blocks,
         version=version.number,
         version_uid=version.uid,
-        budget=BudgetFacts(lifetime_of(session, dataset), ledger.balance(session, dataset.account_id, read.blocks)),
+        budget=BudgetFacts(lifetime_of(session, dataset), budget.balance(session, dataset.account_id, read.blocks)),
         public=PublicMetadata.stored(dataset.public_metadata),
         reading=read,
         left_by_cohort=_left_by_cohort(session, dataset, read),
@@ -116,4 +115,4 @@ def _left_by_cohort(session: Session, dataset: Dataset, read: Reading) -> dict[i
     """Return the remaining budget of each cohort that a request reads, where it reads several of them."""
     if len(read.cohorts) == 1:
         return {}
-    return {cohort: ledger.balance(session, dataset.account_id, read.of(cohort)).remaining for cohort in read.cohorts}
+    return {cohort: budget.balance(session, dataset.account_id, read.of(cohort)).remaining for cohort in read.cohorts}

@@ -22,8 +22,7 @@ from flows.workspace.prefect_flow import private_flow
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
-from models_db.services.catalogue import datasets, internal_views, requests
-from models_db.services.lifecycle import proposals
+from models_db.services import datasets, exposures, proposals, requests
 from models_db.tables import Request
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
@@ -125,7 +124,7 @@ def shown_price(workspace: Workspace, priced: Quote, standing: int | None = None
         return PricedRequest(
             priced,
             with_balance=not hides_balances(session, workspace.actor),
-            viewing=internal_views.find_viewing(session, dataset.account_id),
+            viewing=exposures.find_viewing(session, dataset.account_id),
             repetitions=repeated,
         )
 

@@ -14,9 +14,8 @@ from flows.workspace.prefect_flow import private_flow
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
+from models_db.services import artifacts, exposures, gates, people, proposals, requests
 from models_db.services.audit import chain
-from models_db.services.catalogue import assignment_exposures, passkeys, requests
-from models_db.services.lifecycle import artifacts, gates, proposals
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.tables import Artifact, Dataset
 from models_db.writes.links import record_link
@@ -112,12 +111,12 @@ def _bundle_documents(session: Session, artifact: Artifact) -> BundleDocuments:
     return documents_of_release(
         artifact,
         decisions,
-        passkeys.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions}),
+        people.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions}),
         chain.ledger_id(session),
         chain.read_chain_head(session).hash,
         charge_of_release(session, artifact.request_id),
         proposals.retracted_artifacts(session),
-        assignment_exposures.exposed_artifacts(session),
+        exposures.exposed_artifacts(session),
     )
 
 

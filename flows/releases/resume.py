@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from models_db.home import ProjectHome
-from models_db.services.lifecycle import ledger
+from models_db.services import budget
 from models_db.tables import Request
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
@@ -120,7 +120,7 @@ def _resume_point(contents: Contents, plan: Plan, paid: tuple[int, ...], earlier
 
 
 def _paid_instalments(session: Session, request_id: int, plan: Plan, contents: Contents) -> tuple[int, ...]:
-    armed = ledger.armed_instalments(session, request_id, contents.attempts)
+    armed = budget.armed_instalments(session, request_id, contents.attempts)
     paid = tuple(len(armed.get(sequence, ())) for sequence in range(len(plan.all_invocations)))
     in_order = all(armed.get(sequence, set()) == set(range(number)) for sequence, number in enumerate(paid))
     behind = not contents.released or all(

@@ -10,9 +10,8 @@ from flows.workspace.workspace import Workspace, process_lives
 from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.home import draft_name
-from models_db.services.catalogue import datasets
-from models_db.services.catalogue.requests import find_request, planned_blocks
-from models_db.services.lifecycle import artifacts, attempts, ledger
+from models_db.services import artifacts, attempts, budget, datasets
+from models_db.services.requests import find_request, planned_blocks
 from models_db.tables import Lease
 from tasks.common.files import remove_path
 from tasks.corpus.versions import sweep_incoming, sweep_unrecorded
@@ -62,9 +61,9 @@ def forfeit_attempt(workspace: Workspace, lease: Lease) -> bool:
     try:
         with workspace.database.write() as session:
             blocks = planned_blocks(find_request(session, lease.request_id))
-            attempt = ledger.load_attempt(session, lease.request_id, lease.attempt, blocks)
+            attempt = budget.load_attempt(session, lease.request_id, lease.attempt, blocks)
             attempts.fail_attempt(session, workspace.actor, attempt, "Swept")
-    except ledger.AttemptClosed:
+    except budget.AttemptClosed:
         return False
     return True
 

@@ -14,9 +14,8 @@ from flows.releases.publish import find_artifact
 from flows.releases.release_texts import read_record, read_texts
 from flows.reports.ledger_facts import earlier_points, ledger_parts, newest_results
 from flows.workspace.workspace import Workspace
+from models_db.services import budget, exposures, requests
 from models_db.services.audit.stored_text import files_of
-from models_db.services.catalogue import assignment_exposures, internal_views, requests
-from models_db.services.lifecycle import ledger
 from models_db.tables import Artifact
 from models_db.values.gates import Gate
 from tasks.common.files import read_document
@@ -66,7 +65,7 @@ def report_facts(
     rehash(draft, files_of(artifact))
     if version == "public":
         with workspace.database.read() as session:
-            end = assignment_exposures.find_secrecy_end(session, request_id)
+            end = exposures.find_secrecy_end(session, request_id)
         return tuple(bundle_facts(draft, None if end is None else end.public_sentence))
     with workspace.database.read() as session:
         if version == "internal":
@@ -88,7 +87,7 @@ def _record_views(workspace: Workspace, artifact: Artifact, facts: Iterable[Audi
     sections = [fact.section for fact in facts if fact.exposure == "internal"]
     if any(isinstance(section, Measured | PolicyRequirement | Point) for section in sections):
         with workspace.database.write() as session:
-            internal_views.record_view(session, workspace.actor, artifact, "shown")
+            exposures.record_view(session, workspace.actor, artifact, "shown")
 
 
 def bundle_facts(folder: Path, ended: str | None = None) -> Iterator[AudienceFact]:
@@ -126,7 +125,7 @@ def _ledger_facts(
     yield from _attack_results(workspace, inputs.request)
     if text_plane:
         yield AudienceFact("public", text_plane)
-    spent = ledger.spent_by(session, artifact.request_id)
+    spent = budget.spent_by(session, artifact.request_id)
     before = load_request_review(session, artifact.request_id, Gate.SPEND).given
     yield from (AudienceFact("ledger", section) for section in ledger_parts(inputs, review, spent, before))
 

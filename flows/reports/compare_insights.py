@@ -15,9 +15,8 @@ from flows.workspace.object_stores import open_bundle_folder
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import Refused, UsageError
 from models_db.home import ProjectHome
+from models_db.services import datasets, proposals, requests
 from models_db.services.audit.stored_text import files_of, request_body
-from models_db.services.catalogue import datasets, requests
-from models_db.services.lifecycle import proposals
 from models_db.services.queries import history
 from models_db.tables import Artifact
 from models_db.values.digits import parse_digits

@@ -10,8 +10,8 @@ from flows.approvals.request_review import RecordedDecision, RequestReviewInput
 from flows.approvals.review import FieldList, Review, ReviewSection, Warnings
 from flows.approvals.review import Table as ReviewTable
 from models_db.policies.policy import EffectiveRules
+from models_db.services import artifacts
 from models_db.services.audit.stored_text import request_body, stored_object
-from models_db.services.lifecycle import artifacts
 from models_db.services.queries import history
 from models_db.tables import Artifact, Request
 from models_db.values.amounts import Amount

@@ -17,9 +17,8 @@ from flows.schedules.slots import DueSlot, SlotDecision, SlotRun
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.home import ProjectHome
-from models_db.services.catalogue import principals, requests, schedules
-from models_db.services.catalogue.schedules import ScheduleNotActive, SlotTaken
-from models_db.services.lifecycle import attempts
+from models_db.services import attempts, people, requests, schedules
+from models_db.services.schedules import ScheduleNotActive, SlotTaken
 from models_db.tables import ScheduleSlot
 from models_db.values.canonical_json import Json
 from tasks.workers.backend_settings import HERE, WorkerBackend
@@ -158,7 +157,7 @@ def _decide_slot(workspace: Workspace, due_slot: DueSlot, result: PollResult) ->
 
 def _own_roles(workspace: Workspace) -> frozenset[str]:
     with workspace.database.read() as session:
-        return principals.roles_of(session, workspace.actor.id)
+        return people.roles_of(session, workspace.actor.id)
 
 
 def _approved_requests(workspace: Workspace) -> list[int]:

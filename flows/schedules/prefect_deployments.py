@@ -17,8 +17,8 @@ from flows.schedules.recurrence import Recurrence, parse_interval
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
-from models_db.services.catalogue import schedules
-from models_db.services.catalogue.schedules import Timing
+from models_db.services import schedules
+from models_db.services.schedules import Timing
 from models_db.tables import Dataset
 from tasks.workers.time_limit import within
 

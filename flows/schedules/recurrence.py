@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
-from models_db.services.catalogue.schedules import Timing
+from models_db.services.schedules import Timing
 
 INTERVAL_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _INTERVAL = re.compile(r"([1-9][0-9]{0,4})([mhdw])")

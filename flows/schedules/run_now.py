@@ -10,8 +10,8 @@ from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.home import ProjectHome
-from models_db.services.catalogue import schedules
-from models_db.services.catalogue.schedules import Timing
+from models_db.services import schedules
+from models_db.services.schedules import Timing
 from models_db.tables import Schedule
 
 

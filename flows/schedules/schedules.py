@@ -15,10 +15,9 @@ from flows.schedules.recurrence import Recurrence, parse_timing
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
+from models_db.services import budget, cohorts, proposals, requests, schedules
 from models_db.services.audit.stored_text import configuration_of
-from models_db.services.catalogue import cohorts, requests, schedules
-from models_db.services.catalogue.schedules import Timing
-from models_db.services.lifecycle import ledger, proposals
+from models_db.services.schedules import Timing
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleSlot
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.standing_terms import cost_of
@@ -130,7 +129,7 @@ def create_schedule(
 
 def _affordable_runs(session: Session, dataset: Dataset, configuration: Mapping[str, Any]) -> int | None:
     blocks = reading_of_request(configuration, cohorts.blocks_per_cohort(session, dataset.account_id)).blocks
-    left = ledger.balance(session, dataset.account_id, blocks).remaining
+    left = budget.balance(session, dataset.account_id, blocks).remaining
     orders = orders_budget(session, dataset.account_id)
     return count_runs(cost_of(configuration), left, configuration["plan"], blocks, orders)
 

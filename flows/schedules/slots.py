@@ -21,11 +21,11 @@ from flows.schedules.recurrence import Recurrence
 from flows.workspace.workspace import Workspace, process_owner
 from models_db.database.base import utc_now
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
+from models_db.services import people, requests, schedules
+from models_db.services.attempts import StillRunning
 from models_db.services.audit.stored_text import configuration_of
-from models_db.services.catalogue import principals, requests, schedules
-from models_db.services.catalogue.schedules import ScheduleNotActive, SlotTaken, Timing
-from models_db.services.lifecycle.attempts import StillRunning
-from models_db.services.lifecycle.proposals import OwnAuthorisation
+from models_db.services.proposals import OwnAuthorisation
+from models_db.services.schedules import ScheduleNotActive, SlotTaken, Timing
 from models_db.sessions.database import LedgerUnreachable, OutcomeUnknown
 from models_db.tables import Lease, PolicyVersion, Proposal, Schedule, ScheduleSlot
 from models_db.values.amounts import Amount
@@ -277,7 +277,7 @@ def may_run(workspace: Workspace, number: int) -> bool:
         request = requests.find_request(session, number)
         separate = not session.get_one(PolicyVersion, request.policy_id).several_roles
         own = separate and request.requester_id == workspace.actor.id
-        return not own and "runner" in principals.roles_of(session, workspace.actor.id)
+        return not own and "runner" in people.roles_of(session, workspace.actor.id)
 
 
 def _is_given_up(workspace: Workspace, slot: ScheduleSlot) -> bool:

@@ -10,7 +10,7 @@ from flows.workspace.yaml_files import read_fields
 from models_db.errors import EnvironmentProblem
 from models_db.policies.policy import POLICY_PAGE, Policy
 from models_db.policies.rules import PolicyTerms
-from models_db.services.catalogue import policies
+from models_db.services import policies
 from models_db.tables import PolicyVersion
 from models_db.values.requests import model_to_json, parse_model
 from tasks.accounting.policy_limits import terms_of

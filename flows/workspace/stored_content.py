@@ -5,7 +5,7 @@ from sqlalchemy.orm import Session
 from flows.workspace.home_keys import load_overlap_key
 from flows.workspace.workspace import Workspace
 from models_db.errors import EnvironmentProblem
-from models_db.services.catalogue import erasures
+from models_db.services import erasures
 from models_db.tables import Dataset, DatasetVersion
 from tasks.corpus.erase_unit import content_mark
 

@@ -9,9 +9,9 @@ from flows.workspace import rollback_guard
 from flows.workspace.policy_file import policy_of_home
 from models_db.home import HomeMissing, ProjectHome
 from models_db.policies.policy import Policy
+from models_db.services import people, policies
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import policies, principals
-from models_db.services.lifecycle.ledger import Provenance
+from models_db.services.budget import Provenance
 from models_db.sessions.database import Database, SchemaOutdated
 from models_db.sessions.read_only import ReadOnlyDatabase
 from models_db.values.canonical_json import digest
@@ -53,7 +53,7 @@ def open_workspace(home: ProjectHome) -> Workspace:
     try:
         with database.read() as session:
             heads = rollback_guard.require_seen(session, heads)
-            actor = principals.acting_principal(session, key.public_key)
+            actor = people.acting_principal(session, key.public_key)
             policy = policy_of_home(session, home.policy, policies.policy_in_force(session))
     except SchemaOutdated:
         rollback_guard.require_same_ledger(home, database)  # one that is lost is not to be made again

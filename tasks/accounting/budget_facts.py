@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle.ledger import Balance
+from models_db.services.budget import Balance
+from models_db.services.datasets import LifetimeClaim
 from models_db.values.amounts import Amount
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import lru_cache
 
 from models_db.errors import Refused
-from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services.datasets import LifetimeClaim
 from models_db.values.amounts import DELTA_UNIT, Amount
 from models_db.values.requests import format_decimal, model_to_json
 from tasks.accounting.rounding import InexactNumber

@@ -1,6 +1,6 @@
 """Cohort of each unit of a new version: the one that the account knows, or the newest.
 
-A unit keeps the cohort in which its account first saw it (`models_db.services.catalogue.cohorts` has the rule and its
+A unit keeps the cohort in which its account first saw it (`models_db.services.cohorts` has the rule and its
 proof), and a reader of a version must know it without the ledger. So it is stored beside the unit while
 the version is made. The ledger is asked for some thousand marks at a time: no more of them is in memory, however many
 there are.

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from models_db.errors import UsageError
-from models_db.services.lifecycle.ledger import InvocationPlan
+from models_db.services.budget import InvocationPlan
 from models_db.values.canonical_json import Json
 from tasks.common.extensions import is_of_extension
 from tasks.common.retry import retry

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from models_db.services.lifecycle.ledger import BudgetExceeded
+from models_db.services.budget import BudgetExceeded
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import PublicMetadata, ReleaseRequest, format_decimal, model_to_json, parse_model

@@ -106,7 +106,7 @@ class Lifetime(Strict):
 
 
 class Authorisation(Strict):
-    """A proposal of the kind `standing`, as `models_db.services.lifecycle.proposals` states it.
+    """A proposal of the kind `standing`, as `models_db.services.proposals` states it.
 
     At most `rho` and `delta_fail` per run (in 1e-12 and 1e-18), `runs` times, for one configuration of requests.
     """

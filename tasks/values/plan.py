@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from pydantic import BaseModel
 
 from models_db.errors import Refused, UsageError
-from models_db.services.lifecycle.ledger import InvocationPlan
+from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ReleaseRequest

@@ -21,21 +21,25 @@ from flows.releases.sweep import sweep_attempts
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
 from models_db.policies.rules import DatasetTerms
-from models_db.services.audit import chain, log
-from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import (
+from models_db.services import (
+    artifacts,
+    attempts,
+    budget,
     cohorts,
     datasets,
-    internal_views,
+    exposures,
+    gates,
+    people,
     policies,
-    principals,
+    proposals,
     requests,
     schedules,
 )
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import artifacts, attempts, gates, ledger, proposals
-from models_db.services.lifecycle.gates import GateDecision
-from models_db.services.lifecycle.ledger import Attempt, Balance, InvocationPlan
+from models_db.services.audit import chain, log
+from models_db.services.audit.chain import Actor
+from models_db.services.budget import Attempt, Balance, InvocationPlan
+from models_db.services.datasets import LifetimeClaim
+from models_db.services.gates import GateDecision
 from models_db.services.queries import health
 from models_db.sessions.database import Database
 from models_db.tables import Lease
@@ -72,7 +76,7 @@ Guard = tuple[str, str]
 """A guard and what it guards."""
 
 WITHIN: dict[str, tuple[Any, str, int]] = {
-    "while arming": (ledger, "arm", 1),
+    "while arming": (budget, "arm", 1),
     "while committing": (artifacts, "record_artifact", 1),
     "while publishing": (artifacts, "record_publication", 1),
     "while a cohort is opened": (cohorts, "open_cohort", 1),
@@ -127,7 +131,7 @@ class Reader(ABC):
     def balance(self, dataset: str = "clinic") -> Balance:
         """What a dataset's account has spent and holds, on the fullest block of each, and what is left."""
         with self.database.read() as session:
-            return ledger.balance(session, datasets.find_dataset(session, dataset).account_id)
+            return budget.balance(session, datasets.find_dataset(session, dataset).account_id)
 
     def plan(self, request: int = 1) -> list[Amount]:
         """The plan of a request, in the order in which it is armed."""
@@ -207,7 +211,7 @@ class HomeLedger(Reader):
     def record_unsigned_checkpoint(self) -> str:
         """Record a checkpoint that nobody has signed, as the ledger's founder; return who that is."""
         with self.database.write() as session:
-            founder = principals.list_all(session)[0]
+            founder = people.list_all(session)[0]
             actor, head = Actor(founder.id, founder.name), chain.read_chain_head(session).hash
             chain.record_checkpoint(session, actor, head, "0" * 128, founder.public_key, "2026-01-01T00:00:00.000000Z")
         return founder.name
@@ -355,7 +359,7 @@ class Driver(Reader):
         with self.world.database.write() as session:
             artifact = artifacts.artifact_of(session, request)
             assert artifact is not None
-            return internal_views.record_view(session, self._person(by), artifact, "computed")
+            return exposures.record_view(session, self._person(by), artifact, "computed")
 
     # --- what a runner does --------------------------------------------------------------------------------------
 
@@ -370,9 +374,9 @@ class Driver(Reader):
     def reserve_rest(self, attempt: Attempt, *plan: InvocationPlan) -> None:
         """Reserve what no earlier attempt has armed of a plan, as almoner does when it goes on."""
         with self.world.database.write() as session:
-            armed = ledger.armed_instalments(session, attempt.request_id, range(1, attempt.number))
+            armed = budget.armed_instalments(session, attempt.request_id, range(1, attempt.number))
             paid = [len(armed.get(mechanism, ())) for mechanism in range(len(plan))]
-            ledger.hold(session, self.world.runner, attempt, plan, PROVENANCE, paid)
+            budget.hold(session, self.world.runner, attempt, plan, PROVENANCE, paid)
 
     def arm_part(self, attempt: Attempt, mechanism: int = 0, instalment: int = 0) -> Amount:
         """Arm one part of a plan on every block, as almoner does; return what a block is charged."""
@@ -394,7 +398,7 @@ class Driver(Reader):
             number = attempts.start_attempt(
                 session, self.world.runner, request, "another token", "here", from_attempt.number
             )
-            return ledger.load_attempt(session, request, number, from_attempt.blocks)
+            return budget.load_attempt(session, request, number, from_attempt.blocks)
 
     def hold(self, attempt: Attempt, plan: Sequence[InvocationPlan], held: Held) -> None:
         """Reserve what a client of the runner's own has chosen: amounts by part, of some mechanisms."""
@@ -407,7 +411,7 @@ class Driver(Reader):
                 if number == sequence
             ]
             if rows:
-                steps.append(PlannedHold(ledger._invocation_row(attempt, sequence, mechanism, PROVENANCE), rows))
+                steps.append(PlannedHold(budget._invocation_row(attempt, sequence, mechanism, PROVENANCE), rows))
         with self.world.database.write() as session:
             budget_steps.reserve(session, self.world.runner.id, steps)
 
@@ -415,7 +419,7 @@ class Driver(Reader):
         """Reserve the plan on the blocks of another dataset."""
         accounts = self._accounts()
         rows = [(accounts[dataset, 0], 0, plan[0].instalments[0].rho, plan[0].instalments[0].delta)]
-        step = PlannedHold(ledger._invocation_row(attempt, 0, plan[0], PROVENANCE), rows)
+        step = PlannedHold(budget._invocation_row(attempt, 0, plan[0], PROVENANCE), rows)
         with self.world.database.write() as session:
             budget_steps.reserve(session, self.world.runner.id, [step])
 
@@ -424,7 +428,7 @@ class Driver(Reader):
         for sequence, instalment in parts:
             which = {"sequence": sequence, "instalment": instalment}
             with self.world.database.write() as session:
-                for held in ledger._holds_by_account(session, ledger._HOLDS_OF_INSTALMENT, attempt, **which):
+                for held in budget._holds_by_account(session, budget._HOLDS_OF_INSTALMENT, attempt, **which):
                     budget_steps.record_entries(session, self.world.runner.id, [(held.id, "ARM")])
 
     def enter(self, attempt: Attempt, kind: str, block: int) -> None:
@@ -458,19 +462,19 @@ class Driver(Reader):
 
     def produce_cheaply(self, attempt: Attempt) -> None:
         """End an attempt with an artifact; what was not armed by now is given back, and not armed."""
-        settle = ledger.settle
+        settle = budget.settle
 
         def give_back(session: object, actor: object, which: Attempt, _: str) -> None:
             """As `settle`, but for what it does to holds that are not armed."""
-            holds = ledger._holds_by_account(session, ledger._HOLDS_OF_ATTEMPT, which)  # type: ignore[arg-type]
+            holds = budget._holds_by_account(session, budget._HOLDS_OF_ATTEMPT, which)  # type: ignore[arg-type]
             steps = [(one.id, "COMMIT" if "ARM" in one.entries else "RELEASE") for one in holds]
             budget_steps.record_entries(session, self.world.runner.id, steps)  # type: ignore[arg-type]
 
-        ledger.settle = give_back  # type: ignore[assignment]
+        budget.settle = give_back  # type: ignore[assignment]
         try:
             self.world.produce(attempt)
         finally:
-            ledger.settle = settle
+            budget.settle = settle
 
     def fail(self, attempt: Attempt) -> None:
         """End an attempt without an artifact."""
@@ -486,7 +490,7 @@ class Driver(Reader):
     def viewers(self, dataset: str = "clinic") -> tuple[str, ...]:
         """Who is on record for having seen unprotected figures of the account of a dataset."""
         with self.world.database.read() as session:
-            found = internal_views.find_viewing(session, datasets.find_dataset(session, dataset).account_id)
+            found = exposures.find_viewing(session, datasets.find_dataset(session, dataset).account_id)
             return found.people if found else ()
 
     def state(self, request: int) -> str:
@@ -527,7 +531,7 @@ class Driver(Reader):
 
     def _person(self, name: str) -> Actor:
         with self.world.database.read() as session:
-            return Actor(principals.find_principal(session, name).id, name)
+            return Actor(people.find_principal(session, name).id, name)
 
     def _accounts(self) -> dict[tuple[str, int], int]:
         query = "SELECT d.name, a.block, a.id FROM account a JOIN dataset d ON d.account_id = a.parent_id"

@@ -17,9 +17,9 @@ from sqlalchemy.orm import Session
 from migrations.database_roles import grant_access, grant_login
 from models_db.database.base import Base, utc_now
 from models_db.errors import AlmonerError
+from models_db.services import people
 from models_db.services.audit import verify_chain
-from models_db.services.catalogue import principals
-from models_db.services.catalogue.database_access import ADDED_BY_LOGINS
+from models_db.services.logins import ADDED_BY_LOGINS
 from models_db.sessions.database import Database
 from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.writes.database_errors import translate_database_errors
@@ -357,13 +357,11 @@ def besieged(ledgers: Ledgers, server: PostgreSQL) -> Iterator[Siege]:
         with database.write() as session:
             for name in names:
                 if name != "nobody":
-                    principals.enrol(session, world.admin, f"bad {name}", f"key of bad {name}", f"almoner_test_{name}")
+                    people.enrol(session, world.admin, f"bad {name}", f"key of bad {name}", f"almoner_test_{name}")
                 if name in ROLES:
-                    principals.grant(session, world.admin, f"bad {name}", name, "trusted once")
+                    people.grant(session, world.admin, f"bad {name}", name, "trusted once")
             since, until = (f"{year}-01-01T00:00:00.000000Z" for year in (2000, 2002))
-            principals.grant(
-                session, world.admin, "bad former", "steward", "for a time", valid_from=since, valid_to=until
-            )
+            people.grant(session, world.admin, "bad former", "steward", "for a time", valid_from=since, valid_to=until)
         logins = {name: login(server, database, name) for name in names}
         before = snapshot(database)
         yield Siege(town, logins, facts(town))
@@ -411,16 +409,16 @@ def as_people(world: World, postgresql: PostgreSQL) -> dict[str, World]:
     """The same ledger, once for each login."""
     names = ("analyst", "runner", "steward")
     with world.database.write() as session:
-        people = {
-            name: principals.enrol(session, world.admin, f"good {name}", f"key of good {name}", f"almoner_test_{name}")
+        hired = {
+            name: people.enrol(session, world.admin, f"good {name}", f"key of good {name}", f"almoner_test_{name}")
             for name in names
         }
         for name in names:
-            principals.grant(session, world.admin, f"good {name}", name, "for the tests")
+            people.grant(session, world.admin, f"good {name}", name, "for the tests")
     grant_access(world.database)
     for name in names:
         grant_login(world.database, f"almoner_test_{name}", writes=True)
-    everybody = replace(world, analyst=people["analyst"], runner=people["runner"], steward=people["steward"])
+    everybody = replace(world, analyst=hired["analyst"], runner=hired["runner"], steward=hired["steward"])
     return {name: replace(everybody, database=login(postgresql, world.database, name)) for name in names}
 
 

@@ -6,9 +6,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 
+from models_db.services import artifacts, budget
 from models_db.services.audit.chain import Actor
-from models_db.services.lifecycle import artifacts, ledger
-from models_db.services.lifecycle.ledger import Attempt, InvocationPlan
+from models_db.services.budget import Attempt, InvocationPlan
 from models_db.sessions.database import Database
 from tests.contract.driver import Driver
 from tests.support import PROVENANCE
@@ -42,10 +42,10 @@ def _outcome(database: Database, runner: Runner, attempt: Attempt) -> str:
     actor, plan = runner.actor, runner.plan
     try:
         with database.write() as session:
-            ledger.hold(session, actor, attempt, plan, PROVENANCE)
+            budget.hold(session, actor, attempt, plan, PROVENANCE)
         for instalment in range(len(plan[0].instalments)):
             with database.write() as session:
-                ledger.arm(session, actor, attempt, 0, instalment)
+                budget.arm(session, actor, attempt, 0, instalment)
         with database.write() as session:
             files = {"texts.jsonl": f"{attempt.request_id:064}"}
             artifacts.record_artifact(session, actor, attempt, files, 1, [])

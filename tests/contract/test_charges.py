@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from models_db.services.lifecycle.ledger import InvocationPlan
+from models_db.services.budget import InvocationPlan
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from tests.contract.driver import (

@@ -15,7 +15,7 @@ from tests.contract import hostile_logins
 from tests.contract.driver import planned, refusal_of
 from tests.contract.hostile_logins import LOGINS, Siege, besieged, drivers, holds, pretending
 
-CONCERNS = ("migrations", "models_db/services/catalogue", "models_db/writes")
+CONCERNS = ("migrations", "models_db/services", "models_db/writes")
 
 FORBIDDEN, ROLE, RULE = "LedgerForbidden", "RoleDenied", "RuleViolated"
 RIGHTS = (

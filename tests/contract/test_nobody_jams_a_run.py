@@ -6,9 +6,9 @@ A sweep closes the attempt, and the request can be run again.
 import pytest
 from sqlalchemy.orm import Session
 
+from models_db.services import attempts
 from models_db.services.audit.chain import Actor
-from models_db.services.lifecycle import attempts
-from models_db.services.lifecycle.ledger import Attempt
+from models_db.services.budget import Attempt
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import RuleViolated

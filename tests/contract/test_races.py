@@ -7,7 +7,7 @@ from models_db.values.amounts import Amount
 from tests.contract.driver import Attempt, Driver, planned
 from tests.contract.racing import race
 
-CONCERNS = ("migrations/schema", "models_db/services/lifecycle", "models_db/writes")
+CONCERNS = ("migrations/schema", "models_db/services", "models_db/writes")
 
 PROCESSES = 8
 ATTEMPTS = 3

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Executable, text
 
-from models_db.services.lifecycle.ledger import Attempt
+from models_db.services.budget import Attempt
 from tests.contracts.circumstances import FUTURE, OTHER, PAST
 from tests.contracts.decision_cases import proposal_id
 from tests.contracts.initial_cases import Make

@@ -11,11 +11,10 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.errors import Refused
+from models_db.services import artifacts, budget, datasets, gates, people, policies, requests
 from models_db.services.audit import chain
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import datasets, policies, principals, requests
-from models_db.services.lifecycle import artifacts, gates, ledger
-from models_db.services.lifecycle.ledger import InvocationPlan
+from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
 from models_db.writes.database_errors import ClockWentBack
@@ -60,7 +59,7 @@ class Steps:
         self.actors["deputy"] = self.world.person("deputy", "auditor")
         self.world.dataset(cap=CAP, blocks=BLOCKS)
         self.paper = Paper(CAP, BLOCKS)
-        self.begun: dict[tuple[int, int], ledger.Attempt] = {}
+        self.begun: dict[tuple[int, int], budget.Attempt] = {}
         self.links = self.head()
         self.least = Amount()
         if self.mutation:
@@ -106,7 +105,7 @@ class Steps:
     def runs(self, request: Request, attempt: Attempt) -> bool:
         return self.paper.runner and request.state == "running" and attempt is request.attempts[-1]
 
-    def real(self, request: Request, attempt: Attempt) -> ledger.Attempt:
+    def real(self, request: Request, attempt: Attempt) -> budget.Attempt:
         return self.begun[request.number, attempt.number]
 
     # --- requests and their gates
@@ -280,7 +279,7 @@ class Steps:
             return
         with self.database.write() as session:
             with suppress(Refused):
-                ledger.settle(session, self.world.runner, self.real(*self.current(number)), "FORFEIT")
+                budget.settle(session, self.world.runner, self.real(*self.current(number)), "FORFEIT")
             session.rollback()
 
     # --- publications
@@ -368,11 +367,11 @@ class Steps:
         role = "runner" if name == "runner" else "steward"
         held = self.paper.runner if role == "runner" else name in self.paper.stewards
         if held:
-            self.step(True, self.writing(lambda s: principals.revoke(s, self.world.admin, name, role, "left")))
-            self.step(False, self.writing(lambda s: principals.revoke(s, self.world.admin, name, role, "left")))
+            self.step(True, self.writing(lambda s: people.revoke(s, self.world.admin, name, role, "left")))
+            self.step(False, self.writing(lambda s: people.revoke(s, self.world.admin, name, role, "left")))
         else:
-            self.step(False, self.writing(lambda s: principals.grant(s, self.world.steward, name, role, "mine")))
-            self.step(True, self.writing(lambda s: principals.grant(s, self.world.admin, name, role, "back")))
+            self.step(False, self.writing(lambda s: people.grant(s, self.world.steward, name, role, "mine")))
+            self.step(True, self.writing(lambda s: people.grant(s, self.world.admin, name, role, "back")))
         if role == "runner":
             self.paper.runner = not held
         else:
@@ -380,11 +379,11 @@ class Steps:
 
     def lend_the_role_or_end_it(self, hours: int) -> None:
         if self.paper.may_decide("deputy"):
-            self.step(True, self.writing(lambda s: principals.revoke(s, self.world.admin, "deputy", "steward", "back")))
+            self.step(True, self.writing(lambda s: people.revoke(s, self.world.admin, "deputy", "steward", "back")))
             self.paper.deputy_until = self.paper.now
             return
         until = utc_now(datetime.now(UTC) + timedelta(hours=hours))
-        self.step(True, self.writing(lambda s: principals.grant(
+        self.step(True, self.writing(lambda s: people.grant(
             s, self.world.admin, "deputy", "steward", "a holiday", valid_to=until)))  # fmt: skip
         self.paper.deputy_until = self.paper.now + hours
 

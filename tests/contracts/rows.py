@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Executable, text
 
 from models_db.database.base import Base, utc_now
-from models_db.services.lifecycle.ledger import Attempt
+from models_db.services.budget import Attempt
 from models_db.values.amounts import RENYI_ORDERS, Amount
 from models_db.values.canonical_json import encode_canonical
 from tests.support import SOON, TEN, event_of, fetch, plan_of, planned

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from migrations.schema.tables import keys, ledger_tables
 from models_db.database.base import Base, utc_now
-from models_db.services.lifecycle import ledger
+from models_db.services import budget
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from tests.conftest import Ledgers
@@ -28,7 +28,7 @@ LEFT = (Amount(11), Amount(1, 11), Amount(10, 10), Amount(1000), Amount(1))
 
 
 @pytest.fixture
-def held(world: World) -> ledger.Attempt:
+def held(world: World) -> budget.Attempt:
     """An attempt that holds 90 of 100; it was approved for more."""
     world.dataset(cap=CAP)
     attempt = world.running("clinic", planned(*TAKEN, *LEFT))
@@ -54,7 +54,7 @@ def left(amount: Amount) -> dict[str, int]:
     ],
 )
 def test_a_hand_written_hold_cannot_pass_the_cap(
-    world: World, held: ledger.Attempt, amounts: dict[str, int], said: str
+    world: World, held: budget.Attempt, amounts: dict[str, int], said: str
 ) -> None:
     before = snapshot(world.database)
     with pytest.raises(DBAPIError, match=said):
@@ -62,7 +62,7 @@ def test_a_hand_written_hold_cannot_pass_the_cap(
     assert snapshot(world.database) == before
 
 
-def test_the_check_holds_without_the_guards(world: World, held: ledger.Attempt) -> None:
+def test_the_check_holds_without_the_guards(world: World, held: budget.Attempt) -> None:
     """The cap does not hang on a trigger's condition: the CHECK alone refuses too."""
     guard = "entry_within_cap" if world.database.is_sqlite else "entry_is_sound ON entry"
     execute(world.database, f"DROP TRIGGER {guard}")
@@ -72,13 +72,13 @@ def test_the_check_holds_without_the_guards(world: World, held: ledger.Attempt) 
     assert snapshot(world.database) == before
 
 
-def test_a_hand_written_hold_may_use_the_rest(world: World, held: ledger.Attempt) -> None:
+def test_a_hand_written_hold_may_use_the_rest(world: World, held: budget.Attempt) -> None:
     Town(world).do(*unheld(Town(world), held, "HOLD", "ARM", **left(Amount(10, 10))))
     assert counters(world.database) == [(90, 10)]
 
 
 @pytest.mark.parametrize("rho", ["0.5", "-1", "-0.5"])
-def test_amounts_are_whole_and_not_negative(world: World, held: ledger.Attempt, rho: str) -> None:
+def test_amounts_are_whole_and_not_negative(world: World, held: budget.Attempt, rho: str) -> None:
     insert = (
         "INSERT INTO hold (invocation_id, account_id, instalment, rho, delta)"
         f" SELECT invocation_id, account_id, 9, {rho}, 0 FROM hold WHERE id = 1"
@@ -104,7 +104,7 @@ class TestSQLite:
         return World.create(sqlite_database)
 
     @pytest.fixture
-    def raw(self, world: World, held: ledger.Attempt) -> Iterator[sqlite3.Connection]:
+    def raw(self, world: World, held: budget.Attempt) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(world.database.engine.url.database or "")) as connection:
             connection.execute("PRAGMA recursive_triggers = OFF")
             connection.execute("PRAGMA foreign_keys = OFF")
@@ -159,7 +159,7 @@ class TestSQLite:
         with pytest.raises(sqlite3.IntegrityError, match="the publish gate is not passed"):
             raw.execute("INSERT INTO publication VALUES (1, 1, ?, 1)", (utc_now(),))
 
-    def test_a_temporary_table_of_the_same_name(self, raw: sqlite3.Connection, held: ledger.Attempt) -> None:
+    def test_a_temporary_table_of_the_same_name(self, raw: sqlite3.Connection, held: budget.Attempt) -> None:
         raw.execute("CREATE TEMP TABLE approval AS SELECT * FROM main.approval")
         raw.execute("CREATE TEMP TABLE account AS SELECT * FROM main.account")
         self.enter(raw, "INSERT", 1, "ARM")
@@ -223,7 +223,7 @@ class TestPostgreSQL:
         return World.create(postgresql_database)
 
     @pytest.fixture
-    def raw(self, world: World, held: ledger.Attempt) -> Iterator[Connection]:
+    def raw(self, world: World, held: budget.Attempt) -> Iterator[Connection]:
         with world.database.engine.connect() as connection:
             yield connection
             connection.rollback()
@@ -265,7 +265,7 @@ class TestPostgreSQL:
             raw.execute(text(self.arm + " ON CONFLICT (hold_id, kind) DO UPDATE SET kind = 'HOLD'"))
 
 
-def test_the_services_go_on_after_an_attack(world: World, held: ledger.Attempt) -> None:
+def test_the_services_go_on_after_an_attack(world: World, held: budget.Attempt) -> None:
     town = Town(world)
     with pytest.raises(IntegrityError):
         town.do(*unheld(town, held, "ARM", **left(Amount(1))))
@@ -275,7 +275,7 @@ def test_the_services_go_on_after_an_attack(world: World, held: ledger.Attempt) 
     world.produced()
     assert world.balance().spent == Amount(50)
     with world.database.read() as session:
-        assert ledger.differing_counters(session) == []
+        assert budget.differing_counters(session) == []
 
 
 LINKS = "SELECT seq, kind, body FROM audit WHERE kind LIKE 'ledger%' ORDER BY seq"

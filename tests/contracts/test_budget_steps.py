@@ -2,8 +2,8 @@
 
 import pytest
 
-from models_db.services.lifecycle import attempts, ledger
-from models_db.services.lifecycle.ledger import Attempt, AttemptClosed, BudgetExceeded
+from models_db.services import attempts, budget
+from models_db.services.budget import Attempt, AttemptClosed, BudgetExceeded
 from models_db.sessions.database import Database
 from models_db.tables import Lease
 from models_db.values.amounts import Amount
@@ -26,13 +26,13 @@ def world(database: Database) -> World:
 
 def hold(world: World, attempt: Attempt) -> None:
     with world.database.write() as session:
-        ledger.hold(session, world.runner, attempt, PLAN, PROVENANCE)
+        budget.hold(session, world.runner, attempt, PLAN, PROVENANCE)
 
 
 def arm(world: World, attempt: Attempt, instalment: int, token: str | None = None) -> Amount:
     with world.database.write() as session:
         lease = attempts.lease_renewal(token) if token else None
-        return ledger.arm(session, world.runner, attempt, 0, instalment, lease)
+        return budget.arm(session, world.runner, attempt, 0, instalment, lease)
 
 
 def test_of_several_blocks_only_the_eligible(world: World) -> None:
@@ -82,7 +82,7 @@ def test_arming_prolongs_the_lease_of_its_holder_only(world: World) -> None:
     world.decide(request_id)
     with world.database.write() as session:
         attempts.start_attempt(session, world.runner, request_id, "mine", "here:1")
-        attempt = ledger.load_attempt(session, request_id, 1, (0,))
+        attempt = budget.load_attempt(session, request_id, 1, (0,))
     hold(world, attempt)
     first = ends(world.database, request_id)
     arm(world, attempt, 0, "mine")

@@ -13,10 +13,9 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from models_db.database.base import utc_now
+from models_db.services import gates, policies, requests
 from models_db.services.audit import verify_chain
-from models_db.services.catalogue import policies, requests
-from models_db.services.lifecycle import gates
-from models_db.services.lifecycle.gates import GateClosed
+from models_db.services.gates import GateClosed
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import ClockWentBack, RoleDenied, RuleViolated

@@ -8,13 +8,12 @@ import pytest
 from sqlalchemy.orm import Session
 
 from models_db.errors import AlmonerError
+from models_db.services import budget, cohorts, datasets
 from models_db.services.audit import verify_chain
-from models_db.services.catalogue import cohorts, datasets
-from models_db.services.catalogue.cohorts import CohortPlan, CohortsChanged, InvalidCohort, UnexpectedPopulation
-from models_db.services.catalogue.datasets import AccountMismatch, Registration, UnitsOverlap
-from models_db.services.catalogue.principals import RoleRequired
-from models_db.services.lifecycle import ledger
-from models_db.services.lifecycle.ledger import BudgetExceeded
+from models_db.services.budget import BudgetExceeded
+from models_db.services.cohorts import CohortPlan, CohortsChanged, InvalidCohort, UnexpectedPopulation
+from models_db.services.datasets import AccountMismatch, Registration, UnitsOverlap
+from models_db.services.people import RoleRequired
 from models_db.values.amounts import Amount
 from tests.contracts.meeting import meanwhile
 from tests.support import World, fetch, planned, snapshot
@@ -113,8 +112,8 @@ def test_what_a_new_cohort_may_lose_is_its_own(world: World) -> None:
     world.hold(newest, most)
     with world.database.read() as session:
         root = datasets.find_dataset(session, "clinic").account_id
-        assert ledger.balance(session, root).remaining == Amount(0, 100)
-        assert ledger.balance(session, root, [1]).remaining == Amount(100, 100)
+        assert budget.balance(session, root).remaining == Amount(0, 100)
+        assert budget.balance(session, root, [1]).remaining == Amount(100, 100)
 
 
 def test_a_new_cap_is_that_of_all_cohorts(world: World) -> None:

@@ -9,16 +9,15 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy.orm import Session
 
+from models_db.services import artifacts, attempts, budget, datasets, gates, people
+from models_db.services.attempts import StillRunning
 from models_db.services.audit import chain, verify_chain
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import datasets, principals
-from models_db.services.catalogue.datasets import UnitsOverlap
-from models_db.services.catalogue.principals import NameTaken
-from models_db.services.catalogue.requests import WrongState
-from models_db.services.lifecycle import artifacts, attempts, gates, ledger
-from models_db.services.lifecycle.attempts import StillRunning
-from models_db.services.lifecycle.gates import GateDecision
-from models_db.services.lifecycle.ledger import AttemptClosed, BudgetExceeded
+from models_db.services.budget import AttemptClosed, BudgetExceeded
+from models_db.services.datasets import UnitsOverlap
+from models_db.services.gates import GateDecision
+from models_db.services.people import NameTaken
+from models_db.services.requests import WrongState
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
@@ -71,7 +70,7 @@ def test_the_last_of_the_budget_is_held_once(world: World) -> None:
     one, two = world.running("clinic", plan), world.running("clinic", plan)
     outcome = meanwhile(
         world.database,
-        lambda session: ledger.hold(session, world.runner, one, [plan], PROVENANCE),
+        lambda session: budget.hold(session, world.runner, one, [plan], PROVENANCE),
         lambda: world.hold(two, plan),
     )
     assert outcome == BudgetExceeded.__name__
@@ -162,7 +161,7 @@ def test_two_ingests_of_one_dataset_both_succeed(world: World) -> None:
 def test_one_person_is_enrolled_once(world: World) -> None:
     outcome = meanwhile(
         world.database,
-        lambda session: principals.enrol(session, world.admin, "newcomer", "key of newcomer"),
+        lambda session: people.enrol(session, world.admin, "newcomer", "key of newcomer"),
         lambda: world.person("newcomer"),
     )
     assert outcome == NameTaken.__name__
@@ -172,7 +171,7 @@ def test_one_person_is_enrolled_once(world: World) -> None:
 def test_of_two_names_that_read_alike_one_is_enrolled(world: World) -> None:
     outcome = meanwhile(
         world.database,
-        lambda session: principals.enrol(session, world.admin, "Newcomer", "key of one"),
+        lambda session: people.enrol(session, world.admin, "Newcomer", "key of one"),
         lambda: world.person("newcomer"),
     )
     assert outcome == NameTaken.__name__

@@ -15,11 +15,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from models_db.errors import Refused
+from models_db.services import artifacts, budget, gates, people, requests
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import principals, requests
-from models_db.services.lifecycle import artifacts, gates, ledger
-from models_db.services.lifecycle.ledger import InvocationPlan
+from models_db.services.budget import InvocationPlan
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from tests.support import PATIENCE, World, fetch, plan_of, planned
@@ -86,8 +85,8 @@ class Crowd:
         self.world.hold(begun, self.plans[begun.request_id])
 
     def come_and_go(self, name: str, role: str) -> None:
-        self.write(lambda s: principals.revoke(s, self.world.admin, name, role, "left us"))
-        self.write(lambda s: principals.grant(s, self.world.admin, name, role, "is back"))
+        self.write(lambda s: people.revoke(s, self.world.admin, name, role, "left us"))
+        self.write(lambda s: people.grant(s, self.world.admin, name, role, "is back"))
 
     def change(self, session: Session, chance: random.Random, steward: Actor) -> None:
         request = chance.choice(self.requests)
@@ -120,7 +119,7 @@ def test_a_crowd_never_stands_still(database: Database) -> None:
             ended.result(PATIENCE)
     assert done["done"] > PEOPLE * STEPS / 4
     with database.read() as session:
-        assert ledger.differing_counters(session) == []
+        assert budget.differing_counters(session) == []
         assert verify_chain.verify_chain(session).sound
     for cap, taken in fetch(database, "SELECT rho_cap, rho_held + rho_spent FROM account WHERE parent_id IS NOT NULL"):
         assert isinstance(taken, int)

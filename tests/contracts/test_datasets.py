@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from models_db.services import cohorts, datasets, people
 from models_db.services.audit import verify_chain
-from models_db.services.catalogue import cohorts, datasets, principals
-from models_db.services.catalogue.datasets import (
+from models_db.services.datasets import (
     DatasetUnknown,
     LifetimeClaim,
     NothingIngested,
@@ -72,7 +72,7 @@ def test_a_commitment_to_a_key_has_one_form(database: Database, commitment: Any)
         pytest.raises((RuleViolated, DBAPIError), match=DENIED),
         database.write() as session,
     ):
-        principals.found_ledger(session, "anna", "key of anna", commitment)
+        people.found_ledger(session, "anna", "key of anna", commitment)
     assert snapshot(database) == before
     world = World.create(database)
     before = snapshot(database)

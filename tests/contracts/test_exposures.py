@@ -8,12 +8,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
+from models_db.services import artifacts, exposures
 from models_db.services.audit import log, verify_chain
 from models_db.services.audit.linked_rows import details_of_links
-from models_db.services.catalogue import assignment_exposures, internal_views
-from models_db.services.catalogue.assignment_exposures import AlreadyExposed, ExposedLater, NothingCharged
-from models_db.services.catalogue.principals import RoleRequired
-from models_db.services.lifecycle import artifacts
+from models_db.services.exposures import AlreadyExposed, ExposedLater, NothingCharged
+from models_db.services.people import RoleRequired
 from models_db.services.queries import health
 from models_db.services.verification import verify_rows
 from models_db.tables import Artifact
@@ -41,7 +40,7 @@ def artifact(session: Session, request_id: int = 1) -> Artifact:
 
 def expose(world: World, request_id: int = 1, since: str | None = None) -> str:
     with world.database.write() as session:
-        return assignment_exposures.record_exposure(session, world.steward, request_id, since, "a copy")
+        return exposures.record_exposure(session, world.steward, request_id, since, "a copy")
 
 
 def test_it_changes_nothing_but_its_row_and_link(out: World) -> None:
@@ -66,10 +65,10 @@ def test_only_stewards_and_admins_record_it(out: World) -> None:
     for actor in (out.analyst, out.runner):
         before = snapshot(out.database)
         with pytest.raises(RoleRequired), out.database.write() as session:
-            assignment_exposures.record_exposure(session, actor, 1, None, "a copy")
+            exposures.record_exposure(session, actor, 1, None, "a copy")
         assert snapshot(out.database) == before
     with out.database.write() as session:
-        assignment_exposures.record_exposure(session, out.admin, 1, None, "a copy")
+        exposures.record_exposure(session, out.admin, 1, None, "a copy")
 
 
 def test_it_is_recorded_once_and_not_ahead_of_its_time(out: World) -> None:
@@ -85,7 +84,7 @@ def test_it_is_recorded_once_and_not_ahead_of_its_time(out: World) -> None:
 
 def test_two_record_it_at_once(out: World) -> None:
     def first(session: Session) -> object:
-        return assignment_exposures.record_exposure(session, out.steward, 1, None, "a copy")
+        return exposures.record_exposure(session, out.steward, 1, None, "a copy")
 
     assert meanwhile(out.database, first, lambda: expose(out)) == "AlreadyExposed"
     assert fetch(out.database, "SELECT count(*) FROM assignment_exposure") == [(1,)]
@@ -94,19 +93,19 @@ def test_two_record_it_at_once(out: World) -> None:
 @pytest.mark.parametrize("first", ["exposed", "viewed"])
 def test_the_earlier_cause_counts_and_only_for_its_release(out: World, first: str) -> None:
     with out.database.read() as session:
-        assert assignment_exposures.find_secrecy_end(session, 1) is None
-        assert assignment_exposures.exposed_artifacts(session) == ()
+        assert exposures.find_secrecy_end(session, 1) is None
+        assert exposures.exposed_artifacts(session) == ()
     with later(2 * DAY):
         since = None if first == "exposed" else utc_now_in(2 * DAY)
         with later(DAY), out.database.write() as session:
-            internal_views.record_view(session, out.admin, artifact(session), "computed")
+            exposures.record_view(session, out.admin, artifact(session), "computed")
         expose(out, since=since)
     with out.database.read() as session:
-        end = assignment_exposures.find_secrecy_end(session, 1)
+        end = exposures.find_secrecy_end(session, 1)
         assert end is not None
         assert (end.cause, end.by) == (first, "steward" if first == "exposed" else "admin")
-        assert assignment_exposures.find_secrecy_end(session, 2) is None
-        assert assignment_exposures.exposed_artifacts(session) == (artifact(session).digest,)
+        assert exposures.find_secrecy_end(session, 2) is None
+        assert exposures.exposed_artifacts(session) == (artifact(session).digest,)
 
 
 def utc_now_in(ahead: timedelta) -> str:
@@ -117,8 +116,8 @@ def test_what_was_never_published_is_in_no_list(out: World) -> None:
     attempt = out.produced()
     expose(out, attempt.request_id)
     with out.database.read() as session:
-        assert assignment_exposures.find_secrecy_end(session, attempt.request_id) is not None
-        assert assignment_exposures.exposed_artifacts(session) == ()
+        assert exposures.find_secrecy_end(session, attempt.request_id) is not None
+        assert exposures.exposed_artifacts(session) == ()
 
 
 def test_whatever_was_charged_can_be_exposed_and_nothing_else(out: World) -> None:
@@ -133,18 +132,18 @@ def test_whatever_was_charged_can_be_exposed_and_nothing_else(out: World) -> Non
         assert [(expose(out, number),)] == first
     with out.database.read() as session:
         for number in (running.request_id, ended.request_id):
-            end = assignment_exposures.find_secrecy_end(session, number)
+            end = exposures.find_secrecy_end(session, number)
             assert end is not None
             assert end.cause == "exposed"
-        assert set(assignment_exposures.find_secrecy_ends_of_account(session, 1)) >= {ended.request_id}
-        assert assignment_exposures.exposed_artifacts(session) == ()
+        assert set(exposures.find_secrecy_ends_of_account(session, 1)) >= {ended.request_id}
+        assert exposures.exposed_artifacts(session) == ()
         assert verify_rows.compare_rows_with_chain(session) == []
 
 
 @pytest.mark.parametrize("reason", ["", "  "])
 def test_the_database_wants_a_reason(out: World, reason: str) -> None:
     with pytest.raises(RuleViolated), out.database.write() as session:
-        assignment_exposures.record_exposure(session, out.steward, 1, None, reason)
+        exposures.record_exposure(session, out.steward, 1, None, reason)
 
 
 def test_no_row_of_it_is_changed_or_deleted(out: World) -> None:

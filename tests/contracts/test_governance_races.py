@@ -6,16 +6,15 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
+from models_db.services import artifacts, attempts, budget, gates, people, policies, requests
+from models_db.services.attempts import StillRunning
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import passkeys, policies, principals, requests
-from models_db.services.catalogue.passkeys import PasskeySignature
-from models_db.services.catalogue.requests import WrongState
-from models_db.services.lifecycle import artifacts, attempts, gates, ledger
-from models_db.services.lifecycle.attempts import StillRunning
-from models_db.services.lifecycle.gates import GateClosed, GateDecision, NothingToWithdraw
-from models_db.services.lifecycle.ledger import Attempt, AttemptClosed, BudgetExceeded
-from models_db.services.lifecycle.proposals import AuthorisationExhausted, CapTooLow, ProposalDecided
+from models_db.services.budget import Attempt, AttemptClosed, BudgetExceeded
+from models_db.services.gates import GateClosed, GateDecision, NothingToWithdraw
+from models_db.services.people import PasskeySignature
+from models_db.services.proposals import AuthorisationExhausted, CapTooLow, ProposalDecided
+from models_db.services.requests import WrongState
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import RoleDenied, RuleViolated
@@ -37,11 +36,11 @@ def withdrawing(world: World, number: int, gate: str) -> Act:
 
 
 def revoking(world: World, name: str, role: str) -> Act:
-    return lambda session: principals.revoke(session, world.admin, name, role, "left us")
+    return lambda session: people.revoke(session, world.admin, name, role, "left us")
 
 
 def holding(world: World, attempt: Attempt, rho: int) -> Act:
-    return lambda session: ledger.hold(session, world.runner, attempt, [planned(Amount(rho))], PROVENANCE)
+    return lambda session: budget.hold(session, world.runner, attempt, [planned(Amount(rho))], PROVENANCE)
 
 
 def starting(world: World, number: int) -> Act:
@@ -49,7 +48,7 @@ def starting(world: World, number: int) -> Act:
 
 
 def arming(world: World, attempt: Attempt) -> Act:
-    return lambda session: ledger.arm(session, world.runner, attempt, 0, 0)
+    return lambda session: budget.arm(session, world.runner, attempt, 0, 0)
 
 
 def publishing(world: World, number: int) -> Act:
@@ -68,7 +67,7 @@ def alone(database: Database, act: Act) -> Callable[[], None]:
 
 def sound(world: World) -> None:
     with world.database.read() as session:
-        assert ledger.differing_counters(session) == []
+        assert budget.differing_counters(session) == []
         assert verify_chain.verify_chain(session).sound
 
 
@@ -170,7 +169,7 @@ def test_a_passkey_is_revoked_while_an_instalment_is_armed(world: World) -> None
     world.hold(attempt, *PLAN)
     outcome = meanwhile(
         world.database,
-        lambda session: passkeys.revoke(session, world.admin, number, "the telephone is lost"),
+        lambda session: people.revoke_passkey(session, world.admin, number, "the telephone is lost"),
         lambda: world.arm(attempt),
     )
     assert outcome == RuleViolated.__name__
@@ -201,7 +200,7 @@ def test_what_was_settled_is_not_committed(world: World, first: str) -> None:
     world.arm(attempt)
     outcome = meanwhile(
         world.database,
-        lambda session: ledger.settle(session, world.runner, attempt, first),
+        lambda session: budget.settle(session, world.runner, attempt, first),
         lambda: world.settle(attempt, "COMMIT"),
     )
     assert outcome == AttemptClosed.__name__

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db.services.catalogue.database_access import ADDED_BY_LOGINS
+from models_db.services.logins import ADDED_BY_LOGINS
 from tests.conftest import Ledgers
 from tests.contracts.circumstances import CIRCUMSTANCES, CONDITIONS, Circumstance
 from tests.contracts.guard_alone import Guard, guards_of, mutants, perform, refusal, remove_guards, unchecked, undone

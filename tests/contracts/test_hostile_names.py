@@ -6,9 +6,9 @@ import pytest
 
 from migrations.schema.forms import UNSEEN
 from models_db.database.base import utc_now
-from models_db.services.catalogue import datasets, principals
-from models_db.services.catalogue.datasets import InvalidDatasetText, Registration
-from models_db.services.catalogue.principals import InvalidPersonName, NameTaken
+from models_db.services import datasets, people
+from models_db.services.datasets import InvalidDatasetText, Registration
+from models_db.services.people import InvalidPersonName, NameTaken
 from models_db.tables import Principal
 from models_db.values.names import InvalidPlainName, require_plain_name
 from models_db.values.printable_text import is_unseen
@@ -63,10 +63,10 @@ def test_no_service_enrols_anybody_of_such_a_name(clinic: World) -> None:
     before = snapshot(clinic.database)
     for name in UNFIT:
         with pytest.raises(InvalidPersonName), clinic.database.write() as session:
-            principals.enrol(session, clinic.admin, name, "key of anna")
+            people.enrol(session, clinic.admin, name, "key of anna")
     for name in ("Steward", "STEWARD", "ste\u00adward"):
         with pytest.raises((NameTaken, InvalidPersonName)), clinic.database.write() as session:
-            principals.enrol(session, clinic.admin, name, "key of anna")
+            people.enrol(session, clinic.admin, name, "key of anna")
     assert snapshot(clinic.database) == before
 
 

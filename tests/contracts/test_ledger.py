@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from models_db.services.lifecycle.ledger import Attempt, InvocationPlan
+from models_db.services.budget import Attempt, InvocationPlan
 from models_db.sessions.database import Database
 from models_db.tables import Invocation
 from models_db.values.amounts import Amount

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from models_db.services.lifecycle import ledger
-from models_db.services.lifecycle.ledger import Attempt
+from models_db.services import budget
+from models_db.services.budget import Attempt
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from tests.support import CAP, PROVENANCE, World, planned
@@ -39,9 +39,9 @@ def steps(database: Database, counted: list[int]) -> Iterator[None]:
 def cost(world: World, attempt: Attempt) -> dict[str, int]:
     """Steps of each transaction of one cycle."""
     done = {
-        "hold": lambda session: ledger.hold(session, world.runner, attempt, PLAN, PROVENANCE),
-        "arm": lambda session: ledger.arm(session, world.runner, attempt, 0, 0),
-        "commit": lambda session: ledger.settle(session, world.runner, attempt, "COMMIT"),
+        "hold": lambda session: budget.hold(session, world.runner, attempt, PLAN, PROVENANCE),
+        "arm": lambda session: budget.arm(session, world.runner, attempt, 0, 0),
+        "commit": lambda session: budget.settle(session, world.runner, attempt, "COMMIT"),
     }
     found = {}
     for name, act in done.items():

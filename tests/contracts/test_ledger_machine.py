@@ -19,8 +19,8 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
+from models_db.services import budget
 from models_db.services.audit import verify_chain
-from models_db.services.lifecycle import ledger
 from models_db.values.amounts import Amount
 from tests.conftest import Ledgers
 from tests.contracts.machine_model import STEWARDS, Plan, Policy
@@ -106,8 +106,8 @@ class LedgerMachine(Steps, RuleBasedStateMachine):
         self.least = spent
         assert self.paper.taken().fits(self.paper.cap)
         with self.database.read() as session:
-            assert ledger.differing_counters(session) == []
-            balance = ledger.balance(session, self.clinic(session).account_id)
+            assert budget.differing_counters(session) == []
+            balance = budget.balance(session, self.clinic(session).account_id)
         assert (balance.spent, balance.remaining) == (spent, self.paper.left())
 
     @invariant()
@@ -153,7 +153,7 @@ MUTATIONS = {
 }
 
 
-CONCERNS = ("migrations/schema", "models_db/services/lifecycle", "models_db/writes")
+CONCERNS = ("migrations/schema", "models_db/services", "models_db/writes")
 
 
 @pytest.mark.slow

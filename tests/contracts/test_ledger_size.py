@@ -14,8 +14,7 @@ from sqlalchemy import event
 from flows.dashboard.overview_page import overview_page
 from flows.dashboard.viewer import View
 from flows.datasets import budget_view
-from models_db.services.catalogue import datasets
-from models_db.services.lifecycle import ledger
+from models_db.services import budget, datasets
 from models_db.services.queries import lists
 from models_db.sessions.database import Database
 from tests.contracts.tampering import superuser
@@ -69,10 +68,10 @@ def test_a_forged_counter_is_found(world: World, counter: str) -> None:
     world.arm(run)
     accounts = [int(str(row[0])) for row in fetch(world.database, "SELECT id FROM account ORDER BY id")]
     with world.database.read() as session:
-        assert ledger.differing_counters(session) == []
+        assert budget.differing_counters(session) == []
     superuser(world.database, f"UPDATE account SET {counter} = {counter} + 1")
     with world.database.read() as session:
-        assert ledger.differing_counters(session) == [(account, counter) for account in accounts]
+        assert budget.differing_counters(session) == [(account, counter) for account in accounts]
 
 
 @pytest.fixture
@@ -107,7 +106,7 @@ def test_what_concerns_one_dataset_does_not_grow_with_the_others(alone: World) -
             with database.read() as session:
                 clinic = datasets.find_dataset(session, "clinic")
                 budget_view.datasets_on_account(session, clinic)
-                ledger.balance(session, clinic.account_id)
+                budget.balance(session, clinic.account_id)
                 lists.cohort_balances(session, {clinic.account_id})
 
         return run(alone) | {"show": steps(alone.database, show)}

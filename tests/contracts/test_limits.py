@@ -11,9 +11,9 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool
 
 from models_db.database.base import Base, utc_now
-from models_db.services.catalogue import request_plans, requests
-from models_db.services.catalogue.request_plans import PlanAltered
+from models_db.services import requests
 from models_db.services.queries import health
+from models_db.services.requests import PlanAltered
 from models_db.sessions.database import Database
 from models_db.tables import Request
 from models_db.values.amounts import Amount
@@ -58,7 +58,7 @@ def test_the_database_writes_the_plan_of_a_request_from_its_text(world: World) -
     }  # fmt: skip
     assert fetch(world.database, "SELECT invocations FROM planned_release") == [(2,)]
     with world.database.read() as session:
-        request_plans.require_plan_intact(session, requests.find_request(session, number))
+        requests.require_plan_intact(session, requests.find_request(session, number))
         assert all(finding.ok for finding in health.check_health(session))
 
 
@@ -166,9 +166,9 @@ def test_a_plan_changed_behind_the_guards_is_found(database: Database, table: st
     _behind(database, table, f"UPDATE {table} SET {column} = {value} {where} {_one(table)}")
     with database.read() as session:
         with pytest.raises(PlanAltered):
-            request_plans.require_plan_intact(session, requests.find_request(session, number))
+            requests.require_plan_intact(session, requests.find_request(session, number))
         assert "plans" in {finding.check for finding in health.check_health(session) if not finding.ok}
-        request_plans.require_plan_intact(session, session.get_one(Request, other))
+        requests.require_plan_intact(session, session.get_one(Request, other))
 
 
 def _one(table: str) -> str:

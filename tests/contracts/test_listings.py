@@ -11,12 +11,10 @@ from flows.dashboard.viewer import View
 from flows.datasets import inventory as inventory_module
 from models_db.database.base import utc_now
 from models_db.errors import Refused
+from models_db.services import artifacts, budget, cohorts, datasets, gates, people, proposals, requests
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import cohorts, datasets, principals, requests
-from models_db.services.lifecycle import artifacts, gates, ledger, proposals
-from models_db.services.lifecycle.gate_status import Decidable, GateStatus, count_approvals, find_decidable
-from models_db.services.lifecycle.gates import GateDecision
-from models_db.services.lifecycle.ledger import Balance
+from models_db.services.budget import Balance
+from models_db.services.gates import Decidable, GateDecision, GateStatus, count_approvals, find_decidable
 from models_db.services.queries import history, lists
 from models_db.services.queries.history import BlockReaders
 from models_db.tables import Account, Dataset, Entry, Hold, Invocation, Proposal, Publication, Withdrawal
@@ -29,7 +27,7 @@ from tests.contracts.rows import PLAN
 from tests.contracts.town import Town
 from tests.support import SOON, World, any_amounts
 
-CONCERNS = ("flows/dashboard", "migrations/schema", "models_db/services/lifecycle", "models_db/services/queries")
+CONCERNS = ("flows/dashboard", "migrations/schema", "models_db/services", "models_db/services/queries")
 
 STATES = {after for _, after in LEGAL_TRANSITIONS}
 
@@ -47,7 +45,7 @@ def test_accounts(town: Town) -> None:
         accounts = {dataset.account_id for dataset in every}
         found, claims = lists.account_balances(session, accounts), lists.lifetime_claims(session, accounts)
         for dataset in every:
-            assert found[dataset.account_id] == ledger.balance(session, dataset.account_id)
+            assert found[dataset.account_id] == budget.balance(session, dataset.account_id)
             assert claims[dataset.account_id] == datasets.lifetime_claim(session, dataset)
             shared = [other.name for other in every if other.account_id == dataset.account_id]
             assert lists.datasets_on_account(session, dataset.account_id) == tuple(shared)
@@ -74,7 +72,7 @@ def test_the_inventory_is_what_is_said_of_each(town: Town, monkeypatch: pytest.M
     with town.world.database.read() as session:
         assert [line["name"] for line in found] == [dataset.name for dataset in every]
         for line, dataset in zip(found, every, strict=True):
-            claim, balance = datasets.lifetime_claim(session, dataset), ledger.balance(session, dataset.account_id)
+            claim, balance = datasets.lifetime_claim(session, dataset), budget.balance(session, dataset.account_id)
             assert [line[name] for name in ("epsilon_cap", "delta_cap", "rho_cap", "rho_left")] == [
                 claim.epsilon, claim.delta, balance.cap.rho_text, balance.remaining.rho_text,
             ]  # fmt: skip
@@ -100,7 +98,7 @@ def test_requests_and_their_states(town: Town) -> None:
         spent = lists.spent_by_request(session, [request.id for request in every])
         for request, state in found:
             assert state == requests.state_of(session, request.id)
-            assert spent.get(request.id, ledger.ZERO_AMOUNT) == ledger.spent_by(session, request.id)
+            assert spent.get(request.id, budget.ZERO_AMOUNT) == budget.spent_by(session, request.id)
         counted = lists.state_counts(session, {one.dataset_id for one in every}, STATES)
         assert sum(counted.values()) == len(every)
         for (dataset, state), count in counted.items():
@@ -133,16 +131,16 @@ def every_decidable(session: Session) -> list[Decidable]:
 
 def counted_one_by_one(session: Session, subject: Decidable) -> int:
     withdrawn = set(session.scalars(select(Withdrawal.approval_id)))
-    people = set()
+    counted = set()
     for one, _ in gates.decisions_on(session, subject.number, subject.gate):
         if (
             (one.subject_digest, one.decision) == (subject.subject_digest, "approve")
             and one.expires_at > utc_now()
             and one.id not in withdrawn
-            and "steward" in principals.roles_of(session, one.approver_id)
+            and "steward" in people.roles_of(session, one.approver_id)
         ):
-            people.add(one.approver_id)
-    return len(people)
+            counted.add(one.approver_id)
+    return len(counted)
 
 
 def test_decisions_count_for_many_as_for_one(town: Town) -> None:
@@ -190,7 +188,7 @@ def test_a_history_by_day(town: Town) -> None:
 
 def balance_of(session: Session, dataset: Dataset, cohort: int) -> Balance:
     whole = Reading(cohorts.blocks_per_cohort(session, dataset.account_id))
-    return ledger.balance(session, dataset.account_id, whole.of(cohort))
+    return budget.balance(session, dataset.account_id, whole.of(cohort))
 
 
 def test_balances_of_cohorts(town: Town) -> None:
@@ -273,7 +271,7 @@ def test_the_queue_names_whom_the_database_would_let_decide(town: Town) -> None:
     world = town.world
     with world.database.read() as session:
         looked = queue_page(View(session, world.steward, frozenset({"steward"}), policy=None, doubt=""))
-        everybody = [Actor(person.id, person.name) for person in principals.list_all(session)]
+        everybody = [Actor(person.id, person.name) for person in people.list_all(session)]
         rejected = {
             one.number
             for one in every_decidable(session)

@@ -7,9 +7,9 @@ import pytest
 
 from models_db.policies.policy import Policy
 from models_db.policies.rules import PolicyTerms
+from models_db.services import people, policies
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import policies, principals
-from models_db.services.catalogue.principals import RoleRequired
+from models_db.services.people import RoleRequired
 from models_db.sessions.database import Database
 from models_db.values.requests import parse_model
 from models_db.writes.database_errors import AlreadyRecorded
@@ -31,7 +31,7 @@ RICH = {
 def found(database: Database) -> Actor:
     """The first principal, who has every role."""
     with database.write() as session:
-        return principals.found_ledger(session, "founder", "f" * 64, "0" * 64)
+        return people.found_ledger(session, "founder", "f" * 64, "0" * 64)
 
 
 def adopt(database: Database, actor: Actor, wanted: PolicyTerms) -> int:
@@ -85,9 +85,9 @@ def test_whoever_is_no_admin_adopts_nothing_and_leaves_no_trace(database: Databa
     founder = found(database)
     adopt(database, founder, terms())
     with database.write() as session:
-        other = principals.enrol(session, founder, "other", "0" * 64)
+        other = people.enrol(session, founder, "other", "0" * 64)
         for role in roles:
-            principals.grant(session, founder, "other", role, "to work")
+            people.grant(session, founder, "other", role, "to work")
     before = snapshot(database)
     with pytest.raises(RoleRequired):
         adopt(database, other, terms(attempts=3))

@@ -18,9 +18,8 @@ from migrations.database_roles import grant_access
 from migrations.upgrade import PostgreSQLTooOld, upgrade
 from models_db.database.base import utc_now
 from models_db.findings import Finding
-from models_db.services.catalogue import database_access
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import proposals
+from models_db.services import logins, proposals
+from models_db.services.datasets import LifetimeClaim
 from models_db.sessions import database as engines
 from models_db.sessions.database import Database, LedgerUnreachable
 from models_db.values.canonical_json import encode_canonical
@@ -48,7 +47,7 @@ def session_of(world: World) -> Connection:
 
 def findings(database: Database) -> dict[str, Finding]:
     with database.read() as session:
-        return {finding.check: finding for finding in database_access.check_access(session)}
+        return {finding.check: finding for finding in logins.check_access(session)}
 
 
 # --- an approval bounds what a runner arms ----------------------------------------------------------------------
@@ -201,9 +200,7 @@ def test_who_lifts_the_limit_is_named_with_the_statement_that_ends_the_session(
             waiting.execute(text("SET lock_timeout = '500ms'"))
             with pytest.raises(DBAPIError, match="lock timeout"):
                 append(waiting, replace(by["steward"], analyst=by["steward"].steward))
-        monkeypatch.setattr(
-            database_access, "_BLOCKING_SESSIONS", database_access._BLOCKING_SESSIONS.replace("1 minute", "0 minutes")
-        )
+        monkeypatch.setattr(logins, "_BLOCKING_SESSIONS", logins._BLOCKING_SESSIONS.replace("1 minute", "0 minutes"))
         found = findings(postgresql_database)["no session keeps the writers waiting"]
         assert not found.ok
         assert f"`SELECT pg_terminate_backend({pid})`" in found.detail
@@ -220,9 +217,7 @@ def test_a_statement_that_keeps_writers_waiting_is_ended_and_its_session_named(
     """A session need not idle to hold the head of the chain: it may sleep in a statement."""
     monkeypatch.setattr(database_roles, "SESSION_TIMEOUTS", {"statement_timeout": 2})
     assert any("statement_timeout" in done for done in grant_access(postgresql_database).applied)
-    monkeypatch.setattr(
-        database_access, "_BLOCKING_SESSIONS", database_access._BLOCKING_SESSIONS.replace("1 minute", "0 minutes")
-    )
+    monkeypatch.setattr(logins, "_BLOCKING_SESSIONS", logins._BLOCKING_SESSIONS.replace("1 minute", "0 minutes"))
     with session_of(by["analyst"]) as busy:
         append(busy, by["analyst"])
         pid = busy.scalar(text("SELECT pg_backend_pid()"))

@@ -5,16 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from models_db.database.base import utc_now
+from models_db.services import datasets, gates, proposals, requests
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import datasets, requests
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import gates, proposals
-from models_db.services.lifecycle.gates import GateDecision
-from models_db.services.lifecycle.proposals import (
-    AuthorisationExhausted,
-    AuthorisationTerms,
-    ProposalAltered,
-)
+from models_db.services.datasets import LifetimeClaim
+from models_db.services.gates import GateDecision
+from models_db.services.proposals import AuthorisationExhausted, AuthorisationTerms, ProposalAltered
 from models_db.sessions.database import Database
 from models_db.tables import PolicyVersion
 from models_db.values.amounts import Amount

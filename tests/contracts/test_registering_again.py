@@ -5,11 +5,10 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy.orm import Session
 
+from models_db.services import datasets, erasures, policies, proposals
 from models_db.services.audit import verify_chain
-from models_db.services.catalogue import datasets, erasures, policies
-from models_db.services.catalogue.datasets import DatasetExists, LifetimeClaim, NothingIngested, Registration
-from models_db.services.catalogue.erasures import ErasureRequest
-from models_db.services.lifecycle import proposals
+from models_db.services.datasets import DatasetExists, LifetimeClaim, NothingIngested, Registration
+from models_db.services.erasures import ErasureRequest
 from models_db.services.queries import health, lists
 from models_db.services.verification import verify_rows
 from models_db.values.amounts import Amount

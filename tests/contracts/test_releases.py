@@ -7,15 +7,14 @@ import pytest
 
 from models_db.database.base import utc_now
 from models_db.errors import Refused
+from models_db.services import artifacts, attempts, budget, exposures, gates, people
+from models_db.services import requests as releases
+from models_db.services.attempts import StillRunning
 from models_db.services.audit import log, verify_chain
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import internal_views, principals
-from models_db.services.catalogue import requests as releases
-from models_db.services.catalogue.requests import RequestUnknown, WrongState
-from models_db.services.lifecycle import artifacts, attempts, gates, ledger
-from models_db.services.lifecycle.attempts import StillRunning
-from models_db.services.lifecycle.gates import GateClosed, GateDecision
-from models_db.services.lifecycle.ledger import Attempt
+from models_db.services.budget import Attempt
+from models_db.services.gates import GateClosed, GateDecision
+from models_db.services.requests import RequestUnknown, WrongState
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.values.gates import REQUEST_GATES, Gate
@@ -96,7 +95,7 @@ STEPS: dict[str, tuple[Callable[[World, int], object], set[str]]] = {
 def _second(world: World) -> Actor:
     """A second steward, who may be here already."""
     with world.database.read() as session:
-        known = {principal.name: principal.id for principal in principals.list_all(session)}
+        known = {principal.name: principal.id for principal in people.list_all(session)}
     return (
         Actor(known["second steward"], "second steward")
         if known.get("second steward")
@@ -123,7 +122,7 @@ def _withdrawn(world: World) -> int:
 
 def _attempt(world: World, request_id: int) -> Attempt:
     with world.database.read() as session:
-        return ledger.load_attempt(session, request_id, 1, (0,))
+        return budget.load_attempt(session, request_id, 1, (0,))
 
 
 def _decide_publish(world: World, request_id: int, verdict: str) -> None:
@@ -334,7 +333,7 @@ def test_internal_metrics_wait_for_the_decision(world: World) -> None:
     world.decide(attempt.request_id, "publish")
     publish(world, attempt.request_id)
     with world.database.write() as session:
-        internal_views.record_view(session, world.steward, artifact, "computed")
+        exposures.record_view(session, world.steward, artifact, "computed")
         artifacts.record_metrics(session, world.steward, artifact, [("overlap", "internal", {"longest": 3})])
     with world.database.read() as session:
         found = [(e.metric, e.exposure, e.result) for e in artifacts.evaluations(session, artifact)]

@@ -7,9 +7,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from migrations.schema import conditions
 from models_db.database.base import Base
 from models_db.policies.rules import DatasetTerms
-from models_db.services.catalogue import assignment_exposures, datasets, internal_views, policies
-from models_db.services.lifecycle import artifacts, attempts, ledger, renyi_account
-from models_db.services.lifecycle.ledger import Attempt
+from models_db.services import artifacts, attempts, budget, datasets, exposures, policies
+from models_db.services.budget import Attempt
 from models_db.services.verification import verify_rows
 from models_db.values.amounts import RENYI_ORDERS, Amount, RenyiCurve
 from models_db.writes.database_errors import LimitInOrdersExceeded, RuleViolated
@@ -36,7 +35,7 @@ def start(world: World, request_id: int, curve: RenyiCurve | None = CURVE, goes_
     with world.database.write() as session:
         token = f"token of {request_id}"
         number = attempts.start_attempt(session, world.runner, request_id, token, "here", goes_on_from, curve)
-        return ledger.load_attempt(session, request_id, number, (0, 1))
+        return budget.load_attempt(session, request_id, number, (0, 1))
 
 
 def approved(world: World) -> int:
@@ -49,7 +48,7 @@ def approved(world: World) -> int:
 def sums(world: World) -> dict[int, RenyiCurve]:
     with world.database.read() as session:
         account = datasets.find_dataset(session, "clinic").account_id
-        return renyi_account.sums_of_blocks(session, [account])[account]
+        return budget.sums_of_blocks(session, [account])[account]
 
 
 def charges(world: World) -> list[tuple[object, ...]]:
@@ -127,11 +126,11 @@ def test_a_release_whose_secret_is_out_counts_with_its_whole_rho(charged: World,
         charged.decide(each.request_id, "publish", "reject")
     with charged.database.write() as session:
         if how == "exposed":
-            assignment_exposures.record_exposure(session, charged.steward, attempt.request_id, None, "a copy")
+            exposures.record_exposure(session, charged.steward, attempt.request_id, None, "a copy")
         else:
             made = artifacts.artifact_of(session, attempt.request_id)
             assert made is not None
-            internal_views.record_view(session, charged.steward, made, "shown")
+            exposures.record_view(session, charged.steward, made, "shown")
     assert sums(charged) == dict.fromkeys((0, 1), CURVE + RenyiCurve.of_rho(WHOLE))
 
 
@@ -146,7 +145,7 @@ def failed(world: World) -> Attempt:
 
 def expose(world: World, request_id: int) -> None:
     with world.database.write() as session:
-        assignment_exposures.record_exposure(session, world.steward, request_id, None, "a copy")
+        exposures.record_exposure(session, world.steward, request_id, None, "a copy")
 
 
 def test_a_run_that_failed_counts_with_its_whole_rho_once_its_assignment_is_out(charged: World) -> None:
@@ -311,7 +310,7 @@ def test_the_other_account_admits_by_its_own_cap(charged: World) -> None:
     request_id = charged.request(approved=[beyond])
     charged.decide(request_id)
     attempt = start(charged, request_id)
-    with pytest.raises(ledger.BudgetExceeded):
+    with pytest.raises(budget.BudgetExceeded):
         charged.hold(attempt, beyond)
     limit(charged, (0,) * 8)
     with pytest.raises(LimitInOrdersExceeded):
@@ -350,7 +349,7 @@ def test_a_leak_uses_up_what_the_limit_left(charged: World) -> None:
     attempt = produced(charged)
     limit(charged)
     with charged.database.write() as session:
-        assignment_exposures.record_exposure(session, charged.steward, attempt.request_id, None, "a copy")
+        exposures.record_exposure(session, charged.steward, attempt.request_id, None, "a copy")
     with pytest.raises(LimitInOrdersExceeded):
         start(charged, approved(charged))
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from models_db.services.catalogue import assignment_exposures, datasets
-from models_db.services.lifecycle import attempts, ledger, renyi_account
-from models_db.services.lifecycle.ledger import Attempt
+from models_db.services import attempts, budget, datasets, exposures
+from models_db.services.budget import Attempt
 from models_db.services.verification import verify_rows
 from models_db.values.amounts import Amount, RenyiCurve
 from models_db.writes.database_errors import LimitInOrdersExceeded, RuleViolated
@@ -71,7 +70,7 @@ class Adversary:
                 number = attempts.start_attempt(
                     session, self.world.runner, mine.request_id, token, "here", goes_on, CURVE
                 )
-                mine.running = ledger.load_attempt(session, mine.request_id, number, (0, 1))
+                mine.running = budget.load_attempt(session, mine.request_id, number, (0, 1))
         except LimitInOrdersExceeded:
             self.refused += 1
             return
@@ -87,7 +86,7 @@ class Adversary:
             try:
                 self.world.arm(attempt, 0, chosen)
                 mine.splits[mine.split].add(chosen)
-            except (RuleViolated, ledger.AttemptClosed):
+            except (RuleViolated, budget.AttemptClosed):
                 self.refused += 1
 
     def step(self) -> None:
@@ -102,7 +101,7 @@ class Adversary:
             mine.running = None
         if not mine.known and mine.splits and self.choose.random() < 0.05:
             with self.world.database.write() as session:
-                assignment_exposures.record_exposure(session, self.world.steward, mine.request_id, None, "a copy")
+                exposures.record_exposure(session, self.world.steward, mine.request_id, None, "a copy")
             mine.known = True
 
     @property
@@ -135,6 +134,6 @@ def test_no_history_costs_more_than_the_ledger_counts(world: World, seed: int, l
     with world.database.read() as session:
         account = datasets.find_dataset(session, "clinic").account_id
         assert verify_rows.compare_rows_with_chain(session) == []
-        assert len(renyi_account.list_charges(session, account)) >= sum(
+        assert len(budget.list_charges(session, account)) >= sum(
             bool(armed) for mine in adversary.used for armed in mine.splits.values()
         )

@@ -5,10 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from models_db.database.base import utc_now
-from models_db.services.catalogue import datasets, policies, principals
-from models_db.services.catalogue.principals import RoleNotHeld, RoleRequired, RoleUnknown
-from models_db.services.lifecycle import artifacts, ledger
-from models_db.services.lifecycle.gates import GateClosed
+from models_db.services import artifacts, budget, datasets, people, policies
+from models_db.services.gates import GateClosed
+from models_db.services.people import RoleNotHeld, RoleRequired, RoleUnknown
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import ClockWentBack, RoleDenied, RuleViolated
@@ -29,7 +28,7 @@ def at(after: timedelta) -> str:
 
 def roles(world: World, name: str) -> frozenset[str]:
     with world.database.read() as session:
-        return principals.roles_of(session, principals.find_principal(session, name).id)
+        return people.roles_of(session, people.find_principal(session, name).id)
 
 
 # --- roles ------------------------------------------------------------------------------------------------------
@@ -85,11 +84,11 @@ def test_who_lost_the_role_goes_no_further(clinic: World, role: str) -> None:
 def test_nobody_gives_or_takes_roles_but_an_admin(clinic: World) -> None:
     before = snapshot(clinic.database)
     with pytest.raises(RoleRequired), clinic.database.write() as session:
-        principals.grant(session, clinic.steward, "steward", "runner", "because")
+        people.grant(session, clinic.steward, "steward", "runner", "because")
     with pytest.raises((RoleRequired, RoleDenied)), clinic.database.write() as session:
-        principals.revoke(session, clinic.steward, "runner", "runner", "because")
+        people.revoke(session, clinic.steward, "runner", "runner", "because")
     with pytest.raises(RoleRequired), clinic.database.write() as session:
-        principals.enrol(session, clinic.steward, "friend", "key of a friend")
+        people.enrol(session, clinic.steward, "friend", "key of a friend")
     with pytest.raises(RoleRequired), clinic.database.write() as session:
         policies.adopt(session, clinic.steward, terms(several_roles=True))
     assert snapshot(clinic.database) == before
@@ -202,7 +201,7 @@ def test_who_approved_as_a_deputy_runs_nothing(clinic: World) -> None:
         pytest.raises(RuleViolated, match="nobody runs what they requested or approved"),
         clinic.database.write() as session,
     ):
-        ledger.hold(session, dora, attempt, PLAN, PROVENANCE)
+        budget.hold(session, dora, attempt, PLAN, PROVENANCE)
 
 
 # --- the clock --------------------------------------------------------------------------------------------------

@@ -9,10 +9,9 @@ import pytest
 from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
+from models_db.services import datasets, policies, proposals, requests, schedules
 from models_db.services.audit import verify_chain
-from models_db.services.catalogue import datasets, policies, requests, schedules
-from models_db.services.catalogue.schedules import ScheduleNotActive, ScheduleUnknown, SlotTaken, Timing
-from models_db.services.lifecycle import proposals
+from models_db.services.schedules import ScheduleNotActive, ScheduleUnknown, SlotTaken, Timing
 from models_db.services.verification import verify_rows
 from models_db.sessions.database import Database
 from models_db.writes.database_errors import RoleDenied, RuleViolated

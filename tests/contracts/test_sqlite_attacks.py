@@ -8,7 +8,7 @@ import pytest
 
 from migrations.schema_inventory import schema_differences
 from models_db.database.base import utc_now
-from models_db.services.catalogue import policies
+from models_db.services import policies
 from models_db.services.queries import health
 from models_db.sessions.database import Database
 from tests.conftest import Ledgers

@@ -9,10 +9,10 @@ import pytest
 from migrations.schema import links
 from migrations.schema.tables import is_stamped, ledger_tables
 from models_db.database.base import Base
+from models_db.services import people
 from models_db.services.audit import log, verify_chain
 from models_db.services.audit.log import LogFilter
-from models_db.services.catalogue import principals
-from models_db.services.catalogue.database_access import ADDED_BY_LOGINS
+from models_db.services.logins import ADDED_BY_LOGINS
 from models_db.services.queries import health
 from models_db.services.verification import verify_rows
 from models_db.sessions.database import Database
@@ -179,7 +179,7 @@ def test_a_link_that_cannot_be_read_is_named(copy: Database, body: str) -> None:
 def test_what_was_taken_back_is_not_told(worked: World, copy: Database) -> None:
     before = fetch(copy, "SELECT max(seq) FROM audit")
     with copy.write() as session:
-        principals.grant(session, worked.admin, "dora", "steward", "a mistake")
+        people.grant(session, worked.admin, "dora", "steward", "a mistake")
         session.rollback()
     assert fetch(copy, "SELECT max(seq) FROM audit") == before
     assert found(copy) == []

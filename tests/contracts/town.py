@@ -10,20 +10,11 @@ from sqlalchemy import Executable
 
 from models_db.database.base import utc_now
 from models_db.policies.rules import DatasetTerms
+from models_db.services import artifacts, datasets, erasures, exposures, gates, people, policies, proposals, schedules
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import (
-    assignment_exposures,
-    datasets,
-    erasures,
-    internal_views,
-    policies,
-    principals,
-    schedules,
-)
-from models_db.services.catalogue.erasures import ErasureRequest
-from models_db.services.catalogue.schedules import Timing
-from models_db.services.lifecycle import artifacts, gates, proposals
-from models_db.services.lifecycle.ledger import Attempt
+from models_db.services.budget import Attempt
+from models_db.services.erasures import ErasureRequest
+from models_db.services.schedules import Timing
 from models_db.values.amounts import Amount
 from tests.conftest import Ledgers
 from tests.contracts.rows import DIGEST, PLAN, WIDE, approval, artifact, publication
@@ -270,10 +261,10 @@ class Town:
             with world.database.write() as session:
                 made = artifacts.artifact_of(session, attempt.request_id)
                 assert made is not None
-                internal_views.record_view(session, who, made, "shown")
+                exposures.record_view(session, who, made, "shown")
         with world.database.write() as session:
             leaked = self.spurned.request_id
-            assignment_exposures.record_exposure(session, world.steward, leaked, None, "a copy of the journal")
+            exposures.record_exposure(session, world.steward, leaked, None, "a copy of the journal")
 
     def _erased(self) -> None:
         """Of one dataset the first version is gone; of the second a unit, of which nobody knows yet that it is gone."""
@@ -306,7 +297,7 @@ class Town:
         with world.database.write() as session:
             gates.withdraw_approval(session, world.steward, self.reopened, "spend", "a doubt", "s")
             for role in ("runner", "steward", "analyst", "admin"):
-                principals.revoke(session, world.admin, "former", role, "left")
+                people.revoke(session, world.admin, "former", role, "left")
 
     def _approved(self, dataset: str, **given: Any) -> int:
         request_id = self.world.request(dataset, **given)

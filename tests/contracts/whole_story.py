@@ -2,20 +2,11 @@
 
 from models_db.database.base import utc_now
 from models_db.policies.rules import DatasetTerms
+from models_db.services import artifacts, datasets, erasures, exposures, gates, people, policies, proposals, schedules
 from models_db.services.audit import chain
-from models_db.services.catalogue import (
-    assignment_exposures,
-    datasets,
-    erasures,
-    internal_views,
-    passkeys,
-    policies,
-    schedules,
-)
-from models_db.services.catalogue.passkeys import PasskeySignature, PasskeyTerms
-from models_db.services.catalogue.schedules import Timing
-from models_db.services.lifecycle import artifacts, gates, proposals
-from models_db.services.lifecycle.gates import GateDecision
+from models_db.services.gates import GateDecision
+from models_db.services.people import PasskeySignature, PasskeyTerms
+from models_db.services.schedules import Timing
 from models_db.tables import Rehearsal, Restoration, TwinAttack
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
@@ -70,14 +61,14 @@ def _decide_by_passkey(world: World) -> None:
     """A steward decides with a passkey, and loses it afterwards."""
     with world.database.write() as session:
         terms = PasskeyTerms("es256:1", "localhost", "http://localhost:8717", "")
-        number = passkeys.register(session, world.admin, world.steward, terms, "credential", "s").id
+        number = people.register_passkey(session, world.admin, world.steward, terms, "credential", "s").id
     request = world.request("estate")
     decision = GateDecision(request, "spend", world.subject(request, "spend"), "approve", "agreed", SOON)
     with world.database.write() as session:
         used = PasskeySignature(number, "00", "{}")
         gates.record_decision(session, world.analyst, decision, "s", approver=world.steward, passkey=used)
     with world.database.write() as session:
-        passkeys.revoke(session, world.steward, number, "the telephone is lost")
+        people.revoke_passkey(session, world.steward, number, "the telephone is lost")
 
 
 def _run(world: World) -> None:
@@ -131,14 +122,12 @@ def _look(world: World) -> None:
     with world.database.write() as session:
         artifact = artifacts.artifact_of(session, published.request_id)
         assert artifact is not None
-        internal_views.record_view(session, world.steward, artifact, "computed")
+        exposures.record_view(session, world.steward, artifact, "computed")
         measured: list[tuple[str, str, Json]] = [("overlap", "internal", {"longest": 3}), ("mauve", "internal", {})]
         artifacts.record_metrics(session, world.steward, artifact, measured)
     with world.database.write() as session:
-        internal_views.record_view(session, world.steward, artifact, "shown")
-        assignment_exposures.record_exposure(
-            session, world.steward, published.request_id, "2001-01-01T00:00:00.000000Z", "a copy"
-        )
+        exposures.record_view(session, world.steward, artifact, "shown")
+        exposures.record_exposure(session, world.steward, published.request_id, "2001-01-01T00:00:00.000000Z", "a copy")
 
 
 def _erase(world: World) -> None:

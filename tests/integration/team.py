@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from flows.workspace.workspace import open_workspace, signing_key_path
-from models_db.services.catalogue import principals
+from models_db.services import people
 from tasks.release.signatures.ed25519 import SigningKey
 from tests.integration.story import Almoner
 
@@ -45,9 +45,9 @@ class Team:
         self.at(self.root)
         workspace = open_workspace(self.root.home)
         with workspace.database.write() as session:
-            principals.enrol(session, workspace.actor, name, self.key(name).public_key)
+            people.enrol(session, workspace.actor, name, self.key(name).public_key)
             for role in roles:
-                principals.grant(session, workspace.actor, name, role, "a test")
+                people.grant(session, workspace.actor, name, role, "a test")
         return self.home(name)
 
 

@@ -16,10 +16,9 @@ import cli.framework.prompts
 from flows.approvals.offline_approval import SignedApproval
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
-from models_db.services.catalogue import datasets, policies
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import proposals
-from models_db.services.lifecycle.gates import withdrawal_statement
+from models_db.services import datasets, policies, proposals
+from models_db.services.datasets import LifetimeClaim
+from models_db.services.gates import withdrawal_statement
 from models_db.values.amounts import DELTA_UNIT
 from tasks.accounting.zcdp import lifetime_cap
 from tasks.release.signatures.ed25519 import verify

@@ -17,9 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from models_db.services.catalogue import datasets
-from models_db.services.catalogue import requests as releases
-from models_db.services.lifecycle import attempts, ledger
+from models_db.services import attempts, budget, datasets
+from models_db.services import requests as releases
 from models_db.values.amounts import Amount
 from tests.integration import nursery
 from tests.integration.nursery import Nursery
@@ -160,7 +159,7 @@ def require_all_right(chaos: Chaos) -> None:
     assert all(spent == armed for _, spent, armed in accounts)
     assert any(spent for _, spent, _ in accounts)
     with almoner.database.read() as session:
-        balance = ledger.balance(session, datasets.find_dataset(session, "clinic").account_id)
+        balance = budget.balance(session, datasets.find_dataset(session, "clinic").account_id)
         assert attempts.running_leases(session) == []
     assert balance.held == Amount()
     assert sorted(int(path.name.split("-")[0]) for path in almoner.home.quarantine.iterdir()) == list(numbers)
@@ -169,7 +168,7 @@ def require_all_right(chaos: Chaos) -> None:
     assert almoner.ask("doctor")["ok"] is True
 
 
-CONCERNS = ("flows/releases", "flows/schedules", "models_db/services/lifecycle", "tasks/generation/decoding")
+CONCERNS = ("flows/releases", "flows/schedules", "models_db/services", "tasks/generation/decoding")
 
 
 @pytest.mark.slow

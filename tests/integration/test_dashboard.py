@@ -22,7 +22,7 @@ from cli.web.chain_status import ChainWatch
 from cli.web.responses import dataset_path
 from flows.dashboard import viewer
 from flows.dashboard.viewer import open_viewer
-from models_db.services.catalogue import datasets, policies, principals
+from models_db.services import datasets, people, policies
 from models_db.sessions.database import LedgerUnreachable
 from models_db.sessions.read_only import ReadOnlyDatabase
 from models_db.tables import AuditLink
@@ -427,7 +427,7 @@ def only(home: Home, *roles: str) -> None:
     other = home.world.person("other", "admin", "steward")
     for role in {"analyst", "runner", "steward", "auditor", "admin"} - {*roles}:
         with home.world.database.write() as session:
-            principals.revoke(session, other, owner.name, role, "for the test")
+            people.revoke(session, other, owner.name, role, "for the test")
 
 
 def test_what_a_run_produced_is_for_stewards(own: Home) -> None:
@@ -475,7 +475,7 @@ def adopt(home: Home) -> None:
 def test_a_home_whose_owner_is_nobody_shows_nothing(own: Home) -> None:
     found = open_viewer(own.home)
     stranger = viewer.Viewer(found.home, found.database, "0" * 64)
-    with pytest.raises(principals.PrincipalUnknown), stranger.open_view():
+    with pytest.raises(people.PrincipalUnknown), stranger.open_view():
         pass
 
 

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from flows.workspace.workspace import signing_key_path
-from models_db.services.catalogue import principals
+from models_db.services import people
 from tasks.release.signatures.ed25519 import SigningKey
 from tests.integration.story import SECRETS, Almoner
 from tests.integration.test_report import SENTINELS, plant
@@ -103,8 +103,8 @@ def test_papers_are_those_of_the_commands(almoner: Almoner) -> None:
 def test_everybody_reads_what_is_out_and_stewards_the_rest(almoner: Almoner) -> None:
     almoner.published()
     with almoner.database.write() as session:
-        owner = principals.acting_principal(session, SigningKey.load(signing_key_path(almoner.home)).public_key)
-        principals.revoke(session, owner, owner.name, "steward", "only an analyst now")
+        owner = people.acting_principal(session, SigningKey.load(signing_key_path(almoner.home)).public_key)
+        people.revoke(session, owner, owner.name, "steward", "only an analyst now")
     client = client_of(almoner)
     assert (release(client)["reports"], release(client)["card"]) == (["public"], True)
     for path in ("report", "card", "texts"):

@@ -13,7 +13,7 @@ import yaml
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
-from models_db.services.catalogue import database_access
+from models_db.services import logins
 from models_db.sessions.database import Database, LedgerUnreachable
 from tests.conftest import PostgreSQL
 from tests.integration.story import Almoner
@@ -173,7 +173,7 @@ def typist(
 
 
 def access_groups() -> list[str]:
-    return [database_access.group_name("almoner", kind) for kind in ("writer", "reader")]
+    return [logins.group_name("almoner", kind) for kind in ("writer", "reader")]
 
 
 @pytest.mark.slow

@@ -12,9 +12,8 @@ import pytest
 from flows.approvals import decide
 from flows.audit.lifetime_claims import require_proposal_amounts
 from flows.workspace.workspace import Workspace, open_workspace
-from models_db.services.catalogue import datasets, policies
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import gates, proposals
+from models_db.services import datasets, gates, policies, proposals
+from models_db.services.datasets import LifetimeClaim
 from models_db.values.amounts import Amount
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_claim
 from tests.integration.story import Almoner

@@ -11,9 +11,8 @@ from sqlalchemy.orm import Session
 
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.database.base import utc_now
-from models_db.services.catalogue import datasets, policies, requests
-from models_db.services.lifecycle import gates, proposals
-from models_db.services.lifecycle.gates import GateDecision
+from models_db.services import datasets, gates, policies, proposals, requests
+from models_db.services.gates import GateDecision
 from models_db.tables import Dataset, DatasetVersion, PolicyVersion, Proposal
 from models_db.values.amounts import DELTA_UNIT
 from models_db.values.canonical_json import digest

@@ -16,8 +16,8 @@ import flows.datasets.erase
 import flows.datasets.erasure_places
 import flows.releases.execute
 from flows.releases.resume import journal_folder
+from models_db.services import people
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import principals
 from tasks.analysis.facets import cache as facet_cache
 from tasks.corpus.versions import version_uids
 from tasks.values.insight import Facets
@@ -256,12 +256,12 @@ def test_a_unit_that_is_not_there_yet_stays_out(almoner: Almoner) -> None:
 def test_an_analyst_does_not_erase(almoner: Almoner) -> None:
     almoner.ingested()
     with almoner.database.write() as session:
-        owner = principals.list_all(session)[0]
+        owner = people.list_all(session)[0]
         for role in ("steward", "admin"):
             if role == "admin":
-                other = principals.enrol(session, Actor(owner.id, owner.name), "other", "key of other")
-                principals.grant(session, Actor(owner.id, owner.name), other.name, "admin", "takes over")
-            principals.revoke(session, Actor(owner.id, owner.name), owner.name, role, "only an analyst now")
+                other = people.enrol(session, Actor(owner.id, owner.name), "other", "key of other")
+                people.grant(session, Actor(owner.id, owner.name), other.name, "admin", "takes over")
+            people.revoke(session, Actor(owner.id, owner.name), owner.name, role, "only an analyst now")
     almoner.type("dataset list")  # the home sees the newest link
     before = almoner.everything()
     for option in ("", "--dry-run"):

@@ -9,14 +9,14 @@ import pytest
 from flows.approvals import decide
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
-from models_db.services.lifecycle import proposals
+from models_db.services import proposals
 from models_db.values.canonical_json import digest
 from tests.contracts.tampering import superuser
 from tests.integration.story import Almoner
 from tests.integration.test_erasure import REASON
 from tests.support import execute, fetch
 
-CONCERNS = ("flows/approvals", "flows/audit", "models_db/services/lifecycle", "migrations/schema")
+CONCERNS = ("flows/approvals", "flows/audit", "models_db/services", "migrations/schema")
 
 SMALL = {"epsilon": 1.0, "evaluation": ["length"]}
 FALSE_CAP = """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from models_db.services.lifecycle import ledger
+from models_db.services import budget
 from models_db.values.amounts import Amount, total_amount
 from tasks.inference.backends.local import LocalBackend
 from tests.integration.killing import balance, goes_on, instalments, killed
@@ -133,7 +133,7 @@ def test_every_vocabulary_and_sequence_is_charged_what_its_plan_says_and_armed_i
         assert found.spent - before == total_amount(plan), (vocabulary, sequences)
         assert found.held == Amount()
         with almoner.database.read() as session:
-            armed = ledger.armed_instalments(session, number, [1])
+            armed = budget.armed_instalments(session, number, [1])
         assert armed == {sequence: {0} for sequence in range(len(plan))}
         assert len(plan) == {"public": 1, "counted": 2, "private": 2}[vocabulary]
 

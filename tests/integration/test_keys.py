@@ -12,7 +12,7 @@ import pytest
 import almoner as almoner_package
 from cli.commands.operations import home as init_command
 from flows.workspace.home_keys import load_overlap_key, load_partition_key
-from models_db.services.catalogue import datasets
+from models_db.services import datasets
 from tasks.common.files import encode_json
 from tasks.corpus.identity.keys import KeyDiffers
 from tests.integration.killing import killed

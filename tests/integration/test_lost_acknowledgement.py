@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import flows.releases.sweep
-from models_db.services.lifecycle import artifacts, attempts, ledger
+from models_db.services import artifacts, attempts, budget
 from models_db.values.amounts import Amount, total_amount
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.integration.killing import balance, instalments, is_clean, nothing_is_out
@@ -64,7 +64,7 @@ def test_an_instalment_that_was_armed_unheard_is_used(
     almoner = any_almoner
     almoner.approved()
     plan = instalments(almoner)
-    losing(ledger, "arm", number, "kept")
+    losing(budget, "arm", number, "kept")
     assert almoner.ask("run 1")["state"] == "produced"
     assert loss.lost == 1
     armed = fetch(almoner.database, ARMS)
@@ -81,7 +81,7 @@ def test_nothing_is_read_for_an_instalment_that_was_not_armed(
     almoner = any_almoner
     almoner.approved()
     plan = instalments(almoner)
-    losing(ledger, "arm", 2, "undone")
+    losing(budget, "arm", 2, "undone")
     with monkeypatch.context() as watching:
         watching.setattr(InvisibleInkRule, "next_tokens", lambda *_, **__: pytest.fail("a draw that nobody paid for"))
         assert almoner.ask("run 1", expected=3)["error"] == "OutcomeUnknown"
@@ -102,7 +102,7 @@ def test_a_ledger_that_stays_away_gives_nothing_back(
     almoner.approved()
     plan = instalments(almoner)
     loss.for_good = True
-    losing(ledger, "arm", 2, fate)
+    losing(budget, "arm", 2, fate)
     assert almoner.ask("run 1", expected=3)["error"] in ("LedgerUnreachable", "OutcomeUnknown")
     loss.down = False
     armed = total_amount(plan[: 2 if fate == "kept" else 1])
@@ -137,7 +137,7 @@ def test_a_run_that_began_unheard(any_almoner: Almoner, losing: Any, fate: Fate)
 def test_what_was_held_unheard_is_given_back(any_almoner: Almoner, losing: Any, fate: Fate) -> None:
     almoner = any_almoner
     almoner.approved()
-    losing(ledger, "hold", 1, fate)
+    losing(budget, "hold", 1, fate)
     assert almoner.ask("run 1", expected=3)["error"] == "OutcomeUnknown"
     assert almoner.state() == "approved"
     assert balance(almoner).spent == Amount()

@@ -12,8 +12,7 @@ from flows.approvals import load_review, request_review
 from flows.releases import attempt, execute
 from flows.workspace.workspace import open_workspace
 from models_db.errors import Refused
-from models_db.services.catalogue import datasets, policies, requests
-from models_db.services.lifecycle import attempts, proposals, renyi_account
+from models_db.services import attempts, budget, datasets, policies, proposals, requests
 from models_db.values.amounts import RenyiCurve
 from tasks.evaluation.registry import UnknownMetric
 from tasks.pricing.quote import Quote
@@ -241,7 +240,7 @@ def test_attempts_that_arm_nothing_are_charged_once(any_almoner: Almoner, monkey
     almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % 6)}")
     assert start_and_stop(almoner, number) == "Stopped"
     charged = almoner.ask("budget show clinic")["limit_while_secret"]["charged"]
-    monkeypatch.setattr(renyi_account, "needs_charge", lambda session, request_id: True)
+    monkeypatch.setattr(budget, "needs_charge", lambda session, request_id: True)
     assert start_and_stop(almoner, number) == "RuleViolated"
     assert almoner.ask("budget show clinic")["limit_while_secret"]["charged"] == charged
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from models_db.services.catalogue import datasets
+from models_db.services import datasets
 from tasks.corpus.store import open_corpus
 from tests.integration.story import Almoner
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from models_db.services.lifecycle import gates
-from models_db.services.lifecycle.gate_status import find_decidable
+from models_db.services import gates
+from models_db.services.gates import find_decidable
 from models_db.values.gates import Gate
 from tests.authenticator import ORIGIN
 from tests.integration.browsing import Browser, registered, signed_in, unchanged

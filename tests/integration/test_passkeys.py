@@ -20,11 +20,9 @@ from cli.web.access import AccessOptions, HostNameRequired, access_policy
 from flows.governance import passkeys as registration
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
-from models_db.services.catalogue import passkeys, principals
-from models_db.services.catalogue.passkeys import PasskeySignature
-from models_db.services.lifecycle import gates
-from models_db.services.lifecycle.gate_status import find_decidable
-from models_db.services.lifecycle.gates import GateDecision
+from models_db.services import gates, people
+from models_db.services.gates import GateDecision, find_decidable
+from models_db.services.people import PasskeySignature
 from models_db.values.gates import Gate
 from tasks.common.files import encode_json
 from tasks.release.signatures.webauthn import encode_url
@@ -189,10 +187,10 @@ def test_everybody_sees_the_passkeys_and_whether_they_are_certified(team: Team) 
     registered(team)
     owner = owner_key(team)
     with team.root.database.write() as session:
-        sue = principals.find_principal(session, "sue")
-        actor = principals.identify(session, sue.public_key)
-        root = principals.identify(session, owner.public_key)
-        passkeys.register(session, root, actor, Authenticator().terms, "forged", "0" * 128)
+        sue = people.find_principal(session, "sue")
+        actor = people.identify(session, sue.public_key)
+        root = people.identify(session, owner.public_key)
+        people.register_passkey(session, root, actor, Authenticator().terms, "forged", "0" * 128)
     rows = team.root.ask("passkey list")["passkeys"]
     assert [(row["name"], row["certified"]) for row in rows] == [("sue", True), ("sue", False)]
 
@@ -206,7 +204,7 @@ def another_ledger(team: Team) -> Almoner:
     made.type("init")
     workspace = open_workspace(made.home)
     with workspace.database.write() as session:
-        principals.enrol(session, workspace.actor, "sue", team.key("sue").public_key)
+        people.enrol(session, workspace.actor, "sue", team.key("sue").public_key)
     return made
 
 
@@ -227,8 +225,10 @@ def test_a_certificate_is_for_one_ledger(team: Team) -> None:
     assert root.ask(f"passkey import {own}", expected=1)["error"] == "PasskeyForged"
     assert snapshot(root.database) == before
     with root.database.write() as session:  # and past all of this
-        person = principals.identify(session, team.key("sue").public_key)
-        passkeys.register(session, person, person, passkey.terms, certified["credential_id"], certified["signature"])
+        person = people.identify(session, team.key("sue").public_key)
+        people.register_passkey(
+            session, person, person, passkey.terms, certified["credential_id"], certified["signature"]
+        )
     assert [row["certified"] for row in root.ask("passkey list")["passkeys"]] == [False]
     browser = Browser(dashboard(root), passkey)
     assert "AnswerRefused" in browser.sign_in(403)
@@ -389,7 +389,7 @@ def test_a_session_ends_and_its_values_change(team: Team, monkeypatch: pytest.Mo
     assert replayed.get("/mine").headers["location"] == "/sign-in"
     clock = [0.0]
     sessions = person_sessions.PersonSessions(lambda: clock[0])
-    value = sessions.open(principals.Actor(1, "sue"), 1)
+    value = sessions.open(people.Actor(1, "sue"), 1)
     renewed = sessions.renew(value)
     assert renewed is not None
     assert sessions.renew(value) is None
@@ -545,8 +545,8 @@ def test_what_a_dashboard_writes_without_the_persons_passkey_opens_no_gate(any_t
     digest = fetch(root.database, "SELECT digest FROM request WHERE id = 1")[0][0]
     stated = GateDecision(1, "spend", digest, "approve", "agreed", utc_now(datetime.now(UTC) + timedelta(days=20)))
     with root.database.write() as session:
-        sue = principals.identify(session, any_team.key("sue").public_key)
-        owner = principals.identify(session, owner_key(any_team).public_key)
+        sue = people.identify(session, any_team.key("sue").public_key)
+        owner = people.identify(session, owner_key(any_team).public_key)
         signature, used = forge(session, any_team, forgery, stated, passkey)
         gates.record_decision(session, owner, stated, signature, approver=sue, passkey=used)
     assert root.state() == "approved"
@@ -567,14 +567,14 @@ def forge(
             return owner.sign(statement), None
         case "another passkey":
             signature, use = own.certified(owner, statement)
-            root, sue = (principals.identify(session, key.public_key) for key in (owner, team.key("sue")))
-            row = passkeys.register(session, root, sue, own.terms, "m", use.certificate)
+            root, sue = (people.identify(session, key.public_key) for key in (owner, team.key("sue")))
+            row = people.register_passkey(session, root, sue, own.terms, "m", use.certificate)
             return signature, PasskeySignature(row.id, use.authenticator_data, use.client_data)
         case "other ledger":
             own.ledger = "2e" * 32
-            sue = principals.identify(session, team.key("sue").public_key)
+            sue = people.identify(session, team.key("sue").public_key)
             signature, use = own.certified(team.key("sue"), statement)
-            row = passkeys.register(session, sue, sue, own.terms, "m", use.certificate)
+            row = people.register_passkey(session, sue, sue, own.terms, "m", use.certificate)
             return signature, PasskeySignature(row.id, use.authenticator_data, use.client_data)
         case "random":
             signature, use = own.certified(owner, statement)
@@ -592,8 +592,8 @@ def test_a_decision_without_forgery_would_have_run(any_team: Team) -> None:
     digest = fetch(root.database, "SELECT digest FROM request WHERE id = 1")[0][0]
     stated = GateDecision(1, "spend", digest, "approve", "agreed", utc_now(datetime.now(UTC) + timedelta(days=20)))
     with root.database.write() as session:
-        sue = principals.identify(session, any_team.key("sue").public_key)
-        owner = principals.identify(session, owner_key(any_team).public_key)
+        sue = people.identify(session, any_team.key("sue").public_key)
+        owner = people.identify(session, owner_key(any_team).public_key)
         signature, use = passkey.certified(any_team.key("sue"), stated.statement("sue"))
         used = PasskeySignature(1, use.authenticator_data, use.client_data)
         gates.record_decision(session, owner, stated, signature, approver=sue, passkey=used)

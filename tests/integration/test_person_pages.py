@@ -15,7 +15,7 @@ from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from cli.web.middleware import CONTENT_SECURITY_POLICY, SCRIPT_POLICY
 from cli.web.sign_in_challenges import MOST_SIGN_INS
-from models_db.services.catalogue import passkeys, principals
+from models_db.services import people
 from models_db.values.canonical_json import encode_canonical
 from tasks.release.signatures.webauthn import encode_url
 from tests.authenticator import ORIGIN, Authenticator
@@ -230,9 +230,9 @@ def test_cookies_are_for_this_host_and_no_script(team: Team) -> None:
 def certify(team: Team, passkey: Authenticator) -> None:
     key = team.key("sue")
     with team.root.database.write() as session:
-        sue = principals.identify(session, key.public_key)
+        sue = people.identify(session, key.public_key)
         signature = key.sign(passkey.terms.statement(key.public_key))
-        passkeys.register(session, sue, sue, passkey.terms, encode_url(passkey.credential_id), signature)
+        people.register_passkey(session, sue, sue, passkey.terms, encode_url(passkey.credential_id), signature)
 
 
 @pytest.mark.parametrize("invitation", ["", "x", "e30", encode_url(b"{}"), encode_url(encode_canonical(

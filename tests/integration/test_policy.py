@@ -14,7 +14,7 @@ import flows.approvals.decide
 import flows.governance.policy
 import flows.releases.propose
 from flows.workspace.workspace import open_workspace
-from models_db.services.catalogue import policies, principals
+from models_db.services import people, policies
 from tests.integration.story import REQUEST, Almoner
 from tests.support import fetch
 
@@ -247,13 +247,13 @@ def only(almoner: Almoner, *roles: str) -> None:
     """Leave the owner of the home with these roles; somebody else is admin from now on."""
     workspace = open_workspace(almoner.home)
     with workspace.database.write() as session:
-        principals.enrol(session, workspace.actor, "boss", "b" * 64)
+        people.enrol(session, workspace.actor, "boss", "b" * 64)
         for role in ("admin", "steward"):
-            principals.grant(session, workspace.actor, "boss", role, "takes over")
+            people.grant(session, workspace.actor, "boss", role, "takes over")
     with workspace.database.write() as session:
-        boss = principals.identify(session, "b" * 64)
-        for role in principals.roles_of(session, workspace.actor.id) - set(roles):
-            principals.revoke(session, boss, workspace.actor.name, role, "one role each")
+        boss = people.identify(session, "b" * 64)
+        for role in people.roles_of(session, workspace.actor.id) - set(roles):
+            people.revoke(session, boss, workspace.actor.name, role, "one role each")
 
 
 def test_only_an_admin_adopts_and_others_ask_under_the_policy_in_force(almoner: Almoner) -> None:

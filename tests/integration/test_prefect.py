@@ -26,7 +26,7 @@ from flows.schedules.prefect_deployments import THREAD, deployments, start_prefe
 from flows.schedules.prefect_trigger import run_due_slot
 from flows.workspace.prefect_flow import PRIVATE_FLOW
 from flows.workspace.workspace import open_workspace
-from models_db.services.lifecycle.gates import GateClosed
+from models_db.services.gates import GateClosed
 from tasks.common.task_errors import TaskFailed
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from flows.workspace.workspace import open_workspace
-from models_db.services.catalogue import datasets, policies, requests
-from models_db.services.lifecycle import proposals
+from models_db.services import datasets, policies, proposals, requests
 from tasks.release.wording.card_text import CAP_CHANGES, STANDING
 from tests.integration.story import NOTES, Almoner
 from tests.integration.team import Team

@@ -187,12 +187,12 @@ def test_another_noise_is_refused(home: Almoner, monkeypatch: pytest.MonkeyPatch
 
 def test_a_row_that_is_no_rehearsal_hides_nothing(home: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     from flows.workspace.workspace import open_workspace
-    from models_db.services.catalogue import rehearsals
+    from models_db.services import requests
 
     configuration = home.ask("rehearse 1 --on plain --texts 6")["configuration"]
     workspace = open_workspace(home.home)
     with workspace.database.write() as session:
-        rehearsals.record_rehearsal(session, workspace.actor, "plain", 1, configuration, '{"format":"other"}')
+        requests.record_rehearsal(session, workspace.actor, "plain", 1, configuration, '{"format":"other"}')
     assert len(home.ask("release show 1")["rehearsals"]) == 1
 
 

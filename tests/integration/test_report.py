@@ -10,9 +10,8 @@ import pytest
 from sqlalchemy.orm import Session
 
 from flows.attacks.result_store import AttackFolder, configuration_of
+from models_db.services import artifacts, exposures, people
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import internal_views, principals
-from models_db.services.lifecycle import artifacts
 from models_db.values.canonical_json import digest
 from tasks.values.metric_result import MetricResult
 from tests.faults import Failing, FaultyLetters, temporary, waits
@@ -32,7 +31,7 @@ def plant(almoner: Almoner, request: int = 1) -> None:
     with almoner.database.write() as session:
         artifact = artifacts.artifact_of(session, request)
         assert artifact is not None
-        internal_views.record_view(session, acting(session), artifact, "computed")
+        exposures.record_view(session, acting(session), artifact, "computed")
         found = (PLANTED, replace(PLANTED, name="perplexity_gap"))
         artifacts.record_metrics(
             session, acting(session), artifact, [(one.name, one.exposure, one.to_json()) for one in found]
@@ -41,7 +40,7 @@ def plant(almoner: Almoner, request: int = 1) -> None:
 
 def acting(session: Session) -> Actor:
     """The owner of the home."""
-    owner = principals.list_all(session)[0]
+    owner = people.list_all(session)[0]
     return Actor(owner.id, owner.name)
 
 

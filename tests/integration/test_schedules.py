@@ -303,8 +303,8 @@ def test_an_attempt_that_this_process_has_lost_is_gone_on_from(
         raise LedgerUnreachable("somewhere")
 
     with monkeypatch.context() as patch:
-        patch.setattr("models_db.services.lifecycle.ledger.arm", gone)
-        patch.setattr("models_db.services.lifecycle.attempts.fail_attempt", gone)
+        patch.setattr("models_db.services.budget.arm", gone)
+        patch.setattr("models_db.services.attempts.fail_attempt", gone)
         done = look(almoner)
     assert [(run["outcome"], run["reason"]) for run in done["runs"]] == [("not now", "LedgerUnreachable")]
     assert almoner.state() == "running"
@@ -324,7 +324,7 @@ def test_an_attempt_that_lost_its_ledger_for_a_moment_is_gone_on_from(
         raise problem
 
     with monkeypatch.context() as patch:
-        patch.setattr("models_db.services.lifecycle.ledger.arm", gone)
+        patch.setattr("models_db.services.budget.arm", gone)
         done = look(almoner)
     assert [(run["outcome"], run["reason"]) for run in done["runs"]] == [("not now", problem.name)]
     assert almoner.state() == "approved"

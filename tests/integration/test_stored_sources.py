@@ -30,7 +30,7 @@ JSONL = "".join(json.dumps(note) + "\n" for note in NOTES).encode()
 def manifest(almoner: Almoner) -> list[tuple[str, str]]:
     """Content and source marks of all versions: equal for equal corpora."""
     with almoner.database.read() as session:
-        from models_db.services.catalogue import datasets
+        from models_db.services import datasets
 
         rows = datasets.list_versions(session, datasets.find_dataset(session, "clinic"))
         return [(row.manifest_mark, row.source_mark) for row in rows]

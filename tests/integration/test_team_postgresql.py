@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from models_db.database.base import utc_now
-from models_db.services.catalogue import database_access
+from models_db.services import logins
 from tests.authenticator import Authenticator
 from tests.conftest import PostgreSQL
 from tests.integration.browsing import Browser, challenge_of, dashboard
@@ -88,7 +88,7 @@ def town(almoner: Almoner, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPat
 
 
 def access_groups(database: str) -> list[str]:
-    return [database_access.group_name(database, kind) for kind in ("writer", "reader")]
+    return [logins.group_name(database, kind) for kind in ("writer", "reader")]
 
 
 def founded(town: Team) -> Almoner:
@@ -170,7 +170,7 @@ def auditing(team: Team, bundle: Path) -> None:
     before = snapshot(olga.database)
     told = olga.ask(f"audit checkpoint --to {olga.folder / 'head.json'}", expected=3)
     assert told["error"] == "LedgerForbidden"
-    for table in database_access.LEDGER_TABLES:
+    for table in logins.LEDGER_TABLES:
         for statement in (f"INSERT INTO {table} DEFAULT VALUES", f"DELETE FROM {table}", f"TRUNCATE {table} CASCADE",
                           f"LOCK TABLE {table} IN SHARE MODE"):  # fmt: skip
             assert "permission denied" in team.denied("olga", statement)

@@ -9,8 +9,7 @@ import pytest
 from flows.governance.policy import BudgetRefused, redact_refusals
 from flows.releases import attempt
 from models_db.database.base import Base
-from models_db.services.catalogue import datasets
-from models_db.services.lifecycle import attempts, renyi_account
+from models_db.services import attempts, budget, datasets
 from models_db.values.amounts import RENYI_ORDERS
 from models_db.values.secrecy_end import FALLS_BACK
 from models_db.writes.database_errors import LimitInOrdersExceeded
@@ -380,7 +379,7 @@ def remove_sum(almoner: Almoner) -> int:
     """The largest sum of charges for remove at the first order, over the blocks of the only account."""
     with almoner.database.read() as session:
         account = datasets.find_dataset(session, "clinic").account_id
-        return max(curve.remove[0] for curve in renyi_account.sums_of_blocks(session, [account])[account].values())
+        return max(curve.remove[0] for curve in budget.sums_of_blocks(session, [account])[account].values())
 
 
 def test_a_leak_found_while_another_release_runs_counts_at_once(

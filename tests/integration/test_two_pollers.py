@@ -8,7 +8,7 @@ import pytest
 from flows.releases.propose import price_for_home
 from flows.schedules.slots import UNFINISHED_RUN_REASON, decide_slot, list_due_slots, run_slot
 from flows.workspace.workspace import open_workspace
-from models_db.services.catalogue import schedules
+from models_db.services import schedules
 from tests.integration.story import Almoner
 from tests.integration.test_schedules import authorised, look, scheduled, slots
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from models_db.services.catalogue import datasets
+from models_db.services import datasets
 from tests.integration.losing import Fate, Loss
 from tests.integration.story import Almoner
 from tests.integration.test_growth import LATER

@@ -2,9 +2,8 @@
 
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
-from models_db.services.catalogue import datasets, schedules
-from models_db.services.catalogue.schedules import Timing
-from models_db.services.lifecycle import proposals
+from models_db.services import datasets, proposals, schedules
+from models_db.services.schedules import Timing
 from tests.integration.story import Almoner
 from tests.integration.test_schedules import LONG_AGO, authorised, look, scheduled, slots
 

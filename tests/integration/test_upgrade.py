@@ -13,9 +13,9 @@ from sqlalchemy import MetaData, event, text
 
 from migrations.schema_inventory import SchemaItem, schema_differences, schema_items
 from migrations.upgrade import SchemaDiffers, upgrade
+from models_db.services import artifacts
 from models_db.services.audit import verify_chain
 from models_db.services.audit.verify_chain import ChainAnchor
-from models_db.services.lifecycle import artifacts
 from models_db.services.queries import health
 from models_db.sessions.database import Database
 from tests.conftest import Ledgers

@@ -14,23 +14,23 @@ Place = tuple[str, str, int]
 """A module, the name in it, and how often it is called at most in one process of a soak."""
 
 PLACES: dict[str, Place] = {
-    "a slot is decided": ("models_db.services.catalogue.schedules", "record_slot", 4),
+    "a slot is decided": ("models_db.services.schedules", "record_slot", 4),
     "a slot has its request": ("flows.schedules.slots", "decide_slot", 4),
-    "a run begins": ("models_db.services.lifecycle.attempts", "start_attempt", 4),
+    "a run begins": ("models_db.services.attempts", "start_attempt", 4),
     "its plan is held": ("flows.releases.attempt", "RunningAttempt.hold", 4),
-    "the ledger holds": ("models_db.services.lifecycle.ledger", "hold", 4),
-    "the ledger arms": ("models_db.services.lifecycle.ledger", "arm", 16),
+    "the ledger holds": ("models_db.services.budget", "hold", 4),
+    "the ledger arms": ("models_db.services.budget", "arm", 16),
     "an instalment is armed": ("flows.releases.attempt", "RunningAttempt.arm", 16),
     "a journal begins": ("tasks.generation.decoding.journal", "Journal.begin", 4),
     "a step is drawn": ("tasks.generation.decoding.invisible_ink_rule", "InvisibleInkRule.next_tokens", 48),
     "a step is written down": ("tasks.generation.decoding.journal", "Journal.step", 48),
     "another attempt goes on": ("tasks.generation.decoding.journal", "Journal.go_on", 1),
     "the draft is written": ("flows.releases.commit", "write_draft", 4),
-    "the artifact is committed": ("models_db.services.lifecycle.artifacts", "record_artifact", 4),
+    "the artifact is committed": ("models_db.services.artifacts", "record_artifact", 4),
     "the artifact is kept": ("flows.releases.execute", "commit_artifact", 4),
     "the journal is removed": ("tasks.generation.decoding.journal", "Journal.discard", 8),
-    "a run is given up": ("models_db.services.catalogue.schedules", "end_slot", 1),
-    "an attempt is closed": ("models_db.services.lifecycle.attempts", "fail_attempt", 2),
+    "a run is given up": ("models_db.services.schedules", "end_slot", 1),
+    "an attempt is closed": ("models_db.services.attempts", "fail_attempt", 2),
     "the home remembers": ("flows.workspace.rollback_guard", "save_head", 60),
 }
 

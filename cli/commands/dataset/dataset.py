@@ -19,8 +19,8 @@ from flows.datasets.inventory import describe_datasets, list_datasets
 from flows.workspace.workspace import Workspace, open_workspace
 from flows.workspace.yaml_files import read_fields
 from models_db.errors import EnvironmentProblem, UsageError
-from models_db.services.catalogue import datasets, erasures
-from models_db.services.catalogue.datasets import Registration
+from models_db.services import datasets, erasures
+from models_db.services.datasets import Registration
 from models_db.values.requests import PublicGroup, PublicMetadata
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.common.number_format import format_small

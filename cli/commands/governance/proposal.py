@@ -13,7 +13,7 @@ from cli.framework.tables import table
 from flows.approvals.decide import load_review
 from flows.approvals.propose_change import ProposalRow, list_proposals, proposal_row
 from flows.workspace.workspace import open_workspace
-from models_db.services.lifecycle import gates, proposals
+from models_db.services import gates, proposals
 from models_db.values.gates import Gate
 
 app = typer.Typer(

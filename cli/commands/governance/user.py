@@ -14,7 +14,7 @@ from flows.workspace.workspace import Workspace, open_read_only, open_workspace
 from migrations.database_roles import RoleChanges, grant_login, require_valid_login, revoke_login
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
-from models_db.services.catalogue import principals
+from models_db.services import people
 from tasks.release.signatures.ed25519 import fingerprint, parse_public_key
 
 app = typer.Typer(no_args_is_help=True, help="Manage people and roles: add, list, grant, revoke.")
@@ -147,7 +147,7 @@ def grant_role(
     workspace = open_workspace(context.home)
     grant = flow.grant_role(workspace, name, role, reason, start, end)
     with workspace.database.read() as session:
-        login = principals.find_principal(session, name).login
+        login = people.find_principal(session, name).login
     rights = _grant_database_access(workspace, login, [role])
     data: RoleGranted = {
         "name": name,
@@ -170,9 +170,9 @@ def revoke_role(context: CommandContext, name: Name, role: Role, reason: Reason)
     workspace = open_workspace(context.home)
     ended = flow.revoke_role(workspace, name, role, reason)
     with workspace.database.read() as session:
-        principal = principals.find_principal(session, name)
+        principal = people.find_principal(session, name)
         login = principal.login
-        remaining = {g.role for g in principals.unexpired_grants(session) if g.principal_id == principal.id}
+        remaining = {g.role for g in people.unexpired_grants(session) if g.principal_id == principal.id}
     rights = (
         revoke_login(workspace.database, login, including_read=not remaining)
         if login and remaining <= READ_ONLY_ROLES

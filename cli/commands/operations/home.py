@@ -29,8 +29,8 @@ from migrations.upgrade import stated_revisions, upgrade
 from models_db.errors import AlmonerError
 from models_db.findings import Finding
 from models_db.home import ProjectHome
+from models_db.services import logins, people
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import database_access, principals
 from models_db.sessions.database import Database, LedgerForbidden, LedgerUnreachable
 from models_db.tables.principals import ROLES
 from tasks.corpus.identity.keys import ensure_key
@@ -150,18 +150,18 @@ def _join_ledger(
 ) -> tuple[Actor | None, RoleChanges]:
     """Return the owner of this home as a principal, who founds an empty ledger; None if an admin has to add them."""
     with database.read() as session:
-        founded = principals.is_founded(session)
+        founded = people.is_founded(session)
     if founded:
         return find_member(database, key.public_key), RoleChanges()
     if login is not None:
-        database_access.require_logins(database.is_sqlite)
+        logins.require_logins(database.is_sqlite)
         require_valid_login(login)
     overlap_commitment = ensure_key(overlap_key_path(home))
     if not home.policy.exists():
         home.policy.write_text(DEFAULT_POLICY)
         home.policy.chmod(0o600)
     with database.write() as session:
-        actor = principals.found_ledger(session, getpass.getuser(), key.public_key, overlap_commitment, login)
+        actor = people.found_ledger(session, getpass.getuser(), key.public_key, overlap_commitment, login)
     return actor, grant_login(database, login, writes=True) if login is not None else RoleChanges()
 
 

@@ -18,7 +18,7 @@ from flows.approvals.offline_approval import import_review, read_approval, write
 from flows.approvals.review import Review
 from flows.workspace.workspace import Workspace, open_workspace, signing_key_path
 from models_db.errors import UsageError
-from models_db.services.lifecycle import artifacts
+from models_db.services import artifacts
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
 from tasks.release.signatures.ed25519 import SigningKey

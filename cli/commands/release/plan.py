@@ -15,7 +15,7 @@ from cli.framework.tables import table
 from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_yaml
 from models_db.errors import UsageError
-from models_db.services.catalogue import datasets
+from models_db.services import datasets
 from models_db.values.requests import FileInvalid
 
 if TYPE_CHECKING:

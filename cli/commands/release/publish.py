@@ -12,7 +12,7 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.price_data import SecretFigure
 from cli.framework.tables import table
 from flows.workspace.workspace import open_workspace
-from models_db.services.lifecycle import artifacts
+from models_db.services import artifacts
 from tasks.object_storage.address import parse_place
 
 if TYPE_CHECKING:

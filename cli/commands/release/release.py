@@ -17,10 +17,9 @@ from cli.framework.shared_result_types import SecrecyEndData, secrecy_end_data
 from cli.framework.tables import plain_text, table
 from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_fields
+from models_db.services import artifacts, budget, gates, requests
 from models_db.services.audit import chain
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import requests
-from models_db.services.lifecycle import artifacts, gates, ledger
 from models_db.tables import Request
 from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
@@ -335,7 +334,7 @@ def show_release(
             secret_assignment=None if secret is None else cast(SecretFigure, secret.model_dump()),
             secrecy_end=None if end is None else secrecy_end_data(end),
             canonical=request_body(row),
-            rho_spent=ledger.spent_by(session, request).rho_text,
+            rho_spent=budget.spent_by(session, request).rho_text,
             artifact=artifact.digest if artifact else None,
             standing=row.standing_id,
             rehearsals=cast(list[RecordedRehearsalData], rehearsals),

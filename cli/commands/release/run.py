@@ -11,8 +11,7 @@ from cli.framework.run_options import Device, Runner, RunnerAddress, Workers
 from cli.framework.tables import fact_list
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import UsageError
-from models_db.services.catalogue import requests
-from models_db.services.lifecycle import attempts
+from models_db.services import attempts, requests
 from models_db.values.digits import parse_digits
 from models_db.values.request_state import RequestState
 

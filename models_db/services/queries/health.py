@@ -6,10 +6,9 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from models_db.findings import Finding
+from models_db.services import budget, requests
 from models_db.services.audit import verify_chain
 from models_db.services.audit.stored_text import is_unreadable
-from models_db.services.catalogue import request_plans
-from models_db.services.lifecycle import ledger
 from models_db.services.verification import verify_rows
 
 
@@ -34,7 +33,7 @@ def _check_readable(session: Session, name: str, check: Callable[[Session], Find
 
 def _check_counters(session: Session) -> Finding:
     """Check that every account's counters are the sums of its entries."""
-    wrong = ledger.differing_counters(session)
+    wrong = budget.differing_counters(session)
     detail = "; ".join(f"account {account}: {counter} is not the sum of its entries" for account, counter in wrong)
     return Finding("counters", not wrong, detail or "the counters of every account are the sums of its entries")
 
@@ -62,7 +61,7 @@ def _check_rows_against_chain(session: Session) -> Finding:
 
 def _check_plans(session: Session) -> Finding:
     """Check that every stored plan is the one in its request's text."""
-    wrong = request_plans.altered_plans(session)
+    wrong = requests.altered_plans(session)
     return Finding("plans", not wrong, _plan_problem(wrong))
 
 

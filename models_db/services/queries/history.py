@@ -7,7 +7,7 @@ from itertools import groupby
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, aliased
 
-from models_db.services.catalogue.cohorts import COHORT_NUMBER, OF_ROOT, ROOT
+from models_db.services.cohorts import COHORT_NUMBER, OF_ROOT, ROOT
 from models_db.services.queries.lists import requests_with_states
 from models_db.tables import (
     Account,

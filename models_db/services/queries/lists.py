@@ -10,10 +10,10 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, aliased
 
 from models_db.database.base import utc_now
-from models_db.services.catalogue import datasets
-from models_db.services.catalogue.cohorts import COHORT_NUMBER, FIRST_COHORT, OF_ROOT, ROOT
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle.ledger import Balance
+from models_db.services import datasets
+from models_db.services.budget import Balance
+from models_db.services.cohorts import COHORT_NUMBER, FIRST_COHORT, OF_ROOT, ROOT
+from models_db.services.datasets import LifetimeClaim
 from models_db.tables import (
     Account,
     AppliedProposal,

@@ -12,12 +12,11 @@ from functools import partial
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from models_db.services import budget, requests
 from models_db.services.audit.chain import read_chain_head
 from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
 from models_db.services.audit.stored_text import is_unreadable
 from models_db.services.audit.verify_chain import Progress
-from models_db.services.catalogue import request_plans
-from models_db.services.lifecycle import ledger
 from models_db.services.verification.compare_rows import Comparison
 from models_db.writes.unit_claims import digest_claims
 
@@ -121,7 +120,7 @@ def _counter_differences(session: Session, root: int | None) -> Iterator[str]:
     """Counters are the sums of entries, and within the cap; the newest entry is the one that moved them last."""
     query, values = (_ALL_BUDGETS, {}) if root is None else (_BUDGETS_OF_ROOT, {"root": root})
     for account, is_newest, fits, *agree in session.execute(query, values):
-        for counter, same in zip(ledger.COUNTER_COLUMNS, agree, strict=True):
+        for counter, same in zip(budget.COUNTER_COLUMNS, agree, strict=True):
             if not same:
                 yield f"account {account}: {counter} is not the sum of its entries"
         if not is_newest:
@@ -135,13 +134,13 @@ _FITS_CAP = "coalesce(s.{unit}_held, 0) + coalesce(s.{unit}_spent, 0) <= x.{unit
 _BUDGET_CONDITIONS = {
     "is_newest": "x.last_entry_id = coalesce(s.newest, 0)",
     "fits": " AND ".join(_FITS_CAP.format(unit=unit) for unit in ("rho", "delta")),
-    **{counter: _SUM_AGREES.format(counter=counter) for counter in ledger.COUNTER_COLUMNS},
+    **{counter: _SUM_AGREES.format(counter=counter) for counter in budget.COUNTER_COLUMNS},
 }
 _BUDGETS_QUERY = f"""
 SELECT x.id, {", ".join(f"{condition} AS {name}" for name, condition in _BUDGET_CONDITIONS.items())}
   FROM account x LEFT JOIN (
     SELECT h.account_id AS id, max(e.id) AS newest,
-           {",".join(ledger.COUNTER_SUMS.format(u=unit) for unit in ("rho", "delta"))}
+           {",".join(budget.COUNTER_SUMS.format(u=unit) for unit in ("rho", "delta"))}
       FROM account a JOIN hold h ON h.account_id = a.id JOIN entry e ON e.hold_id = h.id
      WHERE {{summed}} GROUP BY h.account_id) s ON s.id = x.id
  WHERE ({{compared}}) AND NOT ({" AND ".join(_BUDGET_CONDITIONS.values())}) ORDER BY x.id
@@ -154,7 +153,7 @@ _BUDGETS_OF_ROOT = text(
 
 def _plan_differences(session: Session) -> Iterator[str]:
     """Yield each difference between the plan that guards enforce and the one in the request's text."""
-    for number in request_plans.altered_plans(session):
+    for number in requests.altered_plans(session):
         yield f"planned_release of request {number}, or a row that belongs to it, is not the plan of its text"
 
 

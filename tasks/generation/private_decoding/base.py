@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
-from models_db.services.lifecycle.ledger import InvocationPlan
+from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal as Decimals

@@ -6,10 +6,9 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from models_db.errors import Refused
-from models_db.services.catalogue.passkeys import PasskeyTerms
-from models_db.services.catalogue.principals import comparable_name
-from models_db.services.catalogue.requests import configuration
-from models_db.services.lifecycle.gates import GateDecision
+from models_db.services.gates import GateDecision
+from models_db.services.people import PasskeyTerms, comparable_name
+from models_db.services.requests import configuration
 from models_db.tables import Approval, Passkey, Principal
 from models_db.values.amounts import total_amount
 from models_db.values.bounded_json import InvalidJson, parse_json

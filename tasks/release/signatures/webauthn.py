@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from models_db.services.catalogue.passkeys import PasskeyTerms
+from models_db.services.people import PasskeyTerms
 from models_db.values.bounded_json import InvalidJson, parse_json
 from tasks.release.signatures import ed25519
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from models_db.errors import Refused
-from models_db.services.catalogue.passkeys import PasskeyTerms
+from models_db.services.people import PasskeyTerms
 from models_db.values.bounded_json import InvalidJson, parse_json
 from tasks.release.signatures.ed25519_point import is_persons_key
 from tasks.release.signatures.webauthn import (

@@ -11,8 +11,8 @@ from flows.approvals.decide import ApprovalUnusable, check_signed_approval, sign
 from flows.approvals.offline_approval import InvalidApprovalFile, export_review, import_review
 from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
 from models_db.policies.policy import Policy
-from models_db.services.catalogue import requests
-from models_db.services.lifecycle.proposals import content_of
+from models_db.services import requests
+from models_db.services.proposals import content_of
 from models_db.tables import Proposal as Row
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.standing_terms import cost_of

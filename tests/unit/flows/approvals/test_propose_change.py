@@ -13,8 +13,8 @@ from flows.approvals.propose_change import (
     end_of_day,
     require_reason,
 )
-from models_db.services.lifecycle.ledger import Balance
-from models_db.services.lifecycle.proposals import AuthorisationTerms
+from models_db.services.budget import Balance
+from models_db.services.proposals import AuthorisationTerms
 from models_db.values.amounts import Amount
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import lifetime_claim

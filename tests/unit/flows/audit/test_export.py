@@ -24,13 +24,13 @@ from flows.workspace.workspace import ReadOnlyWorkspace
 from flows.workspace.yaml_files import FileUnwritable
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
+from models_db.services import attempts
 from models_db.services.audit import chain, log
 from models_db.services.audit.linked_rows import details_of_links
 from models_db.services.audit.log import LogFilter, LoggedLink
-from models_db.services.catalogue.datasets import DatasetUnknown
-from models_db.services.catalogue.principals import PrincipalNotFound
-from models_db.services.catalogue.requests import RequestUnknown
-from models_db.services.lifecycle import attempts
+from models_db.services.datasets import DatasetUnknown
+from models_db.services.people import PrincipalNotFound
+from models_db.services.requests import RequestUnknown
 from models_db.sessions.read_only import ReadOnlyDatabase
 from tasks.common.progress import listening
 from tests.conftest import Ledgers

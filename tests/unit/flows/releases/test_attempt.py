@@ -11,7 +11,7 @@ from flows.releases.attempt import RunInterrupted, RunningAttempt, close_attempt
 from flows.releases.resume import ResumePoint
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
-from models_db.services.lifecycle.ledger import Attempt, AttemptClosed
+from models_db.services.budget import Attempt, AttemptClosed
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.generation.decoding.journal import Journal, ResumeState
 from tasks.pricing.quote import Quote

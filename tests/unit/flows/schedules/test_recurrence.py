@@ -13,7 +13,7 @@ from flows.schedules.recurrence import (
     parse_interval,
     parse_timing,
 )
-from models_db.services.catalogue.schedules import Timing
+from models_db.services.schedules import Timing
 
 pytestmark = pytest.mark.dear
 

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from models_db.database.base import utc_now
-from models_db.services.catalogue import database_access, principals
-from models_db.services.catalogue.database_access import MOST_ROLE_BYTES, LoginMismatch, LoginNotSupported
-from models_db.services.catalogue.principals import (
+from models_db.services import logins, people
+from models_db.services.logins import MOST_ROLE_BYTES, LoginMismatch, LoginNotSupported
+from models_db.services.people import (
     InvalidPersonName,
     LedgerEmpty,
     NameTaken,
@@ -23,26 +23,26 @@ from tests.support import World, execute, later, snapshot
 
 def test_the_founder_has_every_role_and_is_found_again(database: Database) -> None:
     with database.write() as session:
-        founder = principals.found_ledger(session, "anna", "key of anna", "0" * 64)
-        assert principals.roles_of(session, founder.id) == frozenset(ROLES)
+        founder = people.found_ledger(session, "anna", "key of anna", "0" * 64)
+        assert people.roles_of(session, founder.id) == frozenset(ROLES)
     with database.write() as session:
-        assert principals.found_ledger(session, "somebody", "key of anna", "0" * 64) == founder
-        assert principals.is_founded(session)
+        assert people.found_ledger(session, "somebody", "key of anna", "0" * 64) == founder
+        assert people.is_founded(session)
 
 
 def test_a_ledger_is_founded_once(world: World) -> None:
     before = snapshot(world.database)
     with pytest.raises(PrincipalUnknown), world.database.write() as session:
-        principals.found_ledger(session, "second", "another key", "0" * 64)
+        people.found_ledger(session, "second", "another key", "0" * 64)
     assert snapshot(world.database) == before
 
 
 def test_a_key_is_one_person(world: World) -> None:
     anna = world.person("anna")
     with pytest.raises(NameTaken), world.database.write() as session:
-        principals.enrol(session, world.admin, "bob", "key of anna")
+        people.enrol(session, world.admin, "bob", "key of anna")
     with world.database.read() as session:
-        assert principals.identify(session, "key of anna") == anna
+        assert people.identify(session, "key of anna") == anna
 
 
 @pytest.mark.parametrize("alike", ["anna", "ANNA", "Anna"])
@@ -50,23 +50,23 @@ def test_a_name_that_reads_like_another_is_refused(world: World, alike: str) -> 
     world.person("anna")
     before = snapshot(world.database)
     with pytest.raises(NameTaken), world.database.write() as session:
-        principals.enrol(session, world.admin, alike, "another key")
+        people.enrol(session, world.admin, alike, "another key")
     assert snapshot(world.database) == before
 
 
 @pytest.mark.parametrize("unfit", ["", " ", " anna", "an\N{ZERO WIDTH SPACE}na", "an\nna", "a" * 101])
 def test_a_name_that_could_mislead_is_none(world: World, unfit: str) -> None:
     with pytest.raises(InvalidPersonName), world.database.write() as session:
-        principals.enrol(session, world.admin, unfit, "another key")
+        people.enrol(session, world.admin, unfit, "another key")
 
 
 def test_a_stranger_is_nobody(world: World) -> None:
     with world.database.read() as session, pytest.raises(PrincipalUnknown):
-        principals.acting_principal(session, "a key nobody has")
+        people.acting_principal(session, "a key nobody has")
 
 
 def test_a_ledger_that_holds_nothing_asks_for_init(database: Database) -> None:
-    for find in (principals.identify, principals.acting_principal):
+    for find in (people.identify, people.acting_principal):
         with database.read() as session, pytest.raises(LedgerEmpty, match="knows nobody yet") as refused:
             find(session, "a key nobody has")
         assert "`almoner init` again" in refused.value.advice
@@ -76,45 +76,45 @@ def test_a_ledger_that_holds_nothing_asks_for_init(database: Database) -> None:
 def test_only_admins_enrol_and_grant(world: World, name: str) -> None:
     before = snapshot(world.database)
     with pytest.raises(RoleRequired), world.database.write() as session:
-        principals.enrol(session, getattr(world, name), "friend", "another key")
+        people.enrol(session, getattr(world, name), "friend", "another key")
     assert snapshot(world.database) == before
 
 
 def test_a_grant_holds_between_its_days(world: World) -> None:
     start, end = (utc_now(datetime.now(UTC) + timedelta(days=days)) for days in (1, 2))
     with world.database.write() as session:
-        principals.grant(session, world.admin, "analyst", "auditor", "for a day", valid_from=start, valid_to=end)
+        people.grant(session, world.admin, "analyst", "auditor", "for a day", valid_from=start, valid_to=end)
     with world.database.read() as session:
-        assert principals.roles_of(session, world.analyst.id) == {"analyst"}
-        assert [g.role for g in principals.unexpired_grants(session) if g.principal_id == world.analyst.id] == [
+        assert people.roles_of(session, world.analyst.id) == {"analyst"}
+        assert [g.role for g in people.unexpired_grants(session) if g.principal_id == world.analyst.id] == [
             "analyst",
             "auditor",
         ]
     for ahead, held in ((timedelta(days=1, hours=1), {"analyst", "auditor"}), (timedelta(days=3), {"analyst"})):
         with later(ahead), world.database.read() as session:
-            assert principals.roles_of(session, world.analyst.id) == held
+            assert people.roles_of(session, world.analyst.id) == held
 
 
 def test_a_role_that_is_not_there_is_not_revoked(world: World) -> None:
     with world.database.write() as session:
         with pytest.raises(RoleNotHeld):
-            principals.revoke(session, world.admin, "analyst", "runner", "never was")
+            people.revoke(session, world.admin, "analyst", "runner", "never was")
         with pytest.raises(RoleUnknown):
-            principals.grant(session, world.admin, "analyst", "king", "why not")
+            people.grant(session, world.admin, "analyst", "king", "why not")
 
 
 def test_a_login_means_nothing_in_a_file(sqlite_database: Database) -> None:
     world = World.create(sqlite_database)
     with pytest.raises(LoginNotSupported), sqlite_database.write() as session:
-        principals.enrol(session, world.admin, "anna", "key of anna", login="anna")
+        people.enrol(session, world.admin, "anna", "key of anna", login="anna")
 
 
 def test_the_founders_login_is_the_sessions(postgresql_database: Database) -> None:
     with postgresql_database.write() as session:
-        founder = principals.found_ledger(session, "anna", "key of anna", "0" * 64)
-        assert principals.find_principal(session, "anna").login == database_access.session_login(session)
-        assert database_access.has_owner_rights(session)
-        assert principals.acting_principal(session, "key of anna") == founder
+        founder = people.found_ledger(session, "anna", "key of anna", "0" * 64)
+        assert people.find_principal(session, "anna").login == logins.session_login(session)
+        assert logins.has_owner_rights(session)
+        assert people.acting_principal(session, "key of anna") == founder
 
 
 def test_whose_login_it_is_not_does_not_act(postgresql_database: Database) -> None:
@@ -124,9 +124,9 @@ def test_whose_login_it_is_not_does_not_act(postgresql_database: Database) -> No
         with postgresql_database.read() as session:
             session.connection().exec_driver_sql("SET SESSION AUTHORIZATION passer_by")
             try:
-                assert not database_access.has_owner_rights(session)
+                assert not logins.has_owner_rights(session)
                 with pytest.raises(LoginMismatch) as refused:
-                    principals.acting_principal(session, "key of steward")
+                    people.acting_principal(session, "key of steward")
             finally:
                 session.connection().exec_driver_sql("RESET SESSION AUTHORIZATION")
         assert refused.value.facts == {"principal": "steward", "login": None, "session": "passer_by"}
@@ -137,7 +137,7 @@ def test_whose_login_it_is_not_does_not_act(postgresql_database: Database) -> No
 
 @pytest.mark.parametrize("database", ["clinic", "d" * 40, "d" * 63, "\N{LATIN SMALL LETTER E WITH ACUTE}" * 31])
 def test_groups_have_names_that_postgresql_keeps(database: str) -> None:
-    names = {database_access.group_name(database, kind) for kind in ("reader", "writer")}
+    names = {logins.group_name(database, kind) for kind in ("reader", "writer")}
     assert len(names) == 2
     assert all(len(name.encode()) <= MOST_ROLE_BYTES for name in names)
-    assert names != {database_access.group_name(database + "x", kind) for kind in ("reader", "writer")}
+    assert names != {logins.group_name(database + "x", kind) for kind in ("reader", "writer")}

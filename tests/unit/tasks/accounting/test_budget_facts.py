@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from models_db.services.lifecycle.ledger import Balance
+from models_db.services.budget import Balance
 from models_db.values.amounts import Amount
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import lifetime_claim, lifetime_epsilon

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from models_db.home import ProjectHome
-from models_db.services.catalogue import datasets
+from models_db.services import datasets
 from models_db.writes import unit_claims as unit_marks
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import BatchSplit, PartitionScheme

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models_db.errors import UsageError
-from models_db.services.catalogue.requests import configuration
+from models_db.services.requests import configuration
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import FileInvalid, PublicMetadata
 from tasks.analysis.keywords.expected_keywords import EXPECTED

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError
-from models_db.services.lifecycle.ledger import Balance, BudgetExceeded, InvocationPlan
+from models_db.services.budget import Balance, BudgetExceeded, InvocationPlan
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import FileInvalid, PublicMetadata, ReleaseRequest, parse_model

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from models_db.policies.policy import Policy, RequiredApprovals
-from models_db.services.catalogue.requests import configuration
-from models_db.services.lifecycle.gates import GateDecision
+from models_db.services.gates import GateDecision
+from models_db.services.requests import configuration
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent

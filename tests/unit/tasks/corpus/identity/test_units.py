@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models_db.services.catalogue.principals import InvalidPersonName, comparable_name, normalise_name
+from models_db.services.people import InvalidPersonName, comparable_name, normalise_name
 from models_db.values.printable_text import is_unseen, is_visible
 from tasks.corpus.identity.units import UnitFault, UnitInvalid, normalise_unit, random_unit, read_unit
 

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import ipc
 
 from flows.datasets.register import fields_sentence
-from models_db.services.catalogue.datasets import Registration
+from models_db.services.datasets import Registration
 from tasks.corpus.readers.field_names import LONGEST_NAME, FieldNames, read_field_names
 
 ASKED = ("text", "patient")

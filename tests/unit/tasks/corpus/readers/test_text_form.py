@@ -10,7 +10,7 @@ import pytest
 from flows.datasets.register import fields_sentence
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
-from models_db.services.catalogue.datasets import Registration
+from models_db.services.datasets import Registration
 from tasks.corpus.ingest import ingest
 from tasks.corpus.readers.documents import MalformedRow, NotEncoded, NotJson, NotUtf8
 from tasks.corpus.readers.readers import read_documents

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from models_db.services.catalogue.principals import comparable_name
-from models_db.services.catalogue.requests import configuration
-from models_db.services.lifecycle import gates
+from models_db.services import gates
+from models_db.services.people import comparable_name
+from models_db.services.requests import configuration
 from models_db.values.canonical_json import digest
 from models_db.values.gates import Gate
 from tasks.common.files import FileUnfit, encode_json

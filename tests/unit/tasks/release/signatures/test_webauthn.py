@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from fido2.cose import CoseKey
 from fido2.webauthn import AuthenticatorData
 
-from models_db.services.catalogue.passkeys import PasskeyTerms
-from models_db.services.lifecycle.gates import GateDecision
+from models_db.services.gates import GateDecision
+from models_db.services.people import PasskeyTerms
 from models_db.tables import Passkey
 from tasks.release.signatures.approvals import PasskeyUse, SignedDecision, is_signed
 from tasks.release.signatures.ed25519 import SigningKey

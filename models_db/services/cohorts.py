@@ -21,8 +21,8 @@ from sqlalchemy.orm import Session, aliased
 
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
+from models_db.services import people
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import principals
 from models_db.tables import Account, Cohort, Dataset, DatasetVersion, UnitMark
 from models_db.writes.insert import insert_row
 
@@ -164,7 +164,7 @@ def plan_cohorts(
         InvalidCohort: its units have no ids of their own, or need no budget, or there is nothing before it.
     """
     if opens:
-        principals.require_role(session, actor, "steward")
+        people.require_role(session, actor, "steward")
         _require_unit_field(session, dataset)
     elif declared is not None:
         raise UnexpectedPopulation
@@ -198,7 +198,7 @@ def open_cohort(session: Session, actor: Actor, dataset: Dataset, version: Datas
     Raises:
         RoleRequired, InvalidCohort: as `plan_cohorts`.
     """
-    principals.require_role(session, actor, "steward")
+    people.require_role(session, actor, "steward")
     _require_unit_field(session, dataset)
     cohort = Cohort(
         account_id=dataset.account_id,

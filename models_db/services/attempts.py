@@ -8,9 +8,8 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.errors import Refused
+from models_db.services import budget, erasures, gates, proposals, requests
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import erasures, requests
-from models_db.services.lifecycle import gates, ledger, proposals, renyi_account
 from models_db.tables import (
     Entry,
     Hold,
@@ -88,7 +87,7 @@ def start_attempt(
     going_on = "" if goes_on_from is None else str(goes_on_from)
     requests.record_transition(session, actor, request_id, RequestState.APPROVED, RequestState.RUNNING, going_on)
     if goes_on_from is None:
-        renyi_account.charge_attempt(session, actor, request_id, attempt, curve)
+        budget.charge_attempt(session, actor, request_id, attempt, curve)
     expires_at = utc_now(datetime.now(UTC) + LEASE_DURATION)
     take_lease(session, Lease(request_id=request_id, attempt=attempt, token=token, owner=owner, expires_at=expires_at))
     return attempt
@@ -100,7 +99,7 @@ def find_started_attempt(session: Session, request_id: int, token: str) -> int |
     return lease.attempt if lease is not None and lease.token == token else None
 
 
-def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalment: int) -> bool:
+def is_armed(session: Session, attempt: budget.Attempt, sequence: int, instalment: int) -> bool:
     """Return whether one instalment is armed.
 
     Raises:
@@ -117,7 +116,7 @@ def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalmen
     for number, kind in session.execute(query):
         entry_kinds.setdefault(number, set()).add(kind)
     if any(kinds - {"HOLD", "ARM"} for kinds in entry_kinds.values()):
-        raise ledger.AttemptClosed
+        raise budget.AttemptClosed
     return bool(entry_kinds) and all("ARM" in kinds for kinds in entry_kinds.values())
 
 
@@ -167,15 +166,15 @@ def _count_attempts(session: Session, request_id: int) -> int:
     return sum(step.to_state == RequestState.RUNNING for step in requests.history(session, request_id))
 
 
-def _settle_attempt(session: Session, actor: Actor, attempt: ledger.Attempt, outcome: str) -> None:
+def _settle_attempt(session: Session, actor: Actor, attempt: budget.Attempt, outcome: str) -> None:
     """Close the holds of the running attempt."""
-    ledger.settle(session, actor, attempt, outcome)
+    budget.settle(session, actor, attempt, outcome)
     running = requests.state_of(session, attempt.request_id) == RequestState.RUNNING
     if not running or _count_attempts(session, attempt.request_id) != attempt.number:
-        raise ledger.AttemptClosed
+        raise budget.AttemptClosed
 
 
-def fail_attempt(session: Session, actor: Actor, attempt: ledger.Attempt, reason: str) -> None:
+def fail_attempt(session: Session, actor: Actor, attempt: budget.Attempt, reason: str) -> None:
     """End an attempt without an artifact: forfeit its armed holds and release the rest; it may be run again.
 
     Raises:

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.errors import Refused
+from models_db.services import people
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import principals
 from models_db.tables import Dataset, DatasetVersion, ErasedVersion, Erasure, ErasureEnd, Request, Transition
 from models_db.values.request_state import RequestState
 from models_db.writes.insert import insert_row, insert_rows
@@ -49,7 +49,7 @@ def record_erasure(session: Session, actor: Actor, dataset: Dataset, erasure: Er
         ErasureBlocked: a release of the dataset is running or waits at the publish gate.
         VersionsChanged: a version came in, or was erased, since `erasure` was put together.
     """
-    principals.require_role(session, actor, *ERASING_ROLES)
+    people.require_role(session, actor, *ERASING_ROLES)
     require_unblocked(session, dataset)
     row = Erasure(
         dataset_id=dataset.id, scope=erasure.scope, version_id=erasure.version, unit_mark=erasure.unit_mark,

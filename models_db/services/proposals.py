@@ -1,10 +1,12 @@
 """Proposals: decisions of stewards other than releases: a new cap, a standing authorisation, a retraction.
 
 A proposal is proposed, approved by m of n at the gate `proposal`, and takes effect with the approval that completes it.
+Accounting computes what an epsilon costs, and accounting is a layer above these services; so they take the check of a
+proposal's amounts as an argument, and without one they refuse to go on with anything that carries amounts.
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 
@@ -13,12 +15,10 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
+from models_db.services import budget, datasets, requests
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import configuration_of, request_body
-from models_db.services.catalogue import datasets, requests
-from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import ledger
-from models_db.services.lifecycle.amount_derivation import AmountCheck, require_applicable
+from models_db.services.datasets import LifetimeClaim
 from models_db.tables import (
     AppliedProposal,
     Approval,
@@ -35,6 +35,23 @@ from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.request_state import RequestState
 from models_db.values.standing_terms import cost_of, describe_differences, differing_fields
 from models_db.writes.insert import insert_row
+
+AmountCheck = Callable[[Proposal], None]
+"""Check that raises unless a proposal's amounts follow from its text; this room does not know accounting."""
+
+
+def require_applicable(proposal: Proposal, applicable: AmountCheck | None) -> None:
+    """Check a proposal whose amounts people have not read.
+
+    Raises:
+        ValueError: nothing checks it.
+        and as `applicable`.
+    """
+    if proposal.kind == "retraction":
+        return
+    if applicable is None:
+        raise ValueError(f"proposal {proposal.id} carries amounts, and nothing derives them")
+    applicable(proposal)
 
 
 class ProposalUnknown(UsageError):
@@ -218,7 +235,7 @@ def require_room(session: Session, dataset: Dataset, cap: Amount) -> None:
     Raises:
         CapTooLow: it does not.
     """
-    balance = ledger.balance(session, dataset.account_id)
+    balance = budget.balance(session, dataset.account_id)
     committed = balance.cap - balance.remaining
     if not committed.fits(cap):
         raise CapTooLow(dataset.name, cap, committed)

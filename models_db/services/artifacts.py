@@ -7,10 +7,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
+from models_db.services import attempts, budget, gates, requests
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import requests
-from models_db.services.lifecycle import attempts, gates, ledger
-from models_db.services.lifecycle.gate_status import artifacts_by_request
+from models_db.services.gates import artifacts_by_request
 from models_db.tables import (
     Artifact,
     Delivery,
@@ -28,7 +27,7 @@ from models_db.writes.insert import insert_row, insert_rows
 def record_artifact(
     session: Session,
     actor: Actor,
-    attempt: ledger.Attempt,
+    attempt: budget.Attempt,
     files: Mapping[str, Json],
     size: int,
     metrics: Sequence[tuple[str, str, Json]],
@@ -115,7 +114,7 @@ def artifact_of(session: Session, request_id: int) -> Artifact | None:
     return artifacts_by_request(session, [request_id]).get(request_id)
 
 
-def artifact_of_attempt(session: Session, attempt: ledger.Attempt) -> Artifact | None:
+def artifact_of_attempt(session: Session, attempt: budget.Attempt) -> Artifact | None:
     """Return the artifact of exactly this attempt."""
     query = select(Artifact).where(Artifact.request_id == attempt.request_id, Artifact.attempt == attempt.number)
     return session.scalars(query).one_or_none()

@@ -8,10 +8,10 @@ from sqlalchemy.orm import Session, aliased
 
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
+from models_db.services import cohorts, erasures
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import cohorts, erasures
-from models_db.services.catalogue.cohorts import CohortPlan, CohortsChanged
-from models_db.services.catalogue.erasures import UnitErasedConcurrently
+from models_db.services.cohorts import CohortPlan, CohortsChanged
+from models_db.services.erasures import UnitErasedConcurrently
 from models_db.tables import (
     Account,
     AppliedProposal,

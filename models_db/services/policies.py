@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.policies.rules import DatasetTerms, PolicyTerms
+from models_db.services import people
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import principals
 from models_db.tables import Dataset, PolicyAdoption, PolicyRule, PolicyVersion
 from models_db.tables.principals import limit_columns
 from models_db.writes.insert import insert_row, insert_rows
@@ -41,7 +41,7 @@ def adopt(session: Session, actor: Actor, terms: PolicyTerms) -> PolicyVersion:
     Raises:
         RoleRequired: only an admin adopts.
     """
-    principals.require_role(session, actor, "admin")
+    people.require_role(session, actor, "admin")
     now = policy_in_force(session)
     if now is not None and now.digest == terms.digest:
         return now

@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
+from models_db.services import people, requests
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import principals, requests
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleChange, ScheduleSlot, SlotEnd, Transition
 from models_db.values.request_state import UNRUN_STATES, RequestState
 from models_db.writes.database_errors import RoleDenied, RuleViolated
@@ -145,7 +145,7 @@ def record_change(session: Session, actor: Actor, number: int, kind: str, reason
         raise ScheduleNotActive(number, state)
     earlier = list_changes(session, number)
     own = schedule.created_by == actor.id and (kind != "resumed" or earlier[-1].actor_id == actor.id)
-    if not own and "steward" not in principals.roles_of(session, actor.id):
+    if not own and "steward" not in people.roles_of(session, actor.id):
         raise RoleDenied(_BY_RIGHT)
     change = ScheduleChange(schedule_id=number, number=len(earlier) + 1, kind=kind, reason=reason, at=utc_now(),
                             actor_id=actor.id)  # fmt: skip

@@ -1,27 +1,34 @@
-"""Steps of the budget (hold, arm, release, commit, forfeit), and the remaining balance.
+"""The budget: its steps (hold, arm, release, commit, forfeit), the balance, and the account in Rényi orders.
 
 The counters are moved by the database, which also enforces the cap; this module never does arithmetic on a counter. An
 instalment is entered on every eligible block.
+
+A charge in orders is of the whole plan, on each of its blocks, and is recorded when an attempt begins; the database
+lets nothing be armed that no charge covers. Sums are of charges, so there is no counter that could differ from them. A
+request whose assignment is no longer secret counts with its whole rho: the sums say so from the moment on at which it
+is recorded. docs/proofs/secret-assignment.md has the proofs.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import TextClause, func, select, text
+from sqlalchemy import TextClause, bindparam, func, select, text
 from sqlalchemy.orm import Session
 
+from models_db.database.base import utc_now
 from models_db.errors import Refused
+from models_db.services import requests
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import requests
-from models_db.tables import Account, Dataset, Entry, Hold, Invocation, Request
-from models_db.values.amounts import Amount, total_amount
+from models_db.tables import Account, Dataset, Entry, Hold, Invocation, RenyiCharge, Request
+from models_db.tables.accounts import CURVE_COLUMNS
+from models_db.values.amounts import Amount, RenyiCurve, total_amount
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.events import PrivacyEvent
 from models_db.values.request_state import RequestState
 from models_db.writes.budget_steps import PlannedHold, record_entries, reserve
 from models_db.writes.database_errors import CapExceeded, RuleViolated
-from models_db.writes.insert import renew_lease
+from models_db.writes.insert import insert_row, renew_lease
 
 ZERO_AMOUNT = Amount()
 
@@ -370,3 +377,92 @@ def load_attempt(session: Session, request_id: int, number: int, blocks: tuple[i
     request = session.get_one(Request, request_id)
     dataset = session.get_one(Dataset, request.dataset_id)
     return Attempt(request_id, number, dataset.name, dataset.account_id, blocks)
+
+
+def charge_attempt(
+    session: Session, actor: Actor, request_id: int, attempt: int, curve: RenyiCurve | None = None
+) -> None:
+    """Charge the whole plan of a request for an attempt from nothing, unless nothing was armed since the last charge.
+
+    Args:
+        curve: what the plan is charged in orders; None for its rho at each.
+
+    Raises:
+        RuleViolated: the attempt does not run, or another rule of the ledger forbids it.
+    """
+    if not needs_charge(session, request_id):
+        return
+    rho = int(session.scalar(_PLANNED_RHO, {"request": request_id}) or 0)
+    columns = dict(zip(CURVE_COLUMNS, (curve or RenyiCurve.of_rho(rho)).values, strict=True))
+    row = RenyiCharge(request_id=request_id, attempt=attempt, rho=rho, **columns, at=utc_now(), actor_id=actor.id)
+    insert_row(session, row)
+
+
+def needs_charge(session: Session, request_id: int) -> bool:
+    """Return whether an attempt from nothing is charged: the request never was, or armed something since it was."""
+    return bool(session.scalar(_NEEDS_CHARGE, {"request": request_id}))
+
+
+_NEEDS_CHARGE = text("""
+SELECT NOT EXISTS (SELECT 1 FROM renyi_charge c WHERE c.request_id = :request) OR EXISTS (
+    SELECT 1 FROM invocation i CROSS JOIN hold h CROSS JOIN entry e WHERE i.request_id = :request
+    AND i.attempt >= (SELECT max(c.attempt) FROM renyi_charge c WHERE c.request_id = :request)
+    AND h.invocation_id = i.id AND h.rho > 0 AND e.hold_id = h.id AND e.kind = 'ARM')
+""")
+_PLANNED_RHO = text("""
+SELECT coalesce(sum(q.rho * (q.last_instalment - q.first_instalment + 1)), 0) FROM planned_instalment q
+WHERE q.request_id = :request
+""")
+
+
+def is_charged(session: Session, request_id: int) -> bool:
+    """Return whether an attempt of the request was charged."""
+    return session.scalar(select(RenyiCharge.id).where(RenyiCharge.request_id == request_id).limit(1)) is not None
+
+
+def charged_requests(session: Session) -> set[int]:
+    """Return the ids of all requests of which an attempt was charged."""
+    return set(session.scalars(select(RenyiCharge.request_id).distinct()))
+
+
+def list_charges(
+    session: Session, account_id: int | None = None, request_id: int | None = None
+) -> Sequence[RenyiCharge]:
+    """Return all charges, or those of a root account or of a request, oldest first."""
+    query = select(RenyiCharge).order_by(RenyiCharge.id)
+    if request_id is not None:
+        query = query.where(RenyiCharge.request_id == request_id)
+    if account_id is not None:
+        asked = select(Request.id).join(Dataset, Dataset.id == Request.dataset_id)
+        query = query.where(RenyiCharge.request_id.in_(asked.where(Dataset.account_id == account_id)))
+    return session.scalars(query).all()
+
+
+def sums_of_blocks(
+    session: Session, accounts: Collection[int], whole: Collection[int] = ()
+) -> dict[int, dict[int, RenyiCurve]]:
+    """Return the sum of all charges on each block of root accounts that has any, by account and the block's number.
+
+    Args:
+        whole: requests whose charges count with their rho at each order.
+    """
+    sums = ", ".join(
+        f"sum(CASE WHEN s.known OR s.request_id IN :whole THEN s.rho ELSE s.{column} END)" for column in CURVE_COLUMNS
+    )
+    query = text(f"SELECT u.parent_id, u.block, {sums} {_CHARGES_OF_BLOCKS} GROUP BY u.parent_id, u.block").bindparams(
+        bindparam("accounts", expanding=True), bindparam("whole", expanding=True)
+    )
+    found: dict[int, dict[int, RenyiCurve]] = {account_id: {} for account_id in accounts}
+    for account_id, block, *values in session.execute(query, {"accounts": list(accounts), "whole": list(whole)}):
+        found[account_id][int(block)] = RenyiCurve.of_values([int(value) for value in values])
+    return found
+
+
+_CHARGES_OF_BLOCKS = """
+FROM account u JOIN dataset d ON d.account_id = u.parent_id JOIN request r ON r.dataset_id = d.id
+JOIN planned_block k ON k.request_id = r.id AND u.block BETWEEN k.first_block AND k.last_block
+JOIN (SELECT c.*, EXISTS (SELECT 1 FROM assignment_exposure w WHERE w.request_id = c.request_id)
+    OR EXISTS (SELECT 1 FROM internal_view v JOIN artifact f ON f.id = v.artifact_id WHERE f.request_id = c.request_id)
+    AS known FROM renyi_charge c) s ON s.request_id = r.id
+WHERE u.parent_id IN :accounts
+"""

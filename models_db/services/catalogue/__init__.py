@@ -1,1 +1,0 @@
-"""Catalogue of registered principals, datasets, requests and schedules."""

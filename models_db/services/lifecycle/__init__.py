@@ -1,1 +1,0 @@
-"""Life cycle of requests and proposals: budgets, gates, attempts and artifacts."""
