@@ -21,12 +21,12 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 47408,
-    "modules of the product": 841,
+    "statements of the product": 47313,
+    "modules of the product": 832,
     "error classes": 545,
-    "statements of tests": 67457,
-    "statements of benchmarks": 7943,
-    "tables": 51,
+    "statements of tests": 67446,
+    "statements of benchmarks": 7949,
+    "tables": 50,
     "commands": 87,
     "options": 262,
     "settings of files": 164,
