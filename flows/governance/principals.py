@@ -39,7 +39,7 @@ def add_user(
 
     Raises:
         RoleRequired: this home's owner is no admin.
-        InvalidPersonName, NameTaken, LoginNotSupported, RoleUnknown: the errors of `principals.enrol` and `grant`.
+        InvalidPersonName, NameTaken, LoginNotSupported, RoleUnknown: the errors of `people.enrol` and `grant`.
     """
     with workspace.database.write() as session:
         principal = people.enrol(session, workspace.actor, name, public_key, login)

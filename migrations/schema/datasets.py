@@ -3,8 +3,7 @@
 Cohorts: units that come later bring budgets of their own, and no unit ever changes its block. So a root account has as
 many blocks as its partition, times the number of its cohorts.
 
-Erasure: an erasure says what is left of each version (no mark: nothing). Requests, approvals at the spend gate and runs
-    of an erased version are denied. `internal_view` marks accounts whose unprotected figures somebody has seen.
+Erasure: an erasure says what is left of each version (no mark: nothing). Runs of an erased version are denied. `internal_view` marks accounts whose unprotected figures somebody has seen.
 
 Secrecy: `assignment_exposure` says that an assignment of units to texts got out that attempts of a request were charged
     for, whether or not they have produced a release. From then on all of its charges in orders count with their rho.
@@ -15,7 +14,7 @@ Keys: `key_commitment` is a keyed hash of a fixed text under the key of a partit
 
 Registration: a dataset without a version, a proposal or an erasure may be registered again, as a further row of its
     name on an account of its own choice. The row with the highest `registration` is the dataset; the rows before it
-    take no version, proposal or erasure any more.
+    take no version and no proposal any more.
 """
 
 from migrations.schema.conditions import REPLACED, later_cohorts, replaced, state

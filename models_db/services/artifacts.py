@@ -138,7 +138,7 @@ def require_publishable(session: Session, request_id: int) -> tuple[Request, Art
     """Return the request and its artifact, if it may be published (again).
 
     Raises:
-        releases.WrongState: nothing was produced.
+        requests.WrongState: nothing was produced.
         gates.GateClosed: the publish gate is not passed for exactly these bytes.
     """
     request = requests.find_request(session, request_id)
@@ -164,7 +164,7 @@ def record_publication(session: Session, actor: Actor, request_id: int) -> Publi
     """Record the publication of the produced artifact, before a byte is copied; the second call finds the first.
 
     Raises:
-        releases.WrongState: nothing was produced.
+        requests.WrongState: nothing was produced.
         gates.GateClosed: the publish gate is not passed for exactly these bytes.
     """
     _, artifact = require_publishable(session, request_id)

@@ -43,7 +43,7 @@ def require_startable(session: Session, request_id: int) -> Request:
     Raises:
         StillRunning: another process holds it.
         VersionErased: the version of the data that it names was erased.
-        releases.WrongState, gates.GateClosed: it is not approved (any more).
+        requests.WrongState, gates.GateClosed: it is not approved (any more).
     """
     request = requests.find_request(session, request_id)
     state = requests.state_of(session, request_id)
@@ -78,7 +78,7 @@ def start_attempt(
         curve: what an attempt from nothing is charged in orders; None for its rho at each.
 
     Raises:
-        StillRunning, releases.WrongState, gates.GateClosed: see `require_startable`.
+        StillRunning, requests.WrongState, gates.GateClosed: see `require_startable`.
     """
     request = require_startable(session, request_id)
     attempt = _count_attempts(session, request_id) + 1

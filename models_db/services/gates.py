@@ -313,7 +313,7 @@ def record_decision(
 
     Raises:
         ValueError: a proposal is approved, and nothing checks it.
-        releases.WrongState, proposals.ProposalDecided: nothing waits at that gate.
+        requests.WrongState, proposals.ProposalDecided: nothing waits at that gate.
         RoleDenied, RuleViolated: no steward, wrong subject, decided already, or the roles must be separate.
     """
     subject = find_decidable(session, decision.number, Gate(decision.gate))

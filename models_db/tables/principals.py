@@ -154,7 +154,6 @@ class PolicyVersion(LimitsInOrders, Base):
     rho_max: Mapped[Units | None]
     delta_max: Mapped[Units | None]
     """The most one release may cost, as integers of the ledger; None: no bound but the account's."""
-    """Share of its lifetime budget that a dataset may reserve in one window, in permille."""
     attempts: Mapped[int | None]
     """Maximum number of runs of one request; like the next columns, None only if the policy's text does not set it."""
     approval_days: Mapped[int | None]

@@ -82,7 +82,7 @@ def datasets_by_account(session: Session, accounts: Collection[int]) -> dict[int
 
 
 def account_balances(session: Session, accounts: Collection[int]) -> dict[int, Balance]:
-    """Return the budgets of root accounts, each over all its blocks; see `ledger.balance`."""
+    """Return the budgets of root accounts, each over all its blocks; see `budget.balance`."""
     query = select(Account.parent_id, *_BALANCE_COLUMNS).where(Account.parent_id.in_(accounts))
     return {
         int(root or 0): _balance_of_figures(figures)
@@ -190,7 +190,7 @@ def newest_requests(session: Session, dataset_ids: Collection[int]) -> dict[int,
 
 
 def spent_by_request(session: Session, request_ids: Collection[int]) -> dict[int, Amount]:
-    """Return the amount that each request has spent; see `ledger.spent_by`."""
+    """Return the amount that each request has spent; see `budget.spent_by`."""
     rows = session.execute(
         select(Invocation.request_id, Hold.account_id, func.sum(Hold.rho), func.sum(Hold.delta))
         .join(Hold, Hold.invocation_id == Invocation.id)
