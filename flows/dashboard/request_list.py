@@ -101,12 +101,16 @@ def datasets_of(session: Session, requests: Sequence[Request]) -> dict[int, Data
 
 def cohorts_in(body: Mapping[str, Any]) -> tuple[int, ...] | None:
     """Return the cohorts that a request reads; None if the dataset had only one."""
-    return tuple(body["cohorts"]) if body.get("cohorts") else None
+    cohorts = body.get("cohorts")
+    return tuple(cohorts) if cohorts and isinstance(cohorts, list) else None
 
 
 def delta_text(body: Mapping[str, Any]) -> str | None:
     """Return the claimed delta of a request in the usual notation for small numbers."""
-    return None if body.get("delta") is None else format_small(str(body["delta"]))
+    try:
+        return None if body.get("delta") is None else format_small(str(body["delta"]))
+    except (ArithmeticError, ValueError):
+        return str(body["delta"])
 
 
 def request_reading(request: Request, each: int) -> Reading | None:

@@ -21,7 +21,7 @@ from flows.releases.resume import ResumePoint, load_resume_point
 from flows.workspace.home_keys import load_overlap_key, load_partition_key
 from flows.workspace.workspace import Workspace, process_owner, provenance
 from models_db.errors import AlmonerError, Refused
-from models_db.services import attempts, budget, cohorts, gates, people, requests
+from models_db.services import attempts, budget, cohorts, datasets, gates, people, proposals, requests
 from models_db.services.audit import chain
 from models_db.services.audit.stored_text import request_body
 from models_db.services.budget import Attempt
@@ -29,6 +29,7 @@ from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset, DatasetVersion, Request
 from models_db.values.canonical_json import encode_canonical
+from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
 from tasks.common.code_version import code_digest
 from tasks.common.generation_extra import require_generation
@@ -330,11 +331,15 @@ def require_genuine(session: Session, request: Request) -> None:
         LedgerAltered: a row differs from its link.
         ChargeDiffers: it was charged in Rényi orders what its plan does not cost, so it could never be published.
         ForgedApproval: a signature does not fit.
-        ProposalAltered: the standing authorisation is not the one that was approved, or not for this request.
+        ProposalAltered: the standing authorisation, or the cap in force, is not the one that was approved, or the
+            authorisation is not for this request.
     """
     require_rows_match_chain(session, request)
     require_charges_derived(session, request.id)
     decisions = gates.decisions_for_bundle(session, request.id)
+    for cap in datasets.list_caps(session, session.get_one(Dataset, request.dataset_id))[-1:]:
+        proposals.require_intact(session, cap)
+        decisions = [*decisions, *gates.decisions_on(session, cap.id, Gate.PROPOSAL)]
     ledger_id = chain.ledger_id(session)
     used = people.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions})
     for approval, approver in decisions:

@@ -124,13 +124,14 @@ GUARDS = (
     Guard(
         "account_opens_empty",
         "account",
-        "an account opens empty",
+        "an account opens empty, under the cap of its claim",
         """
         NEW.rho_held <> 0
          OR NEW.rho_spent <> 0
          OR NEW.delta_held <> 0
          OR NEW.delta_spent <> 0
          OR NEW.last_entry_id <> 0
+         OR (NEW.parent_id IS NULL AND (NEW.rho_cap <> NEW.rho OR NEW.delta_cap <> NEW.delta_fail))
         """,
     ),
     Guard(

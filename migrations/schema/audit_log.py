@@ -29,7 +29,8 @@ GUARDS = (
         "checkpoint_on_chain",
         "checkpoint",
         "the chain has no such link",
-        "NEW.seq <> 0 AND NOT EXISTS (SELECT 1 FROM audit y WHERE y.seq = NEW.seq AND y.row_hash = NEW.hash)",
+        f"NOT (NEW.seq = 0 AND NEW.hash = '{'0' * 64}')"
+        " AND NOT EXISTS (SELECT 1 FROM audit y WHERE y.seq = NEW.seq AND y.row_hash = NEW.hash)",
     ),
 )
 

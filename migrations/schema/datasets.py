@@ -3,7 +3,8 @@
 Cohorts: units that come later bring budgets of their own, and no unit ever changes its block. So a root account has as
 many blocks as its partition, times the number of its cohorts.
 
-Erasure: an erasure says what is left of each version (no mark: nothing). Runs of an erased version are denied. `internal_view` marks accounts whose unprotected figures somebody has seen.
+Erasure: an erasure says what is left of each version (no mark: nothing). Runs of an erased version are denied.
+    `internal_view` marks accounts whose unprotected figures somebody has seen.
 
 Secrecy: `assignment_exposure` says that an assignment of units to texts got out that attempts of a request were charged
     for, whether or not they have produced a release. From then on all of its charges in orders count with their rho.
@@ -56,6 +57,33 @@ GUARDS = (
                    OR EXISTS (SELECT 1 FROM proposal m WHERE m.dataset_id = d.id)
                    OR EXISTS (SELECT 1 FROM erasure e WHERE e.dataset_id = d.id)
               )
+        )
+        """,
+    ),
+    # A number that nobody counted would be the newest one for ever.
+    *(
+        Guard(
+            f"{table}_in_turn",
+            table,
+            f"{noun} are counted",
+            f"NEW.{number} <> 1 + (SELECT count(*) FROM {table} x WHERE x.{parent} = NEW.{parent})",
+        )
+        for table, number, parent, noun in (
+            ("dataset", "registration", "name", "registrations of a name"),
+            ("dataset_version", "number", "dataset_id", "versions of a dataset"),
+            ("schedule_change", "number", "schedule_id", "changes of a schedule"),
+        )
+    ),
+    Guard(
+        "dataset_with_blocks",
+        "dataset",
+        "a dataset is on a root account with all its blocks",
+        f"""
+        NOT EXISTS (
+            SELECT 1 FROM account r
+             WHERE r.id = NEW.account_id
+              AND r.blocks * (1 + {later_cohorts("r.id")})
+                  = (SELECT count(*) FROM account b WHERE b.parent_id = r.id)
         )
         """,
     ),

@@ -23,6 +23,8 @@ def stamp(table: Table) -> str:
     lies = [f"NEW.{name} IS DISTINCT FROM me" for name in told]
     if table.name == "approval":
         lies = ["NEW.approver_id IS DISTINCT FROM me AND NOT almoner_brings(NEW.approver_id, me)"]
+    if table.name == "erased_version":
+        lies = ["NOT EXISTS (SELECT 1 FROM erasure e WHERE e.id = NEW.erasure_id AND e.actor_id = me)"]
     if table.name == "withdrawal":
         lies.append(
             "NOT EXISTS (SELECT 1 FROM approval a WHERE a.id = NEW.approval_id"

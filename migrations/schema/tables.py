@@ -84,7 +84,7 @@ def is_stamped(table: Table) -> bool:
 
 
 def keys(table: Table) -> list[list[str]]:
-    """Return every key under which there is at most one row."""
+    """Return every key under which there is at most one row, but for those of some rows only."""
     constraints = [each for each in table.constraints if isinstance(each, PrimaryKeyConstraint | UniqueConstraint)]
     indexes = [each for each in table.indexes if each.unique and each.dialect_options["sqlite"]["where"] is None]
     return sorted([column.name for column in key.columns] for key in (*constraints, *indexes))

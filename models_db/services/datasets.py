@@ -265,14 +265,18 @@ def lifetime_claim(session: Session, dataset: Dataset) -> LifetimeClaim:
 def list_claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
     """Return all lifetime claims of the root account, oldest first; more than one if stewards changed it."""
     root = session.get_one(Account, dataset.account_id, populate_existing=True)
-    carried = session.scalars(
+    return (claim_of(root), *map(claim_of, list_caps(session, dataset)))
+
+
+def list_caps(session: Session, dataset: Dataset) -> Sequence[Proposal]:
+    """Return the proposals that changed the cap of the dataset's account, the one in force last."""
+    return session.scalars(
         select(Proposal)
         .join(AppliedProposal, AppliedProposal.proposal_id == Proposal.id)
         .join(Dataset, Dataset.id == Proposal.dataset_id)
         .where(Dataset.account_id == dataset.account_id, Proposal.kind == "cap")
         .order_by(AppliedProposal.id)
     ).all()
-    return (claim_of(root), *map(claim_of, carried))
 
 
 def distinct_caps(session: Session, account_id: int) -> list[Amount]:

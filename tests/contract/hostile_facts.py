@@ -191,6 +191,15 @@ DATA: dict[str, Deed] = {
     "a version taken in by an analyst": Deed(
         lambda t: version(t, "clinic", created_by=t.world.analyst.id), lambda t: version(t, "clinic")
     ),
+    "data taken in out of turn": Deed(lambda t: version(t, "clinic", number=2**31 - 1), lambda t: version(t, "clinic")),
+    "a dataset registered out of turn": Deed(
+        lambda t: dataset(t, "clinic", registration=2**31 - 1), lambda t: dataset(t, "clinic")
+    ),
+    "a dataset without blocks": Deed(
+        lambda t: dataset(t, "clinic", account_id=t.one("SELECT id FROM account WHERE rho_cap = 77")),
+        lambda t: dataset(t, "clinic"),
+    ),
+    "a schedule changed out of turn": Deed(lambda t: schedule_change(t, number=2), schedule_change),
     "data taken in under a registration that was replaced": Deed(
         lambda t: version(t, "vacant", **replaced(t)), lambda t: version(t, "corrected")
     ),
@@ -281,6 +290,7 @@ RECORD: dict[str, Deed] = {
     "a checkpoint of nobody": Deed(lambda t: checkpoint(t, created_by=None), checkpoint),
     "a checkpoint of another hash": Deed(lambda t: checkpoint(t, hash=DIGEST), checkpoint),
     "a checkpoint ahead of the record": Deed(lambda t: checkpoint(t, seq=999), checkpoint),
+    "a checkpoint before the record": Deed(lambda t: checkpoint(t, seq=0, hash=DIGEST), checkpoint),
     "a checkpoint long ago": Deed(backdated("steward", lambda t: checkpoint(t, at=THEN)), checkpoint),
     "a restoration by a runner": Deed(lambda t: restoration(t, t.world.runner.id), restoration),
 }

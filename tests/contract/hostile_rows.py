@@ -103,6 +103,7 @@ BUDGET: dict[str, Deed] = {
     "an account that opens with delta held": Deed(lambda t: account(t, delta_held=1), account),
     "an account that opens with delta spent": Deed(lambda t: account(t, delta_spent=1), account),
     "an account that opens behind an entry": Deed(lambda t: account(t, last_entry_id=1), account),
+    "an account that opens under another cap than its claim": Deed(lambda t: account(t, rho_cap=6), account),
     "a block with a higher cap than its account": Deed(lambda t: block(t, rho_cap=78), block),
     "a block with a higher delta than its account": Deed(lambda t: block(t, delta_cap=8), block),
     "a block that the partition does not have": Deed(lambda t: block(t, block=1), block),

@@ -80,8 +80,10 @@ INITIAL: dict[str, Case] = {
             lambda t: account(t, delta_held=1),
             lambda t: account(t, delta_spent=1),
             lambda t: account(t, last_entry_id=1),
+            lambda t: account(t, rho_cap=6),
+            lambda t: account(t, delta_cap=4),
         ],
-        allowed=[account],
+        allowed=[account, lambda t: block(t)],
     ),
     "account_block_of_root": Case(
         denied=[
@@ -192,8 +194,9 @@ INITIAL: dict[str, Case] = {
         ],
     ),
     "checkpoint_on_chain": Case(
-        denied=[lambda t: checkpoint(t, hash=DIGEST), lambda t: checkpoint(t, seq=3), lambda t: checkpoint(t, seq=999)],
-        allowed=[lambda t: checkpoint(t), lambda t: checkpoint(t, seq=0, hash=DIGEST)],
+        denied=[lambda t: checkpoint(t, hash=DIGEST), lambda t: checkpoint(t, seq=3), lambda t: checkpoint(t, seq=999),
+                lambda t: checkpoint(t, seq=0, hash=DIGEST), lambda t: checkpoint(t, hash="0" * 64)],
+        allowed=[lambda t: checkpoint(t), lambda t: checkpoint(t, seq=0, hash="0" * 64)],
     ),
     "audit_links": Case(
         denied=[lambda t: audit(t, prev_hash=DIGEST), lambda t: audit(t, ahead=2)],

@@ -55,8 +55,10 @@ def dataset(town: "Town", sharing: str, **given: object) -> Executable:
 
 
 def version(town: "Town", of: str, **given: object) -> Executable:
+    dataset_id = given.get("dataset_id", town.id_of("dataset", f"name = '{of}'"))
+    count = town.one("SELECT count(*) FROM dataset_version WHERE dataset_id = :d", d=dataset_id)
     row = {
-        "dataset_id": town.id_of("dataset", f"name = '{of}'"), "number": 9, "uid": "ab" * 16, "source_mark": DIGEST,
+        "dataset_id": dataset_id, "number": count + 1, "uid": "ab" * 16, "source_mark": DIGEST,
         "manifest_mark": DIGEST, "created_at": utc_now(), "created_by": town.world.runner.id,
     }  # fmt: skip
     return insert("dataset_version", **row | given)

@@ -70,7 +70,8 @@ def test_every_guard_has_a_case() -> None:
 
 
 def test_a_cohort_has_as_many_blocks_as_the_first(town: Town) -> None:
-    with pytest.raises(IntegrityError, match=said("the blocks did not follow the cohort")):
+    """An account without blocks has no dataset, and so no version with which a cohort could be opened."""
+    with pytest.raises(IntegrityError, match=said("a dataset is on a root account with all its blocks")):
         attempt_to(town, lambda t: of_a_bare_account(t, 2))
 
 

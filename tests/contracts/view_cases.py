@@ -5,6 +5,7 @@ from sqlalchemy import Executable
 from tests.contracts.decision_cases import LONG_AGO
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
+    block,
     dataset,
     erased_version,
     erasure,
@@ -13,6 +14,7 @@ from tests.contracts.rows import (
     internal_view,
     proposal,
     role_grant,
+    schedule_change,
     version,
 )
 from tests.contracts.town import Town
@@ -89,6 +91,36 @@ REGISTRATIONS: dict[str, Case] = {
             lambda t: [erasure(t, **of_dataset(t, "vacant")), again(t)],
         ],
         allowed=[again, lambda t: again(t, "corrected", 3)],
+    ),
+    "dataset_in_turn": Case(
+        denied=[
+            lambda t: dataset(t, "clinic", registration=0),
+            lambda t: dataset(t, "clinic", registration=2),
+            lambda t: again(t, registration=3),
+        ],
+        allowed=[lambda t: dataset(t, "clinic"), again],
+    ),
+    "dataset_version_in_turn": Case(
+        denied=[lambda t: version(t, "vacant", number=2), lambda t: version(t, "clinic", number=9)],
+        allowed=[lambda t: version(t, "vacant"), lambda t: version(t, "clinic")],
+    ),
+    "schedule_change_in_turn": Case(
+        denied=[
+            lambda t: schedule_change(t, number=2),
+            lambda t: schedule_change(t, schedule_id=t.paused, number=3, kind="ended"),
+        ],
+        allowed=[schedule_change, lambda t: schedule_change(t, schedule_id=t.paused, number=2, kind="ended")],
+    ),
+    "dataset_with_blocks": Case(
+        denied=[
+            lambda t: dataset(t, "clinic", account_id=t.one("SELECT id FROM account WHERE rho_cap = 77")),
+            lambda t: dataset(t, "clinic", account_id=t.account("clinic")),
+        ],
+        allowed=[
+            lambda t: dataset(t, "clinic"),
+            lambda t: dataset(t, "grown"),
+            lambda t: [block(t), dataset(t, "clinic", account_id=t.one("SELECT id FROM account WHERE rho_cap = 77"))],
+        ],
     ),
     "dataset_version_of_replaced": Case(
         denied=[lambda t: version(t, "vacant", **replaced(t)), lambda t: [again(t), version(t, "vacant")]],

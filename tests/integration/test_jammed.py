@@ -1,16 +1,21 @@
 """Nobody can jam the record: what cannot be shown or approved is rejected, and everything else goes on."""
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from flows.approvals import decide
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
-from models_db.services import proposals
-from models_db.values.canonical_json import digest
+from models_db.services import proposals, requests
+from models_db.tables import AppliedProposal, Approval, Proposal, Request
+from models_db.values.canonical_json import digest, encode_canonical
+from models_db.writes.insert import insert_row
+from tasks.accounting.lifetime_claims import lifetime_claim
 from tests.contracts.tampering import superuser
 from tests.integration.story import Almoner
 from tests.integration.test_erasure import REASON
@@ -122,7 +127,68 @@ def test_a_request_that_is_not_in_its_format_is_rejected(any_almoner: Almoner, m
               digest=hashlib.sha256(body.encode()).hexdigest())  # fmt: skip
     assert almoner.ask('approve 1 --gate spend --reason "x"', 1)["error"] == "RequestUnreadable"
     almoner.type('reject 1 --reason "it is no request"')
+    assert [(one["dataset"], one["kind"]) for one in almoner.ask("release list")] == [("clinic", "?")]
     assert fetch(almoner.database, "SELECT to_state FROM transition ORDER BY id DESC LIMIT 1") == [("rejected",)]
+
+
+@pytest.mark.parametrize("false", [False, True], ids=["signature", "digest"])
+def test_a_cap_that_no_steward_signed_pays_for_no_run(any_almoner: Almoner, false: bool) -> None:
+    """Clients of their own can bring an approval under a forged signature, or a signed one under other content."""
+    almoner = any_almoner
+    almoner.approved(**SMALL)
+    claim, soon = lifetime_claim("100", "0.000001"), utc_now(datetime.now(UTC) + timedelta(days=7))
+    with almoner.database.write() as session:
+        asked = requests.find_request(session, 1)
+        cap = Proposal(
+            kind="cap",
+            dataset_id=1,
+            policy_id=asked.policy_id,
+            proposer_id=1,
+            reason="more",
+            nonce="n",
+            created_at=utc_now(),
+            expires_at=soon,
+            epsilon=claim.epsilon,
+            delta=claim.delta,
+            delta_conversion=claim.delta_conversion,
+            rho=claim.cap.rho,
+            delta_fail=claim.cap.delta,
+        )
+        cap.digest = "e" * 64 if false else digest(proposals.content_of(cap, "clinic"))
+        insert_row(session, cap)
+        approval = Approval(proposal_id=cap.id, gate="proposal", subject_digest=cap.digest, approver_id=1,
+                            decision="approve", reason="agreed", at=utc_now(), expires_at=soon, signature="forged",
+                            brought_by=1)  # fmt: skip
+        insert_row(session, approval)
+        insert_row(session, AppliedProposal(proposal_id=cap.id, actor_id=1, at=utc_now()))
+    assert almoner.ask("run 1", 1)["error"] == ("ProposalAltered" if false else "ForgedApproval")
+    assert fetch(almoner.database, "SELECT count(*) FROM invocation") == [(0,)]
+
+
+def test_a_plan_that_is_spelled_in_other_words_is_no_finding(any_almoner: Almoner) -> None:
+    """A client of an analyst's own may write its events with blanks; a text beyond all bounds is no plan at all."""
+    almoner = any_almoner
+    almoner.submitted(**SMALL)
+    ((text,),) = fetch(almoner.database, "SELECT canonical FROM request")
+    body = json.loads(str(text))
+    spaced = json.dumps(body | {"nonce": "a" * 32}, sort_keys=True)
+    deep = encode_canonical(body | {"nonce": "b" * 32, "more": json.loads("[" * 400 + "]" * 400)}).decode()
+    with almoner.database.write() as session:
+        asked = requests.find_request(session, 1)
+        for words in (spaced, deep):
+            row = Request(
+                dataset_id=asked.dataset_id,
+                version_id=asked.version_id,
+                policy_id=asked.policy_id,
+                canonical=words,
+                digest=hashlib.sha256(words.encode()).hexdigest(),
+                requester_id=asked.requester_id,
+                created_at=utc_now(),
+                expires_at=asked.expires_at,
+            )
+            insert_row(session, row)
+    assert finding(almoner, "plans")[0]
+    assert len(almoner.ask("release list")) == 3
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from flows.workspace.yaml_files import read_fields
 from models_db.services import artifacts, budget, gates, requests
 from models_db.services.audit import chain
 from models_db.services.audit.stored_text import request_body
-from models_db.tables import Request
+from models_db.tables import Dataset, Request
 from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
 from models_db.values.requests import ReleaseRequest
@@ -551,14 +551,15 @@ def retract_shortcut(
 
 
 def _request_summary(session: Session, request: Request) -> RequestData:
-    body = request_body(request)
+    """Return what a list says of a request; a client of an analyst's own can have recorded one in any format."""
+    fields = {name: value for name, value in request_body(request).items() if isinstance(value, str)}
     return RequestData(
         request=request.id,
-        dataset=body["dataset"]["name"],
-        kind=body["kind"],
-        mechanism=body["mechanism"],
-        epsilon=body["epsilon"],
-        delta=body["delta"],
+        dataset=session.get_one(Dataset, request.dataset_id).name,
+        kind=fields.get("kind", "?"),
+        mechanism=fields.get("mechanism", "?"),
+        epsilon=fields.get("epsilon"),
+        delta=fields.get("delta"),
         state=requests.state_of(session, request.id),
         requester=requests.principal_name(session, request.requester_id),
         submitted=request.created_at,

@@ -26,6 +26,8 @@ MOST_DIFFERENCES = 20
 
 _BATCH_ROWS = 20_000
 _STREAMED_ROWS = 2_000
+_ROWS_OF_TEXT = dict.fromkeys(("request", "artifact", "evaluation", "rehearsal"), 500)
+"""For how many rows one counts whose text may have some megabytes."""
 _ID_BATCH = 10_000
 
 
@@ -96,7 +98,7 @@ class Comparison:
             rows = self._rows_of_link(link)
             if rows:
                 batch.append((link, rows))
-                size += sum(min(each.size, _STREAMED_ROWS) for each in rows)
+                size += sum(min(each.size, _STREAMED_ROWS) * _ROWS_OF_TEXT.get(each.table, 1) for each in rows)
             if size > _BATCH_ROWS:
                 self._compare_batch(batch)
                 batch, size = [], 0
