@@ -1,10 +1,11 @@
 """The tables of the ledger, which `models_db.tables` declares, with what the schema derives from their columns."""
 
+from functools import cache
+
 from sqlalchemy import (
     CheckConstraint,
     Column,
     LargeBinary,
-    MetaData,
     PrimaryKeyConstraint,
     String,
     Table,
@@ -14,7 +15,7 @@ from sqlalchemy import (
 import models_db.tables  # noqa: F401  (it fills the metadata)
 from migrations.schema.definitions import with_article
 from migrations.schema.forms import form_of, moment
-from models_db.database.base import NAMING_CONVENTION, Base
+from models_db.database.base import Base
 
 ACTORS = (
     "actor_id", "created_by", "requester_id", "granted_by", "revoked_by", "ended_by", "proposer_id", "adopted_by",
@@ -25,19 +26,19 @@ TIMES = ("at", "created_at")
 """The columns that say when a row is added."""
 
 
+@cache
 def ledger_tables() -> list[Table]:
     """Return every table, each after those to which it refers, with the forms of its texts and times.
 
-    The `info` of a table has what its class says beside columns: `recorded_by` and `allows`.
+    The declared tables themselves get these checks, once: in a copy the order of constraints would be another one in
+    each process. The `info` of a table has what its class says beside columns: `recorded_by` and `allows`.
     """
-    metadata = MetaData(naming_convention=NAMING_CONVENTION)
     classes = {mapper.local_table: mapper.class_ for mapper in Base.registry.mappers}
-    for declared in Base.metadata.sorted_tables:
-        table = declared.to_metadata(metadata)
-        table.info |= {"recorded_by": classes[declared].recorded_by, "allows": classes[declared].allows}
+    for table in Base.metadata.sorted_tables:
+        table.info |= {"recorded_by": classes[table].recorded_by, "allows": classes[table].allows}
         for column in table.columns:
             _check_form(table, column)
-    return metadata.sorted_tables
+    return Base.metadata.sorted_tables
 
 
 def _check_form(table: Table, column: Column[object]) -> None:

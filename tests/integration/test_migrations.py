@@ -1,5 +1,8 @@
 """The migrations build the same ledger on both backends, and what they built is recognised when it is damaged."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -48,6 +51,27 @@ def found_after(database: Database, *statements: str) -> list[str]:
 def test_a_fresh_ledger_is_as_the_migrations_make_it(database: Database) -> None:
     with database.read() as session:
         assert schema_differences(session.connection()) == []
+
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGEST_OF_TABLES = """
+import hashlib
+from sqlalchemy.schema import CreateTable
+from migrations.schema.tables import ledger_tables
+made = "".join(str(CreateTable(table)) for table in ledger_tables())
+print(hashlib.sha256(made.encode()).hexdigest())
+"""
+
+
+def test_the_schema_is_the_same_in_every_process() -> None:
+    """SQLite keeps the statement of a table as it was written, constraints in their order; `doctor` compares it."""
+    digests = set()
+    for seed in ("1", "2", "3"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        program = [sys.executable, "-c", "junk = [object() for _ in range(997 * " + seed + ")]" + DIGEST_OF_TABLES]
+        done = subprocess.run(program, capture_output=True, text=True, check=True, env=environment, cwd=ROOT)
+        digests.add(done.stdout)
+    assert len(digests) == 1
 
 
 def test_the_reference_leaves_nothing_behind(postgresql_database: Database) -> None:
