@@ -21,7 +21,7 @@ from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
 from benchmarks.external_models import figures as api_figures
-from benchmarks.external_models.tables import rows_of_corpus
+from benchmarks.external_models.tables import at_epsilon
 from benchmarks.gpu.reports import roofline
 from benchmarks.gpu.reports import tables as gpu_tables
 from benchmarks.in_context import accuracy as in_context
@@ -29,24 +29,17 @@ from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, truthfulness
 from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
-from benchmarks.reproductions import batch_size, email_extraction
+from benchmarks.reproductions import email_extraction
 from benchmarks.secret_assignment import audits as secret_assignment_audits
-from benchmarks.secret_assignment import labelled_texts as secret_claim_labels
-from benchmarks.secret_assignment import utility as secret_claim
 from benchmarks.summaries import controls as summaries_controls
 from benchmarks.summaries import figures as summaries_figures
-from benchmarks.utility import (
-    ablation,
-    next_tokens,
-    sampled,
-    wording,
-)
+from benchmarks.utility import ablation, next_tokens
 from benchmarks.utility import figures as utility_figures
-from benchmarks.utility.systems import AMIN, ICL, INK, MEAN, PAPER, PUBLIC, SINGLE
+from benchmarks.utility.systems import AMIN, ICL, INK, PAPER, PUBLIC, SINGLE
+from benchmarks.utility.texts import NOTES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 FIGURES, TRANSCRIBED = DOCS / "figures", DOCS / "figures" / "transcribed"
-PRIVATE = (INK, PAPER, AMIN, ICL)
 
 Rows = Callable[[], Iterable[str]]
 
@@ -69,13 +62,11 @@ def measured(name: str) -> Sequence[next_tokens.Measured]:
     return next_tokens.read_results(FIGURES / f"{name}.jsonl")
 
 
-def _utility(figure: str, top_k: int, *systems: str) -> Rows:
-    return lambda: next_tokens.systems_table(measured("utility"), figure, top_k, (*systems, *PRIVATE))
-
-
 TABLES: Mapping[str, Mapping[str, Rows]] = {
     "api-results": {
-        name: partial(rows_of_corpus, lines("api"), name) for name in ("agnews", "dbpedia14", "mts_dialog")
+        "accuracy": lambda: at_epsilon(
+            lines("api"), "6", {"agnews": "AG News", "dbpedia14": "DBpedia", "mts_dialog": "mts_dialog"}
+        ),
     },
     "attacks": {
         "emails": lambda: email_extraction.table(lines("email_extraction")),
@@ -122,27 +113,16 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "own-and-others": lambda: summaries_controls.table(lines("summaries_controls")),
     },
     "utility": {
-        "kl": _utility("kl", next_tokens.USUAL_CANDIDATES, PUBLIC, SINGLE),
-        "kl-vocabulary": _utility("kl", 0, PUBLIC, SINGLE),
-        "loss": _utility("loss", next_tokens.USUAL_CANDIDATES, SINGLE, MEAN),
-        "compute": lambda: next_tokens.compute_table(measured("utility")),
-        "rows-saved": lambda: next_tokens.savings_table(measured("utility")),
-        "drawn-mts_dialog": lambda: sampled.table(lines("drawn_systems"), "mts_dialog"),
-        "drawn-yelp": lambda: sampled.table(lines("drawn_systems"), "yelp"),
-        "mauve-fewer-rows": lambda: sampled.rows_table(lines("drawn_rows")),
-        "batch-size": lambda: batch_size.table(lines("batch_size")),
-        "more-rows": lambda: batch_size.table(lines("more_rows")),
-        "wording": lambda: wording.table(lines("wording")),
-        "sentences": lambda: ablation.table(lines("ablation")),
-        "sentences-second-model": lambda: ablation.sentences_table(lines("drawn_wordings")),
+        "kl": lambda: next_tokens.systems_table(
+            measured("utility"), "kl", next_tokens.USUAL_CANDIDATES, (PUBLIC, SINGLE, INK, PAPER, AMIN, ICL)
+        ),
+        "coherence": lambda: ablation.coherence_table([line for line in lines("coherence") if line["data"] == NOTES]),
+    },
+    "options-results": {
         "drawn-wordings": lambda: ablation.wordings_table(lines("drawn_wordings")),
-        "drawn-notes": lambda: ablation.wordings_table(lines("drawn_notes")),
-        "coherence": lambda: ablation.coherence_table(lines("coherence")),
-        "secret-claim": lambda: secret_claim.table(lines("secret_claim")),
-        "secret-claim-labels": lambda: secret_claim_labels.table(lines("secret_claim_labels")),
-        "facts": lambda: facts.table(lines("facts")),
-        "facts-texts": lambda: facts.table(lines("facts_texts")),
-        "facts-records": lambda: facts.table(lines("facts_records")),
+    },
+    "facts": {
+        "facts": lambda: facts.table([line for line in lines("facts") if line["system"] != "phrases of 2 words"]),
     },
 }
 """Tables that are worked out from data, by page; those of `figures/transcribed` come beside them."""
@@ -156,9 +136,7 @@ PAGES: Mapping[str, Rows] = {
 
 def drawings() -> Iterator[tuple[str, Any]]:
     """Yield every figure of docs/figures with the name of its file."""
-    settings = {(found.data, found.setting): found for found in measured("utility")}
-    for sweep in utility_figures.sweeps():
-        yield sweep.name, utility_figures.draw_sweep(sweep, settings)
+    yield "epsilon", utility_figures.draw({(found.data, found.setting): found for found in measured("utility")})
     yield "summaries_epsilon", summaries_figures.draw(summaries_figures.gathered(lines("summaries")))
     yield from insights_figures.drawings(lines("insights"))
     yield "api_accuracy", api_figures.draw_accuracy(lines("api"))

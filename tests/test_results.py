@@ -17,7 +17,6 @@ NO_RESULTS = {
     "gpu": 2,
     "in-context": 1,
     "insights-results": 1,
-    "utility": 5,
     "planning": 4,
     "proofs/secret-assignment": 7,
     "records": 1,
@@ -25,7 +24,7 @@ NO_RESULTS = {
 }
 """How many tables of a page no script writes: parameters, errors, steps, and results of settled experiments."""
 
-SETTLED = {"capacity", "histograms", "phrase_correlations"}
+SETTLED = {"capacity", "phrase_correlations"}
 """Figures whose scripts are gone."""
 
 
@@ -120,7 +119,6 @@ def test_every_figure_is_drawn_from_data_or_settled(results: ModuleType) -> None
         for name in re.findall(r"\]\(figures/([a-z_]+)\.svg\)", page.read_text())
     }
     source = (ROOT / "benchmarks" / "results.py").read_text() + (ROOT / "benchmarks/insights/figures.py").read_text()
-    source += " ".join(sweep.name for sweep in results.utility_figures.sweeps())
     assert {name for name in shown if name not in source} == SETTLED
     assert {path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")} - shown == set()
 

@@ -6,7 +6,7 @@ Systems stand as they first came, each with its epsilons in ascending order.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tasks.evaluation.core.intervals import over_seeds
@@ -48,6 +48,19 @@ def rows_of_corpus(lines: Sequence[Line], corpus: str) -> list[str]:
         costs = [mean([line[name] for line in trials]) for name in COSTS]
         made.append("| " + " | ".join([system, epsilon or "-", str(len(trials)), *shown, *costs]) + " |")
     return made
+
+
+def at_epsilon(lines: Sequence[Line], epsilon: str, titles: Mapping[str, str]) -> Iterator[str]:
+    """Yield the accuracy of every system on each corpus at an epsilon, and the prompts that it needs."""
+    found: dict[str, dict[str, list[Line]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        if line["cell"]["epsilon"] in ("", epsilon):
+            found[line["cell"]["system"]][line["cell"]["corpus"]].append(line)
+    yield f"| system | prompts | {' | '.join(titles.values())} |"
+    yield "| --- | --- |" + " --- |" * len(titles)
+    for system, of in found.items():
+        prompts = mean([line["prompts"] for line in next(iter(of.values()))])
+        yield f"| {system} | {prompts} | {' | '.join(told([one['accuracy'] for one in of[name]]) for name in titles)} |"
 
 
 def told(values: Sequence[float | None]) -> str:

@@ -314,42 +314,18 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield f"| {' | '.join(shown)} |"
 
 
-def sentences_table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield Markdown, one line a release of another model than the default with cut sentences, one with completed."""
-    yield "| model | data | release | epsilon | sentences | texts | tokens | sentence ended | perplexity |"
-    yield "|" + 9 * " --- |"
-    for line in lines:
-        if line["model"] == DEFAULT_MODEL or line["epsilon"] is None:
-            continue
-        found = figures(line)
-        shown = [
-            *(line[name] for name in ("model", "data", "setting", "epsilon")),
-            "completed" if line["completed"] else "cut",
-            str(len(line["tokens"])),
-            written(found["tokens"], 1),
-            written([100 * value for value in found["ended"]], 0, " %"),
-            written(found["perplexity"], 1),
-        ]
-        yield f"| {' | '.join(shown)} |"
-
-
-def wordings_table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield Markdown, one line a release: MAUVE by both embedders, and how texts with completed sentences read."""
-    named = ("model", "data", "release", "epsilon", "texts", "perplexity", "repeat")
-    scored = (f"MAUVE, {by} | difference" for by in ("MiniLM", "mpnet"))
-    yield f"| {' | '.join((*named, *scored))} |"
-    yield "|" + 11 * " --- |"
-    for line in lines:
-        if not line["completed"]:
-            continue
-        shown = [
-            *(line[name] or "-" for name in ("model", "data", "setting", "epsilon")),
-            str(len(line["tokens"])),
-            written(figures(line)["perplexity"], 1),
-            str(line["repeats"]),
-            *(_mauve(line[name], by) for by in EMBEDDERS for name in ("mauve", "mauve_difference")),
-        ]
-        yield f"| {' | '.join(shown)} |"
+def wordings_table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown, one line a prompt at the usual epsilon: MAUVE beside that of the public model with it."""
+    scored = (f"MAUVE, {by} | public only's" for by in ("MiniLM", "mpnet"))
+    yield f"| model | data | prompt | perplexity | {' | '.join(scored)} |"
+    yield "|" + 8 * " --- |"
+    of = {cell_of(line): line for line in lines if line["completed"]}
+    for (data, setting, epsilon, model), line in of.items():
+        if epsilon == str(EPSILON):
+            alone = "public only" if setting == TODAY else f"public only, {setting.removeprefix('preset ')}"
+            control = of.get((data, alone, None, model))
+            scores = (_mauve(each["mauve"], by) if each else "" for by in EMBEDDERS for each in (line, control))
+            yield f"| {' | '.join([model, data, setting, written(figures(line)['perplexity'], 1), *scores])} |"
 
 
 def coherence_table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
