@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,10 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     },
     "insights-results": {
         "levels": lambda: insights_tables.levels_table(lines("insights")),
-        "truthfulness": lambda: truthfulness.table(lines("insights_truth")),
-        "questions": lambda: questions.table(lines("insights_questions")),
+        "truthfulness": lambda: truthfulness.table([line for line in lines("insights_truth") if not line["level"]]),
+        "questions": lambda: questions.table(
+            [line for line in lines("insights_questions") if line["rule"] != "keywords, first"]
+        ),
         "leakage": lambda: insights_tables.leakage_rows([each for each in lines("insights") if "leakage" in each]),
     },
     "planning": {
@@ -128,7 +130,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
 """Tables that are worked out from data, by page; those of `figures/transcribed` come beside them."""
 
 PAGES: Mapping[str, Rows] = {
-    "insights": lambda: insights_tables.page(lines("insights")),
     "summaries": lambda: summaries_figures.page(lines("summaries")),
 }
 """Pages of docs/figures that are written as a whole."""

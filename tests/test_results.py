@@ -16,7 +16,6 @@ NO_RESULTS = {
     "capacity": 5,
     "gpu": 2,
     "in-context": 1,
-    "insights-results": 1,
     "planning": 4,
     "proofs/secret-assignment": 7,
     "records": 1,

@@ -5,7 +5,7 @@
     python -m benchmarks.insights.cells --version COMMIT --corpus synthetic      # 50,000 units with known topics
     python -m benchmarks.insights.cells --version COMMIT --leakage     # 200 runs with and without one conversation
     python -m benchmarks.insights.cells --version COMMIT --judge                 # whether the model can judge at all
-    python -m benchmarks.insights.tables                               # docs/figures/insights.md, insights_*.svg
+    python -m benchmarks.insights.tables                               # docs/figures/insights_*.svg
 
 A cell is one release of a public corpus, stage by stage, without a ledger (`insights/systems.py`); it is a JSON file in
 the folder `--out`, and one that is there is not made again. There are no seeds: randomness is the operating system's,

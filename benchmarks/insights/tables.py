@@ -1,7 +1,7 @@
-"""Tables and plots of the insights benchmark, from the cells that `insights/cells.py` has made.
+"""Scores, tables and plots of the insights benchmark, from the cells that `insights/cells.py` has made.
 
     python -m benchmarks.insights.tables --cells FOLDER     # scores cells: docs/figures/insights.jsonl, then as below
-    python -m benchmarks.insights.tables                    # docs/figures/insights.md and insights_*.svg
+    python -m benchmarks.insights.tables                    # docs/figures/insights_*.svg
 
 A line of insights.jsonl is a cell with its scores and without its texts. Figures are means over trials; brackets are
 Student's 95 % interval of the mean over trials, whose randomness is that of the mechanisms, or of two the smaller and
@@ -10,7 +10,6 @@ the larger.
 
 import argparse
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,33 +22,13 @@ from benchmarks.common.plotting import spread
 from benchmarks.insights.cells import OUT, cells_in
 from benchmarks.insights.data import SYNTHETIC
 from benchmarks.insights.figures import draw_all
-from benchmarks.insights.metrics import FIGURES, compared, coverage, detected
+from benchmarks.insights.metrics import compared, coverage, detected
 from benchmarks.insights.systems import INFINITY, LEVELS, KeepingPoints
 from tasks.evaluation.core.embedded_texts import points
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.text.tagger import load_tagger
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
-TITLES = {
-    "key_phrases": "key phrases",
-    "noun_chunks": "noun chunks",
-    "tf_idf": "TF-IDF terms",
-    "tf_idf_cosine": "TF-IDF cosine",
-    "tokens": "tokens",
-    "bigrams": "2-grams",
-    "topics": "topics",
-    "topics_by_chance": "by chance",
-    "mean_cosine": "mean cosine",
-    "median_cosine": "median",
-    "kept": "clusters kept",
-    "used": "with units",
-    "units_kept": "units in them",
-    "found": "topics found",
-    "named": "topics named",
-    "named_by_chance": "named by chance",
-}
-TABLE = ("kept", "topics", "topics_by_chance", *(name for name in FIGURES if name != "topics"))
-
 Line = Mapping[str, Any]
 
 
@@ -64,7 +43,6 @@ def main() -> None:
         results.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in made), encoding="utf-8")
     lines = read_lines(results)
     draw_all(lines, arguments.to)
-    (arguments.to / "insights.md").write_text("\n".join(page(lines)) + "\n", encoding="utf-8")
 
 
 def scored(folder: Path) -> Iterator[Line]:
@@ -131,41 +109,16 @@ def _short(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def page(lines: Sequence[Line]) -> list[str]:
-    """All tables, in Markdown."""
-    cells = [line for line in lines if "cell" in line]
-    places = sorted({_place(line) for line in cells}, key=lambda place: (place[0], place[2] != "plain", place[1]))
-    found = ["# Insights, all tables", "", "What the columns are: [insights-results.md](../insights-results.md)."]
-    for place in places:
-        corpus, count, text, facets = place
-        for reading in ("matched", "paper"):
-            mine = [line for line in cells if _place(line) == place and line["cell"]["reading"] in ("", reading)]
-            rows = grouped(mine)
-            if not any(name[1] for name in rows):
-                continue
-            units = mine[0]["units"]
-            found += [
-                "",
-                f"### {corpus}, {units} units, k = {count}, {text} descriptions, facets by {facets}: {reading}",
-            ]
-            names = (*TABLE, "found", "named", "named_by_chance") if corpus == SYNTHETIC else TABLE
-            found += ["", *table(rows, names)]
-    found += leakage_table([line for line in lines if "leakage" in line])
-    found += scale_table([line for line in cells if line["cell"]["corpus"] == SYNTHETIC])
-    return found
-
-
-PLACES = (("chats", 23), ("chats", 64), (SYNTHETIC, 128))
+CHATS_23, SYNTHETIC_128 = ("chats", 23), (SYNTHETIC, 128)
 OF_LEVELS = {
-    "kept": "clusters kept",
-    "topics": "topic coverage",
-    "topics_by_chance": "the same of keywords at random",
-    "above_chance": "the difference of both",
-    "found": "known topics found",
-    "named": "known topics named",
-    "named_by_chance": "the same by keywords at random",
+    "kept": ("clusters kept", CHATS_23, SYNTHETIC_128),
+    "topics": ("topic coverage", CHATS_23),
+    "above_chance": ("the same, less that of keywords at random", CHATS_23),
+    "found": ("known topics found", SYNTHETIC_128),
+    "named": ("known topics named", SYNTHETIC_128),
+    "named_by_chance": ("the same by keywords at random", SYNTHETIC_128),
 }
-INTERVALS = ("topics", "topics_by_chance", "found", "named", "named_by_chance")
+INTERVALS = ("topics", "found", "named", "named_by_chance")
 """Figures between 0 and 1 that have an interval; of counts there are the smallest and the largest."""
 
 
@@ -179,46 +132,15 @@ def levels_table(lines: Sequence[Line]) -> Iterator[str]:
     yield "| --- | --- | --- |" + " --- |" * len(levels)
     wanted = {"system": "urania", "keywords": "tfidf", "text": "plain", "reading": "matched", "facets": "rake"}
     mine = [line for line in lines if "cell" in line and wanted.items() <= line["cell"].items()]
-    for figure, title in OF_LEVELS.items():
-        for corpus, count in PLACES[2 * (figure in ("found", "named", "named_by_chance")) :]:
+    mine = [line for line in mine if line["cell"].get("evidence") != "counts"]
+    for figure, (title, *places) in OF_LEVELS.items():
+        for corpus, count in places:
             here = [line for line in mine if (line["cell"]["corpus"], line["cell"]["count"]) == (corpus, count)]
-            for method in sorted(set(map(method_of, here)), key=lambda name: (not name.startswith("anch"), name)):
-                own = [line for line in here if method_of(line) == method]
-                if (
-                    figure not in ("topics", "topics_by_chance", "above_chance")
-                    and own[0]["cell"].get("evidence") == "counts"
-                ):
-                    continue  # evidence decides words, not clusters; `named` is shown of the default
+            for method in sorted({str(line["cell"]["method"]) for line in here}):
+                own = [line for line in here if line["cell"]["method"] == method]
                 trials = ([line for line in own if line["cell"]["level"] == level] for level in levels)
                 cells = [told([value_of(line, figure) for line in some], figure) for some in trials]
                 yield f"| {title} | {corpus}, k = {count} | {method} | {' | '.join(cells)} |"
-
-
-def grouped(lines: Sequence[Line]) -> dict[tuple[str, str, str], list[Line]]:
-    """The trials of each configuration, in the order in which a table shows them."""
-    found: dict[tuple[str, str, str], list[Line]] = defaultdict(list)
-    for line in lines:
-        cell = line["cell"]
-        level = cell["level"] if cell["system"] == "urania" else "simple_clio"
-        found[level, method_of(line), cell["keywords"]].append(line)
-    order = [*LEVELS, INFINITY, "simple_clio"]
-    return dict(sorted(found.items(), key=lambda item: (item[0][1], item[0][2] != "tfidf", order.index(item[0][0]))))
-
-
-def method_of(line: Line) -> str:
-    """The clusterer, and whether keywords are taken by counts alone."""
-    cell = line["cell"]
-    return f"{cell['method']}, counts alone" if cell.get("evidence") == "counts" else str(cell["method"])
-
-
-def table(rows: Mapping[tuple[str, str, str], Sequence[Line]], names: Sequence[str]) -> list[str]:
-    """One row for each configuration."""
-    head = ["level", "clusterer", "keywords", "trials", *(TITLES[name] for name in names)]
-    made = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    for (level, method, keywords), trials in rows.items():
-        shown = [told([value_of(line, name) for line in trials], name) for name in names]
-        made.append("| " + " | ".join([level, method, keywords, str(len(trials)), *shown]) + " |")
-    return made
 
 
 def value_of(line: Line, name: str) -> float | None:
@@ -239,7 +161,7 @@ def told(values: Sequence[float | None], name: str) -> str:
     if not there:
         return "-"
     mean = sum(there) / len(there)
-    if name in ("kept", "used", "units_kept"):
+    if name == "kept":
         return f"{mean:.0f}" if min(there) == max(there) else f"{mean:.0f} ({min(there):.0f} to {max(there):.0f})"
     if name == "above_chance" and len(there) > 2:
         return "{:.3f} ({:.2f} to {:.2f})".format(*interval_of_mean(there))
@@ -247,13 +169,8 @@ def told(values: Sequence[float | None], name: str) -> str:
     return f"{mean:.3f}" if ends is None else f"{mean:.3f} ({ends[0]:.2f} to {ends[1]:.2f})"
 
 
-def leakage_table(lines: Sequence[Line]) -> list[str]:
-    """AUC of the detector with its interval, under a heading."""
-    return ["", "### Leakage", "", *leakage_rows(lines)] if lines else []
-
-
 def leakage_rows(lines: Sequence[Line]) -> list[str]:
-    """The table of leakage alone."""
+    """AUC of the detector with its interval."""
     made = ["| system | level | runs | insights a run | AUC | TPR at 1 % FPR |", "|" + " --- |" * 6]
     for line in lines:
         values, runs = line["values"], len(line["scores"])
@@ -269,30 +186,6 @@ def told_rate(values: Mapping[str, Any]) -> str:
     """The true-positive rate where false alarms are rare, with its interval."""
     rate, low, high = (values.get(f"tpr_at_1_percent{end}") for end in ("", "_low", "_high"))
     return f"{rate} ({low} to {high})" if rate is not None else "-"
-
-
-def scale_table(lines: Sequence[Line]) -> list[str]:
-    """Work of each stage on the synthetic corpus, in seconds of processor time."""
-    rows = [(key, trials) for key, trials in grouped(lines).items() if key[0] in ("high", "simple_clio")]
-    if not rows:
-        return []
-    stages = list(dict.fromkeys(stage for _, trials in rows for stage in trials[0]["work"]))
-    made = [
-        "",
-        "### Scale: processor seconds of each stage",
-        "",
-        "| level | clusterer | keywords | " + " | ".join(stages) + " |",
-    ]
-    made.append("|" + " --- |" * (len(stages) + 3))
-    for (level, method, keywords), trials in rows:
-        means = [_mean([line["work"].get(stage) for line in trials]) for stage in stages]
-        made.append(f"| {level} | {method} | {keywords} | " + " | ".join(means) + " |")
-    return made
-
-
-def _mean(values: Sequence[float | None]) -> str:
-    there = [value for value in values if value is not None]
-    return f"{sum(there) / len(there):.2f}" if there else "-"
 
 
 if __name__ == "__main__":
