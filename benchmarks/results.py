@@ -110,9 +110,11 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
             + list(lines("records_systems_content"))
         ),
     },
-    "summaries": {
+    "summaries-results": {
         "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),
-        "own-and-others": lambda: summaries_controls.table(lines("summaries_controls")),
+        "own-and-others": lambda: summaries_controls.table(
+            [line for line in lines("summaries_controls") if line["epsilon"] in (None, "120")]
+        ),
     },
     "utility": {
         "kl": lambda: next_tokens.systems_table(
@@ -128,11 +130,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     },
 }
 """Tables that are worked out from data, by page; those of `figures/transcribed` come beside them."""
-
-PAGES: Mapping[str, Rows] = {
-    "summaries": lambda: summaries_figures.page(lines("summaries")),
-}
-"""Pages of docs/figures that are written as a whole."""
 
 
 def drawings() -> Iterator[tuple[str, Any]]:
@@ -164,12 +161,6 @@ def tables_of(page: str) -> dict[str, list[str]]:
     return found | {name: list(rows()) for name, rows in TABLES.get(page, {}).items()}
 
 
-@cache
-def whole_page(name: str) -> str:
-    """Return a page of docs/figures that is written as a whole."""
-    return "\n".join(PAGES[name]()) + "\n"
-
-
 def marked_pages() -> list[str]:
     """Return the names of the pages that have marked regions."""
     return sorted({*TABLES, *(path.stem for path in TRANSCRIBED.glob("*.jsonl"))})
@@ -188,12 +179,6 @@ def pages(docs: Path, *, write: bool) -> Iterator[str]:
         yield from (f"docs/{name}.md: table {each} differs" for each in tables if there[each] != body(tables[each]))
         if write and new != old:
             path.write_text(new, encoding="utf-8")
-    for name in PAGES:
-        path, new = docs / "figures" / f"{name}.md", whole_page(name)
-        if not path.exists() or path.read_text(encoding="utf-8") != new:
-            yield f"docs/figures/{name}.md differs"
-            if write:
-                path.write_text(new, encoding="utf-8")
 
 
 def figures(docs: Path, *, write: bool) -> Iterator[str]:

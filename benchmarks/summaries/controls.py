@@ -177,7 +177,7 @@ def by_product(lines: Sequence[Line], system: str, epsilon: str | None, score: s
 
 
 def table(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield the rows of docs/summaries.md: own less others by ROUGE-L, and preference by closeness, with intervals."""
+    """Yield the rows of the page: own less others by ROUGE-L, and preference by closeness, with intervals."""
     names = {PEOPLE: "people's own summaries", NO_DATA: "one-shot, a new adapter, **no data**",
              WITH_DATA: "one-shot, the same new adapter, with data"}  # fmt: skip
     names |= {system.name: system.title for system in SYSTEMS_COMPARED}

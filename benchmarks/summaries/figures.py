@@ -1,7 +1,7 @@
-"""Figures and tables of the summaries benchmark, drawn again from the results beside them.
+"""The figure and the table of the summaries benchmark, made again from the results beside them.
 
     python -m benchmarks.summaries.cells                        # docs/figures/summaries.jsonl
-    python -m benchmarks.summaries.figures                # docs/figures/summaries_*.svg and summaries.md
+    python -m benchmarks.summaries.figures                # docs/figures/summaries_*.svg
     python -m benchmarks.summaries.figures --rescore      # with every score worked out anew, where the data are
 
 Points are means over products and trials; bands and brackets are 95 % bootstrap intervals over products, each product
@@ -54,19 +54,6 @@ LEVELS: Mapping[str, tuple[str, Any]] = {
     "public_only_form": ("#999999", (0, (2, 2))),
     "non_private": ("#000000", (0, (1, 1))),
 }
-PAIRS = (
-    ("token_level", "token_level_paper"),
-    ("token_level_form", "token_level_paper"),
-    ("ink", "token_level"),
-    ("one_shot", "one_shot_paper"),
-    ("one_shot_centres", "one_shot"),
-    ("one_shot_4", "one_shot"),
-    ("one_shot", "public_only"),
-    ("token_level", "public_only"),
-    ("ink", "public_only"),
-)
-"""Whose scores are compared product by product: the first less the second."""
-
 Place = tuple[str, str | None]
 Results = Mapping[Place, Mapping[str, Mapping[str, float]]]
 """(system, epsilon) -> product -> score -> its mean over trials."""
@@ -82,23 +69,12 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.rescore:
         rescore(arguments.results, arguments.data)
-    lines = read_lines(arguments.results)
-    results = gathered(lines)
     with plt.rc_context(STYLE):
-        save(draw(results), arguments.to / f"summaries_epsilon.{arguments.format}")
-    (arguments.to / "summaries.md").write_text("\n".join(page(lines)) + "\n", encoding="utf-8")
-
-
-def page(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield all tables and examples, in Markdown."""
-    results = gathered(lines)
-    yield from tables(results)
-    yield from differences(results)
-    yield from examples(lines)
+        save(draw(gathered(read_lines(arguments.results))), arguments.to / f"summaries_epsilon.{arguments.format}")
 
 
 def short_table(results: Results) -> Iterator[str]:
-    """Yield the table of docs/summaries.md: ROUGE-L / BERTScore, without their intervals."""
+    """Yield the table of docs/summaries-results.md: ROUGE-L / BERTScore, without their intervals."""
     columns = ("2", "10", "50", "120", NO_NOISE)
     yield from _head("system", [*(f"epsilon {each}" for each in columns[:-1]), "no noise"])
     for system in SYSTEMS_COMPARED:
@@ -173,70 +149,9 @@ def draw_panel(panel: Axes, results: Results, systems: Sequence[str], name: str)
     panel.set_xticklabels(EPSILONS)
 
 
-def tables(results: Results) -> Iterator[str]:
-    """Markdown: a table for each score, a row for each system, a column for each epsilon."""
-    columns = [*EPSILONS, NO_NOISE]
-    heads = [*(f"epsilon {each}" for each in EPSILONS), "practically no noise"]
-    yield "# Private summaries: scores\n"
-    yield "Made by `benchmarks/summaries/figures.py` from `summaries.jsonl`; nothing here is written by hand.\n"
-    yield "![Scores by epsilon](summaries_epsilon.svg)\n"
-    count = max(map(len, results.values()))
-    yield f"Means over {count} products and the trials; in brackets 95 % bootstrap intervals over products."
-    for name in SCORES:
-        yield f"\n## {TITLES[name]}\n"
-        yield from _head("system", heads)
-        for system in SYSTEMS_COMPARED:
-            if system.epsilons == (None,):
-                level = _cell(shown(results, (system.name, None), name))
-                yield f"| {system.title}: {level} |" + " |" * len(columns)
-            else:
-                cells = [_cell(shown(results, (system.name, each), name)) for each in columns]
-                yield f"| {system.title} | " + " | ".join(cells) + " |"
-
-
-def differences(results: Results) -> Iterator[str]:
-    """Markdown: one system less another, product by product; above zero the first is better."""
-    for name in ("rouge_l", "bert_score"):
-        yield f"\n## {TITLES[name]}: one system less another, paired by product\n"
-        yield from _head("", [f"epsilon {each}" for each in EPSILONS])
-        for first, second in PAIRS:
-            cells = [_cell(paired(results, (first, each), _neighbour(second, each), name)) for each in EPSILONS]
-            yield f"| {BY_NAME[first].title} - {BY_NAME[second].title} | " + " | ".join(cells) + " |"
-
-
-def _neighbour(system: str, epsilon: str) -> Place:
-    return system, None if BY_NAME[system].epsilons == (None,) else epsilon
-
-
-def paired(results: Results, first: Place, second: Place, name: str) -> tuple[float, float, float] | None:
-    """The mean difference over products and its interval; None where either is missing."""
-    if first not in results or second not in results:
-        return None
-    ours, theirs = results[first], results[second]
-    return interval([ours[group][name] - theirs[group][name] for group in sorted(ours.keys() & theirs.keys())])
-
-
-def examples(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The first trial's text of one product, by every system at some epsilons: the first product in the file."""
-    yield "\n## What one product's summaries look like\n"
-    yield "The first product of the file, first trial.\n"
-    yield from _head("system", ["epsilon", "text"])
-    wanted = (None, "2", "10", "50", NO_NOISE)
-    for system in SYSTEMS_COMPARED:
-        mine = [each["cell"] | each for each in lines if each["cell"]["system"] == system.name]
-        for line in sorted(mine, key=lambda each: float(each["epsilon"] or 0)):
-            if line["trial"] == 0 and line["epsilon"] in wanted and "text" in line["texts"][0]:
-                text = " ".join(line["texts"][0]["text"].split()).replace("|", "\\|").replace("<", "\\<")
-                yield f"| {system.title} | {line['epsilon'] or ''} | {text} |"
-
-
 def _head(first: str, columns: Sequence[str]) -> Iterator[str]:
     yield f"| {first} | " + " | ".join(columns) + " |"
     yield "| --- |" + " --- |" * len(columns)
-
-
-def _cell(found: tuple[float, float, float] | None) -> str:
-    return "" if found is None else "{:.3f} [{:.3f}, {:.3f}]".format(*found)
 
 
 def _mean(values: Sequence[float]) -> float:
