@@ -76,8 +76,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     },
     "in-context": {
         "calibrated": lambda: in_context.table(lines("in_context"), "calibrated"),
-        "raw": lambda: in_context.table(lines("in_context"), "raw"),
-        "controls": lambda: in_context.controls_table(lines("in_context_controls")),
     },
     "gpu": {
         "passed": lambda: gpu_tables.isolation_table(lines("gpu")),

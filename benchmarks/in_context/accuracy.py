@@ -39,7 +39,6 @@ from benchmarks.in_context.demonstrations import (
 from models_db.errors import AlmonerError
 from tasks.corpus.store import Corpus
 from tasks.evaluation.core.in_context_result import InContextResult
-from tasks.evaluation.core.intervals import over_seeds
 from tasks.evaluation.in_context.demonstrations import Example
 from tasks.evaluation.in_context.labelled_files import read_examples
 from tasks.evaluation.in_context.measure import ZERO_SHOT, ZERO_SHOT_NAMED, InContextTest
@@ -241,31 +240,6 @@ def table(results: Sequence[dict[str, Any]], kind: str) -> Iterator[str]:
         shown = [_cell(found[name], kind) if name in found else "" for name in names]
         yield f"| {column.replace('_', ' ')} | {shots} | {' | '.join(shown)} |"
     yield f"| the best constant answer |  | {' | '.join(chances.get(name, '') for name in names)} |"
-
-
-def controls_table(results: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """A row for each set and kind of demonstrations: mean and Student's interval over releases, or over seeds."""
-    yield "| data | demonstrations | k | releases | items | calibrated | as the model answers by itself |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    kinds: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
-    for result in results:
-        kind = result["column"].split(", release ")[0]
-        kinds.setdefault((result["task"], kind, result["shots"]), []).append(result)
-    for (task, kind, shots), found in sorted(kinds.items(), key=lambda row: _place_of_control(*row[0])):
-        shown = [_over_releases([result[name] for result in found]) for name in ("calibrated", "raw")]
-        releases = str(len(found)) if len(found) > 1 else "-"
-        place = f"{TITLES[task]} | {kind.replace('_', ' ')} | {shots}"
-        yield f"| {place} | {releases} | {found[0]['tested']} | {' | '.join(shown)} |"
-
-
-def _place_of_control(task: str, kind: str, shots: int) -> tuple[int, tuple[int, str, int]]:
-    return list(TITLES).index(task), _place((kind, shots))
-
-
-def _over_releases(found: Sequence[dict[str, Any]]) -> str:
-    means = [float(each["mean"]) for each in found]
-    low, high = over_seeds(means) or map(float, found[0]["over_seeds"] or found[0]["over_items"])
-    return f"{_percent(str(sum(means) / len(means)))} [{_percent(str(low))}, {_percent(str(high))}]"
 
 
 def _place(row: tuple[str, int]) -> tuple[int, str, int]:

@@ -96,25 +96,6 @@ def test_votes_at_random_are_as_many_of_each_label_and_do_not_look(bench: dict[s
     assert voters.counts(candidates) == [400, 0, 40, 0]
 
 
-def test_in_context_controls_are_means_over_releases(bench: dict[str, ModuleType]) -> None:
-    def result(column: str, mean: str, task: str = "dbpedia14") -> dict[str, Any]:
-        figure = {"mean": mean, "over_seeds": None, "over_items": ["0.1", "0.9"]}
-        return {"task": task, "column": column, "shots": 4, "tested": 50, "calibrated": figure, "raw": figure}
-
-    found = [
-        result("a_b", "0.5"),
-        result("a_b, release 2", "0.7"),
-        result("alone", "0.5"),
-        result("a_b", "0.3", "agnews"),
-    ]
-    rows = list(bench["in_context.accuracy"].controls_table(found))
-    assert rows[2:] == [
-        "| AG News | a b | 4 | - | 50 | 30 [10, 90] | 30 [10, 90] |",
-        "| DBpedia | a b | 4 | 2 | 50 | 60 [0, 100] | 60 [0, 100] |",
-        "| DBpedia | alone | 4 | - | 50 | 50 [10, 90] | 50 [10, 90] |",
-    ]
-
-
 def test_the_content_of_records_is_what_films_have_too(bench: dict[str, ModuleType]) -> None:
     films = [{"title": "A", "year": 1950, "genres": ["Drama", "Noir"], "cast": ["Ann Ay", "Bob Be"]}]
     of_film = '{"title": "a", "year": 1980, "genres": ["drama", "x"], "cast": ["Ann Ay"]}'
