@@ -109,14 +109,16 @@ def _short(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-CHATS_23, SYNTHETIC_128 = ("chats", 23), (SYNTHETIC, 128)
-OF_LEVELS = {
-    "kept": ("clusters kept", CHATS_23, SYNTHETIC_128),
-    "topics": ("topic coverage", CHATS_23),
-    "above_chance": ("the same, less that of keywords at random", CHATS_23),
-    "found": ("known topics found", SYNTHETIC_128),
-    "named": ("known topics named", SYNTHETIC_128),
-    "named_by_chance": ("the same by keywords at random", SYNTHETIC_128),
+Place = tuple[str, int]
+CHATS_23: Place = ("chats", 23)
+SYNTHETIC_128: Place = (SYNTHETIC, 128)
+OF_LEVELS: Mapping[str, tuple[str, Sequence[Place]]] = {
+    "kept": ("clusters kept", (CHATS_23, SYNTHETIC_128)),
+    "topics": ("topic coverage", (CHATS_23,)),
+    "above_chance": ("the same, less that of keywords at random", (CHATS_23,)),
+    "found": ("known topics found", (SYNTHETIC_128,)),
+    "named": ("known topics named", (SYNTHETIC_128,)),
+    "named_by_chance": ("the same by keywords at random", (SYNTHETIC_128,)),
 }
 INTERVALS = ("topics", "found", "named", "named_by_chance")
 """Figures between 0 and 1 that have an interval; of counts there are the smallest and the largest."""
@@ -133,7 +135,7 @@ def levels_table(lines: Sequence[Line]) -> Iterator[str]:
     wanted = {"system": "urania", "keywords": "tfidf", "text": "plain", "reading": "matched", "facets": "rake"}
     mine = [line for line in lines if "cell" in line and wanted.items() <= line["cell"].items()]
     mine = [line for line in mine if line["cell"].get("evidence") != "counts"]
-    for figure, (title, *places) in OF_LEVELS.items():
+    for figure, (title, places) in OF_LEVELS.items():
         for corpus, count in places:
             here = [line for line in mine if (line["cell"]["corpus"], line["cell"]["count"]) == (corpus, count)]
             for method in sorted({str(line["cell"]["method"]) for line in here}):

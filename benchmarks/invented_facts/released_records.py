@@ -1,7 +1,7 @@
 """Benchmark of facts, for records and summaries: which questions can be answered from a release of these alone.
 
     python -m benchmarks.invented_facts.released_records           # appends what docs/figures/facts_records.jsonl lacks
-    python -m benchmarks.invented_facts.released_records --table   # the table of docs/utility.md from these lines
+    python -m benchmarks.invented_facts.released_records --table   # the table of these lines
 
 Worlds, the rule that answers, and the way in which the 20 creatures are declared are those of `released_texts.py`. All
 systems read at most UNITS_OF_A_GROUP units a creature (the last by name has fewer).

@@ -1,7 +1,7 @@
 """Benchmark of facts, for texts: which questions can be answered from the released texts alone.
 
     python -m benchmarks.invented_facts.released_texts           # appends what docs/figures/facts_texts.jsonl lacks
-    python -m benchmarks.invented_facts.released_texts --table   # the table of docs/utility.md from these lines
+    python -m benchmarks.invented_facts.released_texts --table   # the table of these lines
 
 Worlds, and the rule that answers, are those of `worlds.py`; a piece is a sentence of a released text. A release has
 TEXTS texts of at most TOKENS tokens, at its whole epsilon.

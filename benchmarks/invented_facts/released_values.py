@@ -1,7 +1,7 @@
 """Benchmark of facts: which questions can be answered from released counts, phrases and insights alone.
 
     python -m benchmarks.invented_facts.released_values           # appends what is missing to docs/figures/facts.jsonl
-    python -m benchmarks.invented_facts.released_values --table   # the table of docs/utility.md from these lines
+    python -m benchmarks.invented_facts.released_values --table   # the table of docs/facts.md from these lines
 
 Worlds and the rule that answers are those of `worlds.py`; released texts are asked in `released_texts.py`.
 

@@ -1,7 +1,7 @@
 """MAUVE of InvisibleInk's texts against the number of private rows, as in the paper's figure 4; all-mpnet-base-v2.
 
     python -m benchmarks.reproductions.batch_size --texts texts.jsonl      # writes docs/figures/batch_size.jsonl
-    python -m benchmarks.reproductions.batch_size --table                  # the table of docs/utility.md
+    python -m benchmarks.reproductions.batch_size --table                  # every figure behind docs/options-results.md
 
 The releases are those of `benchmarks.utility.ablation`, which draws them:
 

@@ -4,7 +4,7 @@
     python -m benchmarks.utility.sampled --out sampled.jsonl --references 4 --epsilons 10 \\
         --systems "InvisibleInk, log-probability"                       # fewer rows, as if they were enough
     python -m benchmarks.utility.sampled --out sampled.jsonl --full     # 500 texts of 200 tokens: days on two cores
-    python -m benchmarks.utility.sampled --table                        # the tables of docs/utility.md
+    python -m benchmarks.utility.sampled --table                        # every figure of what is there
 
 Every cell is appended to `--out` with its texts when it is made, and one that is there already is not made again. Cells
 that differ in their number of samples alone are one line of the table; a second release splits the units anew. Then the
