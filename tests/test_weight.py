@@ -24,13 +24,13 @@ CEILING = {
     "statements of the product": 47313,
     "modules of the product": 832,
     "error classes": 545,
-    "statements of tests": 67446,
-    "statements of benchmarks": 7949,
+    "statements of tests": 67412,
+    "statements of benchmarks": 7783,
     "tables": 50,
     "commands": 87,
     "options": 262,
     "settings of files": 164,
-    "words of documentation": 216196,
+    "words of documentation": 161447,
     "decisions": 48,
 }
 SLACK = 0.005
