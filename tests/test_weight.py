@@ -24,14 +24,14 @@ CEILING = {
     "statements of the product": 47313,
     "modules of the product": 832,
     "error classes": 545,
-    "statements of tests": 67412,
-    "statements of benchmarks": 7783,
+    "statements of tests": 67446,
+    "statements of benchmarks": 7949,
     "tables": 50,
     "commands": 87,
     "options": 262,
     "settings of files": 164,
-    "words of documentation": 161447,
-    "decisions": 48,
+    "words of documentation": 192101,
+    "decisions": 40,
 }
 SLACK = 0.005
 """A ceiling that is higher by more than this share is lowered."""
