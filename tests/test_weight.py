@@ -30,7 +30,7 @@ CEILING = {
     "commands": 87,
     "options": 262,
     "settings of files": 164,
-    "words of documentation": 192101,
+    "words of documentation": 192065,
     "decisions": 40,
 }
 SLACK = 0.005
