@@ -154,7 +154,7 @@ def test_a_text_is_bounded_in_bytes(unguarded: Session) -> None:
 def test_the_refusal_names_the_column(world: World) -> None:
     world.dataset()
     with world.database.write() as session:
-        named = {"dataset_id": 1, "number": 9, "uid": "../keys", "source_mark": "e" * 64, "manifest_mark": "e" * 64}
+        named = {"dataset_id": 1, "number": 2, "uid": "../keys", "source_mark": "e" * 64, "manifest_mark": "e" * 64}
         version = DatasetVersion(**named, created_at=utc_now(), created_by=world.runner.id)
         with pytest.raises(RuleViolated, match="not of the form of its column, dataset_version_uid"):
             insert_row(session, version)
