@@ -21,10 +21,10 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 47332,
+    "statements of the product": 47338,
     "modules of the product": 832,
     "error classes": 545,
-    "statements of tests": 67461,
+    "statements of tests": 67466,
     "statements of benchmarks": 7783,
     "tables": 50,
     "commands": 87,

@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from models_db.services.queries import lists
 from models_db.tables import Dataset
-from models_db.values.requests import PublicMetadata, model_to_json
+from models_db.values.requests import MetadataAltered, PublicMetadata, model_to_json
 from tasks.accounting.budget_facts import BudgetFacts
 
 DATASETS_PER_QUERY = 500
@@ -43,12 +43,20 @@ def describe_datasets(session: Session, datasets: Sequence[Dataset]) -> list[dic
                 "blocks": blocks[dataset.account_id],
                 "cohorts": cohorts.get(dataset.account_id, 1),
                 "population": dataset.population,
-                "public_metadata": model_to_json(PublicMetadata.stored(dataset.public_metadata)),
+                "public_metadata": _declared(dataset),
                 "versions": versions.get(dataset.id, 0),
                 "account": dataset.account_id,
             }
         )
     return descriptions
+
+
+def _declared(dataset: Dataset) -> object:
+    """Return the public metadata; a client of a steward's own can have stored any text, which hides no dataset."""
+    try:
+        return model_to_json(PublicMetadata.stored(dataset.public_metadata))
+    except MetadataAltered as problem:
+        return {"problem": problem.message}
 
 
 def load_budgets(session: Session, accounts: Collection[int]) -> dict[int, BudgetFacts]:

@@ -345,7 +345,7 @@ def require_genuine(session: Session, request: Request) -> None:
     for approval, approver in decisions:
         passkey = used.get(approval.passkey_id or 0)
         if not SignedDecision.of(approval, approver, passkey, ledger_id).authentic:
-            raise ForgedApproval(request.id, approver.name)
+            raise ForgedApproval(request.id, approver.name, approval.proposal_id)
     require_authorised(session, request)
 
 
@@ -389,11 +389,13 @@ def _reprice_request(workspace: Workspace, request_id: int, facts: DatasetFacts,
 class ForgedApproval(Refused):
     """The approver's key did not sign the approval."""
 
-    def __init__(self, request_id: int, approver: str) -> None:
+    def __init__(self, request_id: int, approver: str, proposal: int | None = None) -> None:
+        what = f"request {request_id}" if proposal is None else f"proposal {proposal}"
+        search = f"--release {request_id}" if proposal is None else "--kind proposal."
         super().__init__(
-            f"The approval of request {request_id} in the name of {approver!r} is not signed with that person's key.",
-            f"Nothing was run. Find out how it came into the ledger: `almoner audit log --release {request_id}`.",
-            {"request": request_id, "approver": approver},
+            f"The approval of {what} in the name of {approver!r} is not signed with that person's key.",
+            f"Nothing was run. Find out how it came into the ledger: `almoner audit log {search}`.",
+            {"request": request_id, "proposal": proposal, "approver": approver},
         )
 
 

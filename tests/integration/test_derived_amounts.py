@@ -160,11 +160,11 @@ def test_a_cap_in_force_that_does_not_follow_stops_everything_that_rests_on_it(
         "budget show clinic",
         "budget forecast clinic --delta 1e-7",
         f"release request {almoner.request_file()} --dry-run",
-        "run 2",
         f"publish 1 --to {almoner.folder / 'out'}",
         'dataset cap clinic --epsilon 9 --delta 1e-6 --reason "more"',
     ):
         refused(almoner, line)
+    refused(almoner, "run 2", "ForgedApproval")  # the approval of that cap has no signature
     refused(almoner, 'approve 3 --gate spend --reason "agreed"', piped="clinic\n")
     asked = replace(decide.load_review(workspace, 3, "spend"), refusal=None)
     with pytest.raises(AmountsDiffer):

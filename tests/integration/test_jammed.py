@@ -191,6 +191,14 @@ def test_a_plan_that_is_spelled_in_other_words_is_no_finding(any_almoner: Almone
     assert len(almoner.ask("release list")) == 3
 
 
+def test_metadata_in_no_format_hides_no_dataset(any_almoner: Almoner) -> None:
+    any_almoner.registered()
+    superuser(any_almoner.database, "UPDATE dataset SET public_metadata = 'x'")
+    assert [(one["name"], *one["public_metadata"]) for one in any_almoner.ask("dataset list")] == [
+        ("clinic", "problem")
+    ]
+
+
 @pytest.mark.parametrize(
     "statement", ["UPDATE alembic_version SET version_num = '0000'", "DELETE FROM alembic_version"]
 )

@@ -262,7 +262,7 @@ def test_a_founding_that_broke_off_goes_on_with_its_key(almoner: Almoner, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(init_command.principals, "found_ledger", power_cut)
+        patch.setattr(init_command.people, "found_ledger", power_cut)
         almoner.type("init", expected=None)
     key = key_of(almoner, "overlap").read_bytes()
     almoner.registered()
