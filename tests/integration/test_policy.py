@@ -352,7 +352,7 @@ def test_a_run_that_cannot_be_afforded_is_refused_quietly(almoner: Almoner, monk
     almoner.type("run 1")
     assert refused(almoner, "run 2", "BudgetExceeded")["facts"]["left_rho"]
     runner = SimpleNamespace(roles_of=lambda session, principal: frozenset({"runner"}))
-    monkeypatch.setattr(flows.governance.policy, "principals", runner)
+    monkeypatch.setattr(flows.governance.policy, "people", runner)
     told = refused(almoner, "run 2", "BudgetRefused")
     assert told["facts"] == {"dataset": "clinic"}
     assert almoner.state(2) == "approved"
