@@ -30,8 +30,8 @@ WRITTEN_ALREADY = (
 INVOCATIONS = "json_each(NEW.canonical, '$.plan.invocations') j"
 PARTS = "json_each(j.value, '$.instalments') k"
 LISTED = "EXISTS (SELECT 1 FROM json_each(NEW.canonical, '$.plan') e WHERE e.key = '{name}' AND e.type = 'array')"
-AMOUNTS = (  # whole numbers as text, which fit 64 bits
-    "(SELECT count(*) FROM json_each(k.value) a WHERE a.key IN ('rho', 'delta') AND a.type = 'text'"
+AMOUNTS = (  # whole numbers as text, which fit 64 bits; a name may be there twice, and the other one not at all
+    "(SELECT count(DISTINCT a.key) FROM json_each(k.value) a WHERE a.key IN ('rho', 'delta') AND a.type = 'text'"
     " AND length(a.value) BETWEEN 1 AND 19 AND a.value NOT GLOB '*[^0-9]*'"
     " AND (length(a.value) < 19 OR a.value <= '9223372036854775807'))"
 )

@@ -52,6 +52,10 @@ def unplanned(plan: Json) -> Make:
     return lambda town: asking(town, encode_canonical({"plan": plan}).decode())
 
 
+TWICE = '{"plan":{"blocks":[0],"invocations":[{"event":{"mechanism":"m"},"instalments":[{"rho":"1","rho":"2"}]}]}}'
+"""A part with two amounts of rho and none of delta, which no row can have; INSERT OR IGNORE would leave it out."""
+
+
 def with_part(part: Json) -> Make:
     event = event_of("integer_draw").to_json()
     return unplanned({"blocks": [0], "invocations": [{"event": event, "instalments": [part]}]})
@@ -129,6 +133,10 @@ LIMITS: dict[str, Case] = {
             with_part({"rho": "9223372036854775808", "delta": "0"}),
             with_part({"rho": "1" * 20, "delta": "0"}),
             with_part([]),
+            lambda t: asking(
+                t,
+                '{"plan":{"blocks":[0],"invocations":[{"event":{"mechanism":"m"},"instalments":[{"rho":"1","rho":"2"}]}]}}',
+            ),
         ],
         allowed=[
             unplanned({"blocks": [], "invocations": []}),
