@@ -313,13 +313,20 @@ PLAN_SQLITE = (
     """,
     f"INSERT INTO planned_release (request_id, invocations) SELECT NEW.id, count(*) FROM {INVOCATIONS}",
 )
+PLAN_LOST = (
+    "NOT EXISTS (SELECT 1 FROM planned_release w WHERE w.request_id = NEW.id AND w.invocations ="
+    " (SELECT count(*) FROM planned_invocation q WHERE q.request_id = NEW.id))"
+    " OR EXISTS (SELECT 1 FROM planned_invocation q WHERE q.request_id = NEW.id AND q.instalments <>"
+    " (SELECT coalesce(sum(k.last_instalment - k.first_instalment + 1), 0) FROM planned_instalment k"
+    " WHERE k.request_id = q.request_id AND k.sequence = q.sequence))"
+)
+"""Some row of a plan was not written, as under INSERT OR IGNORE one that a constraint refuses."""
 ACTIONS = (
     Action(
         "request_writes_plan",
         "request",
         PLAN_SQLITE,
-        "NOT EXISTS (SELECT 1 FROM planned_release w WHERE w.request_id = NEW.id AND w.invocations ="
-        " (SELECT count(*) FROM planned_invocation q WHERE q.request_id = NEW.id))",
+        PLAN_LOST,
         "the plan did not follow the request",
         source="""
         DECLARE
@@ -358,17 +365,13 @@ ACTIONS = (
              ) e GROUP BY sequence, rho, delta, run;
             INSERT INTO planned_release (request_id, invocations)
              SELECT NEW.id, json_array_length(plan -> 'invocations');
-            IF NOT EXISTS (
-                SELECT 1 FROM planned_release w
-                 WHERE w.request_id = NEW.id
-                  AND w.invocations = (SELECT count(*) FROM planned_invocation q WHERE q.request_id = NEW.id)
-            ) THEN
+            IF @ THEN
                 RAISE EXCEPTION 'almoner: the plan did not follow the request' USING ERRCODE = '23514';
             END IF;
             RETURN NULL;
         EXCEPTION WHEN data_exception OR not_null_violation OR check_violation THEN
             RAISE EXCEPTION 'almoner: a request says its plan' USING ERRCODE = '23514';
         END
-        """,
+        """.replace("@", PLAN_LOST),
     ),
 )

@@ -14,6 +14,7 @@ from models_db.services import budget
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from tests.conftest import Ledgers
+from tests.contracts.limit_cases import TWICE
 from tests.contracts.rows import PLAN, unheld
 from tests.contracts.town import Town, town_of
 from tests.support import World, execute, fetch, planned, snapshot, unguarded
@@ -158,6 +159,17 @@ class TestSQLite:
     def test_a_publication_of_an_artifact_to_come(self, raw: sqlite3.Connection) -> None:
         with pytest.raises(sqlite3.IntegrityError, match="the publish gate is not passed"):
             raw.execute("INSERT INTO publication VALUES (1, 1, ?, 1)", (utc_now(),))
+
+    def test_a_plan_is_written_whole_or_the_request_is_not(self, raw: sqlite3.Connection) -> None:
+        """Whatever a guard has missed: under this rule the row that a constraint refuses would be left out."""
+        raw.execute("DROP TRIGGER request_says_plan")
+        statement = (
+            "INSERT OR IGNORE INTO request (dataset_id, version_id, policy_id, canonical, digest, requester_id,"
+            " created_at, expires_at) SELECT dataset_id, version_id, policy_id, ?, ?, requester_id, created_at,"
+            " expires_at FROM request LIMIT 1"
+        )
+        with pytest.raises(sqlite3.IntegrityError, match="the plan did not follow the request"):
+            raw.execute(statement, (TWICE, "d" * 64))
 
     def test_a_temporary_table_of_the_same_name(self, raw: sqlite3.Connection, held: budget.Attempt) -> None:
         raw.execute("CREATE TEMP TABLE approval AS SELECT * FROM main.approval")
