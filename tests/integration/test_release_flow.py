@@ -360,7 +360,7 @@ def test_a_worker_that_could_do_nothing_does_not_start(almoner: Almoner, pool: s
 
 def test_a_worker_needs_a_runner(almoner: Almoner, pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     almoner.registered()
-    monkeypatch.setattr("flows.orchestration.serve_pool.principals.roles_of", lambda *_: frozenset({"analyst"}))
+    monkeypatch.setattr("flows.orchestration.serve_pool.people.roles_of", lambda *_: frozenset({"analyst"}))
     assert almoner.ask(f"worker --to out --pool {pool}", expected=1)["error"] == "RunnerRoleMissing"
 
 

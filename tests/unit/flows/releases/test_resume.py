@@ -26,7 +26,7 @@ LEFT = Contents("d", [1], SPLIT_KEY, 1, {"batches_per_block": "3"}, armed=2, tok
 def going_on(monkeypatch: pytest.MonkeyPatch, left: Contents, *armed: int) -> ResumePoint:
     """With so many instalments of each invocation armed."""
     found = {sequence: set(range(number)) for sequence, number in enumerate(armed) if number}
-    monkeypatch.setattr(resume.ledger, "armed_instalments", lambda session, request_id, attempts: found)
+    monkeypatch.setattr(resume.budget, "armed_instalments", lambda session, request_id, attempts: found)
     return load_resume_point(None, REQUEST, PLAN, left)  # type: ignore[arg-type]
 
 
@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_refused(monkeypatch: Any, changes: Any, armed: Any
 
 def test_an_instalment_that_was_left_out_is_refused(monkeypatch: Any) -> None:
     found = {0: {0}, 1: {0, 2}, 2: {0, 1}}
-    monkeypatch.setattr(resume.ledger, "armed_instalments", lambda session, request_id, attempts: found)
+    monkeypatch.setattr(resume.budget, "armed_instalments", lambda session, request_id, attempts: found)
     with pytest.raises(JournalUnfit):
         load_resume_point(None, REQUEST, PLAN, LEFT)  # type: ignore[arg-type]
 
@@ -83,7 +83,7 @@ def test_a_metric_that_was_paid_is_not_taken_for_draws(monkeypatch: Any) -> None
     metrics = planned(Amount(3), mechanism="noisy_histogram"), planned(Amount(3), mechanism="noisy_histogram")
     plan: Any = SimpleNamespace(**GIVEN, all_invocations=(*PLAN.all_invocations, *metrics))
     armed = {0: {0}, 1: {0, 1}, 2: {0, 1}, 3: {0}}
-    monkeypatch.setattr(resume.ledger, "armed_instalments", lambda session, request_id, attempts: armed)
+    monkeypatch.setattr(resume.budget, "armed_instalments", lambda session, request_id, attempts: armed)
     found = load_resume_point(
         None, REQUEST, plan, replace(LEFT, begun={"dp_length"}, results={"dp_length": {"name": 1}})
     )  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ def test_mechanisms_of_one_release_may_be_unpaid_unless_all_was_released_at_the_
 ) -> None:
     plan: Any = SimpleNamespace(**{**GIVEN, "invocations": (COUNT, COUNT)}, all_invocations=(COUNT, COUNT))
     left = Contents("d", [1], SPLIT_KEY, 2, released)
-    monkeypatch.setattr(resume.ledger, "armed_instalments", lambda *given: {0: {0}})
+    monkeypatch.setattr(resume.budget, "armed_instalments", lambda *given: {0: {0}})
     if fits:
         found = load_resume_point(None, REQUEST, plan, left)  # type: ignore[arg-type]
         assert (found.paid, found.state.lost) == ((1, 0), 0)
@@ -110,7 +110,7 @@ def test_mechanisms_of_one_release_may_be_unpaid_unless_all_was_released_at_the_
 def test_of_a_unit_in_two_groups_a_text_has_half_of_the_draws(monkeypatch: Any, lost: int, enough: bool) -> None:
     plan: Any = SimpleNamespace(**{**vars(PLAN), "texts_per_unit": 2})
     left = replace(LEFT, attempts=list(range(1, lost + 1)), since=lost - 1)
-    monkeypatch.setattr(resume.ledger, "armed_instalments", lambda *given: {0: {0}, 1: {0, 1}, 2: {0, 1}})
+    monkeypatch.setattr(resume.budget, "armed_instalments", lambda *given: {0: {0}, 1: {0, 1}, 2: {0, 1}})
     if enough:
         assert load_resume_point(None, REQUEST, plan, left).state.lost == lost  # type: ignore[arg-type]
     else:

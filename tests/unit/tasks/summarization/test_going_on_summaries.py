@@ -112,7 +112,7 @@ class Ward:
     def _accepted(self, found: Contents) -> None:
         """What the flow holds against the ledger must let this go on."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(resume.ledger, "armed_instalments", lambda *given: {0: set(self.armed)})
+            patch.setattr(resume.budget, "armed_instalments", lambda *given: {0: set(self.armed)})
             request: Any = SimpleNamespace(id=1, digest="d")
             resumed = resume.load_resume_point(None, request, self.plan, found)  # type: ignore[arg-type]
         assert (resumed.state.armed, resumed.state.lost) == (len(self.armed), len(found.attempts))
