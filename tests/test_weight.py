@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/json-results.md", "docs/pyt
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 47338,
+    "statements of the product": 47340,
     "modules of the product": 832,
     "error classes": 545,
-    "statements of tests": 67466,
+    "statements of tests": 67480,
     "statements of benchmarks": 7783,
     "tables": 50,
     "commands": 87,
     "options": 262,
     "settings of files": 164,
-    "words of documentation": 137377,
+    "words of documentation": 137400,
     "decisions": 40,
 }
 SLACK = 0.005
