@@ -131,7 +131,8 @@ GUARDS = (
          OR NEW.delta_held <> 0
          OR NEW.delta_spent <> 0
          OR NEW.last_entry_id <> 0
-         OR (NEW.parent_id IS NULL AND (NEW.rho_cap <> NEW.rho OR NEW.delta_cap <> NEW.delta_fail))
+         OR NEW.rho_cap <> NEW.rho
+         OR NEW.delta_cap <> NEW.delta_fail
         """,
     ),
     Guard(
