@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import Table
 
-from migrations.schema.tables import ACTORS, references
+from migrations.schema.tables import ACTORS
 
 _GATE = "CASE {row}.gate WHEN 'proposal' THEN 'proposal.' ELSE 'request.' END"
 _ACTORS = ("brought_by", *ACTORS)
@@ -101,5 +101,9 @@ def _reached(tables: Mapping[str, Table], table: str, columns: tuple[str, ...], 
 
 
 def _targets(table: Table) -> dict[str, str]:
-    """Return the table to which each column refers; a proposal may be about a publication that does not exist yet."""
-    return references(table) | ({"publication_id": "publication"} if "publication_id" in table.columns else {})
+    """Return the table to which each column refers, or an empty text.
+
+    A proposal may be about a publication that does not exist yet, so that one is no foreign key.
+    """
+    found = {column.name: next((key.column.table.name for key in column.foreign_keys), "") for column in table.columns}
+    return found | ({"publication_id": "publication"} if "publication_id" in found else {})

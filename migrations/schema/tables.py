@@ -89,8 +89,3 @@ def keys(table: Table) -> list[list[str]]:
     constraints = [each for each in table.constraints if isinstance(each, PrimaryKeyConstraint | UniqueConstraint)]
     indexes = [each for each in table.indexes if each.unique and each.dialect_options["sqlite"]["where"] is None]
     return sorted([column.name for column in key.columns] for key in (*constraints, *indexes))
-
-
-def references(table: Table) -> dict[str, str]:
-    """Return the table to which each column refers; no table is an empty text."""
-    return {column.name: next((key.column.table.name for key in column.foreign_keys), "") for column in table.columns}
