@@ -5,6 +5,9 @@ command line catches it; `exit_code` is what the process then returns (1 refused
 3 environment). `facts` holds public values only: errors reach logs, Prefect and the terminal, so an error must never
 contain text of a private record.
 
+A program tells errors apart by their `code`. A class of its own is for an error that code catches; every other one is
+raised as one of these three, with a code.
+
     AlmonerError
     ├── Refused            (1) a rule forbids it
     ├── UsageError         (2) the request, file or argument is wrong
@@ -21,37 +24,38 @@ class AlmonerError(Exception):
         message: one sentence, what was asked and why it cannot be.
         advice: one sentence, what to do.
         facts: public values a program may read (`--json`).
+        code: the stable name of the error for programs, in the form of a class's name; by default that of its class.
         temporary: whether the same step may succeed in a minute, although nobody has changed anything.
     """
 
     exit_code = 1
     temporary = False
 
-    def __init__(self, message: str, advice: str = "", facts: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, message: str, advice: str = "", facts: Mapping[str, object] | None = None, code: str | None = None
+    ) -> None:
         super().__init__(message)
         if advice:
             self.add_note(advice)  # tracebacks show it
         self.message = message
         self.advice = advice
         self.facts = dict(facts or {})
+        self.code = code or type(self).__name__
 
     def __reduce__(self) -> tuple[object, ...]:
         """Make errors of all kinds picklable, with any arguments of their constructors."""
-        return _rebuild_error, (type(self), self.message, self.advice, self.facts)
-
-    @property
-    def name(self) -> str:
-        """The error's stable name, as programs see it."""
-        return type(self).__name__
+        return _rebuild_error, (type(self), self.message, self.advice, self.facts, self.code)
 
     def diagnostics(self) -> str:
         """Return the message and the advice, as a person reads them."""
         return f"{self.message}\n{self.advice}" if self.advice else self.message
 
 
-def _rebuild_error(kind: type[AlmonerError], message: str, advice: str, facts: Mapping[str, object]) -> AlmonerError:
+def _rebuild_error(
+    kind: type[AlmonerError], message: str, advice: str, facts: Mapping[str, object], code: str
+) -> AlmonerError:
     error = kind.__new__(kind)
-    AlmonerError.__init__(error, message, advice, facts)
+    AlmonerError.__init__(error, message, advice, facts, code)
     return error
 
 

@@ -218,10 +218,10 @@ def print_problem(problem: AlmonerError, *, as_json: bool) -> None:
     """Print an error: to stderr for people, to stdout as JSON for programs."""
     if as_json:
         body = ProblemData(
-            error=problem.name, message=problem.message, advice=problem.advice, facts=dict(problem.facts)
+            error=problem.code, message=problem.message, advice=problem.advice, facts=dict(problem.facts)
         )
         sys.stdout.write(json_text(body, indent=2, default=str) + "\n")
         return
-    said = f"{problem.name}: {problem.diagnostics()}"
+    said = f"{problem.code}: {problem.diagnostics()}"
     pages = dict.fromkeys(_PAGE.findall(said))
     print_renderables(make_console(stderr=True), [said, *(f"Read it: `almoner docs {page}`" for page in pages)])

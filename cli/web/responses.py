@@ -103,10 +103,10 @@ def with_error_pages(endpoint: Endpoint, tell: FaultReporter, home: ProjectHome)
         try:
             return endpoint(request)
         except AlmonerError as problem:
-            return error_response(request, status_of(problem), problem.name, problem.message, problem.advice)
+            return error_response(request, status_of(problem), problem.code, problem.message, problem.advice)
         except Exception as problem:  # noqa: BLE001  # the last line: nothing of it may reach the other side
             if (altered := ledger_altered(home)) is not None:
-                return error_response(request, status_of(altered), altered.name, altered.message, altered.advice)
+                return error_response(request, status_of(altered), altered.code, altered.message, altered.advice)
             return _fault_response(request, problem, tell)
 
     return answered

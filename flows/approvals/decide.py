@@ -62,7 +62,7 @@ def load_review(workspace: Workspace, number: int, gate: Gate, viewer: str | Non
 def _review_to_reject(session: Session, number: int, gate: Gate, unfit: AlmonerError) -> Review:
     """Return the review of what cannot be shown; a rejection of it binds to the digest that the ledger has."""
     subject = find_decidable(session, number, gate)
-    line = f"It cannot be shown, so it can only be rejected. {unfit.name}: {unfit.message}"
+    line = f"It cannot be shown, so it can only be rejected. {unfit.code}: {unfit.message}"
     return Review(
         number=number,
         gate=gate,

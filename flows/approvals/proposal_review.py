@@ -130,7 +130,7 @@ def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Itera
             (any(one.decision == "reject" for one in inputs.given), "A steward has rejected it."),
             (_raises_cap(inputs), "It RAISES the most the dataset may ever lose; every later card discloses that."),
             (inputs.content.proposal == "cap", _growth_in_words(inputs)),
-            (refusal is not None, f"It can only be rejected: {refusal.name}. {refusal.message}" if refusal else ""),
+            (refusal is not None, f"It can only be rejected: {refusal.code}. {refusal.message}" if refusal else ""),
         )
         if holds
     ]

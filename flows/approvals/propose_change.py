@@ -339,7 +339,7 @@ def _amount_problem(proposal: Proposal) -> str | None:
     try:
         require_proposal_amounts(proposal)
     except Refused as differs:
-        return f"{differs.name}: {differs.message}"
+        return f"{differs.code}: {differs.message}"
     return None
 
 

@@ -139,7 +139,7 @@ def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterato
         yield "The request has expired; it can no longer be run."
     if refusal := inputs.refusal:
         here = "It cannot be approved here" if isinstance(refusal, UndecidableHere) else "It can only be rejected"
-        yield f"{here}: {refusal.name}. {refusal.message}"
+        yield f"{here}: {refusal.code}. {refusal.message}"
     yield from _budget_warnings(inputs)
     if _at_least_one_over_population(inputs):
         yield "Delta is not below 1/(declared population): such a claim would allow a whole record to be released."

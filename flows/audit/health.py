@@ -162,7 +162,7 @@ def _refusals_of(every: Iterable[CheckedItem], check: Callable[[CheckedItem], ob
         try:
             check(one)
         except Refused as differs:
-            yield f"{differs.name}: {differs.message}"
+            yield f"{differs.code}: {differs.message}"
 
 
 def _check_checkpoints(workspace: Workspace) -> Iterator[Finding]:

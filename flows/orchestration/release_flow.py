@@ -70,7 +70,7 @@ def _errors_by_name(step: str) -> Iterator[None]:
     try:
         yield
     except (RunInterrupted, *LEDGER_ERRORS) as problem:
-        raise RunLost(problem.name) from None
+        raise RunLost(problem.code) from None
     except AlmonerError as problem:
         failed = _failure_of(step, problem)
     except Exception as problem:  # noqa: BLE001  # its text may quote private text
@@ -81,8 +81,8 @@ def _errors_by_name(step: str) -> Iterator[None]:
 
 
 def _failure_of(step: str, problem: AlmonerError) -> StepFailed:
-    tell(f"{step}: {problem.name}: {problem.message}")
-    return StepFailed(problem.name, temporary=is_temporary(problem))
+    tell(f"{step}: {problem.code}: {problem.message}")
+    return StepFailed(problem.code, temporary=is_temporary(problem))
 
 
 def _may_pass(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:

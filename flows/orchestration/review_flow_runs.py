@@ -64,7 +64,7 @@ async def review_flow_runs(
     try:
         ready = await anyio.to_thread.run_sync(_ready_runs, home, runs)
     except AlmonerError as problem:  # the ledger does not answer: the next review asks again
-        tell(f"Flow runs were not reviewed: {problem.name}: {problem.message}")
+        tell(f"Flow runs were not reviewed: {problem.code}: {problem.message}")
         return
     for run in runs:
         try:

@@ -360,7 +360,7 @@ def close_attempt_on_error(run: RunningAttempt) -> Iterator[None]:
         run.abandon("Interrupted")
         raise RunInterrupted(run.request_id) from None
     except AlmonerError as problem:
-        run.abandon(problem.name)
+        run.abandon(problem.code)
         raise
     except BaseException as problem:
         run.abandon(type(problem).__name__)

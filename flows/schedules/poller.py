@@ -67,7 +67,7 @@ class PollResult:
 
     def add_unreadable_schedule(self, schedule: int, problem: UsageError) -> None:
         """Note a schedule that cannot be read here."""
-        self.problems.append(PollProblem(f"schedule {schedule}", problem.name, problem.message))
+        self.problems.append(PollProblem(f"schedule {schedule}", problem.code, problem.message))
 
     def to_json(self) -> dict[str, Json]:
         """Return the result as JSON for programs."""
@@ -147,7 +147,7 @@ def _collect_problem(what: object, result: PollResult) -> Iterator[None]:
     except RunInterrupted:
         raise
     except AlmonerError as problem:
-        result.problems.append(PollProblem(_problem_subject(what), problem.name, problem.message))
+        result.problems.append(PollProblem(_problem_subject(what), problem.code, problem.message))
 
 
 def _decide_slot(workspace: Workspace, due_slot: DueSlot, result: PollResult) -> None:

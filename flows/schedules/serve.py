@@ -67,7 +67,7 @@ def _poll(poller: Poller) -> dict[str, Json]:
     try:
         return poller.poll(datetime.now(UTC)).to_json()
     except AlmonerError as problem:
-        return PollResult(problems=[PollProblem("this look", problem.name, problem.message)]).to_json()
+        return PollResult(problems=[PollProblem("this look", problem.code, problem.message)]).to_json()
 
 
 @contextmanager

@@ -162,7 +162,7 @@ def decide_slot(workspace: Workspace, due_slot: DueSlot) -> SlotDecision:
     except LOCAL_REFUSALS:
         raise
     except (Refused, UsageError) as refusal:
-        return _skip_slot(workspace, due_slot, refusal.name, refusal.message)
+        return _skip_slot(workspace, due_slot, refusal.code, refusal.message)
 
 
 def standing_request(standing: Proposal) -> ReleaseRequest:
@@ -303,7 +303,7 @@ def _slot_run_of_error(workspace: Workspace, slot: ScheduleSlot, problem: Almone
     lost = isinstance(problem, LEDGER_ERRORS) or _is_running(workspace, number)
     tried = _count_attempts(workspace, number) > begun
     if lost or (isinstance(problem, EnvironmentProblem) and not isinstance(problem, TaskFailed) and not tried):
-        return SlotRun(slot.schedule_id, number, "not now", problem.name, problem.message)
+        return SlotRun(slot.schedule_id, number, "not now", problem.code, problem.message)
     with workspace.database.write() as session:
-        schedules.end_slot(session, workspace.actor, slot, problem.name, problem.message)
-    return SlotRun(slot.schedule_id, number, "given up", problem.name, problem.message)
+        schedules.end_slot(session, workspace.actor, slot, problem.code, problem.message)
+    return SlotRun(slot.schedule_id, number, "given up", problem.code, problem.message)

@@ -503,7 +503,7 @@ class Driver(Reader):
             try:
                 return charge_of_release(session, request).rho
             except Refused as refused:
-                return refused.name
+                return refused.code
 
     def uncharged(self) -> list[int]:
         """The releases that `doctor` names because they were not charged their plan."""
@@ -561,7 +561,7 @@ def refusal_of(act: Callable[[], object]) -> str | None:
     try:
         act()
     except Refused as refused:
-        return refused.name
+        return refused.code
     return None
 
 

@@ -99,7 +99,7 @@ def refused(session: Session, statements: Statements) -> str | None:
             with translate_database_errors():
                 perform(session, list(statements))
         except AlmonerError as refusal:
-            return refusal.name
+            return refusal.code
         except (DBAPIError, StatementError) as refusal:
             return type(refusal).__name__
     return None

@@ -262,7 +262,7 @@ class Siege:
             with self.logins[who]._session() as session, session.begin():  # with a client of their own
                 self._say(session, [self.filled(each, who) for each in statements])
         except AlmonerError as refused:
-            return refused.name
+            return refused.code
         except DBAPIError as refused:
             return type(refused.orig).__name__
         return None
@@ -293,7 +293,7 @@ class Siege:
                 self._say(session, [self.filled(statement, who), LINK])
                 session.rollback()
         except AlmonerError as refused:
-            return refused.name
+            return refused.code
         return None
 
     def allowed(self, who: str, change: str) -> list[str]:

@@ -26,7 +26,7 @@ def meanwhile(database: Database, first: Callable[[Session], object], second: Ca
         try:
             second()
         except AlmonerError as refusal:
-            return refusal.name
+            return refusal.code
         return "done"
 
     with ThreadPoolExecutor(1) as pool:

@@ -112,7 +112,7 @@ def test_a_crowd_never_stands_still(database: Database) -> None:
                 crowd.act(chance)
                 done["done"] += 1
             except Refused as refusal:
-                done[refusal.name] += 1
+                done[refusal.code] += 1
 
     with ThreadPoolExecutor(PEOPLE) as pool:
         for ended in [pool.submit(person, number) for number in range(PEOPLE)]:

@@ -110,7 +110,7 @@ def test_the_wrong_order_is_refused_as_a_command_refuses_it(
     told = almoner.type(f"{line} --json", None, piped=None)
     with pytest.raises(AlmonerError) as refused:
         call(opened(almoner).request(1))
-    assert (told.json["error"], told.code) == (refused.value.name, refused.value.exit_code)
+    assert (told.json["error"], told.code) == (refused.value.code, refused.value.exit_code)
     assert told.json["message"] == refused.value.message
     assert almoner.everything() == before
 
@@ -133,7 +133,7 @@ def test_a_decision_is_complete_or_refused(almoner: Almoner, given: dict[str, st
     expected = "UnreadableArgument"
     if line is not None:
         expected = almoner.type(f"approve 1 --gate spend {line} --json", None, piped=None).json["error"]
-    assert refused.value.name == expected
+    assert refused.value.code == expected
     assert almoner.everything() == before
 
 
@@ -142,7 +142,7 @@ def test_a_decision_without_reason_or_with_two_or_at_no_gate(almoner: Almoner) -
     release = opened(almoner).request(1)
     with pytest.raises(AlmonerError) as refused:
         release.approve("spend", confirm="clinic")
-    assert refused.value.name == "DecisionReasonMissing"
+    assert refused.value.code == "DecisionReasonMissing"
     with pytest.raises(ReasonDoubled):
         release.approve("publish", reason="x", override="y", confirm="clinic")
     for gate in ("proposal", "Spend", ""):
@@ -161,7 +161,7 @@ def test_nobody_approves_alone_where_the_policy_wants_two(almoner: Almoner) -> N
     told = almoner.ask("approve 1 --gate spend --reason x --confirm clinic", 1)
     with pytest.raises(AlmonerError) as refused:
         release.approve("spend", **SPEND)
-    assert (refused.value.name, refused.value.message) == (told["error"], told["message"])
+    assert (refused.value.code, refused.value.message) == (told["error"], told["message"])
     assert release.state == "submitted"
 
 
@@ -189,13 +189,13 @@ def test_the_terms_of_a_registration_are_the_commands(almoner: Almoner) -> None:
     for name, error in (("clinic", "DatasetExists"), ("Clínic", "InvalidPlainName"), ("a\0", "UnreadableArgument")):
         with pytest.raises(AlmonerError) as refused:
             home.register(name, unit="patient_id", epsilon=7, delta=1e-6)
-        assert refused.value.name == error
+        assert refused.value.code == error
     with pytest.raises(AlmonerError) as refused:
         home.register("ward", epsilon=8, delta=1e-6, public_metadata={"licence": 7, "nonsense": 1})
-    assert refused.value.name == "FileInvalid"
+    assert refused.value.code == "FileInvalid"
     with pytest.raises(AlmonerError) as refused:
         home.dataset("ward")
-    assert refused.value.name == "DatasetUnknown"
+    assert refused.value.code == "DatasetUnknown"
     assert almoner.everything() == before
     home.register("ward", unit="patient_id", shares_account_with="clinic", public_metadata={"licence": "CC0-1.0"})
     assert almoner.ask("dataset show ward")["public_metadata"] == {"licence": "CC0-1.0"}
@@ -249,10 +249,10 @@ def test_a_request_may_be_a_file_a_mapping_or_fields(almoner: Almoner) -> None:
         clinic.price(REQUEST | {"dataset": "ward"})
     with pytest.raises(AlmonerError) as refused:
         clinic.request(REQUEST | {"epsilon": 20}, delta=1e-6)
-    assert refused.value.name in ("WeakPromise", "BudgetExceeded")
+    assert refused.value.code in ("WeakPromise", "BudgetExceeded")
     with pytest.raises(AlmonerError) as refused:
         clinic.request(colour="red", **FIELDS)  # what a type checker refuses
-    assert refused.value.name == "FileInvalid"
+    assert refused.value.code == "FileInvalid"
     assert almoner.ask("release list") == []
 
 
@@ -331,7 +331,7 @@ def test_a_report_is_saved_outside_the_home_for_its_owner_alone(almoner: Almoner
     assert "<script" not in report._repr_html_()
     with pytest.raises(AlmonerError) as refused:
         report.save(almoner.home.root / "report.html")
-    assert refused.value.name == "ReportInHome"
+    assert refused.value.code == "ReportInHome"
 
 
 def test_a_notebook_shows_what_is_decided_as_output(
@@ -344,7 +344,7 @@ def test_a_notebook_shows_what_is_decided_as_output(
     release = opened(almoner).request(1)
     with pytest.raises(AlmonerError) as refused:
         release.approve("spend", reason="x")
-    assert refused.value.name == "ConfirmationMissing"
+    assert refused.value.code == "ConfirmationMissing"
     assert [type(each).__name__ for each in displayed] == ["Review"]  # before the name is compared
     assert capsys.readouterr().err == ""
     assert "spend gate" in markup.plain(displayed[0].title, displayed[0].sections())
@@ -353,7 +353,7 @@ def test_a_notebook_shows_what_is_decided_as_output(
 def test_a_home_that_is_none_is_named(tmp_path: Path) -> None:
     with pytest.raises(AlmonerError) as refused:
         package.open(tmp_path / "nowhere")
-    assert refused.value.name == "HomeMissing"
+    assert refused.value.code == "HomeMissing"
 
 
 def test_an_error_of_the_system_is_named(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,4 +362,4 @@ def test_an_error_of_the_system_is_named(almoner: Almoner, monkeypatch: pytest.M
     monkeypatch.setattr("almoner.inputs.TemporaryDirectory", lambda **_: Path("/nowhere/at/all").mkdir())
     with pytest.raises(AlmonerError) as refused:
         clinic.ingest(NOTES)
-    assert refused.value.name == "FileInaccessible"
+    assert refused.value.code == "FileInaccessible"

@@ -326,7 +326,7 @@ def test_an_attempt_that_lost_its_ledger_for_a_moment_is_gone_on_from(
     with monkeypatch.context() as patch:
         patch.setattr("models_db.services.budget.arm", gone)
         done = look(almoner)
-    assert [(run["outcome"], run["reason"]) for run in done["runs"]] == [("not now", problem.name)]
+    assert [(run["outcome"], run["reason"]) for run in done["runs"]] == [("not now", problem.code)]
     assert almoner.state() == "approved"
     assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
 

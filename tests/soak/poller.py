@@ -101,7 +101,7 @@ def _looks(work: Work, pipe: _Pipe) -> None:
         try:
             pipe.tell("look", poller.poll(at).to_json())
         except AlmonerError as problem:
-            pipe.tell("look", {"problems": [{"what": "look", "error": problem.name, "message": problem.message}]})
+            pipe.tell("look", {"problems": [{"what": "look", "error": problem.code, "message": problem.message}]})
 
 
 def _redirect(told: Path) -> None:

@@ -181,7 +181,7 @@ def _enrolment_result(
     steps = (f"An admin types in their own home (ROLE: {', '.join(ROLES)}):\n\n    {typed}\n\n"
              f"and compares the fingerprint {key.fingerprint} with you. Then type `almoner init` again to see that it"
              " works.")  # fmt: skip
-    reason = None if problem is None else InitProblem(error=problem.name, message=problem.message)
+    reason = None if problem is None else InitProblem(error=problem.code, message=problem.message)
     return CommandResult(
         HomeNotEnrolled(**facts, principal=None, enrolled=False, admin_types=typed, problem=reason),
         [*renderables, fact_list(facts), steps],

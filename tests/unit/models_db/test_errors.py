@@ -1,13 +1,17 @@
 """Every error that the rooms define explains itself, and its exit code is one of the four."""
 
+import ast
 import importlib
+import pickle
 import pkgutil
+import re
 
 import pytest
 
 import models_db
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
 from models_db.writes.database_errors import RuleViolated
+from tests.test_layout import ROOMS, ROOT, parsed
 
 
 def every_error() -> list[type[AlmonerError]]:
@@ -37,6 +41,25 @@ def test_names_are_not_used_twice() -> None:
 def test_diagnostics_are_message_and_advice() -> None:
     problem = RuleViolated("nothing is held")
     assert problem.diagnostics() == f"{problem.message}\n{problem.advice}"
-    assert problem.name == "RuleViolated"
+    assert problem.code == "RuleViolated"
     assert problem.facts == {"rule": "nothing is held"}
     assert Refused("no").diagnostics() == "no"
+
+
+def test_an_error_keeps_its_code_between_processes() -> None:
+    problem = pickle.loads(pickle.dumps(Refused("no", "Ask again.", {"left": 1}, code="NotYet")))
+    assert (problem.code, problem.message, problem.advice, problem.facts) == ("NotYet", "no", "Ask again.", {"left": 1})
+
+
+def test_whatever_is_raised_as_a_base_class_has_a_code() -> None:
+    """A program could not tell a `Refused` without a code from any other."""
+    codes = [
+        next((ast.literal_eval(given.value) for given in call.keywords if given.arg == "code"), None)
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        for call in ast.walk(parsed(path))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id in ("Refused", "UsageError", "EnvironmentProblem")
+    ]
+    assert all(code and re.fullmatch("[A-Z][A-Za-z0-9]+", code) for code in codes), codes
