@@ -40,7 +40,7 @@ from tasks.evaluation.lexical.records import records
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.pricing.registry import SYSTEMS
+from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import PlanInputs
 
 DELTA = Decimal("1e-6")

@@ -22,9 +22,9 @@ from tasks.common.progress import report, tell
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
+from tasks.decoding.journal import ResumeState, RunJournal
+from tasks.decoding.run_context import RunContext
 from tasks.evaluation.core.subject import Scorer
-from tasks.generation.decoding.journal import ResumeState, RunJournal
-from tasks.generation.decoding.run_context import RunContext
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.prefect_task import private_task
 from tasks.pricing.quote import Quote

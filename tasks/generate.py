@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from tasks.generation.decoding.run_context import RunContext
+from tasks.decoding.run_context import RunContext
 from tasks.prefect_task import private_task
 from tasks.values.generated import Generated
 from tasks.values.plan import Generator, Plan

@@ -9,10 +9,10 @@ from pydantic import BaseModel
 
 from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount
-from tasks.generation.decoding.run_context import RunContext
+from tasks.decoding.run_context import RunContext
 from tasks.mechanisms.tokens.integer_table import calibrate
-from tasks.pricing import registry
 from tasks.release.record import ReleaseRecord
+from tasks.systems import registry
 from tasks.values.generated import Generated
 from tasks.values.insight import (
     MIXED,

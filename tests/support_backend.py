@@ -23,8 +23,8 @@ from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount
 from models_db.values.requests import ExactDecimal, ReleaseRequest
 from models_db.values.requests import RequestModel as WrittenByPeople
-from tasks.generation.decoding.public_sampling import text_backend
-from tasks.generation.decoding.run_context import RunContext
+from tasks.decoding.public_sampling import text_backend
+from tasks.decoding.run_context import RunContext
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.interface import Sampling
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count

@@ -182,7 +182,7 @@ def test_what_a_package_needs_is_found_through_extras() -> None:
 def test_every_slow_test_of_this_project_is_known() -> None:
     """A mark that is written in another way would never be chosen."""
     files = slow.slow_files(ROOT)
-    assert "tests/unit/tasks/generation/decoding/test_workers.py" in files
+    assert "tests/unit/tasks/decoding/test_workers.py" in files
     assert slow.related(ROOT, "tests/unit/tasks/workers/test_runners.py") >= {
         "tasks/workers/backend_settings.py",
         "tests/bodies.py",

@@ -19,11 +19,11 @@ from tasks.accounting.policy_limits import bounds_of
 from tasks.evaluation.policy_bounds import require_measurable
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.registry import names as metric_names
-from tasks.generation.private_decoding.base import COUNT_SHARE
-from tasks.generation.private_decoding.invisible_ink import InvisibleInkParameters
 from tasks.pricing.choices import CHOSEN_PARAMETERS
 from tasks.pricing.influence import LEVELS
-from tasks.pricing.registry import SYSTEMS
+from tasks.systems.invisible_ink import InvisibleInkParameters
+from tasks.systems.private_decoding import COUNT_SHARE
+from tasks.systems.registry import SYSTEMS
 from tests import json_page
 from tests.conftest import CONTRACT as CONTRACT_FOLDERS
 

@@ -82,7 +82,7 @@ def options() -> Iterator[str]:
 
 
 SETTINGS = """
-import tasks.pricing.registry  # its mechanisms bring every model of parameters
+import tasks.systems.registry  # its mechanisms bring every model of parameters
 from models_db.values.requests import RequestModel
 
 models, waiting = set(), [RequestModel]

@@ -53,12 +53,12 @@ def _pieces(words: Sequence[str]) -> Pieces:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let everything that a run embeds be embedded by letters."""
     import tasks.evaluate
-    import tasks.insights.run_tools
-    import tasks.prompted_generation.evolution.run
-    import tasks.prompted_generation.keyphrases.run
+    import tasks.systems.insights.run_tools
+    import tasks.systems.keyphrase_seeding.run
+    import tasks.systems.private_evolution.run
 
-    own = (tasks.prompted_generation.evolution.run, tasks.prompted_generation.keyphrases.run)
-    for room in (tasks.evaluate, tasks.insights.run_tools, *own):
+    own = (tasks.systems.private_evolution.run, tasks.systems.keyphrase_seeding.run)
+    for room in (tasks.evaluate, tasks.systems.insights.run_tools, *own):
         patch.setattr(room, "load_embedder", lambda *_, **__: Letters())
     listed = registry.list_models()
     others = [model for model in listed if model.name != LISTED.name]

@@ -14,12 +14,12 @@ from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.journal import RunJournal
+from tasks.decoding.journal import RunJournal
 from tasks.inference.engine.engine import Engine
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import reference_tokens
-from tasks.pricing.registry import SYSTEMS
+from tasks.systems.registry import SYSTEMS
 from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs
 

@@ -5,7 +5,7 @@ The texts stand for private ones and anybody may read them, which is why a bench
 
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.run_context import RunContext
+from tasks.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import OperatingSystemRandom

@@ -55,10 +55,10 @@ from benchmarks.in_context.demonstrations import store
 from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
+from tasks.decoding.public_sampling import text_backend
+from tasks.decoding.run_context import NoEngine, RunContext
 from tasks.evaluation.algorithms.logistic_regression import Classes, Softmax, fit
 from tasks.evaluation.core.embedded_texts import points
-from tasks.generation.decoding.public_sampling import text_backend
-from tasks.generation.decoding.run_context import NoEngine, RunContext
 from tasks.inference.backends.interface import Completion, Sampling, TextBackend
 from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import load_embedder
@@ -67,12 +67,12 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.planning.batches import labels_without_batches
-from tasks.pricing.registry import SYSTEMS
-from tasks.prompted_generation.evolution import voting
-from tasks.prompted_generation.keyphrases import unit_phrases
-from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
-from tasks.prompted_generation.keyphrases.run import KeyphraseRun
-from tasks.prompted_generation.keyphrases.stages import Stages
+from tasks.systems.keyphrase_seeding import unit_phrases
+from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
+from tasks.systems.keyphrase_seeding.run import KeyphraseRun
+from tasks.systems.keyphrase_seeding.stages import Stages
+from tasks.systems.private_evolution import voting
+from tasks.systems.registry import SYSTEMS
 from tasks.text.interfaces import Embedder, Points
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.generated import Generated

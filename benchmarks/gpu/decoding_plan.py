@@ -6,7 +6,7 @@ from functools import partial
 from itertools import islice
 
 from benchmarks.inference.decoding import Work
-from tasks.generation.decoding.loop import GenerationJob
+from tasks.decoding.loop import GenerationJob
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.prompts.render import PromptPieces

@@ -16,7 +16,7 @@ from benchmarks.gpu.networks import LLAMA_1B, LLAMA_8B, memory_returned
 from benchmarks.gpu.section import Bench
 from benchmarks.gpu.speed import SMALL, EnoughSteps, Steps, rule_for
 from benchmarks.inference.decoding import Stopwatch, Watched, Work
-from tasks.generation.decoding.loop import decode
+from tasks.decoding.loop import decode
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import generations_at_once
 from tasks.inference.network.language_model import LanguageModel

@@ -36,8 +36,8 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from benchmarks.common.json_lines import DATA
 from tasks.corpus.demo.clinic import demo_notes
-from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
-from tasks.generation.decoding.loop import DrawMeter, GenerationJob, decode
+from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.decoding.loop import DrawMeter, GenerationJob, decode
 from tasks.inference.catalogue.model_store import model_folder
 from tasks.inference.catalogue.precision import PRECISIONS
 from tasks.inference.catalogue.registry import find

@@ -49,15 +49,15 @@ from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.keywords.build_public_set import build
 from tasks.analysis.keywords.parameters import KeywordSettings
+from tasks.decoding.structured_output import Writer
 from tasks.evaluation.core.embedded_texts import points
 from tasks.evaluation.model_based.judge import preference_trial, rating_trial
 from tasks.evaluation.model_based.model_judge import ModelJudge
-from tasks.generation.decoding.structured_output import Writer
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.insights.cluster_descriptions import SCHEMAS
+from tasks.systems.insights.cluster_descriptions import SCHEMAS
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.text.tagger import load_tagger
 from tasks.values.insight import Facets

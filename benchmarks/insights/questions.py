@@ -28,13 +28,13 @@ from tasks.accounting.rounding import decimal_above
 from tasks.accounting.zcdp import release_amount
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
-from tasks.insights.question_histogram.closed_answers import NO_ANSWER
-from tasks.insights.question_histogram.keyword_rule import KeywordRule
-from tasks.insights.question_histogram.model_rule import ModelRule
-from tasks.insights.question_histogram.parameters import Question, QuestionHistogramParameters
-from tasks.insights.question_histogram.planner import histogram_for
-from tasks.insights.question_histogram.run import AnswerRule
 from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.systems.question_histogram import histogram_for
+from tasks.systems.question_histogram.closed_answers import NO_ANSWER
+from tasks.systems.question_histogram.keyword_rule import KeywordRule
+from tasks.systems.question_histogram.model_rule import ModelRule
+from tasks.systems.question_histogram.parameters import Question, QuestionHistogramParameters
+from tasks.systems.question_histogram.run import AnswerRule
 from tasks.values.insight import margin_of_error
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "insights_questions.jsonl"

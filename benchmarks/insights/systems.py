@@ -1,6 +1,6 @@
 """URANIA and SIMPLE-CLIO stage by stage, each stage with an epsilon of its own, on public data without a ledger.
 
-The stages are those of a release (`tasks.insights.urania.run`, `clio_run`); what differs is who pays. The paper gives
+The stages are those of a release (`tasks.systems.urania.run`, `clio_run`); what differs is who pays. The paper gives
 each stage its own epsilon, and two readings of that are measured:
 
     matched   a stage gets rho_of(epsilon, 1e-6): it costs (epsilon, 1e-6), whatever mechanism it is
@@ -35,21 +35,21 @@ from tasks.analysis.facets.extractor import Extractor
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.analysis.keywords.keyword_set import keyword_set_for
 from tasks.analysis.keywords.parameters import KeywordSettings
-from tasks.generation.decoding.structured_output import Write
+from tasks.decoding.structured_output import Write
 from tasks.inference.embeddings.unit_embeddings import points_of
-from tasks.insights.clio.parameters import ClioParameters
-from tasks.insights.clio.run import ClioRun
-from tasks.insights.cluster_descriptions import plain_topic
-from tasks.insights.hierarchy import Keyword
-from tasks.insights.hierarchy_parameters import HierarchySettings
-from tasks.insights.run_tools import Tools
-from tasks.insights.urania.cluster_keywords import ChosenKeywords
-from tasks.insights.urania.parameters import UraniaParameters
-from tasks.insights.urania.run import UraniaRun
-from tasks.insights.urania.stages import Stages
 from tasks.mechanisms.core.rng import OperatingSystemRandom
 from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
 from tasks.mechanisms.counts.set_histogram import calibrate_set_histogram
+from tasks.systems.insights.cluster_descriptions import plain_topic
+from tasks.systems.insights.hierarchy import Keyword
+from tasks.systems.insights.hierarchy_parameters import HierarchySettings
+from tasks.systems.insights.run_tools import Tools
+from tasks.systems.simple_clio.parameters import ClioParameters
+from tasks.systems.simple_clio.run import ClioRun
+from tasks.systems.urania.cluster_keywords import ChosenKeywords
+from tasks.systems.urania.parameters import UraniaParameters
+from tasks.systems.urania.run import UraniaRun
+from tasks.systems.urania.stages import Stages
 from tasks.text.interfaces import Embedder, Pieces
 from tasks.values.insight import Facets, Insight
 

@@ -41,20 +41,20 @@ from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.analysis.keywords.refine import KEEP_SCHEMA
-from tasks.generation.decoding.structured_output import Writer
+from tasks.decoding.structured_output import Writer
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.insights.clio.parameters import ClioParameters
-from tasks.insights.clio.run import ClioRun
-from tasks.insights.cluster_descriptions import SCHEMAS
-from tasks.insights.hierarchy import Node, numbered_nodes
-from tasks.insights.run_tools import Tools
-from tasks.insights.urania.parameters import UraniaParameters
-from tasks.insights.urania.run import UraniaRun
-from tasks.insights.urania.stages import Stages
+from tasks.systems.insights.cluster_descriptions import SCHEMAS
+from tasks.systems.insights.hierarchy import Node, numbered_nodes
+from tasks.systems.insights.run_tools import Tools
+from tasks.systems.simple_clio.parameters import ClioParameters
+from tasks.systems.simple_clio.run import ClioRun
+from tasks.systems.urania.parameters import UraniaParameters
+from tasks.systems.urania.run import UraniaRun
+from tasks.systems.urania.stages import Stages
 from tasks.text.keyword_normalisation import roots
 from tasks.text.vague_words import VAGUE_WORDS
 from tasks.values.insight import MIXED, UNNAMED, Insight

@@ -47,19 +47,19 @@ from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.inference.embeddings.encoder import load_embedder
-from tasks.insights.question_histogram.keyword_rule import KeywordRule
-from tasks.insights.question_histogram.parameters import Question, QuestionHistogramParameters
-from tasks.insights.question_histogram.planner import histogram_for
-from tasks.insights.run_tools import Tools
-from tasks.insights.urania.parameters import UraniaParameters
-from tasks.insights.urania.run import UraniaRun
-from tasks.insights.urania.stages import Stages
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.contribution_bound import count_units_by_item
 from tasks.mechanisms.counts.gaussian_selection import calibrate_gaussian_selection
 from tasks.mechanisms.counts.set_histogram import SetHistogram
-from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
-from tasks.prompted_generation.keyphrases.unit_phrases import facets_of
+from tasks.systems.insights.run_tools import Tools
+from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
+from tasks.systems.keyphrase_seeding.unit_phrases import facets_of
+from tasks.systems.question_histogram import histogram_for
+from tasks.systems.question_histogram.keyword_rule import KeywordRule
+from tasks.systems.question_histogram.parameters import Question, QuestionHistogramParameters
+from tasks.systems.urania.parameters import UraniaParameters
+from tasks.systems.urania.run import UraniaRun
+from tasks.systems.urania.stages import Stages
 from tasks.text.keyword_normalisation import roots
 from tasks.values.insight import margin_of_error
 

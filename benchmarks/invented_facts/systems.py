@@ -21,12 +21,12 @@ from tasks.corpus.store import Corpus
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.pricing.registry import SYSTEMS
-from tasks.summarization.adapter_training.settings import TrainingSettings, default_wording
-from tasks.summarization.adapter_training.train import TrainingRequest, train_adapter
-from tasks.summarization.adapters.metadata import KnownAdapter
-from tasks.summarization.adapters.store import AdapterUnknown, find_adapter
-from tasks.summarization.token_level import NOISE
+from tasks.systems.registry import SYSTEMS
+from tasks.systems.summaries.adapter_training.settings import TrainingSettings, default_wording
+from tasks.systems.summaries.adapter_training.train import TrainingRequest, train_adapter
+from tasks.systems.summaries.adapters.metadata import KnownAdapter
+from tasks.systems.summaries.adapters.store import AdapterUnknown, find_adapter
+from tasks.systems.summaries.token_level import NOISE
 from tasks.values.generated import GeneratedText
 from tasks.values.plan import PlanInputs
 

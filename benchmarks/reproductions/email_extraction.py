@@ -38,7 +38,7 @@ from tasks.corpus.store import Corpus, open_corpus
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.pricing.registry import SYSTEMS
+from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import PlanInputs
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "email_extraction.jsonl"

@@ -50,7 +50,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import reference_tokens
-from tasks.pricing.registry import SYSTEMS
+from tasks.systems.registry import SYSTEMS
 from tasks.text.interfaces import Points
 from tasks.values.plan import PlanInputs
 

@@ -27,8 +27,8 @@ from benchmarks.utility.systems import DELTA, INK, MEAN, PUBLIC, TOKENS, Setting
 from benchmarks.utility.texts import DESCRIPTIONS, choose, read, read_texts
 from tasks.accounting.zcdp import release_amount
 from tasks.inference.loading.loading import load
-from tasks.pricing.registry import SYSTEMS
 from tasks.pricing.secret_claim import SecretClaim
+from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import Plan, PlanInputs
 
 CLAIMS = ("1", "2", "4")

@@ -55,8 +55,8 @@ from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.engine import hidden_states
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
-from tasks.pricing.registry import SYSTEMS
-from tasks.summarization.adapter_training.train import TrainingRequest, train_adapter
+from tasks.systems.registry import SYSTEMS
+from tasks.systems.summaries.adapter_training.train import TrainingRequest, train_adapter
 from tasks.values.generated import Generated
 from tasks.values.plan import PlanInputs
 

@@ -36,15 +36,15 @@ from benchmarks.utility.texts import DESCRIPTIONS, NOTES
 from benchmarks.utility.wording import EXAMPLES
 from models_db.values.requests import Prompt
 from tasks.corpus.store import Corpus
+from tasks.decoding.journal import RunJournal
 from tasks.evaluation.core.intervals import wilson
-from tasks.generation.decoding.journal import RunJournal
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.log_likelihood import log_likelihoods
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.presets import SEPARATOR
 from tasks.inference.prompts.separator import text_before
-from tasks.pricing.registry import SYSTEMS
+from tasks.systems.registry import SYSTEMS
 from tasks.text.doubts import find_doubts
 from tasks.text.output_cleaning import ends_sentence
 from tasks.values.generated import GeneratedText

@@ -44,7 +44,7 @@ from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import reference_tokens
-from tasks.pricing.registry import SYSTEMS
+from tasks.systems.registry import SYSTEMS
 from tasks.text.words import words
 from tasks.values.plan import PlanInputs
 

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from tasks.accounting.zcdp import release_amount
-from tasks.generation.decoding.loop import DrawMeter, SamplingRule, Step
-from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
+from tasks.decoding.loop import DrawMeter, SamplingRule, Step
 from tasks.inference.engine.session import RowLogits
 from tasks.mechanisms.core.rng import DeterministicRandom, RandomSource
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.integer_table import GRID_EXPONENT, IntegerTableMechanism
 from tasks.mechanisms.tokens.sparse_vector import SparseVector, calibrate_tests
-from tasks.pricing.registry import SYSTEMS
+from tasks.systems.private_prediction.rule import PrivatePredictionRule
+from tasks.systems.registry import SYSTEMS
 
 DELTA = Decimal("1e-5")
 TOKENS = 200

@@ -29,8 +29,8 @@ from tasks.evaluation.registry import METRICS
 from tasks.inference.catalogue.registry import list_models
 from tasks.inference.loading.check_model import usability_of
 from tasks.mechanisms.registry import MECHANISMS
-from tasks.pricing.registry import SYSTEMS
 from tasks.publishing.draft import rehash
+from tasks.systems.registry import SYSTEMS
 
 CheckedItem = TypeVar("CheckedItem")
 HealthCheck = Callable[[Workspace], Iterator[Finding]]

@@ -34,7 +34,7 @@ def require_known_names(session: Session, search: LogFilter) -> None:
         _require_link(session, LogFilter(kind=kind), "kind", log.KINDS)
     if (mechanism := search.mechanism) is not None:
         from tasks.mechanisms.registry import MECHANISMS  # other searches need neither of the two
-        from tasks.pricing.registry import SYSTEMS
+        from tasks.systems.registry import SYSTEMS
 
         if mechanism not in MECHANISMS and mechanism not in SYSTEMS:
             _require_link(session, LogFilter(mechanism=mechanism), "mechanism", (*SYSTEMS, *MECHANISMS))

@@ -29,7 +29,7 @@ from models_db.services.audit import chain
 from tasks.common.progress import tell
 from tasks.common.retry import SECONDS_BEFORE_RETRIES, is_temporary
 from tasks.common.task_errors import TaskFailed
-from tasks.generation.decoding.journal import JournalInUse
+from tasks.decoding.journal import JournalInUse
 
 PRIVATE_TASK: Final[dict[str, Any]] = {"cache_policy": NO_CACHE, "persist_result": False, "log_prints": False}
 EXECUTE_TAG: Final = "almoner-execute"

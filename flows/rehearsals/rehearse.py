@@ -30,10 +30,9 @@ from tasks.attack import copied, release, units_of
 from tasks.common.code_version import code_digest
 from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
+from tasks.decoding.journal import Journal, JournalUnfit, ResumeState
 from tasks.evaluate import scorer
 from tasks.evaluation.core.subject import Scorer
-from tasks.generation.decoding.journal import Journal, JournalUnfit, ResumeState
-from tasks.generation.private_decoding.base import PrivateDecodingSystem
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
@@ -42,11 +41,12 @@ from tasks.planning.batches import layout_of
 from tasks.planning.labels_and_groups import PartParameters, labels_of
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, plan_json, quote, written_request
-from tasks.pricing.registry import SYSTEMS
 from tasks.rehearsal.result import RehearsalResult, Twin, configuration_digest
 from tasks.rehearsal.shares import RELEASES, REQUEST
 from tasks.rehearsal.split import RehearsalSplit, RehearsedBatches, rehearsed_batches, split_people
 from tasks.rehearse import compare_releases, embedder_at_hand
+from tasks.systems.private_decoding import PrivateDecodingSystem
+from tasks.systems.registry import SYSTEMS
 from tasks.text.interfaces import Embedder
 from tasks.values.generated import GeneratedText
 

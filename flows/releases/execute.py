@@ -32,11 +32,11 @@ from tasks.common.progress import tell
 from tasks.common.retry import waiting_with
 from tasks.corpus.partition import SomeBlocks
 from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
+from tasks.decoding.journal import Journal, JournalUnwritable
+from tasks.decoding.run_context import NoCorpus, NoEngine, RunContext
+from tasks.decoding.workers import Workers
 from tasks.evaluate import evaluate_texts, require_tools
 from tasks.generate import generate_texts
-from tasks.generation.decoding.journal import Journal, JournalUnwritable
-from tasks.generation.decoding.run_context import NoCorpus, NoEngine, RunContext
-from tasks.generation.decoding.workers import Workers
 from tasks.inference.backends.chat_completions import HttpBackend
 from tasks.inference.catalogue.devices import choose_devices, devices_for
 from tasks.inference.engine.engine import Engine

@@ -23,7 +23,7 @@ from models_db.values.standing_terms import cost_of
 from tasks.common.files import decode_json, encode_json, read_document, write_over
 from tasks.mechanisms.core.post_processing import PostProcessing
 from tasks.pricing.quote import written_request
-from tasks.pricing.registry import SYSTEMS
+from tasks.systems.registry import SYSTEMS
 
 FORMAT: Final = "almoner-values/1"
 

@@ -19,7 +19,7 @@ from models_db.services.audit import chain
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.tables import Artifact, Dataset
 from models_db.writes.links import record_link
-from tasks.generation.decoding.journal import Journal, JournalUnwritable
+from tasks.decoding.journal import Journal, JournalUnwritable
 from tasks.object_storage.address import Place
 from tasks.publish import deliver, documents_of_release, require_publishable
 from tasks.publishing.bundle import BundleDocuments

@@ -16,7 +16,7 @@ from models_db.services import budget
 from models_db.tables import Request
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
-from tasks.generation.decoding.journal import Contents, JournalUnfit, ResumeState
+from tasks.decoding.journal import Contents, JournalUnfit, ResumeState
 from tasks.values.plan import Plan
 
 

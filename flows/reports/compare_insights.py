@@ -25,15 +25,6 @@ from models_db.values.request_state import RequestState
 from models_db.values.standing_terms import differing_fields
 from tasks.common.files import FileUnfit, read_document
 from tasks.common.strict_model import read_as
-from tasks.insights.compare import (
-    LEAST_PAIRS,
-    InsightsComparison,
-    ReleasedTopics,
-    SizedTopic,
-    TopicChange,
-    Verdict,
-    compare,
-)
 from tasks.object_storage.address import parse_place
 from tasks.publishing.draft import rehash
 from tasks.publishing.verify import open_unaltered
@@ -44,6 +35,15 @@ from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.revocation_list import Retracted
 from tasks.release.wording.insight_text import deviation_of, threshold_of
 from tasks.release.wording.question_text import asks_questions
+from tasks.systems.insights.compare import (
+    LEAST_PAIRS,
+    InsightsComparison,
+    ReleasedTopics,
+    SizedTopic,
+    TopicChange,
+    Verdict,
+    compare,
+)
 from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight
 from tasks.values.release_kinds import ReleaseKind
 

@@ -35,8 +35,8 @@ from tasks.pricing.influence import (
     levels_of,
 )
 from tasks.pricing.quote import Quote
-from tasks.pricing.registry import SYSTEMS
 from tasks.pricing.rehearsed_shares import ExpectedShare, expected_shares
+from tasks.systems.registry import SYSTEMS
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 MECHANISMS = ("invisible_ink", "private_icl", "private_prediction")

@@ -22,11 +22,11 @@ from models_db.values.canonical_json import Json
 from tasks.common.extensions import is_of_extension
 from tasks.common.retry import retry
 from tasks.corpus.identity.keys import length_prefixed
+from tasks.decoding.release_steps import StepLost
+from tasks.decoding.run_context import RunContext
 from tasks.evaluation.charged.estimates import EstimateRequest, NoisyHistogramEstimate, UnitText, counted
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import Metric
-from tasks.generation.decoding.release_steps import StepLost
-from tasks.generation.decoding.run_context import RunContext
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.planning.further_texts import extended_of

@@ -35,17 +35,17 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import parse_model
 from tasks.analysis.keywords.expected_keywords import is_next_to_none
-from tasks.generation.private_decoding.base import ChargedSystem, PrivateDecodingParameters
-from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.inference.structured_output.form_parameters import form_of
 from tasks.inference.structured_output.schema_parameters import require_schema_for, schema_of
 from tasks.planning.batches import batches_per_cell
 from tasks.planning.labels_and_groups import require_parts_for
 from tasks.pricing.influence import clip_norm_of, level_named, levels_of
-from tasks.prompted_generation.evolution.parameters import EvolutionParameters
-from tasks.prompted_generation.evolution.schedule import Schedule
-from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters, public_topics
-from tasks.prompted_generation.keyphrases.stages import Stages
+from tasks.systems.baselines import BaselineParameters
+from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters, public_topics
+from tasks.systems.keyphrase_seeding.stages import Stages
+from tasks.systems.private_decoding import ChargedSystem, PrivateDecodingParameters
+from tasks.systems.private_evolution.parameters import EvolutionParameters
+from tasks.systems.private_evolution.schedule import Schedule
 from tasks.values.plan import Generator
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 

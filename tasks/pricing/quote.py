@@ -46,8 +46,8 @@ from tasks.pricing.limit_in_orders import LimitComparison
 from tasks.pricing.memory_warning import memory_warning
 from tasks.pricing.model_facts import ModelFacts
 from tasks.pricing.prompt_form import require_context, require_form, with_default_preset
-from tasks.pricing.registry import system_for
 from tasks.pricing.secret_claim import ClaimMissing, SecretClaim
+from tasks.systems.registry import system_for
 from tasks.values.plan import Generator, Plan, PlanInputs
 from tasks.values.release_kinds import ReleaseKind
 

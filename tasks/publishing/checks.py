@@ -22,12 +22,8 @@ from tasks.common.strict_model import read_as
 from tasks.evaluation.bound_override import require_admitted
 from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.evaluation.registry import METRICS
-from tasks.insights.question_histogram.answer_rows import require_answer_rows
-from tasks.insights.question_histogram.parameters import QuestionHistogramParameters
 from tasks.mechanisms.registry import recompute
 from tasks.planning.secret_assignment import CONDITION, assignment_of_plan
-from tasks.prompted_generation.evolution.planner import PrivateEvolution
-from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.documents.parquet import same_rows
 from tasks.publishing.open_bundle import OpenedBundle
@@ -50,6 +46,10 @@ from tasks.release.signatures.in_toto_statement import statement
 from tasks.release.text_rows import fields, labels_of_texts, line, part, text_of
 from tasks.release.wording.insight_text import clusters_asked, support_of, threshold_of
 from tasks.release.wording.question_text import asks_questions
+from tasks.systems.keyphrase_seeding import KeyphraseSeeding
+from tasks.systems.private_evolution import PrivateEvolution
+from tasks.systems.question_histogram.answer_rows import require_answer_rows
+from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
 from tasks.values.insight import SIZE_DEVIATION
 from tasks.values.release_kinds import ReleaseKind
 

@@ -31,9 +31,9 @@ from tasks.planning.labels_and_groups import names_of, require_parts_for
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.external_models import require_public_prompts, with_external_fact
 from tasks.pricing.quote import plan_json
-from tasks.pricing.registry import system_for
-from tasks.summarization.adapters.metadata import AdapterMeta
-from tasks.summarization.one_shot import OneShotParameters
+from tasks.systems.registry import system_for
+from tasks.systems.summaries.adapters.metadata import AdapterMeta
+from tasks.systems.summaries.one_shot import OneShotParameters
 from tasks.values.plan import Generator, PlanInputs
 from tasks.values.release_kinds import ReleaseKind
 

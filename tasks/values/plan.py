@@ -134,7 +134,7 @@ def invoked_once(events: Sequence[PrivacyEvent]) -> tuple[InvocationPlan, ...]:
 
 
 Work = TypeVar("Work", contravariant=True)
-"""Context of a running generation: `tasks.generation.decoding.run_context.RunContext`."""
+"""Context of a running generation: `tasks.decoding.run_context.RunContext`."""
 
 
 class Generator(Protocol[Work]):

@@ -30,14 +30,14 @@ import tasks.ingest
 import tasks.publishing.bundle
 import tasks.publishing.object_store_delivery
 from cli.app import app
+from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.decoding.journal import Journal
+from tasks.decoding.run_context import RunContext
 from tasks.evaluation.registry import METRICS
-from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
-from tasks.generation.decoding.journal import Journal
-from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.backends.response_cache import Answers
 from tasks.object_storage.bucket import Store
-from tasks.pricing.registry import SYSTEMS
-from tasks.prompted_generation.evolution import voting
+from tasks.systems.private_evolution import voting
+from tasks.systems.registry import SYSTEMS
 from tests import tiny_embedder, tiny_model
 from tests.contract.driver import WITHIN
 from tests.faults import Failing, temporary

@@ -168,7 +168,7 @@ def require_all_right(chaos: Chaos) -> None:
     assert almoner.ask("doctor")["ok"] is True
 
 
-CONCERNS = ("flows/releases", "flows/schedules", "models_db/services", "tasks/generation/decoding")
+CONCERNS = ("flows/releases", "flows/schedules", "models_db/services", "tasks/decoding")
 
 
 @pytest.mark.slow

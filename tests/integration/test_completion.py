@@ -12,8 +12,8 @@ from transformers.utils import chat_template_utils
 
 import flows.releases.execute
 from models_db.values.requests import Prompt
-from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
-from tasks.generation.decoding.loop import Step
+from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.decoding.loop import Step
 from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.network.language_model import LanguageModel

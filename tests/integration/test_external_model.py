@@ -23,7 +23,7 @@ from tasks.inference.backends.response_cache import FILE
 from tasks.inference.catalogue.registry import ModelNotPulled, find, list_models
 from tasks.inference.loading.loading import located
 from tasks.pricing.external_models import FACT, shows_private_text
-from tasks.pricing.registry import SYSTEMS
+from tasks.systems.registry import SYSTEMS
 from tests.integration.canary import CANARIES, PRIVATE_TEXT
 from tests.integration.killing import balance, killed
 from tests.integration.story import CONFIRMED, Almoner, Told

@@ -12,8 +12,8 @@ import flows.releases.heartbeat
 import flows.releases.sweep
 from models_db.values.amounts import Amount, total_amount
 from tasks.common.retry import waiting_with
+from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.evaluation.registry import METRICS
-from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.faults import Failing, temporary
 from tests.integration.killing import balance, instalments, is_clean, killed, ledger
 from tests.integration.story import Almoner

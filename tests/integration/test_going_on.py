@@ -7,7 +7,7 @@ import pytest
 
 from models_db.values.amounts import Amount, total_amount
 from tasks.corpus.identity.keys import KEY_BYTES
-from tasks.generation.decoding.journal import FILE, Contents, Journal
+from tasks.decoding.journal import FILE, Contents, Journal
 from tests.integration.killing import balance, instalments, is_clean, killed, ledger, nothing_is_out
 from tests.integration.story import Almoner
 
@@ -154,7 +154,7 @@ def test_nothing_is_published_while_the_key_cannot_be_destroyed(
         raise PermissionError(folder)
 
     with monkeypatch.context() as patch:
-        patch.setattr("tasks.generation.decoding.journal.shutil.rmtree", fail)
+        patch.setattr("tasks.decoding.journal.shutil.rmtree", fail)
         assert almoner.ask(f"publish 1 --to {almoner.folder / 'out'}", expected=3)["error"] == "KeyNotDestroyed"
     nothing_is_out(almoner)
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")

@@ -13,7 +13,7 @@ from tests.integration.story import Almoner
 
 pytestmark = pytest.mark.contract
 
-CONCERNS = ("tasks/analysis", "tasks/insights")
+CONCERNS = ("tasks/analysis", "tasks/systems/insights")
 
 WORDS = ["kettle", "tomato", "violin", "tax form"]
 TOLD = ("How do I clean my {}?", "The {} is broken again.", "Which {} would you buy?", "My {} makes a strange noise.")

@@ -13,7 +13,7 @@ from tests.integration.story import Almoner
 from tests.integration.test_insights import INSIGHTS, NOTES, TOLD, WORDS
 from tests.support import fetch
 
-CONCERNS = ("cli/commands/release", "flows/reports", "tasks/insights")
+CONCERNS = ("cli/commands/release", "flows/reports", "tasks/systems/insights")
 
 LATER = [note for note in NOTES if "violin" not in note["text"]]
 

@@ -14,7 +14,7 @@ from tests.integration.killing import balance, goes_on, instalments, killed
 from tests.integration.story import Almoner
 from tests.support_backend import ModelServer, answer, connections, says
 
-CONCERNS = ("tasks/inference/backends", "tasks/prompted_generation/keyphrases")
+CONCERNS = ("tasks/inference/backends", "tasks/systems/keyphrase_seeding")
 
 WORDS = ["kettle", "tomato", "violin", "tax form"]
 TOLD = ("How do I clean my {}?", "The {} is broken again.", "Which {} would you buy?", "My {} makes a strange noise.")

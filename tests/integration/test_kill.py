@@ -19,7 +19,7 @@ from tests.support import PATIENCE
 
 pytestmark = pytest.mark.contract
 
-CONCERNS = ("flows/releases", "models_db/services", "tasks/generation/decoding")
+CONCERNS = ("flows/releases", "models_db/services", "tasks/decoding")
 
 ARMED_BEFORE = {
     "before hold": 0,

@@ -28,7 +28,7 @@ from flows.workspace.prefect_flow import PRIVATE_FLOW
 from flows.workspace.workspace import open_workspace
 from models_db.services.gates import GateClosed
 from tasks.common.task_errors import TaskFailed
-from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.prefect_rows import Rows, prefect_rows
 from tests.integration.story import REQUEST, Almoner

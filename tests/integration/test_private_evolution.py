@@ -15,7 +15,7 @@ from tests.support_backend import ModelServer, answer, connections, says
 
 pytestmark = pytest.mark.contract
 
-CONCERNS = ("flows/releases", "tasks/prompted_generation/evolution")
+CONCERNS = ("flows/releases", "tasks/systems/private_evolution")
 
 PARAMETERS: dict[str, Any] = {
     "samples": 3, "rounds": 2, "variations": 2, "candidates": 6, "max_new_tokens": 10, "top_k": 50,

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.killing import goes_on, killed
 from tests.integration.story import Almoner
 
-CONCERNS = ("tasks/insights/question_histogram",)
+CONCERNS = ("tasks/systems/question_histogram",)
 
 SECRET = "zanzibarquux"
 TOLD = ("How do I clean my kettle?", "The violin is out of tune.", "Which kettles would you buy?", "Good morning.")

@@ -8,7 +8,7 @@ import pytest
 import flows.releases.execute
 from tests.integration.story import REQUEST, Almoner
 from tests.tiny_model import tiny_model
-from tests.unit.tasks.generation.record_schemas import FILM, is_valid
+from tests.unit.tasks.systems.record_schemas import FILM, is_valid
 
 pytestmark = pytest.mark.contract
 

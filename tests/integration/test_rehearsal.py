@@ -11,7 +11,7 @@ import flows.rehearsals.rehearse
 from models_db.home import ProjectHome
 from models_db.values.requests import ReleaseRequest
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.generation.decoding.journal import Journal
+from tasks.decoding.journal import Journal
 from tasks.pricing.quote import written_request
 from tests.integration.canary import leaks, text_of
 from tests.integration.story import REQUEST, Almoner

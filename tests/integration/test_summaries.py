@@ -12,17 +12,17 @@ from models_db.values.amounts import Amount, total_amount
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.network.language_model import LanguageModel
 from tasks.release.file_names import CARD, RECORD, TEXTS
-from tasks.summarization.adapters.adapter import tensors_of
-from tasks.summarization.adapters.store import save_adapter
+from tasks.systems.summaries.adapters.adapter import tensors_of
+from tasks.systems.summaries.adapters.store import save_adapter
 from tests.integration.canary import text_of
 from tests.integration.killing import balance, instalments, killed
 from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.tiny_model import tiny_model
-from tests.unit.tasks.summarization.planted import adapter
+from tests.unit.tasks.systems.summaries.planted import adapter
 
 pytestmark = pytest.mark.contract
 
-CONCERNS = ("flows/releases", "tasks/summarization")
+CONCERNS = ("flows/releases", "tasks/systems/summaries")
 
 SECTIONS = sorted({note["section"] for note in NOTES})
 NOBODY = "astrology"

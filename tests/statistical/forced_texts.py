@@ -15,8 +15,8 @@ import pytest
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
-from tasks.generation.decoding.loop import (
+from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.decoding.loop import (
     BudgetMeter,
     DrawMeter,
     GenerationJob,

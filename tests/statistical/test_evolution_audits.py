@@ -24,11 +24,11 @@ from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.vectors.fixed_point import GridPoints
-from tasks.prompted_generation.evolution.schedule import Schedule
-from tasks.prompted_generation.evolution.voting import BlockVotes, VoteHistogram
+from tasks.systems.private_evolution.schedule import Schedule
+from tasks.systems.private_evolution.voting import BlockVotes, VoteHistogram
 from tests.tiny_embedder import Letters
-from tests.unit.tasks.generation.electing import corpus_of, note, settings
-from tests.unit.tasks.generation.workshop import Workshop
+from tests.unit.tasks.systems.electing import corpus_of, note, settings
+from tests.unit.tasks.systems.workshop import Workshop
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")

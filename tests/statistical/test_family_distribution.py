@@ -5,14 +5,14 @@ from fractions import Fraction
 import pytest
 import torch
 
-from tasks.generation.decoding.loop import DrawMeter
-from tasks.generation.private_decoding.private_icl_rule import PrivateIclRule
-from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
+from tasks.decoding.loop import DrawMeter
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS, IntegerTableMechanism, calibrate, public_sampler
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
+from tasks.systems.private_icl.rule import PrivateIclRule
+from tasks.systems.private_prediction.rule import PrivatePredictionRule
 from tests.statistical.harness import P_THRESHOLD, p_value
-from tests.unit.tasks.generation.fake_step import FakeSteps
+from tests.unit.tasks.systems.fake_step import FakeSteps
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")

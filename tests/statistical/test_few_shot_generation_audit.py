@@ -16,13 +16,13 @@ from torch import Tensor
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.generation.decoding.loop import DrawMeter, Step
-from tasks.generation.private_decoding.few_shot_generation import CLIP_NORM
-from tasks.generation.private_decoding.few_shot_generation_rule import FewShotGenerationRule
+from tasks.decoding.loop import DrawMeter, Step
 from tasks.inference.engine.session import RowLogits
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
+from tasks.systems.few_shot_generation import CLIP_NORM
+from tasks.systems.few_shot_generation.rule import FewShotGenerationRule
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms", "tasks/generation/private_decoding")

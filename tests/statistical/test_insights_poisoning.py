@@ -20,22 +20,22 @@ from tasks.accounting.zcdp import release_amount
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
-from tasks.generation.decoding.structured_output import Record
-from tasks.insights.private_units import PrivateUnits
-from tasks.insights.run_tools import Tools
-from tasks.insights.urania import run as urania_run
-from tasks.insights.urania.parameters import UraniaParameters
-from tasks.insights.urania.planner import Urania
-from tasks.insights.urania.run import UraniaRun
-from tasks.insights.urania.stages import Stages
+from tasks.decoding.structured_output import Record
 from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.systems.insights.private_units import PrivateUnits
+from tasks.systems.insights.run_tools import Tools
+from tasks.systems.urania import Urania
+from tasks.systems.urania import run as urania_run
+from tasks.systems.urania.parameters import UraniaParameters
+from tasks.systems.urania.run import UraniaRun
+from tasks.systems.urania.stages import Stages
 from tasks.values.plan import PlanInputs
 from tests.tiny_embedder import KeepingLetters
-from tests.unit.tasks.generation.workshop import Workshop, store
-from tests.unit.tasks.insights.scribes import Scribe, last_line
+from tests.unit.tasks.systems.insights.scribes import Scribe, last_line
+from tests.unit.tasks.systems.workshop import Workshop, store
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
-CONCERNS = ("tasks/insights", "tasks/analysis")
+CONCERNS = ("tasks/systems/insights", "tasks/analysis")
 
 ILLNESSES = ("gout", "lupus", "rabies", "scurvy")
 TRIALS, DELTA, SIGNIFICANCE = 600, "1e-5", 1e-4

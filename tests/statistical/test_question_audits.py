@@ -18,15 +18,15 @@ from models_db.values.canonical_json import Json
 from tasks.accounting.zcdp import epsilon_of, release_amount
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.store import Corpus
-from tasks.insights.question_histogram.parameters import QuestionHistogramParameters
-from tasks.insights.question_histogram.planner import QuestionHistogram, histogram_for
-from tasks.insights.question_histogram.run import AnswerRule, QuestionHistogramRun
 from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.systems.question_histogram import QuestionHistogram, histogram_for
+from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
+from tasks.systems.question_histogram.run import AnswerRule, QuestionHistogramRun
 from tasks.values.plan import PlanInputs
-from tests.unit.tasks.generation.workshop import Workshop, store
+from tests.unit.tasks.systems.workshop import Workshop, store
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
-CONCERNS = ("tasks/insights/question_histogram",)
+CONCERNS = ("tasks/systems/question_histogram",)
 
 CONFIDENCE, DELTA, TRIALS, CLAIM = 0.9999, 0.03, 40_000, 1.0
 ANSWERS = [{"name": "zebra", "keywords": ["zebra"]}, {"name": "music", "keywords": ["violin", "flute"]}]

@@ -22,26 +22,26 @@ from scipy.stats import binomtest, norm
 from models_db.home import ProjectHome
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.structured_output import Record
+from tasks.decoding.structured_output import Record
 from tasks.inference.engine.answer_likelihood import AnswerLikelihood
-from tasks.insights.clio.parameters import ClioParameters
-from tasks.insights.clio.planner import SimpleClio
-from tasks.insights.clio.run import ClioRun
-from tasks.insights.private_units import PrivateUnits
-from tasks.insights.question_histogram.model_rule import NO_TEXT
-from tasks.insights.question_histogram.parameters import QuestionHistogramParameters
-from tasks.insights.question_histogram.planner import QuestionHistogram, histogram_for
-from tasks.insights.question_histogram.run import AnswerRule, QuestionHistogramRun
-from tasks.insights.run_tools import Tools
 from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.systems.insights.private_units import PrivateUnits
+from tasks.systems.insights.run_tools import Tools
+from tasks.systems.question_histogram import QuestionHistogram, histogram_for
+from tasks.systems.question_histogram.model_rule import NO_TEXT
+from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
+from tasks.systems.question_histogram.run import AnswerRule, QuestionHistogramRun
+from tasks.systems.simple_clio import SimpleClio
+from tasks.systems.simple_clio.parameters import ClioParameters
+from tasks.systems.simple_clio.run import ClioRun
 from tasks.values.insight import Facets
 from tasks.values.plan import NotForGovernedData, PlanInputs
 from tests.tiny_embedder import Letters
-from tests.unit.tasks.generation.workshop import Workshop, store
-from tests.unit.tasks.insights.scribes import Scribe
+from tests.unit.tasks.systems.insights.scribes import Scribe
+from tests.unit.tasks.systems.workshop import Workshop, store
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
-CONCERNS = ("tasks/insights", "tasks/inference/engine")
+CONCERNS = ("tasks/systems/insights", "tasks/inference/engine")
 
 ILLNESSES = ("gout", "lupus", "rabies", "scurvy")
 UNITS, PLANTED, TRIALS, SIGNIFICANCE = 200, 50, 4000, 1e-4

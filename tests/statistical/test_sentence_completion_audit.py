@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding.sentence_completion import SentenceCompletion
+from tasks.decoding.sentence_completion import SentenceCompletion
 from tasks.inference.engine.session import Session
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens import integer_table

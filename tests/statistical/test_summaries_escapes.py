@@ -15,10 +15,10 @@ from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.inference.engine.session import RowValues
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
-from tasks.summarization.group_means import noisy_means
-from tests.unit.tasks.summarization.planted import adapter
+from tasks.systems.summaries.group_means import noisy_means
+from tests.unit.tasks.systems.summaries.planted import adapter
 
-CONCERNS = ("tasks/accounting", "tasks/mechanisms", "tasks/summarization")
+CONCERNS = ("tasks/accounting", "tasks/mechanisms", "tasks/systems/summaries")
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

@@ -18,19 +18,19 @@ from models_db.values.amounts import Amount
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.partition import BatchSplit, PartitionScheme
-from tasks.generation.decoding.loop import DrawMeter
+from tasks.decoding.loop import DrawMeter
 from tasks.inference.engine.session import RowHidden, RowValues
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
-from tasks.summarization.adapters.adapter import Adapter, Space
-from tasks.summarization.one_shot import OneShotParameters, OneShotSummary, UsedAdapter, _Reading
-from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSummary
-from tasks.summarization.token_level_rule import TokenLevelRule
+from tasks.systems.summaries.adapters.adapter import Adapter, Space
+from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary, UsedAdapter, _Reading
+from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
+from tasks.systems.summaries.token_level_rule import TokenLevelRule
 from tasks.values.plan import Plan, PlanInputs
-from tests.unit.tasks.summarization.planted import adapter
+from tests.unit.tasks.systems.summaries.planted import adapter
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
-CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms", "tasks/summarization")
+CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms", "tasks/systems/summaries")
 
 CONFIDENCE, DELTA, CLAIM = 0.9999, "0.03", 1.0
 RHO = rho_of("1", DELTA)

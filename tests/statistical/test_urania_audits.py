@@ -24,17 +24,17 @@ from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.shards import Lot
 from tasks.corpus.store import PlacedUnit, UnitDocuments
 from tasks.inference.embeddings.unit_embeddings import points_of
-from tasks.insights.private_units import PrivateUnits
-from tasks.insights.run_tools import Tools
-from tasks.insights.urania import run as urania_run
-from tasks.insights.urania.parameters import UraniaParameters
-from tasks.insights.urania.planner import Urania
-from tasks.insights.urania.run import UraniaRun
-from tasks.insights.urania.stages import Stages
 from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.systems.insights.private_units import PrivateUnits
+from tasks.systems.insights.run_tools import Tools
+from tasks.systems.urania import Urania
+from tasks.systems.urania import run as urania_run
+from tasks.systems.urania.parameters import UraniaParameters
+from tasks.systems.urania.run import UraniaRun
+from tasks.systems.urania.stages import Stages
 from tasks.values.plan import Plan, PlanInputs
 from tests.tiny_embedder import KeepingLetters
-from tests.unit.tasks.generation.workshop import Workshop, store
+from tests.unit.tasks.systems.workshop import Workshop, store
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

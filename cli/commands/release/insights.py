@@ -15,7 +15,7 @@ from models_db.values.printable_text import escape_controls
 
 if TYPE_CHECKING:  # they compute, and most commands do not
     from flows.reports.compare_insights import InsightsRelease, ReleaseComparison
-    from tasks.insights.compare import Shares, SizedTopic, TopicChange
+    from tasks.systems.insights.compare import Shares, SizedTopic, TopicChange
 
 app = typer.Typer(no_args_is_help=True, help="Compare releases of insights.")
 

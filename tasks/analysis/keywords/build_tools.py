@@ -10,8 +10,8 @@ from models_db.values.canonical_json import Json
 from tasks.analysis.keywords.build_public_set import REVISE_SCHEMA, Built, Progress, PublicTexts, build
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.run_context import RunContext
-from tasks.generation.decoding.structured_output import Writer
+from tasks.decoding.run_context import RunContext
+from tasks.decoding.structured_output import Writer
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine

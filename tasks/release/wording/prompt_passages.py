@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from typing import Any, Final
 
-from tasks.generation.decoding import structured_output
+from tasks.decoding import structured_output
 from tasks.inference.backends import interface
 from tasks.inference.prompts.presets import DEFAULT as DEFAULT_WORDING
 from tasks.inference.prompts.presets import PRESETS, PromptWording
-from tasks.insights import prompts
-from tasks.prompted_generation.keyphrases import prompt as keyphrase_prompt
+from tasks.systems.insights import prompts
+from tasks.systems.keyphrase_seeding import prompt as keyphrase_prompt
 from tasks.text.doubts import PROMPT_RUN
 from tasks.text.words import plain_words
 

@@ -8,7 +8,7 @@ from laboratory.word_histogram import WordHistogram
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from tasks.accounting.rounding import decimal_above
-from tasks.generation.decoding.run_context import RunContext
+from tasks.decoding.run_context import RunContext
 from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import GeneratorDefaults, Plan, PlanInputs, invoked_once
 

@@ -11,11 +11,11 @@ import pytest
 
 from tasks.inference.engine.engine import Engine
 from tasks.planning.sentence_completion_parameters import COMPLETION_TOKENS
-from tasks.prompted_generation.evolution import run
-from tasks.prompted_generation.evolution.parameters import EvolutionParameters
-from tasks.prompted_generation.evolution.schedule import Sizes
-from tasks.prompted_generation.keyphrases import run as keyphrase_run
-from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
+from tasks.systems.keyphrase_seeding import run as keyphrase_run
+from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
+from tasks.systems.private_evolution import run
+from tasks.systems.private_evolution.parameters import EvolutionParameters
+from tasks.systems.private_evolution.schedule import Sizes
 from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model
 

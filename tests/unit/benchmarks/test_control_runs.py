@@ -8,7 +8,7 @@ import numpy as np
 
 from tasks.evaluation.in_context.demonstrations import Example
 from tasks.mechanisms.vectors.fixed_point import GridPoints
-from tasks.prompted_generation.evolution.voting import BlockVotes
+from tasks.systems.private_evolution.voting import BlockVotes
 
 SCRIPTS = (
     "external_models.systems",

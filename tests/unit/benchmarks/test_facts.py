@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from tasks.inference.engine.engine import Engine
-from tasks.pricing.registry import SYSTEMS
-from tasks.summarization.adapter_training.dataset import read_training_data
+from tasks.systems.registry import SYSTEMS
+from tasks.systems.summaries.adapter_training.dataset import read_training_data
 from tasks.text.keyword_normalisation import roots
 from tests.tiny_model import tiny_model
 

@@ -20,7 +20,7 @@ from tasks.evaluation.core.embedded_texts import points
 from tasks.text.interfaces import Entity
 from tasks.values.insight import UNNAMED, Insight, Topic
 
-CONCERNS = ("benchmarks/insights", "tasks/insights")
+CONCERNS = ("benchmarks/insights", "tasks/systems/insights")
 
 SCRIPTS = (
     "insights.cells", "insights.data", "insights.metrics", "insights.systems", "insights.tables",

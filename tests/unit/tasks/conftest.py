@@ -1,8 +1,8 @@
 """Fixtures that tests of several folders use."""
 
-from tests.unit.tasks.generation.fixtures import corpus, one_thread
 from tests.unit.tasks.inference.fixtures import real, snapshot, tiny
 from tests.unit.tasks.publishing.fixtures import folder, key, make_release, new_key, published, release
+from tests.unit.tasks.systems.fixtures import corpus, one_thread
 
 __all__ = [
     "corpus",

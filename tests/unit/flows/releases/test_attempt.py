@@ -13,7 +13,7 @@ from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
 from models_db.services.budget import Attempt, AttemptClosed
 from tasks.corpus.partition import BatchSplit, PartitionScheme
-from tasks.generation.decoding.journal import Journal, ResumeState
+from tasks.decoding.journal import Journal, ResumeState
 from tasks.pricing.quote import Quote
 
 

@@ -9,7 +9,7 @@ import pytest
 from flows.releases import resume
 from flows.releases.resume import ResumePoint, load_resume_point
 from models_db.values.amounts import Amount
-from tasks.generation.decoding.journal import Contents, JournalUnfit
+from tasks.decoding.journal import Contents, JournalUnfit
 from tests.support import planned
 
 # The count, and two mechanisms that are armed together for draws: four instalments of as many draws.

@@ -31,7 +31,7 @@ from tasks.corpus.readers.readers import UnknownFileType, read_documents
 from tasks.evaluation import registry as metrics_registry
 from tasks.inference.loading import row_wise_modules
 from tasks.mechanisms import registry as mechanisms_registry
-from tasks.pricing import registry as systems_registry
+from tasks.systems import registry as systems_registry
 
 Install = Callable[..., Path]
 

@@ -15,9 +15,6 @@ from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import FileInvalid, PublicGroup, PublicMetadata, model_to_json
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus
-from tasks.generation.private_decoding.adapmixed import AdaPMixed, AdaPMixedParameters
-from tasks.generation.private_decoding.base import instalments
-from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.planning.batches import GroupLayout, layout_of
 from tasks.planning.labels_and_groups import (
     ContributionBoundExceeded,
@@ -29,10 +26,13 @@ from tasks.planning.labels_and_groups import (
     with_catalogue,
 )
 from tasks.pricing.quote import Quote, quote, written_request
+from tasks.systems.adapmixed import AdaPMixed, AdaPMixedParameters
+from tasks.systems.invisible_ink import InvisibleInk
+from tasks.systems.private_decoding import instalments
 from tasks.values.plan import UnknownSystem
-from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
-from tests.unit.tasks.generation.workshop import KEY, store
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, priced
+from tests.unit.tasks.systems.asking import AMOUNT, ask, ink
+from tests.unit.tasks.systems.workshop import KEY, store
 
 CATALOGUE = (
     PublicGroup(id="7", title="Kettle", about=("kitchen", "electric")),

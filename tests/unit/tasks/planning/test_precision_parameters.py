@@ -8,9 +8,9 @@ import pytest
 import flows.releases.execute
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import FileInvalid, model_to_json
-from tasks.generation.private_decoding.base import PrivateDecodingParameters
 from tasks.inference.catalogue.precision import PRECISIONS, Precision, PrecisionMissing
 from tasks.planning.precision_parameters import precision_of
+from tasks.systems.private_decoding import PrivateDecodingParameters
 from tests.unit.tasks.inference.processors import SATURATING, WHOLE, use_processor
 from tests.unit.tasks.pricing.test_quote import parameters, priced
 

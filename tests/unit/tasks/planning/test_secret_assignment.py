@@ -14,7 +14,6 @@ from tasks.accounting.random_allocation import RandomAllocation, allocation_figu
 from tasks.accounting.renyi_account import allocation_curve
 from tasks.accounting.zcdp import epsilon_of, release_amount, rho_of
 from tasks.evaluation.registry import METRICS
-from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.tokens.integer_table import calibrate
 from tasks.planning.batches import layout_of
@@ -28,7 +27,8 @@ from tasks.planning.secret_assignment import (
 )
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.quote import plan_json
-from tasks.pricing.registry import SYSTEMS
+from tasks.systems.invisible_ink import InvisibleInk
+from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import BatchAssignment, Plan, PlanInputs
 from tests.unit.tasks.publishing.builders import SUMMARIES
 

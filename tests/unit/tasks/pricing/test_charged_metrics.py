@@ -13,17 +13,17 @@ from models_db.values.canonical_json import Json
 from models_db.values.requests import FileInvalid
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
+from tasks.decoding.release_steps import ReleaseSteps
 from tasks.evaluation.charged.labels import NoLabels
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS
-from tasks.generation.decoding.release_steps import ReleaseSteps
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.pricing.charged_metrics import ChargedMetricNeedsClaim, Measuring, ShareTooSmall
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import texts
-from tests.unit.tasks.generation.workshop import Workshop, refusing, store
 from tests.unit.tasks.pricing.test_quote import parameters
 from tests.unit.tasks.pricing.test_quote import priced as priced_as_written
+from tests.unit.tasks.systems.workshop import Workshop, refusing, store
 from tests.watched_journal import WatchedJournal
 
 SUBJECT = EvaluationInput(texts("a short note", "another one", "and a third"), embed=Letters())

@@ -18,11 +18,11 @@ from tasks.planning.labels_and_groups import GroupsUnexpected, LabelsNeeded
 from tasks.pricing.choices import CHOSEN_PARAMETERS, SUMMARY_TEMPERATURES, LengthNeeded, PopulationNeeded, TooFewUnits
 from tasks.pricing.influence import clip_norm_of
 from tasks.pricing.quote import quote, written_request
-from tasks.pricing.registry import SYSTEMS
 from tasks.pricing.secret_claim import ClaimMissing
-from tasks.prompted_generation.keyphrases.parameters import TOPICS_FROM
 from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tasks.release.wording.parameter_text import parameter_text
+from tasks.systems.keyphrase_seeding.parameters import TOPICS_FROM
+from tasks.systems.registry import SYSTEMS
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.release_kinds import ReleaseKind
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced

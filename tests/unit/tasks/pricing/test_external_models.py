@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from models_db.values.amounts import Amount
+from tasks.decoding.public_sampling import text_backend
+from tasks.decoding.run_context import EngineMissing, NoEngine
 from tasks.evaluate import not_measured
 from tasks.evaluation.registry import METRICS
-from tasks.generation.decoding.public_sampling import text_backend
-from tasks.generation.decoding.run_context import EngineMissing, NoEngine
 from tasks.inference.backends.chat_completions import HttpBackend
 from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown
 from tasks.inference.backends.interface import Sampling
@@ -24,12 +24,12 @@ from tasks.pricing.external_models import (
     with_external_fact,
 )
 from tasks.pricing.model_facts import model_facts
-from tasks.pricing.registry import SYSTEMS
 from tasks.release.approved_request import ApprovedRequest
+from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import PlanInputs
 from tests.support_backend import Counted, CountedParameters, ModelServer
-from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 from tests.unit.tasks.publishing.builders import a_request
+from tests.unit.tasks.systems.workshop import NoCorpus, Workshop
 
 OFFICE = Endpoint(name="office", url="https://llm.example.org/v1", model="qwen3-32b", licence="MIT")
 NAMED = "external:office"

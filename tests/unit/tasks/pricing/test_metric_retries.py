@@ -17,8 +17,8 @@ from tasks.values.metric_result import MetricResult
 from tests.faults import Failing, temporary, waits
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import texts
-from tests.unit.tasks.generation.workshop import Workshop
 from tests.unit.tasks.pricing.test_charged_metrics import SUBJECT, measuring, priced
+from tests.unit.tasks.systems.workshop import Workshop
 
 EVALUATION = ["length", "dp_length", "distinct"]
 Evaluate = Callable[..., tuple[MetricResult, ...]]

@@ -11,11 +11,11 @@ from models_db.values.canonical_json import encode_canonical
 from tasks.accounting.random_allocation import RandomAllocation, allocation_figures, claims_at_most
 from tasks.accounting.zcdp import release_amount
 from tasks.pricing.quote import Quote, quote, written_request
-from tasks.pricing.registry import SYSTEMS
 from tasks.pricing.secret_claim import PRECISION, ClaimMissing, NoSecretClaim, SecretClaim
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import SecretClaimTooSmall
 from tasks.release.record import claim_of_plan, planned_events
+from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import Plan, PlanInputs
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced
 

@@ -18,12 +18,9 @@ from tasks.accounting.zcdp import release_amount, rho_of
 from tasks.common.files import FileTable
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS, evaluate
-from tasks.generation.private_decoding.baselines import BaselineParameters
-from tasks.generation.private_decoding.invisible_ink import InvisibleInkParameters
 from tasks.inference.prompts.prompt_spec import prompt_json
 from tasks.mechanisms.tokens import integer_table
 from tasks.pricing.quote import plan_json
-from tasks.pricing.registry import system_for
 from tasks.publishing.bundle import BundleDocuments, WrittenBundle, write_bundle
 from tasks.publishing.draft import write_draft
 from tasks.release.file_names import RECORD
@@ -33,7 +30,10 @@ from tasks.release.signatures.approvals import SignedDecision
 from tasks.release.signatures.attestation import attest, attestation_payload
 from tasks.release.signatures.chain_checkpoint import Charged
 from tasks.release.signatures.ed25519 import SigningKey
-from tasks.summarization.token_level import TokenLevelParameters
+from tasks.systems.baselines import BaselineParameters
+from tasks.systems.invisible_ink import InvisibleInkParameters
+from tasks.systems.registry import system_for
+from tasks.systems.summaries.token_level import TokenLevelParameters
 from tasks.values.insight import Insight
 from tasks.values.metric_result import MetricResult
 from tasks.values.plan import PlanInputs

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from models_db.values.requests import model_to_json
 from tasks.common.files import FileUnfit, measure
-from tasks.insights.clio.parameters import ClioParameters
-from tasks.insights.urania.parameters import UraniaParameters
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.draft import write_draft
 from tasks.publishing.verify import verify_release
@@ -27,6 +25,8 @@ from tasks.release.record import planned_events
 from tasks.release.text_rows import read_labelled
 from tasks.release.wording.insight_text import reading, support_of
 from tasks.reporting.release_sections import texts_of
+from tasks.systems.simple_clio.parameters import ClioParameters
+from tasks.systems.urania.parameters import UraniaParameters
 from tasks.values.insight import MIXED, UNNAMED, Insight, SupportRule, Topic
 from tasks.values.release_kinds import ReleaseKind
 from tests.insights_rows import (

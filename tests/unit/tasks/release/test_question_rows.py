@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from models_db.values.requests import model_to_json
-from tasks.insights.question_histogram.answer_rows import answer_rows
-from tasks.insights.question_histogram.parameters import QuestionHistogramParameters
 from tasks.publishing.bundle import BundleInvalid
 from tasks.publishing.documents.card import card
 from tasks.publishing.verify import VerificationReport, verify_release
@@ -18,6 +16,8 @@ from tasks.release.independent_accountant import second_opinion
 from tasks.release.record import ReleaseRecord, planned_events
 from tasks.reporting.html_explorer import explorer_html
 from tasks.reporting.release_sections import samples, texts_of
+from tasks.systems.question_histogram.answer_rows import answer_rows
+from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
 from tasks.values.insight import Insight
 from tests.insights_rows import described, insights_record, insights_request
 from tests.unit.tasks.publishing.builders import a_release

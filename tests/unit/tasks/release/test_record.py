@@ -9,11 +9,11 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, encode_canonical
 from tasks.accounting.zcdp import release_amount
 from tasks.common.files import FileUnfit, encode_json
-from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.pricing.quote import plan_json
 from tasks.release.claim import ClaimTooSmall
 from tasks.release.record import CUT_FIGURE, RELEASED_FIGURES, ReleaseRecord
+from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.values.plan import PlanInputs
 from tests.unit.tasks.publishing.builders import a_record, a_request, event, invocation, standing
 

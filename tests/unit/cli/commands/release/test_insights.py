@@ -32,7 +32,7 @@ from tests.insights_rows import (
 from tests.unit.tasks.publishing.builders import a_release
 from tests.unit.tasks.publishing.forging import edit, reseal, seal_as_it_is
 
-CONCERNS = ("flows/reports", "tasks/insights")
+CONCERNS = ("flows/reports", "tasks/systems/insights")
 STEERING = ("\x1b", "\x07", "\x9b", "\u202e", "\u2066", "\u2028")
 
 

@@ -12,25 +12,25 @@ from tasks.analysis.facets.extractor import Extractor
 from tasks.analysis.facets.parallel import SpreadExtractor, spread_extractor
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.run_context import RunContext
-from tasks.generation.decoding.workers import Workers
+from tasks.decoding.run_context import RunContext
+from tasks.decoding.workers import Workers
 from tasks.inference.embeddings import parallel_encoder
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tasks.inference.embeddings.parallel_encoder import spread_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.embeddings.worker_environment import WorkerSpec
 from tasks.inference.engine.engine import Engine
-from tasks.insights.private_units import PrivateUnits
-from tasks.insights.run_tools import extractor_with_progress
-from tasks.insights.urania.parameters import UraniaParameters
+from tasks.systems.insights.private_units import PrivateUnits
+from tasks.systems.insights.run_tools import extractor_with_progress
+from tasks.systems.urania.parameters import UraniaParameters
 from tasks.workers.processes import ProcessRunner
 from tasks.workers.shard_map import TextShards
 from tasks.workers.threads import ThreadRunner
 from tests.tiny_embedder import Letters
 from tests.tiny_model import load_tiny_that_ends
 from tests.unit.tasks.analysis.facets.test_model_based import ASKED
-from tests.unit.tasks.generation.workshop import Workshop
-from tests.unit.tasks.insights.test_private_units import SAYING, corpus_of, told
+from tests.unit.tasks.systems.insights.test_private_units import SAYING, corpus_of, told
+from tests.unit.tasks.systems.workshop import Workshop
 
 BY_MODEL = FacetSettings(**ASKED)
 PLACES = (WorkerSpec("cpu", 2**26, 1),) * 2

@@ -4,11 +4,11 @@ from decimal import Decimal
 
 import pytest
 
-from tasks.generation.decoding.public_sampling import text_backend
+from tasks.decoding.public_sampling import text_backend
 from tasks.inference.backends.interface import Completion, Sampling, TextBackend
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tests.tiny_model import tiny_model
-from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
+from tests.unit.tasks.systems.workshop import NoCorpus, Workshop
 
 HOW = Sampling(6, Decimal(1))
 

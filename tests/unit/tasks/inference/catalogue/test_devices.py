@@ -23,7 +23,7 @@ from tasks.inference.catalogue.devices import (
 from tasks.inference.embeddings import encoder
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.loading import adopt
-from tasks.summarization.adapter_training import frozen_model
+from tasks.systems.summaries.adapter_training import frozen_model
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 
 

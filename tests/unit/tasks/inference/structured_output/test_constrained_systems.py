@@ -17,11 +17,6 @@ from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest, model_to_json
 from tasks.corpus.store import Corpus
-from tasks.generation.private_decoding.baselines import NonPrivate, PublicOnly
-from tasks.generation.private_decoding.few_shot_generation import FewShotGeneration
-from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
-from tasks.generation.private_decoding.private_icl import PrivateIcl
-from tasks.generation.private_decoding.private_prediction import PrivatePrediction
 from tasks.inference.structured_output import schema_constraint
 from tasks.inference.structured_output.json_schema import SchemaNotSupported
 from tasks.inference.structured_output.schema_constraint import RecordConstraint, TokenLimitTooSmall
@@ -35,12 +30,17 @@ from tasks.inference.structured_output.schema_parameters import (
 from tasks.inference.structured_output.token_bytes import TokenTexts
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
+from tasks.systems.baselines import NonPrivate, PublicOnly
+from tasks.systems.few_shot_generation import FewShotGeneration
+from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
+from tasks.systems.private_icl import PrivateIcl
+from tasks.systems.private_prediction import PrivatePrediction
 from tasks.values.generated import Generated
 from tasks.values.plan import Generator
 from tests.tiny_tokenizer import tiny_tokenizer
-from tests.unit.tasks.generation.asking import ask
-from tests.unit.tasks.generation.record_schemas import FILM, is_valid
-from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
+from tests.unit.tasks.systems.asking import ask
+from tests.unit.tasks.systems.record_schemas import FILM, is_valid
+from tests.unit.tasks.systems.workshop import NOTES, Workshop, store
 
 pytestmark = pytest.mark.dear
 CONCERNS = ("tasks/generation", "tasks/inference/structured_output")

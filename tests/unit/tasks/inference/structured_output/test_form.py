@@ -18,7 +18,7 @@ from tasks.inference.structured_output.form_parameters import (
     require_one_grammar,
 )
 from tasks.inference.structured_output.schema_parameters import RecordParameters
-from tests.unit.tasks.generation.record_schemas import FILM
+from tests.unit.tasks.systems.record_schemas import FILM
 
 PRODUCT = "The product is a {type}. Customers praise its {strength} and {strength}, but some complain about {weakness}."
 

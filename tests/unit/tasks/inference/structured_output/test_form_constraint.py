@@ -24,7 +24,7 @@ from tasks.inference.structured_output.token_bytes import EndTokenMissing, Token
 from tasks.planning.precision_parameters import PrecisionParameters
 from tests.support import require
 from tests.tiny_tokenizer import tiny_tokenizer
-from tests.unit.tasks.generation.record_schemas import FILM
+from tests.unit.tasks.systems.record_schemas import FILM
 
 CONCERNS = ("tasks/inference/structured_output",)
 

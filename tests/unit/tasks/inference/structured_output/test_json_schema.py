@@ -17,7 +17,7 @@ from tasks.inference.structured_output.json_schema import (
     grammar_schema,
     record_schema,
 )
-from tests.unit.tasks.generation.record_schemas import FILM, SHORTEST_FILM, instance, is_valid, schemas
+from tests.unit.tasks.systems.record_schemas import FILM, SHORTEST_FILM, instance, is_valid, schemas
 
 pytestmark = pytest.mark.dear
 

@@ -15,7 +15,7 @@ from tasks.inference.structured_output.json_schema import SchemaTooLarge, gramma
 from tasks.inference.structured_output.schema_constraint import RecordConstraint, TokenLimitTooSmall
 from tasks.inference.structured_output.token_bytes import EndTokenMissing
 from tests.tiny_tokenizer import tiny_tokenizer
-from tests.unit.tasks.generation.record_schemas import FILM, SHORTEST_FILM, is_valid, schemas
+from tests.unit.tasks.systems.record_schemas import FILM, SHORTEST_FILM, is_valid, schemas
 
 pytestmark = pytest.mark.dear
 CONCERNS = ("tasks/inference/structured_output",)

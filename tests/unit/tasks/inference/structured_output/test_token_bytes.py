@@ -11,7 +11,7 @@ from tasks.inference.structured_output.automaton import Automaton
 from tasks.inference.structured_output.json_schema import grammar_schema
 from tasks.inference.structured_output.token_bytes import TokenizerNotSupported, TokenTexts
 from tests.tiny_tokenizer import tiny_tokenizer
-from tests.unit.tasks.generation.record_schemas import FILM
+from tests.unit.tasks.systems.record_schemas import FILM
 
 
 def sentencepiece_like(decoder: Any = None) -> Any:

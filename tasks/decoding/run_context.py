@@ -1,0 +1,211 @@
+"""Context of a running generation: the model, the corpus, and the ledger's permission for every step.
+
+`Generator.generate` calls `RunContext.arm(sequence, instalment)` before the first private byte of each step is read
+(PRIVACY §6); the ledger refuses what was not held.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Never, Protocol
+
+from models_db.errors import Refused
+from models_db.values.canonical_json import Json
+from tasks.common.progress import step
+from tasks.corpus.partition import BatchSplit, PartitionScheme
+from tasks.corpus.shards import Lot, lots, shard_of_text
+from tasks.corpus.store import SHARDS, Corpus, UnitDocuments
+from tasks.decoding.journal import ResumeState, RunJournal
+from tasks.decoding.release_steps import Prepared, ReleaseSteps
+from tasks.inference.backends.interface import TextBackend
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.values.plan import Plan
+from tasks.workers.pool import Runner
+from tasks.workers.shard_map import TextShards
+
+if TYPE_CHECKING:  # pricing a request must not load torch
+    from tasks.decoding.loop import DecodingSpec, DrawReady
+    from tasks.inference.embeddings.worker_environment import WorkerSpec
+    from tasks.inference.engine.engine import Engine
+    from tasks.inference.network.language_model import LanguageModel
+
+
+TENTHS = 10
+PARENT = "values of the parent"
+"""The step, in the journal, at which a run that extends a release takes its values."""
+
+
+class Workers(Protocol):
+    """Workers that draw in place of the run's own process."""
+
+    @property
+    def load(self) -> "Callable[[str], LanguageModel]":
+        """Loads the model on a device, in the worker."""
+
+    @property
+    def places(self) -> "tuple[WorkerSpec, ...]":
+        """Specifications of the workers."""
+
+    @property
+    def runner(self) -> Runner:
+        """Starts them."""
+
+    def ready(
+        self, drawing: "DecodingSpec", count: int, earlier: ResumeState, lost: int, model: "LanguageModel"
+    ) -> "AbstractContextManager[DrawReady]":
+        """Open workers whose devices have passed all checks, for the duration of the block.
+
+        Args:
+            model: the run's own; a worker must have the same.
+        """
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """The resources of a running generation.
+
+    Attributes:
+        engine: the model of this machine; a release with an external model has none, and its use is refused
+            (`NoEngine`).
+        corpus: the private (or public) texts.
+        scheme: the dataset's partition.
+        split: this release's split into batches.
+        prompt: the public wording of every row; `prompts_for` makes a label's prompts of it.
+        rng: randomness; anything but the operating system's is refused by the ledger.
+        arm: spends one instalment of one invocation, durably, before it returns.
+        progress: called with (what, done, total).
+        workers: processes that draw, embed and extract in place of this process; None without workers.
+        earlier: what is there from attempts that were interrupted: the release goes on from it.
+        journal: where draws are written down.
+        steps: mechanisms that release one thing each, and what earlier attempts have released by them.
+        cache: a private folder for what is derived from single units, by whatever key; None if nothing is kept.
+        outside: writes texts in place of the engine, where the request names an external model.
+        device: where an embedder belongs.
+        kept: what the mechanisms of the parent have released, where the request extends a release.
+    """
+
+    engine: "Engine"
+    corpus: Corpus
+    scheme: PartitionScheme
+    split: BatchSplit
+    prompt: PromptSpec
+    rng: RandomSource
+    arm: Callable[[int, int], None]
+    progress: Callable[[str, int, int], None]
+    workers: Workers | None = None
+    earlier: ResumeState = field(default_factory=ResumeState)
+    journal: RunJournal = field(default_factory=RunJournal)
+    steps: ReleaseSteps = field(default_factory=ReleaseSteps)
+    cache: Path | None = None
+    outside: TextBackend | None = None
+    device: str = "cpu"
+    kept: Json = None
+
+    def begin_steps(self, plan: Plan) -> None:
+        """Open the journal of a system that releases by steps, unless an earlier attempt has; before the first step."""
+        if not self.steps.paid:
+            self.journal.begin(len(plan.invocations), {})
+
+    def lots(self, blocks: Sequence[int], labels: Sequence[str] = ()) -> Iterator[Lot]:
+        """Return every unit of some blocks once, the units of some shards at a time. PRIVATE; one lot is in memory.
+
+        A caller that keeps values of each unit sorts them by the unit's `order`, which leaves no trace of the shards.
+
+        Args:
+            labels: the public label set; with labels, units without any of them are left out.
+        """
+        return lots(self.corpus.each_shard(self.scheme, self.split, blocks, labels))
+
+    def unit_chunks(self, labels: Sequence[str], at_once: int, what: str) -> Iterator[list[tuple[int, UnitDocuments]]]:
+        """Yield every unit once with the number of its label (`Corpus.each`), so many at a time. PRIVATE.
+
+        Args:
+            at_once: a public number.
+            what: the name of the work, under which it is reported in tenths.
+        """
+        done, units = 0, self.corpus.each(self.scheme, self.split, labels)
+        total, progress = self.corpus.unit_count(), self.in_tenths(what)
+        while chunk := list(islice(units, at_once)):
+            yield chunk
+            done += len(chunk)
+            progress(done, total)
+
+    @property
+    def text_shards(self) -> TextShards:
+        """Return the division of private texts among workers, by their keyed hash under the dataset's key."""
+        return TextShards(SHARDS, partial(shard_of_text, self.scheme.key))
+
+    def in_tenths(self, what: str) -> Callable[[int, int], None]:
+        """Return a callback that reports progress in tenths, because the number of units is private (PRIVACY §1)."""
+        return lambda done, total: self.progress(what, done * TENTHS // total if total else TENTHS, TENTHS)
+
+    def release(
+        self, name: str, sequences: Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
+    ) -> Json:
+        """Return the value that the step `name` releases, armed in this context; as `ReleaseSteps.run_once`.
+
+        The draw is reported when it begins and ends: counting, clustering and noise have no progress of their own.
+
+        Raises:
+            StepLost: an interrupted run has paid for it and lost it.
+        """
+
+        def reported(prepared: Prepared) -> Json:
+            with step(self.progress, f"drawing {name.removesuffix(' 0')}"):
+                return draw(prepared)
+
+        return self.steps.run_once(name, sequences, self.arm, self.journal, prepare, reported)
+
+    def values_of_parent(self) -> Json:
+        """Return what the mechanisms of the parent have released, in a release whose one mechanism is post-processing.
+
+        Raises:
+            StepLost: as `release`.
+        """
+        return self.release(PARENT, [0], lambda: self.kept, lambda values: values)
+
+
+class NoEngine:
+    """Placeholder for the engine of a run with an external model; any use of it raises `EngineMissing`.
+
+    Args:
+        model: as the request names it.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._named = model
+
+    def __getattr__(self, name: str) -> Never:
+        raise EngineMissing(self._named)
+
+
+class NoCorpus:
+    """Placeholder for the corpus of a release made of released values alone; any use of it raises `CorpusClosed`."""
+
+    def __getattr__(self, name: str) -> Never:
+        raise CorpusClosed
+
+
+class CorpusClosed(Refused):
+    """A run used the corpus without the right to read it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This release extends another one and may not read private text.",
+            "Nothing was read. Report this as a fault of the software.",
+        )
+
+
+class EngineMissing(Refused):
+    """A system reaches for the engine in a release that an external model writes."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"This step needs a model of this machine, and the request names {model!r}, which is behind an API.",
+            "Name a model of `almoner models list`.",
+            {"model": model},
+        )

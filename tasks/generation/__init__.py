@@ -1,1 +1,0 @@
-"""Text-generating systems, one a file, behind one interface."""

@@ -1,1 +1,0 @@
-"""Systems that draw each token from private rows, and their baselines."""

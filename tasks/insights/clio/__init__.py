@@ -1,1 +1,0 @@
-"""SIMPLE-CLIO: the unprotected reference for insights, for public data alone."""

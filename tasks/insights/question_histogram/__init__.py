@@ -1,1 +1,0 @@
-"""Question histograms: public questions with closed answers, and noisy counts of them."""

@@ -1,1 +1,0 @@
-"""URANIA: private insights from conversations."""

@@ -1,1 +1,0 @@
-"""Systems that generate text from prompts with released private statistics."""

@@ -1,1 +1,0 @@
-"""Private evolution: candidate texts selected by private votes."""

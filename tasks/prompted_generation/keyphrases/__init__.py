@@ -1,1 +1,0 @@
-"""DP-KPS: texts generated from private key phrases."""

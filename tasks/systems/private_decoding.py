@@ -1,0 +1,393 @@
+"""Base of systems with private rows: one batch of units behind each text, token by token (PRIVACY §3, §4).
+
+A system adds its own parameters, the mechanisms that its share of the budget buys, and the rule that draws a token.
+All else is here: the split into batches, the noisy count that it may need, instalments, prompts, rows, facts.
+
+Where no population is declared, the first mechanism of the release is a noisy count of the units at 1/500 of its
+rho: the number of batches must be public, and so it is bought, not read off the data (docs/decisions/0002).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
+
+from pydantic import BaseModel, Field
+
+from models_db.services.budget import InvocationPlan
+from models_db.values.amounts import Amount
+from models_db.values.events import PrivacyEvent
+from models_db.values.requests import ExactDecimal as Decimals
+from models_db.values.requests import format_decimal
+from tasks.accounting.rounding import decimal_above
+from tasks.corpus.store import Place, UnitDocuments
+from tasks.decoding.run_context import RunContext
+from tasks.inference.prompts.render import PromptPieces, prompts_for, reference_tokens
+from tasks.inference.structured_output.form_parameters import FormParameters, form_facts, form_of
+from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.counts import noisy_count
+from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
+from tasks.mechanisms.tokens.integer_table import BudgetTooSmall
+from tasks.planning.batches import BatchLayout, Layout, layout_of, with_labels
+from tasks.planning.labels_and_groups import PartParameters, part_facts
+from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
+from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
+from tasks.values.generated import Generated, GeneratedText
+from tasks.values.plan import BatchAssignment, GeneratorDefaults, Plan, PlanInputs
+from tasks.values.release_kinds import TEXT_KINDS
+
+if TYPE_CHECKING:  # pricing a request must not load torch
+    from tasks.decoding.loop import BudgetMeter, Constraint, DrawMeter, GenerationJob, ResumableSamplingRule
+    from tasks.inference.engine.shapes import Sizes
+
+COUNT_SHARE = 500
+"""Divisor of a release's rho: this part buys the noisy count."""
+
+
+class PrivateDecodingParameters(
+    RecordParameters, FormParameters, SentenceCompletionParameters, PrecisionParameters, PartParameters
+):
+    """`parameters:` that all these systems have; every one is public."""
+
+    samples: Annotated[int, Field(ge=1, le=1_000_000)]
+    references: Annotated[int, Field(ge=1, le=100_000)]
+    max_new_tokens: Annotated[int, Field(ge=1, le=100_000)]
+    temperature: Annotated[Decimals, Field(gt=0, le=100)]
+    top_k: Annotated[int, Field(ge=0)] = 100
+    max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    batches: Annotated[int, Field(ge=1)] | None = None
+    instalment: Annotated[int, Field(ge=1)] = 16
+
+    @property
+    def tokens_per_text(self) -> int:
+        """The most tokens of a text, with those that are not drawn or cost nothing."""
+        return self.max_new_tokens + self.completion_tokens
+
+    @property
+    def row_tokens(self) -> int:
+        """The most tokens of a private row beside its prompt: the reference, then the text that is written."""
+        return self.max_reference_tokens + self.tokens_per_text
+
+    @property
+    def draws_per_text(self) -> int:
+        """The most draws that one text takes: as many as it has tokens, or as many as its form leaves a choice."""
+        form = form_of(self)
+        return self.max_new_tokens if form is None else form.draws(self.slot_tokens)
+
+    @property
+    def draws(self) -> int:
+        """The most draws that read one unit: a text's, as often as a unit is read."""
+        return self.draws_per_text * self.groups_per_unit
+
+
+@dataclass(frozen=True)
+class CalibratedMechanisms:
+    """The mechanisms that a system's budget pays for.
+
+    Attributes:
+        events: the mechanisms, invoked equally often; an instalment of one is armed together with the same of all.
+        facts: their public parameters, for people.
+    """
+
+    events: tuple[PrivacyEvent, ...]
+    facts: Mapping[str, str]
+
+
+Parameters = TypeVar("Parameters", bound=PrivateDecodingParameters)
+
+
+class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
+    """A `Generator` that buys mechanisms for its share of the budget; how texts come out of them is its own."""
+
+    name: str
+    kinds: tuple[str, ...] = TEXT_KINDS
+    parameters: type[BaseModel]
+    charges = True
+    reads_batches_by_draws_alone = False
+    """Whether all that reads a batch is rho-zCDP draws of tokens without a private state, so that a release may state
+    what it claims while the assignment is secret (decision 0132). A system says so itself."""
+
+    @abstractmethod
+    def calibrate(self, rho: int, settings: Parameters) -> CalibratedMechanisms:
+        """Return the mechanisms that cost at most `rho` (units of 1e-12) together.
+
+        Raises:
+            BudgetTooSmall: they cannot do anything at that price.
+        """
+
+    @abstractmethod
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+        """Implement `Generator.generate`."""
+
+    def plan(self, ask: PlanInputs) -> Plan:
+        """Buy what `ask.amount` affords, after the count if one is needed.
+
+        Raises:
+            BudgetTooSmall: it affords nothing, or no share for the count.
+            BlockWithoutSample: fewer samples than blocks.
+        """
+        settings, layout = self._settings_and_layout(ask.parameters, ask.blocks)
+        amount = ask.amount or Amount()
+        count = self._count(settings, ask)
+        counting = [InvocationPlan(count.event(), (count.loss(),))] if count else []
+        paid = count.loss() if count else Amount()
+        bought = self.calibrate(amount.rho - paid.rho, settings)
+        size = settings.instalment * settings.groups_per_unit
+        drawing = [InvocationPlan(event, instalments(event, size)) for event in bought.events]
+        return Plan(
+            invocations=(*counting, *drawing),
+            blocks=tuple(range(ask.blocks)),
+            samples=settings.samples,
+            facts={
+                **_facts(settings),
+                **bought.facts,
+                **completion_facts(settings),
+                **_split_facts(settings, ask, layout, count),
+            },
+            rows=_expected_rows(settings, ask, layout),
+            steps=settings.tokens_per_text,
+            prompt_tokens=settings.max_reference_tokens,
+            texts_per_unit=settings.groups_per_unit,
+            assignment=self._assignment(settings, ask, layout, counted=count is not None),
+        )
+
+    def _count(self, settings: Parameters, ask: PlanInputs) -> NoisyCount | None:
+        """Return what counts the units where no number is known."""
+        if settings.batches or settings.groups or ask.population:
+            return None
+        return _count(ask.amount or Amount(), settings)
+
+    def _assignment(
+        self, settings: Parameters, ask: PlanInputs, layout: Layout, *, counted: bool
+    ) -> BatchAssignment | None:
+        """Return the split if its assignment is worth a claim, with the batches that are known before the count.
+
+        Looks at internal figures of public data are not recorded, so its releases have none. One batch hides nothing.
+        """
+        if not (self.reads_batches_by_draws_alone and ask.governed and isinstance(layout, BatchLayout)):
+            return None
+        most = layout.most_in_a_block
+        batches = most if counted else _batches_per_block(settings, ask, layout)
+        return BatchAssignment(batches, most) if batches > 1 else None
+
+    def _settings_and_layout(self, parameters: BaseModel, blocks: int) -> tuple[Parameters, Layout]:
+        if not isinstance(parameters, self.parameters):
+            raise TypeError(f"parameters of {type(self).__name__} are needed, not {type(parameters).__name__}")
+        settings: Parameters = parameters  # type: ignore[assignment]
+        return settings, layout_of(settings, settings.samples, blocks)
+
+
+class PrivateDecodingSystem(ChargedSystem[Parameters]):
+    """A system whose texts are drawn token by token, each from one batch of units."""
+
+    renders_prompt = True
+    every_token_is_a_draw = True
+    """True if a text has as many tokens as draws, so that a lost draw shortens it."""
+
+    @abstractmethod
+    def rule(
+        self, events: Sequence[PrivacyEvent], settings: Parameters, meter: "BudgetMeter", rng: RandomSource
+    ) -> "ResumableSamplingRule":
+        """Return the sampling rule with the mechanisms of `events`; `meter` admits each draw before rows are read."""
+
+    def figures(self, texts: Sequence[GeneratedText]) -> Mapping[str, str]:
+        """Return the released figures of all texts together: functions of their facts, named in `RELEASED_FIGURES`."""
+        return {}
+
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+        """Count if planned, split, then draw.
+
+        Raises:
+            ContextTooLong, BadDescription, ControlTokens, NoChatTemplate: the prompts do not fit the model.
+            TokenizerNotSupported, TokenLimitTooSmall, EndTokenMissing: nor can its tokens write records of the schema.
+            LabelsNotKept: labels are declared, and the version has none.
+            RowsNotIsolated, NotEnoughMemory: this device cannot draw. None of these has armed anything.
+            MemoryRanOut: it could not go on.
+        """
+        from tasks.decoding.generate import open_decoder
+        from tasks.decoding.loop import DecodingSpec
+        from tasks.decoding.sentence_completion import completion_figures, sentence_completion
+
+        settings, layout = self._settings_and_layout(parameters, len(plan.blocks))
+        lost = bench.earlier.lost if self.charges else 0
+        prompts = _Prompts.of(settings, bench, lost if self.every_token_is_a_draw else 0)
+        if settings.names:
+            bench.corpus.require_labels()
+        first = int(plan.invocations[0].event.mechanism == noisy_count.MECHANISM)
+        events = [invocation.event for invocation in plan.invocations[first:]]
+        rule = partial(self.rule, events, settings, rng=bench.rng)
+        completion = sentence_completion(settings.completion_tokens, settings.temperature, settings.top_k, bench.rng)
+        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, completion)
+        with open_decoder(bench, drawing, plan.samples, bench.earlier, lost) as draw_texts:
+            split = _split(plan, first, settings, layout, bench)
+            texts = draw_texts(prompts.jobs(settings, bench, split), _paid_meter(plan, first, settings, bench, lost))
+        labelled = with_labels(texts, split.layout.labels_of_texts(settings.names))
+        return Generated(labelled, {**split.released, **self.figures(texts), **completion_figures(texts)})
+
+
+def _paid_meter(
+    plan: Plan, first: int, settings: PrivateDecodingParameters, bench: RunContext, lost: int
+) -> "DrawMeter":
+    """Meters the draws by the invocations from number `first` on, behind what earlier attempts have drawn and lost."""
+    from tasks.decoding.loop import DrawMeter
+
+    def arm(instalment: int) -> None:
+        for sequence in range(first, len(plan.invocations)):
+            bench.arm(sequence, instalment)
+
+    draws = plan.invocations[first].event.count // settings.groups_per_unit
+    meter = DrawMeter(settings.instalment, draws, arm, armed=bench.earlier.armed, lost=lost)
+    meter.admit(0)  # paid before the first private byte is read
+    return meter
+
+
+@dataclass(frozen=True)
+class _Split:
+    """The public split of each block, the batches that each text is made of, and the figures that it follows from."""
+
+    layout: Layout
+    per_block: int
+    released: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Prompts:
+    """The public parts of every row, of sizes that the model can take.
+
+    Attributes:
+        pieces: the prompts of public and private rows, for each label or group; one pair where there are none.
+        constraint: what holds records to their schema.
+    """
+
+    pieces: tuple[tuple[PromptPieces, PromptPieces], ...]
+    sizes: "Sizes"
+    constraint: "Constraint | None"
+
+    @classmethod
+    def of(cls, settings: PrivateDecodingParameters, bench: RunContext, lost: int) -> "_Prompts":
+        """Prompts and sizes of texts that are `lost` tokens shorter than was asked for."""
+        # Heavy imports wait until something is generated: pricing a request must stay quick.
+        from tasks.inference.engine.shapes import Sizes
+        from tasks.inference.structured_output.schema_constraint import constraint_for
+
+        model = bench.engine.model
+        pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in settings.shown or (None,))
+        public, private = zip(*pieces, strict=True)
+        # A form's constraint shortens slots by what is lost; every other text is as much shorter.
+        length = settings.tokens_per_text - (lost if settings.form is None else 0)
+        sizes = Sizes.of(public, private, settings.max_reference_tokens, length, settings.references)
+        sizes.check_fits(model)
+        return cls(pieces, sizes, constraint_for(settings, model, settings.max_new_tokens, lost))
+
+    def jobs(self, settings: PrivateDecodingParameters, bench: RunContext, split: _Split) -> "Iterator[GenerationJob]":
+        """Yield one job for each text; the units of all texts are read here once, at the first job."""
+        from tasks.decoding.loop import GenerationJob
+
+        tokenizer = bench.engine.model.tokenizer
+
+        def tokens(unit: UnitDocuments) -> tuple[int, ...]:
+            return reference_tokens(tokenizer, unit.text, settings.max_reference_tokens)
+
+        sources = split.layout.sources()
+        units = rows_of(sources, split.per_block, settings, bench)
+        for source, members in zip(sources, units, strict=True):
+            public, private = self.pieces[source[0][1]]
+            yield GenerationJob(public, private, tuple(map(tokens, members)))
+
+
+def rows_of(
+    sources: Sequence[Sequence[Place]], per_block: int, settings: PartParameters, bench: RunContext
+) -> Iterator[list[UnitDocuments]]:
+    """Yield the units that each text is made of; those of all texts are read at once, when the first is asked for."""
+    places = [place for source in sources for place in source]
+    batches = bench.corpus.batches(
+        bench.scheme, bench.split, per_block, places, settings.names, settings.groups_per_unit
+    )
+    for source in sources:
+        yield [unit for place in source for unit in batches[place]]
+
+
+def instalments(event: PrivacyEvent, size: int) -> tuple[Amount, ...]:
+    """Return the loss of `event` in instalments of `size` invocations; the last one may be smaller.
+
+    Every invocation of an event costs a whole number of units, so its part of the sum is exact.
+    """
+    each = Amount(event.loss.rho // event.count, event.loss.delta // event.count)
+    if each * event.count != event.loss:
+        raise ValueError(f"the invocations of {event.mechanism} do not cost the same")
+    whole, rest = divmod(event.count, size)
+    return (*[each * size] * whole, *([each * rest] if rest else []))
+
+
+def top_k_text(top_k: int) -> str:
+    """Return a number of candidates as text for people."""
+    return str(top_k or "whole vocabulary")
+
+
+def _split(plan: Plan, first: int, settings: PrivateDecodingParameters, layout: Layout, bench: RunContext) -> _Split:
+    """Return the split that was planned, that a count drawn here leads to, or that an earlier attempt has released."""
+    released = dict(bench.earlier.released)
+    if not released:
+        released = _numbers(plan, settings, layout, bench)
+        bench.journal.begin(first, released)
+    return _Split(layout, int(released["batches_per_block"]), released)
+
+
+def _numbers(plan: Plan, settings: PrivateDecodingParameters, layout: Layout, bench: RunContext) -> dict[str, str]:
+    """Return the number of batches of a block: as planned, or from a count that is drawn here."""
+    if plan.invocations[0].event.mechanism != noisy_count.MECHANISM:
+        return {"batches_per_block": plan.facts["batches per block"]}
+    units = _counted(plan, bench)
+    per_block = layout.per_block(units, settings.references)
+    return {"noisy_population": str(units), "batches_per_block": str(per_block)}
+
+
+def _counted(plan: Plan, bench: RunContext) -> int:
+    bench.arm(0, 0)
+    count = NoisyCount.from_event(plan.invocations[0].event)
+    return count.draw(bench.corpus.unit_count(), bench.rng)
+
+
+def _count(amount: Amount, settings: PrivateDecodingParameters) -> NoisyCount:
+    if amount.rho < COUNT_SHARE:
+        raise BudgetTooSmall(settings.max_new_tokens, settings.references)
+    return calibrate_count(amount.rho // COUNT_SHARE)
+
+
+def _expected_rows(settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout) -> int:
+    """Public rows and references in one step; with a declared population, its share of the batches that are read."""
+    if ask.population and not settings.groups and (settings.batches or layout.most_in_a_block):
+        per_block = _batches_per_block(settings, ask, layout)
+        return settings.samples + round(ask.population * settings.samples / (layout.cells * per_block))
+    return settings.samples * (1 + settings.references)
+
+
+def _facts(settings: PrivateDecodingParameters) -> dict[str, str]:
+    return {
+        **part_facts(settings),
+        **constraint_facts(settings),
+        **form_facts(settings),
+        **precision_facts(settings),
+        "samples": str(settings.samples),
+        "references B": str(settings.references),
+        "temperature": format_decimal(settings.temperature),
+        "reference tokens": str(settings.max_reference_tokens),
+        "draws per instalment": str(settings.instalment),
+    }
+
+
+def _split_facts(
+    settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout, count: NoisyCount | None
+) -> dict[str, str]:
+    if count is not None:
+        noise = f"sigma {format(decimal_above(count.sigma, 1), 'f')}, rho {count.loss().rho_text}"
+        return {"batches per block": f"from a noisy count of the units ({noise})"}
+    return {"batches per block": str(_batches_per_block(settings, ask, layout))}
+
+
+def _batches_per_block(settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout) -> int:
+    """Return the number of batches of a label in a block, as declared or from the declared population."""
+    declared = settings.batches or layout.per_block(ask.population or 0, settings.references)
+    return max(declared, layout.most_in_a_block)

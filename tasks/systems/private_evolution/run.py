@@ -1,0 +1,232 @@
+"""Run of private evolution: candidates, votes, selection, and candidates again.
+
+Candidates are stored before the vote on them, and a round's noisy counts together with the selection from them. So a
+run that continues after a kill votes on the same candidates, draws nothing twice, and does not generate or request a
+stored text again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+from models_db.values.canonical_json import Json
+from tasks.decoding.public_sampling import text_backend
+from tasks.decoding.run_context import RunContext
+from tasks.inference.backends.interface import Completion, Sampling
+from tasks.inference.catalogue.model_check import ContextTooLong
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.embeddings.parallel_encoder import spread_embedder
+from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
+from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.systems.private_evolution.parameters import EvolutionParameters
+from tasks.systems.private_evolution.schedule import VARIATION, WAYS, Schedule, Sizes
+from tasks.systems.private_evolution.selection import Lineage, choose
+from tasks.systems.private_evolution.voting import VoteHistogram
+from tasks.text.interfaces import Embedder
+from tasks.values.generated import Generated, GeneratedText
+from tasks.values.plan import Plan
+
+Candidates = list[list[Completion]]
+"""Candidates of each label, in their public order."""
+
+CLEAR = 3
+"""Standard deviations of its noise from which a count is considered clear of noise."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request to the model for one text.
+
+    Attributes:
+        label: the number of the label.
+        parent: the candidate to reword; empty for a new text.
+        way: the way of rewording.
+    """
+
+    label: int
+    parent: str = ""
+    way: str = WAYS[0]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Released values of a round.
+
+    Attributes:
+        counts: noisy, of all candidates.
+        selected: for each label the numbers of its selected candidates.
+    """
+
+    counts: list[int]
+    selected: list[list[int]]
+
+    def to_json(self) -> Json:
+        """Return the form of the journal."""
+        return {"counts": list(self.counts), "selected": [list(own) for own in self.selected]}
+
+    @classmethod
+    def from_json(cls, stored: Json) -> "Outcome":
+        """Read the form of `to_json`."""
+        fields = cast("dict[str, Any]", stored)
+        return cls(fields["counts"], fields["selected"])
+
+
+@dataclass(frozen=True)
+class EvolutionRun:
+    """The rounds of a run, each with its vote and its selection."""
+
+    parameters: EvolutionParameters
+    schedule: Schedule
+    plan: Plan
+    bench: RunContext
+    embed: Embedder
+    electorate: VoteHistogram
+
+    @classmethod
+    def of(cls, parameters: EvolutionParameters, schedule: Schedule, plan: Plan, bench: RunContext) -> "EvolutionRun":
+        """Build the run; nothing is read or spent yet.
+
+        Raises:
+            ModelNotPulled: the embedder is not on this machine.
+            LabelsNotKept: labels are declared, and the version has none.
+        """
+        if parameters.labels:
+            bench.corpus.require_labels()
+        embed = load_embedder(parameters.embedder, bench.device)
+        private = spread_embedder(bench.workers, embed, parameters.embedder, bench.device, bench.text_shards)
+        electorate = VoteHistogram(bench, plan.blocks, parameters.labels, private)
+        return cls(parameters, schedule, plan, bench, RetriedEmbedder(embed), electorate)
+
+    def generated(self) -> Generated:
+        """Run all rounds and return the texts, in the public order of their labels.
+
+        Raises:
+            StepLost: an interrupted run has paid for a round and lost it.
+            EndpointFailed: an external model does not answer.
+        """
+        self.bench.begin_steps(self.plan)
+        candidates, outcome = self._first_candidates(), Outcome([], [])
+        for number in range(self.parameters.rounds):
+            self.bench.progress("rounds", number, self.parameters.rounds)
+            outcome = self._vote(number, candidates)
+            candidates = self._next_candidates(number, candidates, outcome.selected)
+        self.bench.progress("rounds", self.parameters.rounds, self.parameters.rounds)
+        return Generated(self._texts(candidates), {"candidates_clear_of_noise": str(self._clear(outcome))})
+
+    @cached_property
+    def _sizes(self) -> Sizes:
+        return Sizes.planned(self.parameters)
+
+    def _first_candidates(self) -> Candidates:
+        """Return the first candidates, from public words alone."""
+        wanted = enumerate(self._sizes.candidates)
+        questions = [Question(label) for label, number in wanted for _ in range(number)]
+        return self._sizes.split(self._stored_texts("candidates 0", questions))
+
+    def _vote(self, number: int, candidates: Candidates) -> Outcome:
+        """Arm, count and draw the votes of one round, once."""
+        released = self.bench.release(
+            f"votes {number}",
+            [number],
+            lambda: self._counts(candidates),
+            lambda counts: self._outcome(number, counts).to_json(),
+        )
+        return Outcome.from_json(released)
+
+    def _counts(self, candidates: Candidates) -> list[int]:
+        """Count the units that vote for each candidate. PRIVATE."""
+        points = [points_of(self.embed, [candidate.text for candidate in own]) for own in candidates]
+        return self.electorate.voters.counts(points)
+
+    def _outcome(self, number: int, counts: list[int]) -> Outcome:
+        parameters, rng = self.parameters, self.bench.rng
+        noisy = self.schedule.histogram.draw(counts, rng)
+        selected = [
+            choose(own, parameters.selection, most, parameters.threshold, rng)
+            for own, most in zip(self._sizes.split(noisy), self._sizes.selected(number), strict=True)
+        ]
+        return Outcome(noisy, selected)
+
+    def _next_candidates(self, number: int, candidates: Candidates, selected: Sequence[Sequence[int]]) -> Candidates:
+        """Return the candidates of the next round, or the texts after the last."""
+        last = number == self.parameters.rounds - 1
+        totals = self._sizes.texts if last else self._sizes.candidates
+        families = [Lineage.of(own, total) for own, total in zip(selected, totals, strict=True)]
+        questions = [
+            Question(label, candidates[label][parent].text, WAYS[(number + place) % len(WAYS)])
+            for label, family in enumerate(families)
+            for place, parent in enumerate(family.reworded)
+        ]
+        texts = iter(self._stored_texts("texts" if last else f"candidates {number + 1}", questions))
+        return [
+            [candidates[label][parent] for parent in family.kept] + [next(texts) for _ in family.reworded]
+            for label, family in enumerate(families)
+        ]
+
+    def _stored_texts(self, name: str, questions: Sequence[Question]) -> list[Completion]:
+        """Generate one text for each question, stored under `name` before any further use."""
+        if not questions:
+            return []
+        # Answers of an external model are cached by the number of equal prompts before in this run: all questions are
+        # asked again, in order, and the cache has the earlier answers.
+        external_answers = self._ask(questions) if text_backend(self.bench).external else None
+        released = self.bench.release(
+            name,
+            (),
+            lambda: external_answers if external_answers is not None else self._ask(questions),
+            lambda texts: [[text.text, text.tokens, text.complete] for text in texts],
+        )
+        return [Completion(*fields) for fields in cast("list[list[Any]]", released)]
+
+    def _ask(self, questions: Sequence[Question]) -> list[Completion]:
+        """Ask a backend; a candidate that does not fit the context of a local model is cut to its beginning.
+
+        Raises:
+            ContextTooLong: not even the public words fit, which is known before anything is spent.
+        """
+        shown = max(len(question.parent) for question in questions)
+        while True:
+            try:
+                return self._answers(questions, shown)
+            except ContextTooLong:
+                if not shown:
+                    raise
+                shown //= 2
+
+    def _answers(self, questions: Sequence[Question], shown: int) -> list[Completion]:
+        """Ask the questions, those with the same system message together."""
+        answers = dict[int, Completion]()
+        system_messages = [self.bench.prompt.fill("system", self._label(question)) for question in questions]
+        for system in dict.fromkeys(system_messages):
+            places = [place for place, own in enumerate(system_messages) if own == system]
+            prompts = [self._prompt(questions[place], shown) for place in places]
+            texts = text_backend(self.bench).write(prompts, self._sampling(self._label(questions[places[0]])))
+            answers.update(zip(places, texts, strict=True))
+        return [answers[place] for place in range(len(questions))]
+
+    def _sampling(self, label: str | None) -> Sampling:
+        parameters = self.parameters
+        system_message = self.bench.prompt.fill("system", label)
+        return Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_k, system_message)
+
+    def _prompt(self, question: Question, shown: int) -> str:
+        """Return the prompt: public words, or a rewording of the candidate, unless that is empty."""
+        text = question.parent[:shown].strip()
+        if not text:
+            return self.bench.prompt.fill("public", self._label(question))
+        return VARIATION.replace("{way}", question.way).replace("{text}", text)
+
+    def _label(self, question: Question) -> str | None:
+        return self.parameters.labels[question.label] if self.parameters.labels else None
+
+    def _texts(self, candidates: Candidates) -> tuple[GeneratedText, ...]:
+        texts = [text for own in candidates for text in own]
+        return tuple(
+            GeneratedText(text.text, text.tokens, text.complete, label=label)
+            for text, label in zip(texts, self._sizes.labels_of_texts, strict=True)
+        )
+
+    def _clear(self, outcome: Outcome) -> int:
+        """Count the candidates of the last round whose count is clear of its noise."""
+        return sum(count > CLEAR * float(self.schedule.histogram.noise.sigma) for count in outcome.counts)

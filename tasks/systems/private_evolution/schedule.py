@@ -1,0 +1,120 @@
+"""Schedule of private evolution that a budget buys: one histogram per round; its sizes; and the wording of prompts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, TypeVar
+
+from models_db.values.amounts import Amount
+from models_db.values.events import PrivacyEvent
+from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
+from tasks.planning.batches import labels_without_batches
+from tasks.systems.private_evolution.parameters import EvolutionParameters
+
+Item = TypeVar("Item")
+
+NAME: Final = "private_evolution"
+"""The name of the system."""
+
+VARIATION = "Rewrite the following text {way}:\n\n{text}"
+"""Prompt for a rewording; `{text}` is the candidate, and nothing else is in the prompt.
+
+Of four wordings this is the one that SmolLM2-135M followed with least talk around the text."""
+
+WAYS = (
+    "in other words",
+    "with other details",
+    "more briefly",
+    "in another tone",
+    "at more length",
+    "as somebody else would put it",
+)
+"""Values of `{way}`, used in turn."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Calibrated rounds: the same histogram in every round.
+
+    Attributes:
+        histogram: of all candidates of one round.
+        rounds: number of rounds, public.
+    """
+
+    histogram: NoisyHistogram
+    rounds: int
+
+    @classmethod
+    def of(cls, parameters: EvolutionParameters, amount: Amount) -> "Schedule":
+        """Calibrate the schedule with the least noise whose mechanisms together cost at most `amount`.
+
+        Raises:
+            NoiseInvalid: rho is too small for so many rounds.
+            BinsInvalid: too many candidates.
+        """
+        each = amount.rho // parameters.rounds
+        return cls(calibrate_histogram(each, Sizes.planned(parameters).bins), parameters.rounds)
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """The charged events, in order: one histogram per round, each armed by itself."""
+        return (self.histogram.event(),) * self.rounds
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many texts and candidates each label has; public, and fixed before the first candidate is written.
+
+    Attributes:
+        texts: of each label.
+        candidates: M of each label, in every round.
+    """
+
+    parameters: EvolutionParameters
+    texts: tuple[int, ...]
+    candidates: tuple[int, ...]
+
+    @classmethod
+    def planned(cls, parameters: EvolutionParameters) -> "Sizes":
+        """Return the sizes that the parameters lead to.
+
+        Raises:
+            LabelWithoutSample: fewer texts than labels.
+        """
+        labels = labels_without_batches(parameters, parameters.samples)
+        texts = tuple(labels.count(label) for label in parameters.labels or (None,))
+        return cls(parameters, texts, (parameters.candidates or parameters.variations * max(texts),) * len(texts))
+
+    @property
+    def bins(self) -> int:
+        """Number of candidates in the vote of a round."""
+        return sum(self.candidates)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Number of selected candidates of each label after every round except the last."""
+        return tuple(max(1, own // self.parameters.variations) for own in self.candidates)
+
+    def selected(self, number: int) -> tuple[int, ...]:
+        """Return the selected candidates of each label after round `number`, from 0; after the last, the texts."""
+        return self.texts if number == self.parameters.rounds - 1 else self.kept
+
+    @property
+    def prompts(self) -> int:
+        """Most prompts that a backend answers; a candidate drawn twice stays once and is reworded."""
+        ranked = self.parameters.selection == "rank"
+        least = self.kept if ranked else (1,) * len(self.kept)
+        between = (self.parameters.rounds - 1) * (self.bins - sum(least))
+        different = self.candidates if ranked else (1,) * len(self.candidates)
+        missing = (max(0, texts - own) for texts, own in zip(self.texts, different, strict=True))
+        return self.bins + between + sum(missing)
+
+    def split(self, of_candidates: Sequence[Item]) -> list[list[Item]]:
+        """Return what belongs to the candidates of all labels, label by label."""
+        items = iter(of_candidates)
+        return [list(islice(items, own)) for own in self.candidates]
+
+    @property
+    def labels_of_texts(self) -> list[str | None]:
+        """The label of every text, in their public order; blocks do not affect a text."""
+        return labels_without_batches(self.parameters, self.parameters.samples)

@@ -1,0 +1,328 @@
+"""One-shot private summaries: one noisy mean per group, from which a public model writes (PRIVACY §5).
+
+After "Differentially Private Summarization with Large Language Models", §4.2, Algorithm 2. Every unit's documents are
+read once; the last hidden state becomes a vector (`adapter.represent`, of public parts alone), the vectors of a group
+are clipped, averaged over a public n and noised. An adapter that was trained on public data turns that mean into soft
+tokens, from which the model writes at no further cost, however long the text is.
+
+A unit is read for m groups, k times each ("k-shot"): m k noisy sums, rho = m k C^2 / (2 sigma^2). With c centres a
+unit's vector has c blocks, all but one of them zero: its norm is that of the one, so c means cost what one costs.
+
+Nothing is drawn from private text after the means. They are stored as soon as they are drawn, so a run that is
+interrupted later continues from them and pays nothing again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from models_db.errors import UsageError
+from models_db.values.requests import ExactDecimal, ReleaseRequest, RequestModel, model_to_json
+from tasks.decoding.run_context import RunContext
+from tasks.inference.prompts.render import PromptPieces, reference_tokens
+from tasks.inference.prompts.templates import LABEL, Template
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.tokens.integer_table import public_sampler
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
+from tasks.planning.batches import Layout, with_labels
+from tasks.systems.private_decoding import (
+    CalibratedMechanisms,
+    ChargedSystem,
+    PrivateDecodingParameters,
+    rows_of,
+    top_k_text,
+)
+from tasks.systems.summaries.adapters.metadata import AdapterMeta, Digest, KnownAdapter
+from tasks.systems.summaries.adapters.prompts import reading_pieces, writing_pieces
+from tasks.systems.summaries.adapters.store import find_adapter, load_adapter, require_fit
+from tasks.systems.summaries.token_level import mean_facts
+from tasks.values.generated import Generated
+from tasks.values.plan import Plan, PlanInputs
+from tasks.values.release_kinds import ReleaseKind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tasks.inference.engine.session import RowHidden
+    from tasks.systems.summaries.adapters.adapter import Adapter
+
+MEANS = "noisy_means"
+"""Journal key of the means of all groups: float32, little-endian, in base 64."""
+
+
+class UsedAdapter(RequestModel):
+    """Adapter of a stored request: its meta data, and the digest that also covers its tensors."""
+
+    sha256: Digest
+    meta: AdapterMeta
+
+
+class OneShotParameters(PrivateDecodingParameters):
+    """`parameters:` of a request; all of them are public.
+
+    Attributes:
+        adapter: in a request file, the name or digest of an adapter of this machine.
+        clip_norm: C; the adapter's own suggestion by default.
+        shots: k noisy means at a k-th of the budget, each made into soft tokens, which are averaged.
+    """
+
+    adapter: UsedAdapter
+    clip_norm: Annotated[ExactDecimal, Field(gt=0, le=10**9)] | None = None
+    shots: Annotated[int, Field(ge=1, le=1000)] = 1
+
+    @property
+    def draws_per_text(self) -> int:
+        """Number of noisy means of one group."""
+        return self.shots
+
+
+class OneShotSummary(ChargedSystem[OneShotParameters]):
+    """The system `one_shot_summary`."""
+
+    name: str = "one_shot_summary"
+    kinds: tuple[str, ...] = (ReleaseKind.SUMMARIES,)
+    parameters: type[BaseModel] = OneShotParameters
+
+    def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
+        """Fill in the adapter's facts: its wording, its clip norm, and the payment of all means in one instalment.
+
+        Raises:
+            AdapterUnknown, AdapterAmbiguous, AdapterDamaged: the adapter is not on this machine.
+            AdapterUnfit: it belongs to another model.
+            AdapterPromptDiffers: the request states another prompt than the adapter's.
+            AdapterUnlabelled: its prompt has no place for the subject of a group.
+        """
+        requested_adapter = request.parameters.get("adapter")
+        reference = requested_adapter.get("sha256") if isinstance(requested_adapter, Mapping) else requested_adapter
+        if not isinstance(reference, str):
+            return request  # the parameters' own validation reports it
+        adapter = find_adapter(reference)
+        require_fit(adapter, request.model)
+        _require_worded(adapter, request)
+        defaults = {
+            "clip_norm": adapter.meta.clip_norm,
+            "max_reference_tokens": adapter.meta.max_reference_tokens,
+            "instalment": request.parameters.get("shots", 1),
+        }
+        used = model_to_json(UsedAdapter(sha256=adapter.digest, meta=adapter.meta))
+        words = {"system": adapter.meta.wording.system, "private": adapter.meta.wording.private}
+        return request.model_copy(
+            update={
+                "parameters": {**defaults, **request.parameters, "adapter": used},
+                "prompt": request.prompt.model_copy(update=words),
+            }
+        )
+
+    def plan(self, ask: PlanInputs) -> Plan:
+        """Plan as every charged system; private rows are read once."""
+        plan = super().plan(ask)
+        return replace(plan, reading_rows=plan.rows - plan.samples)
+
+    def calibrate(self, rho: int, settings: OneShotParameters) -> CalibratedMechanisms:
+        """Calibrate the noisy mean with the least noise that m k draws afford.
+
+        Raises:
+            NoiseInvalid, MeanInvalid: only noise is affordable, or the clip norm is out of range.
+            TokenDrawInvalid: the temperature is out of range.
+        """
+        public_sampler(settings.temperature)  # refused now, not after something has been spent
+        meta = settings.adapter.meta
+        mean = calibrate_mean(rho, settings.draws, settings.clip_norm or meta.clip_norm)
+        facts = {
+            "tokens per text": str(settings.max_new_tokens),
+            "top k": top_k_text(settings.top_k),
+            "means per group k": str(settings.shots),
+            "adapter": f"{meta.name}, SHA-256 {settings.adapter.sha256}",
+            "adapter trained on": _declared_public(meta),
+            "adapter's centres and dimensions": f"{meta.centres}, {meta.dimensions}",
+            "soft tokens": str(meta.soft_tokens),
+            "documents are read as": meta.wording.reading_private + " " + meta.wording.reading_opening,
+            **mean_facts(mean, settings.references, settings.draws, meta.vector_width),
+        }
+        return CalibratedMechanisms((mean.event(settings.draws),), facts)
+
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+        """Draw the means, or take those of an interrupted run, and generate texts from them.
+
+        Raises:
+            AdapterUnknown, AdapterDamaged, AdapterUnfit: the adapter cannot be used here.
+            AdapterChanged: it is not the adapter of the request.
+            ContextTooLong, ControlTokens, NoChatTemplate: the prompts do not fit the model.
+            RowsNotIsolated, NotEnoughMemory: this device cannot process them.
+            LabelsNotKept: the version has no groups. None of these has armed anything.
+        """
+        from tasks.decoding.public_sampling import PublicSampling, draw_public_texts
+        from tasks.decoding.sentence_completion import completion_figures
+        from tasks.inference.structured_output.schema_constraint import constraint_for
+
+        settings, layout = self._settings_and_layout(parameters, len(plan.blocks))
+        adapter = load_adapter(_adapter_of_request(settings), bench.engine.model)
+        bench.corpus.require_labels()
+        constraint = constraint_for(settings, bench.engine.model, settings.max_new_tokens)
+        reading, prompts = _Reading.of(settings, adapter, bench), _prompts(settings, adapter, bench)
+        means = _means(plan, settings, layout, reading, bench)
+        noise = float(NoisyMean.from_event(plan.invocations[0].event).sigma) / settings.references
+        writing = _writing(adapter, means, noise, bench)
+        sampling = PublicSampling(
+            settings.max_new_tokens,
+            settings.temperature,
+            settings.top_k,
+            completion_tokens=settings.completion_tokens,
+        )
+        texts = draw_public_texts(writing, prompts, sampling, constraint)
+        return Generated(with_labels(texts, layout.labels_of_texts(settings.names)), completion_figures(texts))
+
+
+def _declared_public(meta: AdapterMeta) -> str:
+    """Return the declared training data, which stewards and readers must trust: an adapter does not show its source."""
+    training = meta.training
+    return f"{training.file}, SHA-256 {training.sha256}, declared to be public, licence: {training.licence}"
+
+
+def _means(plan: Plan, settings: OneShotParameters, layout: Layout, reading: "_Reading", bench: RunContext) -> "Tensor":
+    """Return the noisy means of all groups, float32 [G, k, c * r]: of an interrupted run, or drawn here."""
+    import torch
+
+    from tasks.common.array_encoding import array_of, text_of
+
+    shape = (len(settings.groups), settings.shots, settings.adapter.meta.vector_width)
+    if MEANS in bench.earlier.released:
+        stored = array_of(bench.earlier.released[MEANS], "<f4")
+        return torch.tensor(stored.reshape(shape))
+    mechanism = NoisyMean.from_event(plan.invocations[0].event)
+    for instalment in range(len(plan.invocations[0].instalments)):
+        bench.arm(0, instalment)  # paid before the first private byte is read
+    means = torch.stack(list(reading.means(mechanism, settings, layout, bench)))
+    text = text_of(means.numpy(), "<f4")
+    bench.journal.begin(len(plan.invocations), {MEANS: text})
+    return means
+
+
+class _Reading:
+    """Public parts of the rows in which documents are read, in sizes that the model can take."""
+
+    def __init__(self, adapter: "Adapter", pieces: Sequence[Any], sizes: Any) -> None:
+        self.adapter, self.pieces, self.sizes = adapter, pieces, sizes
+
+    @classmethod
+    def of(cls, settings: OneShotParameters, adapter: "Adapter", bench: RunContext) -> "_Reading":
+        """Build prompts and sizes; a prompt that does not fit is refused here, before anything is spent."""
+        from tasks.inference.engine.hidden_states import ready_to_read
+        from tasks.inference.engine.shapes import Sizes
+
+        model, wording = bench.engine.model, adapter.meta.wording
+        pieces = [reading_pieces(model.tokenizer, wording, shown) for shown in settings.shown]
+        sizes = Sizes.of(pieces, pieces, settings.max_reference_tokens, 1, settings.references)
+        sizes.check_fits(model)
+        ready_to_read(bench.engine, sizes)
+        return cls(adapter, pieces, sizes)
+
+    def means(
+        self, mechanism: NoisyMean, settings: OneShotParameters, layout: Layout, bench: RunContext
+    ) -> "Iterable[Tensor]":
+        """Yield for each group its k noisy means, float32 [k, c * r]; the armed amounts pay for them."""
+        from tasks.inference.engine.hidden_states import last_hidden
+
+        references = list(_references(settings, layout, bench))
+        states = last_hidden(bench.engine, self.pieces, references, self.sizes)
+        for done, rows in enumerate(states, 1):
+            yield self._of_group(mechanism, settings, rows, bench.rng)
+            bench.progress("groups", done, len(self.pieces))
+
+    def _of_group(
+        self, mechanism: NoisyMean, settings: OneShotParameters, rows: "RowHidden", rng: RandomSource
+    ) -> "Tensor":
+        import torch
+
+        from tasks.systems.summaries.group_means import noisy_means
+
+        vectors = self.adapter.represent(rows.values, rows.valid)
+        cpu_rows = type(rows)(vectors, torch.zeros_like(rows.generation).cpu(), rows.valid.cpu())
+        shots = [noisy_means(mechanism, vectors, cpu_rows, 1, settings.references, rng) for _ in range(settings.shots)]
+        return torch.cat(shots)
+
+
+def _references(settings: OneShotParameters, layout: Layout, bench: RunContext) -> Iterable[list[tuple[int, ...]]]:
+    """Yield for each group the tokens of its units' documents."""
+    tokens = partial(reference_tokens, bench.engine.model.tokenizer, max_reference_tokens=settings.max_reference_tokens)
+    for units in rows_of(layout.sources(), 1, settings, bench):
+        yield [tokens(unit.text) for unit in units]
+
+
+def _prompts(settings: OneShotParameters, adapter: "Adapter", bench: RunContext) -> list[tuple[int, ...]]:
+    """Return for each group the prompt with its soft tokens; too long ones are refused before anything is spent."""
+    from tasks.inference.engine.shapes import Sizes
+
+    model, size = bench.engine.model, adapter.meta.soft_tokens
+    pieces = [writing_pieces(model.tokenizer, adapter.meta.wording, shown) for shown in settings.shown]
+    firsts = range(model.vocabulary, model.vocabulary + size * len(pieces), size)
+    prompts = [piece.around(tuple(range(first, first + size))) for piece, first in zip(pieces, firsts, strict=True)]
+    Sizes.of([PromptPieces((), prompt) for prompt in prompts], [], 0, settings.max_new_tokens).check_fits(model)
+    return prompts
+
+
+def _writing(adapter: "Adapter", means: "Tensor", noise: float, bench: RunContext) -> RunContext:
+    """Return a run context whose model has the soft tokens of all groups."""
+    import torch
+
+    from tasks.inference.engine.engine import Engine
+
+    soft = [torch.stack([adapter.soft_tokens(mean, noise) for mean in shots]).mean(0) for shots in means]
+    # The models of other processes lack these tokens.
+    engine = Engine(bench.engine.model.with_soft_tokens(torch.cat(soft)), memory=bench.engine.memory)
+    return replace(bench, engine=engine, workers=None)
+
+
+def _adapter_of_request(settings: OneShotParameters) -> KnownAdapter:
+    """Return the adapter of this machine with the digest of the request, which covers its meta data."""
+    adapter = find_adapter(settings.adapter.sha256)
+    if adapter.meta != settings.adapter.meta:
+        raise AdapterChanged(adapter)
+    return adapter
+
+
+def _require_worded(adapter: KnownAdapter, request: ReleaseRequest) -> None:
+    """Check that the prompt that the request states is the one that the model gets."""
+    prompt, wording = request.prompt, adapter.meta.wording
+    for name in ("description", "system", "private"):
+        requested_text = getattr(prompt, name)
+        if requested_text is not None and requested_text != getattr(wording, name):
+            raise AdapterPromptDiffers(adapter, name, getattr(wording, name))
+    if LABEL not in Template.read("private", wording.private).places:
+        raise AdapterUnlabelled(adapter)
+
+
+class AdapterChanged(UsageError):
+    """A stored request whose description of its adapter differs from the adapter's own."""
+
+    def __init__(self, adapter: KnownAdapter) -> None:
+        super().__init__(
+            f"The request describes the adapter {adapter.meta.name!r} differently from the adapter's own file.",
+            "Submit it again with the adapter's name.",
+            {"adapter": adapter.digest},
+        )
+
+
+class AdapterPromptDiffers(UsageError):
+    """A request that states another prompt than its adapter's."""
+
+    def __init__(self, adapter: KnownAdapter, name: str, wording: str) -> None:
+        super().__init__(
+            f"`prompt.{name}` differs from the prompt that the adapter {adapter.meta.name!r} was trained with.",
+            f"Use {wording!r}, or train an adapter with your prompt.",
+            {"adapter": adapter.digest, "field": name},
+        )
+
+
+class AdapterUnlabelled(UsageError):
+    """An adapter whose prompt has no place for the subject of a group."""
+
+    def __init__(self, adapter: KnownAdapter) -> None:
+        super().__init__(
+            f"The adapter {adapter.meta.name!r} was trained without the subject of a group in its prompt.",
+            "Give every line of its training file an `about`, and train it again. See docs/adapters.md.",
+            {"adapter": adapter.digest},
+        )

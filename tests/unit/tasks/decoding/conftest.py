@@ -1,0 +1,5 @@
+"""Decoders, as in the tests of systems."""
+
+from tests.unit.tasks.systems.conftest import completion_tokens
+
+__all__ = ["completion_tokens"]

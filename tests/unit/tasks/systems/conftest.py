@@ -1,0 +1,11 @@
+"""Systems: texts end with their last draw, but where a test is about the tokens behind it."""
+
+import pytest
+
+from tasks.planning import sentence_completion_parameters
+
+
+@pytest.fixture(autouse=True)
+def completion_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No public token finishes a sentence."""
+    monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 0)
