@@ -14,12 +14,12 @@ from benchmarks.gpu import networks
 from benchmarks.gpu.decoding_plan import token_ids
 from benchmarks.gpu.networks import LLAMA_1B, SMOLLM2, memory_returned, synchronise
 from benchmarks.gpu.section import Bench
+from tasks.adapters.projection import fit_space
+from tasks.adapters.training.examples import Lesson, Lessons
+from tasks.adapters.training.frozen_model import FrozenNetwork, Line, freeze
+from tasks.adapters.training.loop import Course
+from tasks.adapters.training.settings import TrainingSettings
 from tasks.inference.prompts.render import PromptPieces
-from tasks.systems.summaries.adapter_training.examples import Lesson, Lessons
-from tasks.systems.summaries.adapter_training.frozen_model import FrozenNetwork, Line, freeze
-from tasks.systems.summaries.adapter_training.loop import Course
-from tasks.systems.summaries.adapter_training.settings import TrainingSettings
-from tasks.systems.summaries.adapters.projection import fit_space
 
 LOSS_TOLERANCE: Final = 1e-3
 """Nats of a token in float32, after the same steps on the device and on the CPU."""

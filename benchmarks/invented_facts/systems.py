@@ -16,16 +16,16 @@ from benchmarks.invented_facts.corpus import few, store, training_file
 from benchmarks.invented_facts.worlds import DELTA, NO_NOISE, World
 from models_db.values.requests import Prompt, model_to_json
 from tasks.accounting.zcdp import release_amount
+from tasks.adapters.metadata import KnownAdapter
+from tasks.adapters.store import AdapterUnknown, find_adapter
+from tasks.adapters.training.settings import TrainingSettings, default_wording
+from tasks.adapters.training.train import TrainingRequest, train_adapter
 from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
-from tasks.systems.summaries.adapter_training.settings import TrainingSettings, default_wording
-from tasks.systems.summaries.adapter_training.train import TrainingRequest, train_adapter
-from tasks.systems.summaries.adapters.metadata import KnownAdapter
-from tasks.systems.summaries.adapters.store import AdapterUnknown, find_adapter
 from tasks.systems.summaries.token_level import NOISE
 from tasks.values.generated import GeneratedText
 from tasks.values.plan import PlanInputs

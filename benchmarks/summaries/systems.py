@@ -9,11 +9,11 @@ from decimal import Decimal
 from typing import Any
 
 from models_db.values.requests import PublicGroup, model_to_json
+from tasks.adapters.metadata import AdapterWording, KnownAdapter
+from tasks.adapters.store import AdapterUnknown, find_adapter
+from tasks.adapters.training.settings import TrainingSettings, default_wording
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
-from tasks.systems.summaries.adapter_training.settings import TrainingSettings, default_wording
-from tasks.systems.summaries.adapters.metadata import AdapterWording, KnownAdapter
-from tasks.systems.summaries.adapters.store import AdapterUnknown, find_adapter
 from tasks.systems.summaries.token_level import NOISE
 
 EPSILONS = ("0.5", "1", "2", "5", "10", "20", "50", "120")

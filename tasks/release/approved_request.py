@@ -22,6 +22,7 @@ from models_db.values.requests import (
     parse_model,
 )
 from tasks.accounting.zcdp import release_amount
+from tasks.adapters.metadata import AdapterMeta
 from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.prompts.prompt_spec import prompt_json, wording_of
@@ -32,7 +33,6 @@ from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.external_models import require_public_prompts, with_external_fact
 from tasks.pricing.quote import plan_json
 from tasks.systems.registry import system_for
-from tasks.systems.summaries.adapters.metadata import AdapterMeta
 from tasks.systems.summaries.one_shot import OneShotParameters
 from tasks.values.plan import Generator, PlanInputs
 from tasks.values.release_kinds import ReleaseKind

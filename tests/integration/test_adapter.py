@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.systems.summaries.adapter_training import loop, train
-from tasks.systems.summaries.adapter_training.frozen_model import freeze
+from tasks.adapters.training import loop, train
+from tasks.adapters.training.frozen_model import freeze
 from tests.integration.story import Almoner
 from tests.tiny_model import NAME, load_tiny, tiny_network
 
@@ -60,7 +60,7 @@ def test_an_adapter_is_trained_listed_and_shown(school: Almoner) -> None:
     assert school.ask(f"adapter train {file} --name words {SMALL}", expected=2)["error"] == "AdapterNameTaken"
 
 
-CONCERNS = ("tasks/systems/summaries/adapter_training",)
+CONCERNS = ("tasks/adapters/training",)
 
 
 @pytest.mark.slow

@@ -9,11 +9,11 @@ import pytest
 import flows.releases.evaluate_internal
 import flows.releases.execute
 from models_db.values.amounts import Amount, total_amount
+from tasks.adapters.adapter import tensors_of
+from tasks.adapters.store import save_adapter
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.network.language_model import LanguageModel
 from tasks.release.file_names import CARD, RECORD, TEXTS
-from tasks.systems.summaries.adapters.adapter import tensors_of
-from tasks.systems.summaries.adapters.store import save_adapter
 from tests.integration.canary import text_of
 from tests.integration.killing import balance, instalments, killed
 from tests.integration.story import NOTES, REQUEST, Almoner

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from models_db.values.amounts import Amount
 from tasks.accounting.zcdp import epsilon_of, rho_of
+from tasks.adapters.adapter import Adapter, Space
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.decoding.loop import DrawMeter
 from tasks.inference.engine.session import RowHidden, RowValues
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
-from tasks.systems.summaries.adapters.adapter import Adapter, Space
 from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary, UsedAdapter, _Reading
 from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.systems.summaries.token_level_rule import TokenLevelRule

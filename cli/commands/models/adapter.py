@@ -13,9 +13,9 @@ from cli.framework.progress import progress_bar
 from cli.framework.tables import fact_list, table
 from models_db.values.names import require_plain_name
 from models_db.values.requests import parse_model
-from tasks.systems.summaries.adapter_training.settings import DESCRIPTION, Called, TrainingSettings
-from tasks.systems.summaries.adapters.metadata import AdapterMeta, AdapterWording, Fit, KnownAdapter, TrainingSet
-from tasks.systems.summaries.adapters.store import CURVE, adapter_folder, find_adapter, list_adapters
+from tasks.adapters.metadata import AdapterMeta, AdapterWording, Fit, KnownAdapter, TrainingSet
+from tasks.adapters.store import CURVE, adapter_folder, find_adapter, list_adapters
+from tasks.adapters.training.settings import DESCRIPTION, Called, TrainingSettings
 
 app = typer.Typer(no_args_is_help=True, help="Manage adapters of one-shot summaries: train, list, show.")
 
@@ -101,7 +101,7 @@ def train_adapter(
     require_plain_name("an adapter", name)
     settings = parse_model(TrainingSettings, written, "The training", ADAPTERS_PAGE)
     called = parse_model(Called, {"name": name, "licence": licence}, "The training", ADAPTERS_PAGE)
-    from tasks.systems.summaries.adapter_training.train import TrainingRequest, train_adapter
+    from tasks.adapters.training.train import TrainingRequest, train_adapter
 
     with progress_bar(context):
         trained = train_adapter(

@@ -21,6 +21,9 @@ from pydantic import BaseModel, Field
 
 from models_db.errors import UsageError
 from models_db.values.requests import ExactDecimal, ReleaseRequest, RequestModel, model_to_json
+from tasks.adapters.metadata import AdapterMeta, Digest, KnownAdapter
+from tasks.adapters.prompts import reading_pieces, writing_pieces
+from tasks.adapters.store import find_adapter, load_adapter, require_fit
 from tasks.decoding.run_context import RunContext
 from tasks.inference.prompts.render import PromptPieces, reference_tokens
 from tasks.inference.prompts.templates import LABEL, Template
@@ -35,9 +38,6 @@ from tasks.systems.private_decoding import (
     rows_of,
     top_k_text,
 )
-from tasks.systems.summaries.adapters.metadata import AdapterMeta, Digest, KnownAdapter
-from tasks.systems.summaries.adapters.prompts import reading_pieces, writing_pieces
-from tasks.systems.summaries.adapters.store import find_adapter, load_adapter, require_fit
 from tasks.systems.summaries.token_level import mean_facts
 from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs
@@ -46,8 +46,8 @@ from tasks.values.release_kinds import ReleaseKind
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tasks.adapters.adapter import Adapter
     from tasks.inference.engine.session import RowHidden
-    from tasks.systems.summaries.adapters.adapter import Adapter
 
 MEANS = "noisy_means"
 """Journal key of the means of all groups: float32, little-endian, in base 64."""

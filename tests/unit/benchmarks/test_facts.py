@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
+from tasks.adapters.training.dataset import read_training_data
 from tasks.inference.engine.engine import Engine
 from tasks.systems.registry import SYSTEMS
-from tasks.systems.summaries.adapter_training.dataset import read_training_data
 from tasks.text.keyword_normalisation import roots
 from tests.tiny_model import tiny_model
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from tasks.adapters.training.dataset import read_training_data
 from tasks.inference.engine import hidden_states
 from tasks.inference.engine.engine import Engine
 from tasks.planning.sentence_completion_parameters import COMPLETION_TOKENS
-from tasks.systems.summaries.adapter_training.dataset import read_training_data
 from tests.tiny_model import tiny_model
 
 CONCERNS = ("benchmarks/summaries",)

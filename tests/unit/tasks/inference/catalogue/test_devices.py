@@ -7,6 +7,7 @@ import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it s
 import pytest
 import torch
 
+from tasks.adapters.training import frozen_model
 from tasks.inference.catalogue.devices import (
     BadThreads,
     DeviceMissing,
@@ -23,7 +24,6 @@ from tasks.inference.catalogue.devices import (
 from tasks.inference.embeddings import encoder
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.loading import adopt
-from tasks.systems.summaries.adapter_training import frozen_model
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 
 

@@ -167,7 +167,7 @@ NARROW = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
         "tests/unit/tasks/inference/network/test_int8_linear.py",
         "tests/unit/tasks/inference/network/test_capabilities.py",
         "tests/unit/tasks/planning/test_precision_parameters.py",
-        "tests/unit/tasks/systems/summaries/adapters/test_adapter_parts.py",
+        "tests/unit/tasks/adapters/test_adapter_parts.py",
         "tests/integration/test_precision.py",
     ],
 )

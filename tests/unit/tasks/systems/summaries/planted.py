@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from tasks.systems.summaries.adapters.adapter import Adapter, Decoder, Space
-from tasks.systems.summaries.adapters.logit_lens import lens_of
-from tasks.systems.summaries.adapters.metadata import AdapterMeta, AdapterWording, Fit, TrainingSet
+from tasks.adapters.adapter import Adapter, Decoder, Space
+from tasks.adapters.logit_lens import lens_of
+from tasks.adapters.metadata import AdapterMeta, AdapterWording, Fit, TrainingSet
 from tests.tiny_model import DIGEST, NAME, SPEC, tiny_model
 
 WORDING = AdapterWording(

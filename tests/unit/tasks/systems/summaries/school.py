@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from tasks.systems.summaries.adapter_training.dataset import Example, TrainingData
-from tasks.systems.summaries.adapter_training.examples import Lessons
-from tasks.systems.summaries.adapter_training.frozen_model import FrozenNetwork, freeze
-from tasks.systems.summaries.adapter_training.settings import Order, TrainingSettings, default_wording
-from tasks.systems.summaries.adapter_training.train import lessons_of
+from tasks.adapters.training.dataset import Example, TrainingData
+from tasks.adapters.training.examples import Lessons
+from tasks.adapters.training.frozen_model import FrozenNetwork, freeze
+from tasks.adapters.training.settings import Order, TrainingSettings, default_wording
+from tasks.adapters.training.train import lessons_of
 from tests.tiny_model import NAME, tiny_model, tiny_network
 
 KINDS = ("aaaa", "zzzz")

@@ -27,8 +27,8 @@ from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary
 from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.values.insight import Facets
 from tests.tiny_model import tiny_model
+from tests.unit.tasks.adapters.test_escapes import GROUPS, planted
 from tests.unit.tasks.systems.asking import AMOUNT, ask
-from tests.unit.tasks.systems.summaries.adapters.test_escapes import GROUPS, planted
 from tests.unit.tasks.systems.workshop import NOTES, Workshop, store
 
 pytestmark = [pytest.mark.dear, pytest.mark.contract]

@@ -15,6 +15,10 @@ from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import FileInvalid
+from tasks.adapters import store as adapter_store
+from tasks.adapters.adapter import Adapter, tensors_of
+from tasks.adapters.metadata import KnownAdapter
+from tasks.adapters.store import AdapterDamaged, AdapterUnfit, AdapterUnknown
 from tasks.corpus.store import Corpus, LabelsNotKept
 from tasks.decoding.run_context import RunContext
 from tasks.inference.catalogue.model_check import ContextTooLong
@@ -23,10 +27,6 @@ from tasks.inference.structured_output.form import FormTooLong
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.pricing.quote import Quote, quote, written_request
 from tasks.release.approved_request import ApprovedRequest, PlanMismatch
-from tasks.systems.summaries.adapters import store as adapter_store
-from tasks.systems.summaries.adapters.adapter import Adapter, tensors_of
-from tasks.systems.summaries.adapters.metadata import KnownAdapter
-from tasks.systems.summaries.adapters.store import AdapterDamaged, AdapterUnfit, AdapterUnknown
 from tasks.systems.summaries.one_shot import (
     AdapterChanged,
     AdapterPromptDiffers,

@@ -11,10 +11,10 @@ import torch
 
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
+from tasks.adapters import store
+from tasks.adapters.adapter import Adapter, tensors_of
+from tasks.adapters.metadata import AdapterMeta, KnownAdapter
 from tasks.inference.catalogue.model_store import file_sha256
-from tasks.systems.summaries.adapters import store
-from tasks.systems.summaries.adapters.adapter import Adapter, tensors_of
-from tasks.systems.summaries.adapters.metadata import AdapterMeta, KnownAdapter
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.systems.summaries.planted import adapter
 
@@ -155,10 +155,10 @@ def test_tensors_of_other_shapes_or_without_numbers_are_damage() -> None:
 def test_meta_data_is_read_without_torch() -> None:
     known = kept(adapter())
     code = (
-        "import sys\nfrom tasks.systems.summaries.adapters.store import find_adapter\n"
+        "import sys\nfrom tasks.adapters.store import find_adapter\n"
         f"assert find_adapter({known.digest!r}).meta.name == 'planted'\nassert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).resolve().parents[6])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).resolve().parents[4])
 
 
 def test_meta_data_in_another_form_is_refused() -> None:

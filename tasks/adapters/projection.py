@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from models_db.errors import UsageError
+from tasks.adapters.adapter import Space
+from tasks.adapters.metadata import WHOLE
 from tasks.analysis.clustering.kmeans import k_means
-from tasks.systems.summaries.adapters.adapter import Space
-from tasks.systems.summaries.adapters.metadata import WHOLE
 
 CLIP_QUANTILE: Final = 0.5
 """Quantile of the norms of public vectors. The median: half of the units are shortened a bit, and the noise, which is

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.systems.summaries.adapter_training.dataset import (
+from tasks.adapters.training.dataset import (
     TrainingFileTooSmall,
     TrainingFileUnreadable,
     TrainingLineInvalid,

@@ -18,9 +18,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from models_db.errors import UsageError
+from tasks.adapters.store import adapters_folder
+from tasks.adapters.training.settings import Order
 from tasks.common.files import write_over
-from tasks.systems.summaries.adapter_training.settings import Order
-from tasks.systems.summaries.adapters.store import adapters_folder
 
 _STATE: Final = "state.safetensors"
 _KEY: Final = "almoner"

@@ -24,6 +24,9 @@ from flows.attacks.public_twin import SummariesNotAttacked, TwinAttackRequest, a
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
+from tasks.adapters.adapter import tensors_of
+from tasks.adapters.metadata import KnownAdapter
+from tasks.adapters.store import save_adapter
 from tasks.decoding.candidates import LOGITS_AT_ONCE
 from tasks.decoding.journal import Journal, ResumeState
 from tasks.decoding.run_context import RunContext
@@ -36,9 +39,6 @@ from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_decoding import PrivateDecodingSystem
 from tasks.systems.summaries import one_shot
-from tasks.systems.summaries.adapters.adapter import tensors_of
-from tasks.systems.summaries.adapters.metadata import KnownAdapter
-from tasks.systems.summaries.adapters.store import save_adapter
 from tasks.systems.summaries.group_means import noisy_means
 from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary, UsedAdapter
 from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary

@@ -6,13 +6,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from tasks.adapters.logit_lens import word_tokens
+from tasks.adapters.projection import TooFewDocuments, clipped, fit_space
+from tasks.adapters.prompts import reading_pieces, writing_pieces
+from tasks.adapters.training.frozen_model import Line, freeze
+from tasks.adapters.training.loss_plot import curve
+from tasks.adapters.training.settings import TrainingSettings, default_wording
 from tasks.inference.prompts.templates import ControlTokens, ReferenceMissing
-from tasks.systems.summaries.adapter_training.frozen_model import Line, freeze
-from tasks.systems.summaries.adapter_training.loss_plot import curve
-from tasks.systems.summaries.adapter_training.settings import TrainingSettings, default_wording
-from tasks.systems.summaries.adapters.logit_lens import word_tokens
-from tasks.systems.summaries.adapters.projection import TooFewDocuments, clipped, fit_space
-from tasks.systems.summaries.adapters.prompts import reading_pieces, writing_pieces
 from tests.tiny_model import tiny_model, tiny_network
 from tests.unit.tasks.systems.summaries.school import lessons, network, order
 

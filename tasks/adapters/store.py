@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
+from tasks.adapters.metadata import AdapterMeta, KnownAdapter
 from tasks.inference.catalogue.model_store import models_folder
-from tasks.systems.summaries.adapters.metadata import AdapterMeta, KnownAdapter
 
 if TYPE_CHECKING:
+    from tasks.adapters.adapter import Adapter
     from tasks.inference.network.language_model import LanguageModel
-    from tasks.systems.summaries.adapters.adapter import Adapter
 
 TENSORS: Final = "adapter.safetensors"
 META: Final = "adapter.json"
@@ -130,8 +130,8 @@ def load_adapter(adapter: KnownAdapter, model: "LanguageModel") -> "Adapter":
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    from tasks.systems.summaries.adapters.adapter import from_tensors, shapes_of
-    from tasks.systems.summaries.adapters.logit_lens import lens_of
+    from tasks.adapters.adapter import from_tensors, shapes_of
+    from tasks.adapters.logit_lens import lens_of
 
     require_fit(adapter, model.name, model.digest, model.width)
     data = _verified(adapter.digest)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.systems.summaries.adapters.adapter import Adapter
-from tasks.systems.summaries.adapters.logit_lens import lens_of
+from tasks.adapters.adapter import Adapter
+from tasks.adapters.logit_lens import lens_of
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.systems.summaries.planted import adapter
 

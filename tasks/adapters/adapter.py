@@ -26,8 +26,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from tasks.systems.summaries.adapters.logit_lens import Lens
-from tasks.systems.summaries.adapters.metadata import AdapterMeta
+from tasks.adapters.logit_lens import Lens
+from tasks.adapters.metadata import AdapterMeta
 
 _LEAST_VARIANCE: Final = 1e-12
 

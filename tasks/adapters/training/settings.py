@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from models_db.values.canonical_json import digest
 from models_db.values.requests import ExactDecimal, RequestModel, model_to_json
-from tasks.systems.summaries.adapters.metadata import AdapterName, AdapterWording
+from tasks.adapters.metadata import AdapterName, AdapterWording
 
 DESCRIPTION: Final = "one short summary of what they say"
 

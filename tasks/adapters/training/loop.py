@@ -12,17 +12,17 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from tasks.adapters.adapter import Decoder, Space
+from tasks.adapters.logit_lens import Lens
+from tasks.adapters.metadata import Fit, figure
+from tasks.adapters.projection import clipped
+from tasks.adapters.store import CURVE, LOSSES
+from tasks.adapters.training import checkpoint
+from tasks.adapters.training.examples import Lesson, Lessons, generator_of
+from tasks.adapters.training.frozen_model import FrozenNetwork
+from tasks.adapters.training.loss_plot import curve
+from tasks.adapters.training.settings import TrainingSettings
 from tasks.common import progress
-from tasks.systems.summaries.adapter_training import checkpoint
-from tasks.systems.summaries.adapter_training.examples import Lesson, Lessons, generator_of
-from tasks.systems.summaries.adapter_training.frozen_model import FrozenNetwork
-from tasks.systems.summaries.adapter_training.loss_plot import curve
-from tasks.systems.summaries.adapter_training.settings import TrainingSettings
-from tasks.systems.summaries.adapters.adapter import Decoder, Space
-from tasks.systems.summaries.adapters.logit_lens import Lens
-from tasks.systems.summaries.adapters.metadata import Fit, figure
-from tasks.systems.summaries.adapters.projection import clipped
-from tasks.systems.summaries.adapters.store import CURVE, LOSSES
 
 _WITHOUT_NOISE: Final = 0.2  # share of a step's examples: large groups have almost no noise
 _WARM_UP: Final = 10  # steps

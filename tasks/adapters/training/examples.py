@@ -8,6 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasks.adapters.metadata import AdapterWording
+from tasks.adapters.prompts import reading_pieces, writing_pieces
+from tasks.adapters.training.dataset import Example, TrainingData
+from tasks.adapters.training.frozen_model import Line
+from tasks.adapters.training.settings import TrainingSettings
 from tasks.common import progress
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
@@ -15,11 +20,6 @@ from tasks.inference.engine.hidden_states import last_hidden
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import reference_tokens
-from tasks.systems.summaries.adapter_training.dataset import Example, TrainingData
-from tasks.systems.summaries.adapter_training.frozen_model import Line
-from tasks.systems.summaries.adapter_training.settings import TrainingSettings
-from tasks.systems.summaries.adapters.metadata import AdapterWording
-from tasks.systems.summaries.adapters.prompts import reading_pieces, writing_pieces
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,14 +8,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tasks.adapters import store
+from tasks.adapters.logit_lens import lens_of
+from tasks.adapters.metadata import KnownAdapter
+from tasks.adapters.training import checkpoint
+from tasks.adapters.training.examples import generator_of, split_groups
+from tasks.adapters.training.settings import Order
+from tasks.adapters.training.train import train
 from tasks.common import progress
-from tasks.systems.summaries.adapter_training import checkpoint
-from tasks.systems.summaries.adapter_training.examples import generator_of, split_groups
-from tasks.systems.summaries.adapter_training.settings import Order
-from tasks.systems.summaries.adapter_training.train import train
-from tasks.systems.summaries.adapters import store
-from tasks.systems.summaries.adapters.logit_lens import lens_of
-from tasks.systems.summaries.adapters.metadata import KnownAdapter
 from tests.tiny_model import SPEC, tiny_model
 from tests.unit.tasks.systems.summaries.school import after, lessons, network, order, planted
 

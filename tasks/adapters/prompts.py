@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from tasks.adapters.metadata import AdapterWording
 from tasks.inference.prompts.render import PromptPieces, control_tokens, private_prompt
 from tasks.inference.prompts.templates import ControlTokens
-from tasks.systems.summaries.adapters.metadata import AdapterWording
 
 
 def reading_pieces(tokenizer: Any, wording: AdapterWording, about: str | None) -> PromptPieces:

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import torch
 
+from tasks.adapters.adapter import tensors_of
+from tasks.adapters.logit_lens import Lens, lens_of
+from tasks.adapters.metadata import AdapterMeta, AdapterWording, KnownAdapter, TrainingSet, figure
+from tasks.adapters.projection import fit_space
+from tasks.adapters.store import require_name_free, save_adapter
+from tasks.adapters.training import checkpoint
+from tasks.adapters.training.dataset import TrainingData, read_training_data
+from tasks.adapters.training.examples import Lessons, generator_of, prepare, split_groups
+from tasks.adapters.training.frozen_model import FrozenNetwork, load_frozen
+from tasks.adapters.training.loop import Course
+from tasks.adapters.training.settings import Order, TrainingSettings, default_wording
 from tasks.common import progress
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
-from tasks.systems.summaries.adapter_training import checkpoint
-from tasks.systems.summaries.adapter_training.dataset import TrainingData, read_training_data
-from tasks.systems.summaries.adapter_training.examples import Lessons, generator_of, prepare, split_groups
-from tasks.systems.summaries.adapter_training.frozen_model import FrozenNetwork, load_frozen
-from tasks.systems.summaries.adapter_training.loop import Course
-from tasks.systems.summaries.adapter_training.settings import Order, TrainingSettings, default_wording
-from tasks.systems.summaries.adapters.adapter import tensors_of
-from tasks.systems.summaries.adapters.logit_lens import Lens, lens_of
-from tasks.systems.summaries.adapters.metadata import AdapterMeta, AdapterWording, KnownAdapter, TrainingSet, figure
-from tasks.systems.summaries.adapters.projection import fit_space
-from tasks.systems.summaries.adapters.store import require_name_free, save_adapter
 
 
 @dataclass(frozen=True)
