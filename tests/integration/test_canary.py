@@ -21,7 +21,7 @@ from tests.integration.canary import CANARIES, PRIVATE_TEXT, leaks, text_of
 from tests.integration.story import CONFIRMED, NOTES, SECRETS, Almoner, Told
 from tests.support import snapshot
 
-CONCERNS = ("flows/releases", "tasks/generation")
+CONCERNS = ("flows/releases", "tasks/decoding", "tasks/systems")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.integration.story import REQUEST, Almoner
 
 pytestmark = pytest.mark.contract
 
-CONCERNS = ("flows/releases", "tasks/generation")
+CONCERNS = ("flows/releases", "tasks/decoding", "tasks/systems")
 
 SHARED = {"samples": 3, "references": 4, "max_new_tokens": 12, "temperature": 1.0, "max_reference_tokens": 48}
 OWN: dict[str, dict[str, Any]] = {

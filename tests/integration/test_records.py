@@ -12,7 +12,7 @@ from tests.unit.tasks.systems.record_schemas import FILM, is_valid
 
 pytestmark = pytest.mark.contract
 
-CONCERNS = ("flows/releases", "tasks/generation", "tasks/inference/structured_output")
+CONCERNS = ("flows/releases", "tasks/decoding", "tasks/systems", "tasks/inference/structured_output")
 
 PARAMETERS: dict[str, Any] = REQUEST["parameters"] | {"schema": FILM, "max_new_tokens": 80, "instalment": 40}
 RECORDS: dict[str, Any] = {"kind": "records", "parameters": PARAMETERS, "evaluation": ["records"]}

@@ -13,7 +13,7 @@ from tests.support import require, shared_data
 
 pytestmark = pytest.mark.contract
 
-CONCERNS = ("flows/releases", "tasks/generation", "tasks/inference")
+CONCERNS = ("flows/releases", "tasks/decoding", "tasks/systems", "tasks/inference")
 
 
 def test_the_story_in_json(any_almoner: Almoner) -> None:

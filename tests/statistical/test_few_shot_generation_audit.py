@@ -25,7 +25,7 @@ from tasks.systems.few_shot_generation import CLIP_NORM
 from tasks.systems.few_shot_generation.rule import FewShotGenerationRule
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
-CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms", "tasks/generation/private_decoding")
+CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms", "tasks/systems")
 
 CONFIDENCE = 0.9999
 DELTA = "0.03"

@@ -20,7 +20,7 @@ from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model
 
 pytestmark = pytest.mark.dear
-CONCERNS = ("benchmarks/external_models", "tasks/prompted_generation")
+CONCERNS = ("benchmarks/external_models", "tasks/systems")
 
 SCRIPTS = ("external_models.data", "external_models.figures", "external_models.systems", "external_models.tables")
 SAID = {

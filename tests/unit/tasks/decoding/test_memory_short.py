@@ -16,7 +16,7 @@ from tasks.inference.prompts.render import PromptPieces
 from tasks.values.generated import GeneratedText
 from tests.tiny_model import tiny_model
 
-CONCERNS = ("tasks/generation", "tasks/inference/engine")
+CONCERNS = ("tasks/decoding", "tasks/systems", "tasks/inference/engine")
 
 pytestmark = pytest.mark.dear
 

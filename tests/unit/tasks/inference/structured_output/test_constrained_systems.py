@@ -43,7 +43,7 @@ from tests.unit.tasks.systems.record_schemas import FILM, is_valid
 from tests.unit.tasks.systems.workshop import NOTES, Workshop, store
 
 pytestmark = pytest.mark.dear
-CONCERNS = ("tasks/generation", "tasks/inference/structured_output")
+CONCERNS = ("tasks/decoding", "tasks/systems", "tasks/inference/structured_output")
 
 DRAWS = 90
 GIVEN: dict[str, Any] = {

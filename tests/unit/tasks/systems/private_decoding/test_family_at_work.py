@@ -26,7 +26,10 @@ from tests.unit.tasks.systems.private_decoding.test_invisible_ink import UNIT, n
 from tests.unit.tasks.systems.workshop import Step, Workshop, draw_by_one_number_each, refusing, store
 
 pytestmark = pytest.mark.dear
-CONCERNS = ("tasks/generation",)
+CONCERNS = (
+    "tasks/decoding",
+    "tasks/systems",
+)
 
 GIVEN: dict[str, Any] = {
     "samples": 4,

@@ -29,7 +29,10 @@ from tests.unit.tasks.systems.workshop import KEY, Workshop
 from tests.watched_journal import WatchedJournal
 
 pytestmark = [pytest.mark.dear, pytest.mark.contract]
-CONCERNS = ("tasks/generation",)
+CONCERNS = (
+    "tasks/decoding",
+    "tasks/systems",
+)
 
 each_system = pytest.mark.parametrize(
     ("system", "kind", "own"), [AMIN, ICL, TANG, INK], ids=["amin", "icl", "tang", "ink"]

@@ -28,7 +28,10 @@ from tests.unit.tasks.systems.workshop import (
 )
 
 pytestmark = pytest.mark.dear
-CONCERNS = ("tasks/generation",)
+CONCERNS = (
+    "tasks/decoding",
+    "tasks/systems",
+)
 
 SYSTEM = InvisibleInk()
 TOKEN_FIGURES = {"effective_k", "share_from_expansion"}

@@ -38,7 +38,7 @@ from tests.unit.tasks.systems.asking import AMOUNT, ask
 from tests.unit.tasks.systems.workshop import NOTES, Workshop, store
 
 pytestmark = [pytest.mark.dear, pytest.mark.contract]
-CONCERNS = ("tasks/generation", "tasks/inference/engine")
+CONCERNS = ("tasks/decoding", "tasks/systems", "tasks/inference/engine")
 
 UNITS = sorted({note["patient_id"] for note in NOTES})
 SECTIONS = sorted({note["section"] for note in NOTES})
