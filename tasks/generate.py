@@ -4,11 +4,12 @@ from pydantic import BaseModel
 
 from tasks.decoding.run_context import RunContext
 from tasks.prefect_task import private_task
+from tasks.systems.base import System
 from tasks.values.generated import Generated
-from tasks.values.plan import Generator, Plan
+from tasks.values.plan import Plan
 
 
 @private_task
-def generate_texts(system: Generator[RunContext], plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+def generate_texts(system: System, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
     """Carry out `plan`; every step is armed through `bench` before it reads private text."""
     return system.generate(plan, parameters, bench)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 from pydantic import BaseModel
@@ -13,6 +12,7 @@ from tasks.decoding.run_context import RunContext
 from tasks.mechanisms.tokens.integer_table import calibrate
 from tasks.release.record import ReleaseRecord
 from tasks.systems import registry
+from tasks.systems.base import System
 from tasks.values.generated import Generated
 from tasks.values.insight import (
     MIXED,
@@ -164,19 +164,12 @@ class AnyInsights(BaseModel):
     clusters: dict[str, int]
 
 
-class ByHand:
+class ByHand(System):
     """A system that makes insights out of one mechanism of a price that is known."""
 
     name = "by_hand"
     kinds: tuple[str, ...] = (ReleaseKind.INSIGHTS,)
     parameters: type[BaseModel] = AnyInsights
-    charges = True
-
-    def failure_delta_share(self, parameters: BaseModel) -> Fraction:
-        return Fraction(0)
-
-    def seconds_per_unit(self, parameters: BaseModel) -> float:
-        return 0.0
 
     def plan(self, ask: PlanInputs) -> Plan:
         assert ask.amount is not None
@@ -184,9 +177,6 @@ class ByHand:
         facts = {"k": str(MOST), SIZE_DEVIATION: DEVIATION, SMALLEST_CLUSTER: str(LEAST)}
         invocation = InvocationPlan(event, (Amount(event.loss.rho, event.loss.delta),))
         return Plan((invocation,), tuple(range(ask.blocks)), 0, facts, 1, 1, 1)
-
-    def resolve_names(self, request: Any) -> Any:
-        return request
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         raise NotImplementedError

@@ -19,8 +19,7 @@ from tasks.accounting.policy_limits import bounds_of
 from tasks.evaluation.policy_bounds import require_measurable
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.registry import names as metric_names
-from tasks.pricing.choices import CHOSEN_PARAMETERS
-from tasks.pricing.influence import LEVELS
+from tasks.planning.choices import CHOSEN_PARAMETERS
 from tasks.systems.invisible_ink import InvisibleInkParameters
 from tasks.systems.private_decoding import COUNT_SHARE
 from tasks.systems.registry import SYSTEMS
@@ -270,7 +269,8 @@ def test_every_choice_is_documented() -> None:
 
 def test_every_level_of_the_judgement_is_documented() -> None:
     planning = (ROOT / "docs" / "planning.md").read_text()
-    for levels in LEVELS.values():
+    clippings = ({}, {"clipping": "logit"})
+    for levels in {system.influence_levels(clipping) for system in SYSTEMS.values() for clipping in clippings}:
         for level in levels[:-1]:
             low, high = sorted(level.closer)
             assert f"from {level.clip_norm} ({low if low == high else f'{low} to {high}'} %)" in planning

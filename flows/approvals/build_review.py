@@ -23,9 +23,9 @@ from tasks.release.insight_rows import read_insights
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.attestation import attestation_payload
 from tasks.release.text_rows import read_labelled
-from tasks.release.wording.insight_text import count_deviation_of, keywords_with_notes
+from tasks.release.wording.insight_text import wording_of
 from tasks.release.wording.prompt_passages import prompt_passages
-from tasks.release.wording.question_text import counted_units
+from tasks.systems.insights.wording import count_deviation_of, keywords_with_notes
 from tasks.text.doubts import describe_doubts
 from tasks.values.insight import Insight
 from tasks.values.release_kinds import ReleaseKind
@@ -130,7 +130,8 @@ def shown_insights(nodes: Sequence[Insight], record: ReleaseRecord | None = None
 
 def _insight_row(node: Insight, record: ReleaseRecord | None) -> tuple[str, ...]:
     size = "not measured" if node.size is None else str(node.size)
-    counted, deviation = (None, None) if record is None else (counted_units(node, record), count_deviation_of(record))
+    counted = None if record is None else wording_of(record).size_with_margin(node, record)
+    deviation = None if record is None else count_deviation_of(record)
     return str(node.number), node.topic.name, counted or size, "; ".join(keywords_with_notes(node, deviation))
 
 

@@ -28,7 +28,7 @@ from tasks.evaluation.registry import UnknownMetric
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
 from tasks.release.record import Person, claim_of_plan, planned_events
-from tasks.values.plan import UnknownSystem
+from tasks.systems.registry import UnknownSystem
 
 DigitText = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,29})$")]
 """An integer of the ledger as text: JSON carries integers below 2**53 only."""

@@ -33,8 +33,7 @@ from tasks.release.file_names import RECORD
 from tasks.release.insight_rows import read_insights
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.revocation_list import Retracted
-from tasks.release.wording.insight_text import deviation_of, threshold_of
-from tasks.release.wording.question_text import asks_questions
+from tasks.release.wording.insight_text import wording_of
 from tasks.systems.insights.compare import (
     LEAST_PAIRS,
     InsightsComparison,
@@ -44,6 +43,7 @@ from tasks.systems.insights.compare import (
     Verdict,
     compare,
 )
+from tasks.systems.insights.wording import deviation_of, threshold_of
 from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight
 from tasks.values.release_kinds import ReleaseKind
 
@@ -264,7 +264,7 @@ def stated_threshold(record: ReleaseRecord) -> int | None:
 def _require_insights(place: str, record: ReleaseRecord) -> None:
     if record.kind != ReleaseKind.INSIGHTS:
         raise NotInsights(place, record.kind)
-    if asks_questions(record):
+    if not wording_of(record).comparable:
         raise CountsNotMatched(place)
 
 

@@ -2,7 +2,7 @@
 
 An installed package extends almoner by entry points in these groups (docs/extensions.md):
 
-    almoner.systems          a generator (`tasks.values.plan.Generator`)
+    almoner.systems          a system (`tasks.systems.base.System`)
     almoner.mechanisms       a function that rebuilds a stored event from its parameters (`tasks.mechanisms.registry`)
     almoner.metrics          a metric (`tasks.evaluation.registry.Metric`)
     almoner.readers          a function that reads records of a file (`tasks.corpus.readers.readers`)
@@ -124,6 +124,7 @@ class Registry(Mapping[str, _Entry]):
     """
 
     def __init__(self, own: Mapping[str, _Entry], of_extensions: Callable[[], Iterator[tuple[str, _Entry]]]) -> None:
+        self.own = own
         self._entries = dict(own)
         self._of_extensions: Callable[[], Iterator[tuple[str, _Entry]]] | None = of_extensions
 

@@ -1,6 +1,6 @@
 """Context of a running generation: the model, the corpus, and the ledger's permission for every step.
 
-`Generator.generate` calls `RunContext.arm(sequence, instalment)` before the first private byte of each step is read
+`System.generate` calls `RunContext.arm(sequence, instalment)` before the first private byte of each step is read
 (PRIVACY §6); the ledger refuses what was not held.
 """
 

@@ -2,7 +2,7 @@
 
 Those of one epsilon cost the same rho, and differ in how many units stand behind a text: at the same rho the clip norm
 is proportional to the references B (PRIVACY §4.1), and a population of n units has about n / B texts of B units each.
-Every alternative aims at one level of `tasks.pricing.influence`. Where the population has units to spare, the last one
+Every alternative aims at one level of `tasks.planning.influence`. Where the population has units to spare, the last one
 claims half the epsilon and makes up for it with references. Each is priced as a request is, by the function that
 the caller gives, so its figures are those of a price, and what cannot be priced is never proposed.
 
@@ -20,27 +20,20 @@ from models_db.errors import AlmonerError, UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ReleaseRequest, format_decimal, model_to_json, parse_model
 from tasks.analysis.keywords.expected_keywords import EXPECTED, SOME_KEYWORDS
-from tasks.pricing.choices import (
+from tasks.planning.choices import (
     PROBE_REFERENCES,
     clip_norm_per_reference,
     fit_samples,
     references_for,
 )
-from tasks.pricing.influence import (
-    LEAST_REFERENCES,
-    MEASURED_CANDIDATES,
-    InfluenceLevel,
-    clip_norm_of,
-    level_named,
-    levels_of,
-)
+from tasks.planning.influence import MEASURED_CANDIDATES, InfluenceLevel, clip_norm_of, level_named
+from tasks.pricing.influence import LEAST_REFERENCES
 from tasks.pricing.quote import Quote
 from tasks.pricing.rehearsed_shares import ExpectedShare, expected_shares
+from tasks.systems.base import System
 from tasks.systems.registry import SYSTEMS
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
-MECHANISMS = ("invisible_ink", "private_icl", "private_prediction")
-"""Mechanisms of plans of texts, the best first: the first loses to no other at equal epsilon (docs/utility.md)."""
 LEAST_SAMPLES = 5
 """Fewest texts that are proposed where a plan names no number."""
 PROBE_SAMPLES = 1_000_000
@@ -156,7 +149,7 @@ class PlanTerms:
         asked = self.epsilon_while_secret
         if asked is None:
             return {"epsilon": self.epsilon, "delta": self.delta}
-        if not getattr(SYSTEMS.get(mechanism), "reads_batches_by_draws_alone", False):
+        if not SYSTEMS[mechanism].reads_batches_by_draws_alone:
             return {"epsilon": min(self.epsilon, asked), "delta": self.delta}
         return {"epsilon": self.epsilon, "delta": self.delta, "epsilon_while_secret": asked}
 
@@ -243,15 +236,14 @@ def plan_alternatives(terms: PlanTerms) -> tuple[Alternative, ...]:
     _require_plannable(terms)
     if terms.kind == ReleaseKind.INSIGHTS:
         return tuple(_topics(terms))
-    mechanism = _mechanism(terms)
-    probe = terms.price(_text_request(terms, mechanism, PROBE_SAMPLES, PROBE_REFERENCES))
-    return _Texts(terms, mechanism, probe).alternatives()
+    system = _best_system(terms)
+    probe = terms.price(_text_request(terms, system, PROBE_SAMPLES, PROBE_REFERENCES))
+    return _Texts(terms, system, probe).alternatives()
 
 
 def topics_alternative(terms: PlanTerms) -> Alternative | None:
     """Return topics instead of texts for the same claim; None if they are not allowed, or no keyword would do."""
-    few = terms.population < LEAST_POPULATION_OF_TOPICS
-    if few or terms.labels or not _is_allowed(terms, "urania"):
+    if terms.population < LEAST_POPULATION_OF_TOPICS or terms.labels:
         return None
     try:
         (only,) = _topics(replace(terms, kind=ReleaseKind.INSIGHTS))
@@ -275,15 +267,17 @@ def _require_plannable(terms: PlanTerms) -> None:
         raise InvalidPlan("A population is at least 1.")
 
 
-def _is_allowed(terms: PlanTerms, mechanism: str) -> bool:
-    return terms.mechanisms is None or mechanism in terms.mechanisms
-
-
-def _mechanism(terms: PlanTerms) -> str:
-    for mechanism in MECHANISMS:
-        if _is_allowed(terms, mechanism):
-            return mechanism
-    raise MechanismsForbidden(terms.kind, terms.mechanisms or ())
+def _best_system(terms: PlanTerms) -> System:
+    """Return the best system that the policy allows: one of rank 1 loses to no other at equal epsilon."""
+    ranked = {
+        system.plan_rank: system
+        for name, system in SYSTEMS.own.items()
+        if system.plan_rank is not None and terms.kind in system.kinds
+        if terms.mechanisms is None or name in terms.mechanisms
+    }
+    if not ranked:
+        raise MechanismsForbidden(terms.kind, terms.mechanisms or ())
+    return ranked[min(ranked)]
 
 
 def _request(terms: PlanTerms, mechanism: str, parameters: Mapping[str, Any]) -> ReleaseRequest:
@@ -300,25 +294,24 @@ def _request(terms: PlanTerms, mechanism: str, parameters: Mapping[str, Any]) ->
     return parse_model(ReleaseRequest, written, "The plan", "docs/planning.md")
 
 
-def _text_request(terms: PlanTerms, mechanism: str, samples: int, references: int) -> ReleaseRequest:
+def _text_request(terms: PlanTerms, system: System, samples: int, references: int) -> ReleaseRequest:
     parameters = {
         **terms.text_parameters,
         "samples": samples,
         "references": references,
         **terms.sampling_parameters,
-        **({} if mechanism == MECHANISMS[0] else {"top_k": MEASURED_CANDIDATES}),
+        **({"top_k": MEASURED_CANDIDATES} if system.depends_on_candidates else {}),
     }
-    return _request(terms, mechanism, parameters)
+    return _request(terms, system.name, parameters)
 
 
 def _topics(terms: PlanTerms) -> Iterator[Alternative]:
-    if not _is_allowed(terms, "urania"):
-        raise MechanismsForbidden(terms.kind, terms.mechanisms or ())
+    system = _best_system(terms)
     if terms.population < LEAST_POPULATION_OF_TOPICS:
         raise PopulationTooSmall(terms.population, LEAST_POPULATION_OF_TOPICS, "topics that several people share")
     count = min(max(terms.population // UNITS_PER_CLUSTER, FEWEST_CLUSTERS), MOST_CLUSTERS)
     parameters = {"clusters": {"count": count}}
-    yield Alternative("topics", terms.price(_request(terms, "urania", parameters)))
+    yield Alternative("topics", terms.price(_request(terms, system.name, parameters)))
 
 
 @dataclass(frozen=True)
@@ -326,13 +319,13 @@ class _Texts:
     """Alternatives of texts, by the clip norm that one reference buys."""
 
     terms: PlanTerms
-    mechanism: str
+    system: System
     probe: Quote
 
     @property
     def levels(self) -> tuple[InfluenceLevel, ...]:
         """Levels that alternatives aim at, the lowest first."""
-        table = levels_of(self.mechanism)
+        table = self.system.influence_levels({})
         named = (level_named(table, name) for name in ("clearly", "strongly", "almost fully"))
         return tuple(level for level in named if level is not None)
 
@@ -368,8 +361,8 @@ class _Texts:
         terms = self.terms.with_half_the_epsilon
         if terms is None:
             return
-        probe = terms.price(_text_request(terms, self.mechanism, PROBE_SAMPLES, PROBE_REFERENCES))
-        cheaper = _Texts(terms, self.mechanism, probe)
+        probe = terms.price(_text_request(terms, self.system, PROBE_SAMPLES, PROBE_REFERENCES))
+        cheaper = _Texts(terms, self.system, probe)
         size = balanced.samples, cheaper.references(cheaper.levels[-2])
         if self.terms.population // size[1] >= size[0] and cheaper._in_time(size) == size:
             yield Alternative("half the epsilon", cheaper._price(*size))
@@ -389,7 +382,7 @@ class _Texts:
         and hide less. Then a price with so many of them says how many more are needed, until none is.
         """
         found = max(LEAST_REFERENCES, references_for(level.clip_norm, self.slope))
-        if "epsilon_while_secret" not in self.terms.claim_of(self.mechanism):
+        if "epsilon_while_secret" not in self.terms.claim_of(self.system.name):
             return found
         for _ in range(ROUNDS_OF_REFERENCES):
             norm = clip_norm_of(self._price(self._most_texts(found), found).plan.facts)
@@ -436,7 +429,7 @@ class _Texts:
         return samples, references
 
     def _price(self, samples: int, references: int) -> Quote:
-        return self.terms.price(_text_request(self.terms, self.mechanism, samples, references))
+        return self.terms.price(_text_request(self.terms, self.system, samples, references))
 
 
 def _named(quotes: Sequence[Quote]) -> tuple[Alternative, ...]:

@@ -30,12 +30,13 @@ from tasks.evaluation.registry import Metric
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.planning.further_texts import extended_of
+from tasks.systems.base import System
 from tasks.values.metric_result import MetricResult
-from tasks.values.plan import Generator, Plan, PlanInputs
+from tasks.values.plan import Plan, PlanInputs
 
 
 def plan_with_metrics(
-    system: Generator[Any],
+    system: System,
     ask: PlanInputs,
     metrics: Sequence[Metric],
     share: Decimal,
@@ -49,7 +50,7 @@ def plan_with_metrics(
         ChargedMetricOfFurtherTexts: the release extends another one and reads nothing.
         ShareTooSmall: the share buys nothing.
         UsageError: the request lacks what a metric is about.
-        Refused: as `Generator.plan`.
+        Refused: as `System.plan`.
     """
     estimates = [metric.estimate for metric in metrics if metric.estimate is not None]
     if not estimates:
@@ -74,7 +75,7 @@ def plan_with_metrics(
     )
 
 
-def _plan(system: Generator[Any], ask: PlanInputs) -> Plan:
+def _plan(system: System, ask: PlanInputs) -> Plan:
     """Return a system's plan; that of an extension states no split whose assignment is secret.
 
     The claim for it rests on what was read of two systems (decision 0100, condition 4). A subclass of one of them, with

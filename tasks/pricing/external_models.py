@@ -6,7 +6,6 @@ this itself (`shows_private_text = False`); a system without the declaration cou
 
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
-from typing import Any
 
 from models_db.errors import Refused
 from models_db.values.canonical_json import Json
@@ -14,7 +13,8 @@ from models_db.values.requests import format_decimal
 from tasks.common.network import is_external
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.interface import SEES
-from tasks.values.plan import Generator, Plan
+from tasks.systems.base import System
+from tasks.values.plan import Plan
 
 FACT = "written by"
 """The public parameter of a plan that says which external model writes the texts."""
@@ -26,12 +26,12 @@ _A_MILLION = 1_000_000
 _CENT = Decimal("0.01")
 
 
-def shows_private_text(system: Generator[Any]) -> bool:
+def shows_private_text(system: System) -> bool:
     """Return whether a system shows private text to the model: true unless the system declares otherwise."""
     return getattr(system, "shows_private_text", True) is not False
 
 
-def require_public_prompts(system: Generator[Any], model: str) -> None:
+def require_public_prompts(system: System, model: str) -> None:
     """Check that nothing private would leave this machine.
 
     Raises:

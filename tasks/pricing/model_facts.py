@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import BaseModel
 
@@ -17,7 +16,7 @@ from tasks.inference.loading.tokenizer_checks import check_grammar, check_prompt
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.planning.labels_and_groups import shown_names
-from tasks.values.plan import Generator
+from tasks.systems.base import System
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class ModelFacts:
         whole = {"name": self.name, "revision": self.revision, "sha256": self.digest, "licence": self.licence}
         return {**whole, **({} if self.parts is None else self.parts.to_json())}
 
-    def rendered(self, system: Generator[Any], prompt: PromptSpec, parameters: BaseModel) -> RenderedPrompt | None:
+    def rendered(self, system: System, prompt: PromptSpec, parameters: BaseModel) -> RenderedPrompt | None:
         """Return the prompts as the model reads them; None if its rows read others, or it is not on this machine.
 
         Raises:

@@ -1,7 +1,6 @@
 """Form and wording of a request's prompt: which kinds, systems, models and metrics can use it."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from pydantic import BaseModel
 
@@ -12,11 +11,11 @@ from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.catalogue.registry import preset_of
 from tasks.inference.loading.check_model import require_conversation
 from tasks.inference.prompts.rendered import RenderedPrompt
-from tasks.values.plan import Generator
+from tasks.systems.base import System
 from tasks.values.release_kinds import ReleaseKind
 
 
-def with_default_preset(prompt: Prompt, kind: str, system: Generator[Any], model: str, *, labelled: bool) -> Prompt:
+def with_default_preset(prompt: Prompt, kind: str, system: System, model: str, *, labelled: bool) -> Prompt:
     """Return the prompt with the preset of its kind of release or of its model, where the request names no wording.
 
     A model's preset was measured for texts of one kind (docs/utility.md), so texts with labels keep the default.
@@ -36,7 +35,7 @@ def with_default_preset(prompt: Prompt, kind: str, system: Generator[Any], model
 
 
 def require_form(
-    prompt: Prompt, system: Generator[Any], metrics: Iterable[Metric], model: str, check: ModelCheck | None
+    prompt: Prompt, system: System, metrics: Iterable[Metric], model: str, check: ModelCheck | None
 ) -> None:
     """Check that the system and the model can be asked in the request's form, and the model in that of its metrics.
 

@@ -29,6 +29,8 @@ from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json
 from tasks.inference.structured_output.schema_parameters import require_schema_for
 from tasks.mechanisms.replace_one import replace_one_loss
 from tasks.planning.block_selection import Reading
+from tasks.planning.choices import ChoiceInputs, PublicFacts
+from tasks.planning.influence import Influence
 from tasks.planning.labels_and_groups import (
     GroupsNeeded,
     PartParameters,
@@ -39,16 +41,16 @@ from tasks.planning.labels_and_groups import (
 from tasks.planning.precision_parameters import require_precision
 from tasks.planning.secret_assignment import SecretAssignment, curve_of_plan, state_secret_assignment
 from tasks.pricing.charged_metrics import plan_with_metrics
-from tasks.pricing.choices import ChoiceInputs, PublicFacts, choose_parameters
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
-from tasks.pricing.influence import Influence, influence_of_request, units_behind
+from tasks.pricing.influence import influence_of_request, units_behind
 from tasks.pricing.limit_in_orders import LimitComparison
 from tasks.pricing.memory_warning import memory_warning
 from tasks.pricing.model_facts import ModelFacts
 from tasks.pricing.prompt_form import require_context, require_form, with_default_preset
 from tasks.pricing.secret_claim import ClaimMissing, SecretClaim
+from tasks.systems.base import System
 from tasks.systems.registry import system_for
-from tasks.values.plan import Generator, Plan, PlanInputs
+from tasks.values.plan import Plan, PlanInputs
 from tasks.values.release_kinds import ReleaseKind
 
 FORMAT = "almoner-request/1"
@@ -115,7 +117,7 @@ class Quote:
     """
 
     request: ReleaseRequest
-    system: Generator[Any]
+    system: System
     parameters: BaseModel
     metrics: tuple[Metric, ...]
     prompt: PromptSpec
@@ -347,7 +349,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     embedder = registry.embedder_json(request.evaluation_embedder) if needs_embedder(metrics) else None
     claim = SecretClaim.of(request)
     if claim is None:
-        choices = choose_parameters(_choice_inputs(request, system, dataset, model, metrics), fields)
+        choices = system.choose(_choice_inputs(request, system, dataset, model, metrics), fields)
     else:
 
         def at(epsilon: Decimal) -> ReleaseRequest:
@@ -356,7 +358,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         epsilon, choices = claim.with_choices(
             system,
             fields,
-            lambda tried: choose_parameters(_choice_inputs(at(tried), system, dataset, model, metrics), fields),
+            lambda tried: system.choose(_choice_inputs(at(tried), system, dataset, model, metrics), fields),
             lambda tried, wanted: _plan(at(tried), system, wanted, dataset, metrics),
         )
         request = at(epsilon)
@@ -417,7 +419,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
 
 def _plan(
     request: ReleaseRequest,
-    system: Generator[Any],
+    system: System,
     parameters: BaseModel,
     dataset: DatasetFacts,
     metrics: Sequence[Metric],
@@ -436,7 +438,7 @@ def _asked_while_secret(request: ReleaseRequest) -> dict[str, Json]:
 
 def _choice_inputs(
     request: ReleaseRequest,
-    system: Generator[Any],
+    system: System,
     dataset: DatasetFacts,
     model: ModelFacts,
     metrics: Sequence[Metric],
@@ -457,7 +459,7 @@ def _choice_inputs(
         return Amount(int(whole.rho * (1 - request.evaluation_share)), whole.delta)
 
     facts = PublicFacts(read.population, read.blocks, public.typical_words, context)
-    return ChoiceInputs(system, request.kind, facts, amount)
+    return ChoiceInputs(request.kind, facts, amount)
 
 
 def written_request(body: Mapping[str, Any]) -> ReleaseRequest:
@@ -490,7 +492,7 @@ def plan_json(plan: Plan) -> Json:
     }
 
 
-def _amount(request: ReleaseRequest, system: Generator[Any], parameters: BaseModel) -> Amount | None:
+def _amount(request: ReleaseRequest, system: System, parameters: BaseModel) -> Amount | None:
     if not system.charges:
         return None
     if request.epsilon is None or request.delta is None:

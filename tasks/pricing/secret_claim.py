@@ -16,9 +16,10 @@ from models_db.errors import UsageError
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.accounting.rounding import exact
 from tasks.accounting.zcdp import LARGEST_EPSILON
+from tasks.planning.choices import Choice
 from tasks.planning.secret_assignment import costs_at_most
-from tasks.pricing.choices import Choice
-from tasks.values.plan import Generator, Plan
+from tasks.systems.base import System
+from tasks.values.plan import Plan
 
 STEP = Decimal("0.001")
 """Unconditional epsilons are tried at multiples of this above the requested one."""
@@ -57,7 +58,7 @@ class SecretClaim:
 
     def with_choices(
         self,
-        system: Generator[Any],
+        system: System,
         fields: Mapping[str, Any],
         choices_at: Callable[[Decimal], dict[str, Choice]],
         plan_at: Callable[[Decimal, BaseModel], Plan],

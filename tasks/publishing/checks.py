@@ -32,7 +32,6 @@ from tasks.release.claim import implied_epsilon, state_claim
 from tasks.release.file_names import CARD, PARQUET, RECORD, SUMS, TEXTS, checksum_lines
 from tasks.release.format_versions import bundle_files, drafted_files
 from tasks.release.independent_accountant import second_opinion
-from tasks.release.insight_rows import require_hierarchy
 from tasks.release.public_content import refuse_internal
 from tasks.release.record import CapChange, Lifetime, ReleaseRecord
 from tasks.release.signatures import ed25519
@@ -44,13 +43,8 @@ from tasks.release.signatures.approvals import (
 from tasks.release.signatures.attestation import require_attested
 from tasks.release.signatures.in_toto_statement import statement
 from tasks.release.text_rows import fields, labels_of_texts, line, part, text_of
-from tasks.release.wording.insight_text import clusters_asked, support_of, threshold_of
-from tasks.release.wording.question_text import asks_questions
-from tasks.systems.keyphrase_seeding import KeyphraseSeeding
-from tasks.systems.private_evolution import PrivateEvolution
-from tasks.systems.question_histogram.answer_rows import require_answer_rows
-from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
-from tasks.values.insight import SIZE_DEVIATION
+from tasks.release.wording.insight_text import wording_of
+from tasks.systems.registry import system_for
 from tasks.values.release_kinds import ReleaseKind
 
 _NOT_IN_THE_REQUEST = (
@@ -71,7 +65,6 @@ _MOST_NAMED = 10
 _LONGEST_NAME = 100
 _LONGEST_LINE = 16 << 20
 _NUMBERS = re.compile(r"-?([0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?|inf|nan)(, -?[0-9]+)*", re.ASCII)
-_WITHOUT_BATCHES = frozenset({KeyphraseSeeding.name, PrivateEvolution.name})  # so their texts belong to no block
 _LARGEST_REPORTABLE = 100  # above it, dp-accounting's curves take unbounded memory
 _TOLERANCE = Decimal("0.01")  # versions of dp-accounting search different grids of orders
 
@@ -228,10 +221,7 @@ def texts(bundle: OpenedBundle) -> str:
     """
     count, record = 0, bundle.record
     if record.kind == ReleaseKind.INSIGHTS:
-        if asks_questions(record):
-            return _answers(bundle)
-        require_hierarchy(bundle.insights, clusters_asked(record), threshold_of(record), support_of(record))
-        return f"{len(bundle.insights)} insights, in one hierarchy"
+        return wording_of(record).require_rows(bundle.insights, record)
     labels = _labels(record)
     with open_regular_file(bundle.folder / TEXTS) as file:
         while stored_line := file.readline(_LONGEST_LINE):
@@ -247,17 +237,10 @@ def texts(bundle: OpenedBundle) -> str:
 
 def _labels(record: ReleaseRecord) -> list[str | None]:
     """Return the label of every drawn text, in their public order; empty without labels."""
-    blocks = 1 if record.mechanism in _WITHOUT_BATCHES else len(record.request["plan"]["blocks"])
+    of_blocks = system_for(record.mechanism, record.kind).texts_have_blocks
+    blocks = len(record.request["plan"]["blocks"]) if of_blocks else 1
     samples = record.request["parameters"]["samples"]
     return labels_of_texts(record.kind, record.labels, samples, blocks) if record.labels else []
-
-
-def _answers(bundle: OpenedBundle) -> str:
-    """Check that the rows are the questions and bins of the request, and follow from their counts."""
-    record = bundle.record
-    questions = QuestionHistogramParameters.model_validate(record.request["parameters"]).questions
-    require_answer_rows(bundle.insights, questions, Decimal(record.facts[SIZE_DEVIATION]))
-    return f"{len(bundle.insights) - len(questions)} counts of {len(questions)} questions, each in its row"
 
 
 def _row(stored: bytes, kind: str, number: int, *, labelled: bool) -> dict[str, Any]:

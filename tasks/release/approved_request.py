@@ -22,7 +22,6 @@ from models_db.values.requests import (
     parse_model,
 )
 from tasks.accounting.zcdp import release_amount
-from tasks.adapters.metadata import AdapterMeta
 from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.prompts.prompt_spec import prompt_json, wording_of
@@ -32,9 +31,9 @@ from tasks.planning.labels_and_groups import names_of, require_parts_for
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.external_models import require_public_prompts, with_external_fact
 from tasks.pricing.quote import plan_json
+from tasks.systems.base import System
 from tasks.systems.registry import system_for
-from tasks.systems.summaries.one_shot import OneShotParameters
-from tasks.values.plan import Generator, PlanInputs
+from tasks.values.plan import PlanInputs
 from tasks.values.release_kinds import ReleaseKind
 
 Positive = Annotated[int, Field(ge=1)]
@@ -185,8 +184,8 @@ class ApprovedRequest(Strict):
         prompt = parse_model(Prompt, stored_prompt, "`prompt`")
         if encode_canonical(prompt_json(prompt, names_of(parameters))) != encode_canonical(stored_prompt):
             raise PlanMismatch("its prompt is not written out in full")
-        if isinstance(parameters, OneShotParameters):
-            self._require_adapters_own(parameters.adapter.meta)
+        if reason := system.contradiction(parameters, (self.model.name, self.model.sha256), self.prompt.model_dump()):
+            raise PlanMismatch(reason)
         if self.public_metadata is not None:
             self._require_declared(self.public_metadata)
         if self.choices is not None and not set(self.choices) <= set(self.parameters):
@@ -227,24 +226,12 @@ class ApprovedRequest(Strict):
         share: Decimal = field.default if self.evaluation_share is None else Decimal(self.evaluation_share)
         return share
 
-    def _require_adapters_own(self, adapter: AdapterMeta) -> None:
-        """Check that model and wording are the adapter's, whose digest covers them: the record may not state others."""
-        if (self.model.name, self.model.sha256) != (adapter.model, adapter.model_digest):
-            raise PlanMismatch("its adapter belongs to another model")
-        prompt, wording = self.prompt, adapter.wording
-        if (prompt.description, prompt.system, prompt.private) != (
-            wording.description,
-            wording.system,
-            wording.private,
-        ):
-            raise PlanMismatch("its adapter was trained with another prompt")
-
     def _require_declared(self, stated: dict[str, Any]) -> None:
         declared = model_to_json(parse_model(PublicMetadata, stated, "`public_metadata`"))
         if not stated or encode_canonical(declared) != encode_canonical(stated):
             raise PlanMismatch("its public metadata is not in its one form")
 
-    def _amount(self, system: Generator[Any], parameters: BaseModel) -> Amount | None:
+    def _amount(self, system: System, parameters: BaseModel) -> Amount | None:
         if not system.charges:
             return None
         if self.epsilon is None or self.delta is None:

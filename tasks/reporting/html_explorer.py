@@ -21,15 +21,12 @@ from markupsafe import Markup
 
 from tasks.common.number_format import rounded
 from tasks.release.record import ReleaseRecord
-from tasks.release.wording.insight_text import count_deviation_of, deviation_of, keyword_notes, reading
-from tasks.release.wording.question_text import PAGE, asks_questions, counted_units
+from tasks.release.wording.insight_text import reading, wording_of
 from tasks.reporting.html_report import environment, escape_text
 from tasks.reporting.plain_language import claim_part
+from tasks.systems.insights.wording import count_deviation_of, deviation_of, keyword_notes
 from tasks.values.insight import UNNAMED, Insight, margin_of_error
 
-_TOPICS: Final = ("topic", "group")
-_ANSWERS: Final = ("answer", "question")
-"""What a row of the lowest level and one above it are called."""
 _ENDS_A_SCRIPT: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -56,20 +53,21 @@ def explorer_html(record: ReleaseRecord, insights: Sequence[Insight]) -> str:
         _template_file("style.css", "tasks.reporting") + _template_file("explorer.css"),
         _template_file("explorer.js"),
     )
-    noisy, margins, deviation = record.claim is not None, asks_questions(record), deviation_of(record)
+    wording, noisy, deviation = wording_of(record), record.claim is not None, deviation_of(record)
+    counted = [wording.size_with_margin(node, record) for node in insights]
+    margins = any(counted)
     noises = _margins(insights, deviation) if margins else _noises(insights, deviation)
-    counted = [counted_units(node, record) for node in insights]
     sizes = [words if words else _size_words(node, noisy=noisy) for node, words in zip(insights, counted, strict=True)]
     notes = [keyword_notes(insight, count_deviation_of(record)) for insight in insights]
-    data = _script_safe_json(_data(insights, noises, notes, noisy=noisy, margins=margins))
+    data = _script_safe_json(_data(insights, noises, notes, noisy=noisy, margins=margins, nouns=wording.nouns))
     return environment("tasks.reporting").get_template("explorer.html").render(
         record=record,
         clusters=f"{sum(node.level == 0 for node in insights):,}",
         groups=f"{sum(node.level > 0 for node in insights):,}",
         unnamed=unnamed_percent(insights),
         claim=claim_part(record),
-        nouns=_ANSWERS if margins else _TOPICS,
-        about=PAGE if margins else None,
+        nouns=wording.nouns,
+        about=wording.page,
         reading=[_marked(paragraph) for paragraph in reading(record)],
         nodes=_nested(insights, sizes, [None] * len(insights) if margins else noises, notes),
         policy=_policy(style, script),
@@ -131,6 +129,7 @@ def _data(
     *,
     noisy: bool,
     margins: bool,
+    nouns: tuple[str, str],
 ) -> Mapping[str, Any]:
     """Return the data of the script: a row per node, in order; a parent is a number from 1, or 0 at the top.
 
@@ -139,7 +138,7 @@ def _data(
     return {
         "noisy": noisy,
         "margins": margins,
-        "nouns": list(_ANSWERS if margins else _TOPICS),
+        "nouns": list(nouns),
         "rows": [
             [
                 node.parent or 0,

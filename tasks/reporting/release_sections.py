@@ -15,8 +15,7 @@ from tasks.evaluation.bound_override import overridden_bounds
 from tasks.evaluation.policy_bounds import BoundCheck, bound_checks
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.approvals import SignedDecision
-from tasks.release.wording.insight_text import count_deviation_of, keywords_with_notes
-from tasks.release.wording.question_text import asks_questions, counted_units
+from tasks.release.wording.insight_text import wording_of
 from tasks.reporting.audience_filter import AudienceFact
 from tasks.reporting.plain_language import claim_part
 from tasks.reporting.sections import (
@@ -33,13 +32,12 @@ from tasks.reporting.sections import (
     TextOnPage,
     TextPage,
 )
+from tasks.systems.insights.wording import count_deviation_of, keywords_with_notes
 from tasks.text.doubts import find_doubts
 from tasks.text.words import words
 from tasks.values.insight import Insight
 from tasks.values.metric_result import MetricResult
 
-COUNTS: Final = 100
-"""Most rows of counted answers that are shown."""
 SAMPLES: Final = 6
 TEXTS_PER_PAGE: Final = 100
 SAMPLE_WORDS: Final = 160
@@ -108,8 +106,8 @@ def samples(texts: Sequence[Text], record: ReleaseRecord | None = None) -> Itera
     Args:
         record: the release's, where its texts are insights; counted answers are shown in larger number, as a table.
     """
-    most = COUNTS if record is not None and asks_questions(record) else SAMPLES
-    count = min(most, len(texts))
+    most = None if record is None else wording_of(record).most_shown
+    count = min(SAMPLES if most is None else most, len(texts))
     for text in (texts[number * len(texts) // count] for number in range(count)):
         words_in_text = list(re.finditer(r"\S+", text.text))
         shown_text = (
@@ -146,7 +144,9 @@ def text_pages(texts: Sequence[Text], prompt: tuple[str, ...]) -> Iterator[TextP
 
 def _node(insight: Insight, record: ReleaseRecord) -> Node:
     keywords = keywords_with_notes(insight, count_deviation_of(record))
-    return Node(insight.topic.name, insight.level, insight.size, keywords, counted_units(insight, record))
+    return Node(
+        insight.topic.name, insight.level, insight.size, keywords, wording_of(record).size_with_margin(insight, record)
+    )
 
 
 def lengths(texts: Sequence[Text]) -> Lengths:

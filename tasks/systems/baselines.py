@@ -1,8 +1,9 @@
 """Baselines of every private system: the public model alone, and no privacy at all."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -16,12 +17,15 @@ from tasks.inference.structured_output.form_parameters import FormParameters, fo
 from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.planning.batches import layout_of, with_labels
+from tasks.planning.choices import Choice, ChoiceInputs, fit_samples
 from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
+from tasks.systems.base import NotForGovernedData, System
 from tasks.systems.private_decoding import top_k_text
+from tasks.systems.text_choices import choose_for_texts
 from tasks.values.generated import Generated
-from tasks.values.plan import GeneratorDefaults, NotForGovernedData, Plan, PlanInputs
+from tasks.values.plan import Plan, PlanInputs
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 if TYPE_CHECKING:  # pricing a request must not load torch
@@ -71,13 +75,27 @@ class BaselineParameters(
         return self.clipping == "logit"
 
 
-class _Baseline(GeneratorDefaults):
+USUAL_SAMPLES = 20
+
+
+class _Baseline(System):
     """Properties that the two baselines share."""
 
     kinds: tuple[str, ...] = (*TEXT_KINDS, ReleaseKind.SUMMARIES)
     parameters: type[BaseModel] = BaselineParameters
     charges = False
     renders_prompt = True
+    summary_temperature = Decimal("0.1")
+
+    def choose(self, inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:
+        """Choose as `tasks.systems.text_choices.choose_for_texts` does, with its errors."""
+        return choose_for_texts(self, inputs, fields, self._choose_samples)
+
+    def _choose_samples(self, inputs: ChoiceInputs, filled: dict[str, Any], missing: list[str]) -> dict[str, Choice]:
+        settings = BaselineParameters.model_validate(filled)
+        cells = inputs.facts.blocks * max(1, len(settings.labels))
+        chosen = fit_samples(USUAL_SAMPLES, max(USUAL_SAMPLES, cells), cells)
+        return {"samples": Choice(chosen, f"enough to compare with; {self.name} claims no privacy")}
 
 
 class PublicOnly(_Baseline):

@@ -6,8 +6,9 @@ batch's rows (DClip), among the tokens the public model finds likely (Top-k+). S
 release around them (PRIVACY §3, §4.1).
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
@@ -15,6 +16,7 @@ from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import decimal_above
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import integer_table
+from tasks.planning.influence import CLEARLY, FULLY, HARDLY, STRONGLY, WEAKLY, InfluenceLevel, levels
 from tasks.systems.private_decoding import (
     COUNT_SHARE,
     CalibratedMechanisms,
@@ -27,6 +29,22 @@ from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 if TYPE_CHECKING:
     from tasks.decoding.loop import BudgetMeter, ResumableSamplingRule
+
+LEVELS = levels(
+    ("almost fully", "2", (98, 93), FULLY),
+    ("strongly", "1", (88, 76), STRONGLY),
+    ("clearly", "0.3", (48, 38), CLEARLY),
+    ("weakly", "0.1", (19, 15), WEAKLY),
+    ("hardly", "0", (0, 0), HARDLY),
+)
+LEVELS_OF_LOGITS = levels(
+    ("almost fully", "4", (94, 94), FULLY),
+    ("strongly", "2", (81, 69), STRONGLY),
+    ("clearly", "0.6", (39, 32), CLEARLY),
+    ("weakly", "0.3", (22, 18), WEAKLY),
+    ("hardly", "0", (0, 0), HARDLY),
+)
+"""Of `clipping: logit`."""
 
 __all__ = ["COUNT_SHARE", "InvisibleInk", "InvisibleInkParameters"]
 
@@ -49,6 +67,13 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
     kinds: tuple[str, ...] = (*TEXT_KINDS, ReleaseKind.SUMMARIES)
     parameters: type[BaseModel] = InvisibleInkParameters
     reads_batches_by_draws_alone = True
+    depends_on_candidates = False  # measured: hardly (docs/utility.md)
+    plan_rank = 1
+    summary_temperature = Decimal("0.4")
+
+    def influence_levels(self, parameters: Mapping[str, Any]) -> tuple[InfluenceLevel, ...]:
+        """Return the levels of the clipping that the parameters name."""
+        return LEVELS_OF_LOGITS if parameters.get("clipping") == "logit" else LEVELS
 
     def calibrate(self, rho: int, settings: InvisibleInkParameters) -> CalibratedMechanisms:
         """Return the largest clip norm that `max_new_tokens` draws can have: C = tau B sqrt(2 rho / T).

@@ -7,11 +7,11 @@ Where no population is declared, the first mechanism of the release is a noisy c
 rho: the number of batches must be public, and so it is bought, not read off the data (docs/decisions/0002).
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -19,7 +19,7 @@ from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal as Decimals
-from models_db.values.requests import format_decimal
+from models_db.values.requests import format_decimal, parse_model
 from tasks.accounting.rounding import decimal_above
 from tasks.corpus.store import Place, UnitDocuments
 from tasks.decoding.run_context import RunContext
@@ -31,11 +31,26 @@ from tasks.mechanisms.counts import noisy_count
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.mechanisms.tokens.integer_table import BudgetTooSmall
 from tasks.planning.batches import BatchLayout, Layout, layout_of, with_labels
+from tasks.planning.choices import (
+    MOST_SAMPLES,
+    PROBE_REFERENCES,
+    Choice,
+    ChoiceInputs,
+    PopulationNeeded,
+    TooFewUnits,
+    clip_norm_per_reference,
+    fit_samples,
+    references_for,
+    units_per_text,
+)
+from tasks.planning.influence import level_named
 from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
+from tasks.systems.base import System
+from tasks.systems.text_choices import choose_for_texts
 from tasks.values.generated import Generated, GeneratedText
-from tasks.values.plan import BatchAssignment, GeneratorDefaults, Plan, PlanInputs
+from tasks.values.plan import BatchAssignment, Plan, PlanInputs
 from tasks.values.release_kinds import TEXT_KINDS
 
 if TYPE_CHECKING:  # pricing a request must not load torch
@@ -44,6 +59,8 @@ if TYPE_CHECKING:  # pricing a request must not load torch
 
 COUNT_SHARE = 500
 """Divisor of a release's rho: this part buys the noisy count."""
+USUAL_REFERENCES = 8
+"""References of a system whose clip norm is not measured."""
 
 
 class PrivateDecodingParameters(
@@ -98,16 +115,10 @@ class CalibratedMechanisms:
 Parameters = TypeVar("Parameters", bound=PrivateDecodingParameters)
 
 
-class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
-    """A `Generator` that buys mechanisms for its share of the budget; how texts come out of them is its own."""
+class ChargedSystem(System, Generic[Parameters]):
+    """A system that buys mechanisms for its share of the budget; how texts come out of them is its own."""
 
-    name: str
     kinds: tuple[str, ...] = TEXT_KINDS
-    parameters: type[BaseModel]
-    charges = True
-    reads_batches_by_draws_alone = False
-    """Whether all that reads a batch is rho-zCDP draws of tokens without a private state, so that a release may state
-    what it claims while the assignment is secret (decision 0132). A system says so itself."""
 
     @abstractmethod
     def calibrate(self, rho: int, settings: Parameters) -> CalibratedMechanisms:
@@ -117,9 +128,49 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
             BudgetTooSmall: they cannot do anything at that price.
         """
 
-    @abstractmethod
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
-        """Implement `Generator.generate`."""
+    def choose(self, inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:
+        """Choose as `tasks.systems.text_choices.choose_for_texts` does, with its errors."""
+        return choose_for_texts(self, inputs, fields, self._choose_sizes)
+
+    def _choose_sizes(self, inputs: ChoiceInputs, filled: dict[str, Any], missing: list[str]) -> dict[str, Choice]:
+        """Choose the texts, and the references of each, from the declared population."""
+        settings: Parameters = parse_model(self.parameters, filled, f"`parameters` of {self.name}")  # type: ignore[assignment]
+        cells, population = inputs.facts.blocks * max(1, len(settings.labels)), inputs.facts.population
+        if population is None:
+            raise PopulationNeeded([name for name in ("samples", "references") if name in missing])
+        strong, full = self._useful_references(settings, inputs.amount(settings))
+        choices = {}
+        samples = settings.samples
+        if "samples" in missing:
+            each = strong if "references" in missing else settings.references
+            samples = fit_samples(population // each, MOST_SAMPLES, cells)
+            choices["samples"] = Choice(samples, _samples_reason(samples, population, each))
+        if "references" in missing:
+            units = units_per_text(population, samples, cells, settings.batches)
+            if units < 1:
+                raise TooFewUnits(population, samples)
+            chosen = min(units, full)
+            why = f"each text has about {units} of the declared {population} units"
+            more = "" if units <= full else "; more references would add next to nothing"
+            choices["references"] = Choice(chosen, why + more)
+        return choices
+
+    def _useful_references(self, settings: Parameters, amount: Amount | None) -> tuple[int, int]:
+        """Return the references from which on the private texts move the next word strongly, and fully.
+
+        Both are USUAL_REFERENCES for a system that charges nothing, or whose clip norm was not measured.
+
+        Raises:
+            BudgetTooSmall: the amount buys no draw.
+        """
+        levels = self.influence_levels(settings.model_dump())
+        strong = level_named(levels, "strongly")
+        if amount is None or strong is None:
+            return USUAL_REFERENCES, USUAL_REFERENCES
+        full = level_named(levels, "almost fully") or strong
+        of_probe = self.calibrate(amount.rho, settings.model_copy(update={"references": PROBE_REFERENCES}))
+        slope = clip_norm_per_reference(of_probe.facts)
+        return references_for(strong.clip_norm, slope), references_for(full.clip_norm, slope)
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Buy what `ask.amount` affords, after the count if one is needed.
@@ -319,6 +370,13 @@ def instalments(event: PrivacyEvent, size: int) -> tuple[Amount, ...]:
         raise ValueError(f"the invocations of {event.mechanism} do not cost the same")
     whole, rest = divmod(event.count, size)
     return (*[each * size] * whole, *([each * rest] if rest else []))
+
+
+def _samples_reason(samples: int, population: int, references: int) -> str:
+    if samples * references <= population:
+        most = " at most" if samples < MOST_SAMPLES else f", {MOST_SAMPLES} at most"
+        return f"{references} references each from the declared {population} units{most}"
+    return f"one for each block and label; the declared {population} units are few"
 
 
 def top_k_text(top_k: int) -> str:

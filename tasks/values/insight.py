@@ -9,6 +9,9 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from models_db.values.canonical_json import Json
 
+TEXTS = "texts.jsonl"
+"""The file of the rows of a release."""
+
 SUMMARY, KEYWORDS = "summary", "keywords"
 """The two fields of every facet schema that later stages use: for embeddings, and as candidates for keyword sets."""
 

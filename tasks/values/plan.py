@@ -1,22 +1,13 @@
-"""Interface of every text-generating system: a price before anything is touched, and texts after payment.
-
-A `Generator` is stateless. `plan` is a pure function of public numbers: what will be invoked, in which
-instalments, on which blocks. `generate` follows that plan.
-"""
+"""Plan of a release: what will be invoked, in which instalments, on which blocks; a function of public numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from models_db.errors import Refused, UsageError
 from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import ReleaseRequest
-from tasks.values.generated import Generated
 
 WARNING = "warning"
 """The public parameter of a plan that says why its release may tell little; it is shown before approval."""
@@ -28,7 +19,7 @@ class PlanInputs:
 
     Attributes:
         amount: the most the release may charge; None for systems that charge nothing.
-        parameters: the request's parameters, validated by the generator's own model.
+        parameters: the request's parameters, validated by the system's own model.
         blocks: how many blocks the dataset has.
         population: the declared number of units, if one was declared.
         governed: False for data that its owner has marked public.
@@ -131,88 +122,3 @@ class Plan:
 def invoked_once(events: Sequence[PrivacyEvent]) -> tuple[InvocationPlan, ...]:
     """Mechanisms that are paid for whole, each in one instalment."""
     return tuple(InvocationPlan(event, (event.loss,)) for event in events)
-
-
-Work = TypeVar("Work", contravariant=True)
-"""Context of a running generation: `tasks.decoding.run_context.RunContext`."""
-
-
-class Generator(Protocol[Work]):
-    """One system. Its loss is stated by `plan` and drawn by `generate`, side by side in one file.
-
-    A system that uses only the context's backend, never the engine, sets `shows_private_text = False` and may use a
-    model behind an API; other systems may not (`tasks.pricing.external_models`). A system whose rows read the request's
-    prompt as `tasks.inference.prompts.render` makes it, in either form, sets `renders_prompt`; others have
-    conversations of their own.
-    """
-
-    name: str
-    kinds: tuple[str, ...]
-    parameters: type[BaseModel]
-    charges: bool
-    renders_prompt: bool
-
-    def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
-        """Return the request with everything that it names and that only this machine could look up.
-
-        The stored request has everything that a plan depends on, so a verifier can plan the release from it alone.
-
-        Raises:
-            UsageError, EnvironmentProblem: it is not to be found, or does not fit the request.
-        """
-
-    def failure_delta_share(self, parameters: BaseModel) -> Fraction:
-        """Return the share of the release's delta for failures of its mechanisms; 0 if none may fail."""
-
-    def seconds_per_unit(self, parameters: BaseModel) -> float:
-        """Return about how many seconds each unit takes beside the plan's rows, on two cores; for quotes alone."""
-
-    def plan(self, ask: PlanInputs) -> Plan:
-        """Return the plan for these public facts.
-
-        Raises:
-            Refused: the amount is too small, or the data must not be read this way.
-        """
-
-    def generate(self, plan: Plan, parameters: BaseModel, bench: Work) -> Generated:
-        """Generate the texts of a plan."""
-
-
-class GeneratorDefaults:
-    """Defaults of most systems: a request names nothing to look up, and none of its mechanisms fails."""
-
-    renders_prompt = False
-
-    def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
-        """Return the request unchanged: nothing has to be looked up."""
-        return request
-
-    def failure_delta_share(self, parameters: BaseModel) -> Fraction:
-        """Return 0: no mechanism fails."""
-        return Fraction(0)
-
-    def seconds_per_unit(self, parameters: BaseModel) -> float:
-        """Return 0: a unit is read in microseconds, and embedded nowhere."""
-        return 0.0
-
-
-class UnknownSystem(UsageError):
-    """No generator of that name for that kind of release."""
-
-    def __init__(self, mechanism: str, kind: str, names: list[str]) -> None:
-        super().__init__(
-            f"The mechanism {mechanism!r} cannot make a {kind!r} release in this version.",
-            f"Available: {', '.join(names)}.",
-            {"mechanism": mechanism, "kind": kind, "known": names},
-        )
-
-
-class NotForGovernedData(Refused):
-    """The system reads private text without protection."""
-
-    def __init__(self, mechanism: str) -> None:
-        super().__init__(
-            f"{mechanism!r} shows private text to the model without any guarantee; on governed data it is refused.",
-            "Use it on a dataset registered with `--public`, or choose a private mechanism.",
-            {"mechanism": mechanism},
-        )

@@ -17,7 +17,7 @@ from models_db.values.amounts import RenyiCurve
 from tasks.evaluation.registry import UnknownMetric
 from tasks.pricing.quote import Quote
 from tasks.release import approved_request
-from tasks.values.plan import UnknownSystem
+from tasks.systems.registry import UnknownSystem
 from tests.integration.story import Almoner
 from tests.integration.test_jammed import finding
 from tests.integration.test_two_claims import LIMITED, SMALL, approved_after_a_release

@@ -25,6 +25,7 @@ from tasks.corpus.store import Corpus
 from tasks.decoding.structured_output import Record
 from tasks.inference.engine.answer_likelihood import AnswerLikelihood
 from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.systems.base import NotForGovernedData
 from tasks.systems.insights.private_units import PrivateUnits
 from tasks.systems.insights.run_tools import Tools
 from tasks.systems.question_histogram import QuestionHistogram, histogram_for
@@ -35,7 +36,7 @@ from tasks.systems.simple_clio import SimpleClio
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.simple_clio.run import ClioRun
 from tasks.values.insight import Facets
-from tasks.values.plan import NotForGovernedData, PlanInputs
+from tasks.values.plan import PlanInputs
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.insights.scribes import Scribe
 from tests.unit.tasks.systems.workshop import Workshop, store

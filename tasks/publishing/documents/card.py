@@ -25,16 +25,12 @@ from tasks.release.record import CapChange, Lifetime, ReleaseRecord, SecondOpini
 from tasks.release.wording import card_text, insight_text
 from tasks.release.wording.description import NOT_A_FACT, reads_nothing, written
 from tasks.release.wording.parameter_text import parameter_text
+from tasks.systems.registry import system_for
 from tasks.values.metric_result import MetricResult
 from tasks.values.release_kinds import ReleaseKind
 
 _CLAIM: Final = "## The claim"
 _ASKED: Final = "The model was asked for texts that match this public description:"
-
-ONE_SHOT: Final = "one_shot_summary"
-
-PUBLIC_PROMPTS: Final = ("keyphrase_seeding", "private_evolution")
-"""Systems that prompt a model with public words and released values alone: none of their rows has a private text."""
 
 CUT_FACT: Final = "reference tokens"
 """The public parameter of plans for the length at which a unit's documents are cut."""
@@ -194,9 +190,7 @@ def _merged_from(record: ReleaseRecord) -> str:
 
 def _wording(record: ReleaseRecord) -> list[str]:
     """Return the words that the request writes out, the digest of its prompts, and its labels or groups."""
-    of_means = record.mechanism == ONE_SHOT  # it has no public rows with another prompt
-    of_public_rows = record.mechanism in PUBLIC_PROMPTS
-    unused = ("public",) if of_means else ("private", "again") if of_public_rows else ()
+    unused = system_for(record.mechanism, record.kind).unused_templates
     words = {name: text for name, text in record.wording.items() if name not in unused}
     sections = [_introduced(record)] if words else []
     sections += [f"{code(name)}\n\n{block(text)}" for name, text in words.items()]
@@ -211,12 +205,11 @@ def _wording(record: ReleaseRecord) -> list[str]:
 
 def _introduced(record: ReleaseRecord) -> str:
     """Return the sentence that introduces the templates."""
-    if record.mechanism in PUBLIC_PROMPTS:
-        return card_text.TEMPLATES_OF_PUBLIC
+    sentence = system_for(record.mechanism, record.kind).templates_sentence
+    if sentence is not None:
+        return sentence
     if "form" in record.wording:
         return card_text.COMPLETION
-    if record.mechanism == ONE_SHOT:
-        return card_text.TEMPLATES_OF_MEANS
     return f"{card_text.EXAMPLES} {card_text.TEMPLATES}" if "example 1" in record.wording else card_text.TEMPLATES
 
 

@@ -13,8 +13,7 @@ from tasks.publishing.documents.licences import hub_licence
 from tasks.publishing.documents.markdown import visible
 from tasks.release.file_names import PARQUET
 from tasks.release.record import ReleaseRecord
-from tasks.release.wording.insight_text import clusters_asked
-from tasks.release.wording.question_text import asks_questions
+from tasks.release.wording.insight_text import wording_of
 from tasks.values.release_kinds import ReleaseKind
 
 _TASKS: Final[dict[str, tuple[str, ...]]] = {
@@ -39,8 +38,7 @@ def pretty_name(record: ReleaseRecord) -> str:
 
 def keywords(record: ReleaseRecord) -> list[str]:
     """Return the keywords under which a catalogue lists it."""
-    rows = "counts" if asks_questions(record) else "topics"
-    content = ["insights", rows] if record.kind == ReleaseKind.INSIGHTS else ["synthetic"]
+    content = ["insights", wording_of(record).rows] if record.kind == ReleaseKind.INSIGHTS else ["synthetic"]
     return [*content, *(["differential-privacy"] if record.claim else []), "almoner"]
 
 
@@ -61,7 +59,7 @@ def _fields(record: ReleaseRecord) -> Mapping[str, Json]:
 
 def _requested_rows(record: ReleaseRecord) -> int | None:
     """Return the requested number of rows; for insights, of clusters, None if the request leaves it open."""
-    return clusters_asked(record) if record.kind == ReleaseKind.INSIGHTS else record.texts
+    return wording_of(record).rows_asked(record) if record.kind == ReleaseKind.INSIGHTS else record.texts
 
 
 def _languages(declared: tuple[str, ...]) -> dict[str, Json]:

@@ -100,7 +100,7 @@ def preprocessing(record: ReleaseRecord) -> str:
     if reads_nothing(record):
         return "None: no private text was read."
     if record.kind == ReleaseKind.INSIGHTS:
-        return insight_text.sentences(record).preprocessing
+        return insight_text.wording_of(record).sentences.preprocessing
     documents = (
         "All documents of a unit in one group" if record.kind == ReleaseKind.SUMMARIES else "All documents of a unit"
     )
@@ -115,7 +115,7 @@ def personal(record: ReleaseRecord) -> str:
     if record.claim is None:
         return "The corpus is marked as public, and the texts may repeat it word for word."
     if record.kind == ReleaseKind.INSIGHTS:
-        return insight_text.sentences(record).personal
+        return insight_text.wording_of(record).sentences.personal
     return (
         "No text is a record of anybody: they are drawn from a language model. The claim bounds how far a detail of one"
         " unit can show in them; it does not cover people who are mentioned in a record without being its unit."
@@ -178,7 +178,7 @@ def composition(record: ReleaseRecord) -> str:
 def contribution(record: ReleaseRecord) -> str:
     """Return how much one unit can contribute to a release."""
     if record.kind == ReleaseKind.INSIGHTS:
-        return insight_text.sentences(record).contribution
+        return insight_text.wording_of(record).sentences.contribution
     if record.kind != ReleaseKind.SUMMARIES:
         return (
             "All documents of a unit are one row of public length, in one place, which a keyed function of the unit's"
@@ -193,7 +193,7 @@ def contribution(record: ReleaseRecord) -> str:
 def post_processing(record: ReleaseRecord) -> str:
     """Return the description of the processing after the mechanism."""
     if record.kind == ReleaseKind.INSIGHTS:
-        return insight_text.sentences(record).post_processing
+        return insight_text.wording_of(record).sentences.post_processing
     return POST_PROCESSING
 
 
@@ -237,5 +237,5 @@ def written(record: ReleaseRecord, format_name: Callable[[str], str] = str) -> s
     """Return the sentence on the origin of the release, without a full stop; `format_name` formats the names."""
     sentence = _WRITTEN
     if record.kind == ReleaseKind.INSIGHTS:
-        sentence = insight_text.written(record)
+        sentence = insight_text.wording_of(record).written(record)
     return sentence.format(model=format_name(record.model.name), mechanism=format_name(record.mechanism))

@@ -9,8 +9,7 @@ from tasks.decoding import structured_output
 from tasks.inference.backends import interface
 from tasks.inference.prompts.presets import DEFAULT as DEFAULT_WORDING
 from tasks.inference.prompts.presets import PRESETS, PromptWording
-from tasks.systems.insights import prompts
-from tasks.systems.keyphrase_seeding import prompt as keyphrase_prompt
+from tasks.systems.registry import SYSTEMS
 from tasks.text.doubts import PROMPT_RUN
 from tasks.text.words import plain_words
 
@@ -51,10 +50,7 @@ def _almoners() -> tuple[str, ...]:
         *_texts([astuple(wording) for wording in wordings]),
         interface.SYSTEM,
         structured_output.SYSTEM,
-        keyphrase_prompt.ABOUT,
-        keyphrase_prompt.BEHIND,
-        prompts.of_keywords(prompts.DEFAULT, ()),
-        prompts.of_statements(prompts.DEFAULT, ("-",), ("-",)),
+        *(sentence for system in SYSTEMS.own.values() for sentence in system.model_sentences),
     )
     return tuple(dict.fromkeys(sentence for text in texts for sentence in _END_OF_SENTENCE.split(text) if sentence))
 

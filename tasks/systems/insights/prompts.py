@@ -120,3 +120,7 @@ def _answer(wording: Wording, about: str, name: str) -> str:
 
 def _definition_statements(inside: Sequence[str], outside: Sequence[str]) -> list[str]:
     return [*([f"Others: {' / '.join(outside)}"] if outside else []), f"Group: {' / '.join(inside)}"]
+
+
+SENTENCES = (of_keywords(DEFAULT, ()), of_statements(DEFAULT, ("-",), ("-",)))
+"""The words of both prompts, without anything released."""

@@ -15,27 +15,33 @@ Where this is not the paper's: sketches are Gaussian, divided by a public number
 
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 from pydantic import BaseModel
 
 from models_db.errors import AlmonerError
 from models_db.values.amounts import Amount
-from models_db.values.requests import ReleaseRequest, format_decimal
+from models_db.values.requests import ReleaseRequest, format_decimal, parse_model
 from tasks.accounting.rounding import decimal_above
+from tasks.analysis.keywords.expected_keywords import is_next_to_none
 from tasks.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.planning.batches import labels_without_batches
+from tasks.planning.choices import Choice, ChoiceInputs
 from tasks.planning.further_texts import events_of, parent_facts
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.unit_seconds import seconds_per_unit
+from tasks.systems.base import PUBLIC_TEMPLATES, PUBLIC_TEMPLATES_ALONE, System
 from tasks.systems.keyphrase_seeding.parameters import (
     MOST_PHRASES,
     KeyphraseParameters,
     KeyphraseShares,
+    public_topics,
     with_public_words,
 )
-from tasks.systems.keyphrase_seeding.prompt import FACT
+from tasks.systems.keyphrase_seeding.prompt import ABOUT, BEHIND, FACT
 from tasks.systems.keyphrase_seeding.stages import NAME, Stages
+from tasks.systems.text_choices import choose_for_released_values
 from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
@@ -43,15 +49,41 @@ from tasks.values.release_kinds import ReleaseKind
 _TOKENS_OF_A_PHRASE, _TOKENS_AROUND = 6, 60
 
 
-class KeyphraseSeeding:
+VOCABULARY = "vocabulary"
+
+
+class KeyphraseSeeding(System):
     """The system `keyphrase_seeding`."""
 
     name: str = NAME
     kinds: tuple[str, ...] = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS)
     parameters: type[BaseModel] = KeyphraseParameters
-    charges = True
-    renders_prompt = False
     shows_private_text = False
+    texts_have_blocks = False
+    templates_sentence = PUBLIC_TEMPLATES
+    unused_templates = PUBLIC_TEMPLATES_ALONE
+    model_sentences = (ABOUT, BEHIND)
+
+    def choose(self, inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:
+        """Choose texts and n, and public phrases where next to none could be selected from the declared units.
+
+        The vocabulary is selected from the units unless the request says otherwise; where it is chosen to be the
+        built-in public topics, the sketches get its share of rho. Errors: those of `choose_for_released_values`.
+        """
+        choices = choose_for_released_values(self, inputs, fields)
+        population = inputs.facts.population
+        if "extends" in fields or VOCABULARY in fields or population is None:
+            return choices
+        chosen = {name: choice.value for name, choice in choices.items()}
+        settings = parse_model(KeyphraseParameters, {**fields, **chosen}, f"`parameters` of {self.name}")
+        amount = inputs.amount(settings)
+        keywords = Stages.of(settings, amount).vocabulary.selecting if amount is not None else None
+        if keywords is None or keywords.selecting is None or not is_next_to_none(keywords.selecting, population):
+            return choices
+        needed = keywords.selecting.selection.even_count()
+        reason = f"a phrase selected from the units would need {needed} of the declared {population}"
+        choices[VOCABULARY] = Choice({"method": "public", **public_topics()}, f"{reason}; these cost nothing")
+        return choices
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """Replace the name of a file by the words of its public vocabulary.

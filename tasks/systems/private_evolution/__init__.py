@@ -19,6 +19,8 @@ is left out.
 
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -27,25 +29,34 @@ from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
+from tasks.planning.choices import MOST_SAMPLES, Choice, ChoiceInputs, fit_samples
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.unit_seconds import seconds_per_unit
+from tasks.systems.base import PUBLIC_TEMPLATES, PUBLIC_TEMPLATES_ALONE, System
 from tasks.systems.private_evolution.parameters import EvolutionParameters
 from tasks.systems.private_evolution.schedule import NAME, VARIATION, WAYS, Schedule, Sizes
+from tasks.systems.text_choices import choose_for_released_values, free_samples
 from tasks.values.generated import Generated
-from tasks.values.plan import GeneratorDefaults, Plan, PlanInputs, invoked_once
+from tasks.values.plan import Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
 
 _TOKENS_AROUND = 60
 
 
-class PrivateEvolution(GeneratorDefaults):
+class PrivateEvolution(System):
     """The system `private_evolution`."""
 
     name: str = NAME
     kinds: tuple[str, ...] = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS)
     parameters: type[BaseModel] = EvolutionParameters
-    charges = True
     shows_private_text = False
+    texts_have_blocks = False
+    templates_sentence = PUBLIC_TEMPLATES
+    unused_templates = PUBLIC_TEMPLATES_ALONE
+
+    def choose(self, inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:
+        """Choose texts and n, no more texts than the votes can tell apart; errors of `choose_for_released_values`."""
+        return choose_for_released_values(self, inputs, fields, partial(_distinct_samples, inputs))
 
     def seconds_per_unit(self, parameters: BaseModel) -> float:
         """Return about how many seconds each unit takes: the embedding of its text."""
@@ -92,6 +103,28 @@ class PrivateEvolution(GeneratorDefaults):
         schedule = Schedule.of(settings, plan.amount)
         plan.require_invoking(schedule.events)
         return EvolutionRun.of(settings, schedule, plan, bench).generated()
+
+
+def _distinct_samples(inputs: ChoiceInputs, settings: BaseModel, cells: int) -> Choice:
+    """Choose as many texts as there are at most, and no more than the votes can tell apart.
+
+    Every unit has one vote among all candidates: with more candidates, one has fewer votes on average than sigma, the
+    standard deviation of their noise (docs/private-evolution.md).
+
+    Raises:
+        NoiseInvalid: the amount does not buy the votes.
+    """
+    population, amount = inputs.facts.population, inputs.amount(settings)
+    if population is None or amount is None:
+        return free_samples(cells)
+    typed = _typed_parameters(settings)
+    most = fit_samples(MOST_SAMPLES, MOST_SAMPLES, cells)
+    sigma = float(Schedule.of(typed.model_copy(update={"samples": most}), amount).histogram.noise.sigma)
+    distinct = int(population / (typed.variations * sigma))
+    if distinct >= MOST_SAMPLES:
+        return free_samples(cells)
+    reason = f"so that a candidate has {sigma:.3g} votes of the declared {population} units, as many as noise is wide"
+    return Choice(fit_samples(distinct, MOST_SAMPLES, cells), reason)
 
 
 def _typed_parameters(parameters: BaseModel) -> EvolutionParameters:

@@ -7,8 +7,8 @@ Their Theorem 1 states epsilon = c sqrt(2 T ln(1/delta)) / (s tau). For the same
 1 and 0.48 at epsilon 4 (delta 1e-5): for the same epsilon more than twice the c is affordable.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -16,6 +16,7 @@ from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import decimal_above
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS, IntegerTableMechanism, calibrate
+from tasks.planning.influence import CLEARLY, NOISE, STRONGLY, InfluenceLevel, levels
 from tasks.systems.private_decoding import (
     CalibratedMechanisms,
     PrivateDecodingParameters,
@@ -25,6 +26,13 @@ from tasks.systems.private_decoding import (
 
 if TYPE_CHECKING:
     from tasks.decoding.loop import BudgetMeter, ResumableSamplingRule
+
+
+LEVELS = levels(
+    ("strongly", "8", (73, 73), STRONGLY),
+    ("clearly", "4", (69, 62), CLEARLY),
+    ("noise", "0", (0, 0), NOISE),
+)
 
 
 class PrivateIclParameters(PrivateDecodingParameters):
@@ -44,6 +52,11 @@ class PrivateIcl(PrivateDecodingSystem[PrivateIclParameters]):
     name: str = "private_icl"
     parameters: type[BaseModel] = PrivateIclParameters
     reads_batches_by_draws_alone = True
+    plan_rank = 2
+
+    def influence_levels(self, parameters: Mapping[str, Any]) -> tuple[InfluenceLevel, ...]:
+        """Return the levels that were measured."""
+        return LEVELS
 
     def calibrate(self, rho: int, settings: PrivateIclParameters) -> CalibratedMechanisms:
         """Return the largest clip norm that `max_new_tokens` draws can have: c = 2 tau s sqrt(2 rho / T).

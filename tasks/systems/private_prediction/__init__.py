@@ -10,9 +10,9 @@ if the text ends inside it. A text has at most r private tokens, a public number
 is read for it, and it goes on from the public model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -27,6 +27,7 @@ from tasks.mechanisms.tokens.integer_table import (
     public_sampler,
 )
 from tasks.mechanisms.tokens.sparse_vector import SparseVector, calibrate_tests
+from tasks.planning.influence import FULLY, NOISE, STRONGLY, InfluenceLevel, levels
 from tasks.systems.private_decoding import (
     CalibratedMechanisms,
     PrivateDecodingParameters,
@@ -40,6 +41,17 @@ if TYPE_CHECKING:
 
 USUAL_PART = 4
 """Tokens per private token in the InvisibleInk authors' runs (their Appendix D.5); r follows from it."""
+
+
+def _where_private(sentence: str) -> str:
+    return f"Where a word is private: {sentence[:1].lower()}{sentence[1:]}"
+
+
+LEVELS = levels(
+    ("almost fully", "8", (99, 99), _where_private(FULLY)),
+    ("strongly", "4", (95, 88), _where_private(STRONGLY)),
+    ("noise", "0", (0, 0), _where_private(NOISE)),
+)
 
 
 class PrivatePredictionParameters(PrivateDecodingParameters):
@@ -68,6 +80,11 @@ class PrivatePrediction(PrivateDecodingSystem[PrivatePredictionParameters]):
     name: str = "private_prediction"
     parameters: type[BaseModel] = PrivatePredictionParameters
     every_token_is_a_draw = False
+    plan_rank = 3
+
+    def influence_levels(self, parameters: Mapping[str, Any]) -> tuple[InfluenceLevel, ...]:
+        """Return the levels that were measured."""
+        return LEVELS
 
     def calibrate(self, rho: int, settings: PrivatePredictionParameters) -> CalibratedMechanisms:
         """`test_share` of the budget for the tests of r runs, the rest for r draws: c = tau s sqrt(2 rho / r).

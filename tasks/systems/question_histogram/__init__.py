@@ -35,10 +35,12 @@ from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.decoding.run_context import RunContext
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
+from tasks.systems.base import System
 from tasks.systems.question_histogram.parameters import Question, QuestionHistogramParameters
+from tasks.systems.question_histogram.wording import AnswerWording
 from tasks.values.generated import Generated
 from tasks.values.insight import ANSWER_MARGIN, SIZE_DEVIATION, margin_of_error
-from tasks.values.plan import WARNING, GeneratorDefaults, Plan, PlanInputs, invoked_once
+from tasks.values.plan import WARNING, Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
 
 PROMPT_TOKENS: Final = 60
@@ -47,13 +49,13 @@ USUAL_TEXT_TOKENS: Final = 100
 """Of a unit, for the same estimate: the limit says little, because most texts are shorter."""
 
 
-class QuestionHistogram(GeneratorDefaults):
+class QuestionHistogram(System):
     """The system `question_histogram`."""
 
     name: str = "question_histogram"
     kinds: tuple[str, ...] = (ReleaseKind.INSIGHTS,)
     parameters: type[BaseModel] = QuestionHistogramParameters
-    charges = True
+    wording = AnswerWording()
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Buy one histogram of all bins, in one instalment, charged to every block.

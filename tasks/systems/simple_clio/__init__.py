@@ -13,9 +13,11 @@ from tasks.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.planning.unit_seconds import seconds_per_unit
+from tasks.systems.base import NotForGovernedData, System
+from tasks.systems.insights.prompts import SENTENCES
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.values.generated import Generated
-from tasks.values.plan import GeneratorDefaults, NotForGovernedData, Plan, PlanInputs, invoked_once
+from tasks.values.plan import Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
 
 PROMPT_TOKENS, SUMMARY_TOKENS, WORDINGS = 150, 50, 2
@@ -23,12 +25,13 @@ PROMPT_TOKENS, SUMMARY_TOKENS, WORDINGS = 150, 50, 2
 estimate of time."""
 
 
-class SimpleClio(GeneratorDefaults):
+class SimpleClio(System):
     """The system `simple_clio`."""
 
     name: str = "simple_clio"
     kinds: tuple[str, ...] = (ReleaseKind.INSIGHTS,)
     parameters: type[BaseModel] = ClioParameters
+    model_sentences = SENTENCES
     charges = False
 
     def seconds_per_unit(self, parameters: BaseModel) -> float:

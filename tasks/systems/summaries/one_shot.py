@@ -14,6 +14,7 @@ interrupted later continues from them and pays nothing again.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,6 +54,13 @@ MEANS = "noisy_means"
 """Journal key of the means of all groups: float32, little-endian, in base 64."""
 
 
+TEMPLATES = (
+    "The model was given these templates, with `{description}` and `{label}` filled in. In place of `{reference}` it"
+    " was given no text, but the soft tokens that the adapter made from the noisy mean of a group. The parameters"
+    " below give the words in which it had read the private texts, one at a time (`documents are read as`):"
+)
+
+
 class UsedAdapter(RequestModel):
     """Adapter of a stored request: its meta data, and the digest that also covers its tensors."""
 
@@ -85,6 +93,9 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
     name: str = "one_shot_summary"
     kinds: tuple[str, ...] = (ReleaseKind.SUMMARIES,)
     parameters: type[BaseModel] = OneShotParameters
+    summary_temperature = Decimal("0.3")
+    templates_sentence = TEMPLATES
+    unused_templates = ("public",)  # it has no public rows with another prompt
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """Fill in the adapter's facts: its wording, its clip norm, and the payment of all means in one instalment.
@@ -115,6 +126,19 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
                 "prompt": request.prompt.model_copy(update=words),
             }
         )
+
+    def contradiction(
+        self, parameters: BaseModel, model: tuple[str, str], prompt: Mapping[str, str | None]
+    ) -> str | None:
+        """Model and prompt are those of the adapter, whose digest covers them: a record may not state others."""
+        if not isinstance(parameters, OneShotParameters):
+            return None
+        adapter = parameters.adapter.meta
+        if model != (adapter.model, adapter.model_digest):
+            return "its adapter belongs to another model"
+        if any(prompt.get(name) != getattr(adapter.wording, name) for name in ("description", "system", "private")):
+            return "its adapter was trained with another prompt"
+        return None
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Plan as every charged system; private rows are read once."""

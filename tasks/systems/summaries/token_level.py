@@ -67,6 +67,7 @@ class TokenLevelSummary(PrivateDecodingSystem[TokenLevelParameters]):
     name: str = "token_level_summary"
     kinds: tuple[str, ...] = (ReleaseKind.SUMMARIES,)
     parameters: type[BaseModel] = TokenLevelParameters
+    summary_temperature = Decimal("0.1")
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """Fill in the default clip norm and noise: later defaults must not change a stored request."""

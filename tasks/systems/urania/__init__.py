@@ -30,6 +30,8 @@ from tasks.analysis.keywords.parameters import with_words_from_file
 from tasks.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.planning.unit_seconds import seconds_per_unit
+from tasks.systems.base import System
+from tasks.systems.insights.prompts import SENTENCES
 from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.stages import Stages
 from tasks.values.generated import Generated
@@ -44,14 +46,14 @@ from tasks.values.plan import Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
 
 
-class Urania:
+class Urania(System):
     """The system `urania`."""
 
     name: str = "urania"
     kinds: tuple[str, ...] = (ReleaseKind.INSIGHTS,)
     parameters: type[BaseModel] = UraniaParameters
-    charges = True
-    renders_prompt = False
+    plan_rank = 1
+    model_sentences = SENTENCES
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """Replace the name of a file of public keywords by its words.

@@ -9,8 +9,9 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from tasks.accounting.rounding import decimal_above
 from tasks.decoding.run_context import RunContext
+from tasks.systems.base import System
 from tasks.values.generated import Generated, GeneratedText
-from tasks.values.plan import GeneratorDefaults, Plan, PlanInputs, invoked_once
+from tasks.values.plan import Plan, PlanInputs, invoked_once
 
 Word = Annotated[str, Field(pattern="^[a-z]+$", max_length=40)]
 
@@ -30,7 +31,7 @@ class WordCountParameters(BaseModel):
         return self
 
 
-class WordCounts(GeneratorDefaults):
+class WordCounts(System):
     """The system `laboratory.word_counts`."""
 
     name: str = "laboratory.word_counts"

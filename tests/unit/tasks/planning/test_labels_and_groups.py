@@ -29,7 +29,7 @@ from tasks.pricing.quote import Quote, quote, written_request
 from tasks.systems.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.systems.invisible_ink import InvisibleInk
 from tasks.systems.private_decoding import instalments
-from tasks.values.plan import UnknownSystem
+from tasks.systems.registry import UnknownSystem
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, priced
 from tests.unit.tasks.systems.asking import AMOUNT, ask, ink
 from tests.unit.tasks.systems.workshop import KEY, store

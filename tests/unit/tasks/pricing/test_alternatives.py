@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError
 from models_db.values.requests import ReleaseRequest, parse_model
+from tasks.planning.influence import clip_norm_of
 from tasks.planning.labels_and_groups import LabelsNeeded
 from tasks.pricing.alternatives import (
     LEAST_REFERENCES,
@@ -26,7 +27,7 @@ from tasks.pricing.alternatives import (
     rounded_epsilon,
     topics_alternative,
 )
-from tasks.pricing.influence import clip_norm_of, setting_warnings
+from tasks.pricing.influence import setting_warnings
 from tasks.pricing.plan_notes import CLAIM_NOTE, READ_TEXTS, notes_of, verdict
 from tasks.pricing.quote import Quote, quote
 from tests.unit.tasks.pricing.test_quote import MODEL, facts

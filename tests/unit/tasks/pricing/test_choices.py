@@ -14,9 +14,9 @@ from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import FileInvalid, PublicMetadata
 from tasks.analysis.keywords.expected_keywords import EXPECTED
 from tasks.inference.structured_output.schema_parameters import SchemaNeeded
+from tasks.planning.choices import CHOSEN_PARAMETERS, LengthNeeded, PopulationNeeded, TooFewUnits
+from tasks.planning.influence import clip_norm_of
 from tasks.planning.labels_and_groups import GroupsUnexpected, LabelsNeeded
-from tasks.pricing.choices import CHOSEN_PARAMETERS, SUMMARY_TEMPERATURES, LengthNeeded, PopulationNeeded, TooFewUnits
-from tasks.pricing.influence import clip_norm_of
 from tasks.pricing.quote import quote, written_request
 from tasks.pricing.secret_claim import ClaimMissing
 from tasks.release.approved_request import ApprovedRequest, PlanMismatch
@@ -121,7 +121,7 @@ def test_summaries_have_the_length_and_temperature_of_the_measured_ones(mechanis
 
 def test_every_system_of_summaries_has_a_measured_temperature() -> None:
     of_summaries = {name for name, system in SYSTEMS.items() if ReleaseKind.SUMMARIES in system.kinds}
-    assert of_summaries == set(SUMMARY_TEMPERATURES)
+    assert of_summaries == {name for name, system in SYSTEMS.items() if system.summary_temperature is not None}
 
 
 def test_the_references_of_summaries_and_the_length_of_forms_are_not_chosen() -> None:

@@ -13,15 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.pricing.influence import (
-    LEVELS,
-    InfluenceLevel,
-    filled_part,
-    influence_of,
-    level_named,
-    levels_of,
-    units_behind,
-)
+from tasks.planning.influence import Influence, InfluenceLevel, influence_of, level_named
+from tasks.pricing.influence import filled_part, units_behind
+from tasks.systems.registry import SYSTEMS
 
 RESULTS = Path(__file__).parents[4] / "docs" / "figures" / "utility.jsonl"
 MEASURED = {
@@ -30,6 +24,25 @@ MEASURED = {
     "private_icl": "icl",
     "private_prediction": "amin_private",
 }
+
+
+def levels_of(key: str) -> tuple[InfluenceLevel, ...]:
+    mechanism, _, clipping = key.partition(", ")
+    return SYSTEMS[mechanism].influence_levels({"clipping": clipping or None})
+
+
+LEVELS = {key: levels_of(key) for key in MEASURED}
+
+
+def judged(facts: dict[str, str], key: str, filled: Fraction = Fraction(1)) -> Influence | None:
+    system = SYSTEMS[key.partition(", ")[0]]
+    return influence_of(facts, levels_of(key), depends_on_candidates=system.depends_on_candidates, filled=filled)
+
+
+def test_whatever_has_levels_was_measured() -> None:
+    assert {name for name, system in SYSTEMS.items() if system.influence_levels({})} == {
+        key.partition(", ")[0] for key in MEASURED
+    }
 
 
 @cache
@@ -59,10 +72,12 @@ def test_a_level_holds_at_every_other_setting_that_was_measured(key: str) -> Non
     """Other rows, temperatures and candidates than those of the thresholds; half a percent is rounding."""
     rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
     public = {setting(row): fmean(row["kl"]) for row in rows if row["system"] == "public"}
-    judged = [row for row in rows if row["system"] == MEASURED[key] and row["C"] is not None and setting(row) in public]
-    assert {row["references"] for row in judged} == {3, 7, 15, 31}
-    assert len(judged) > 80
-    for row in judged:
+    measured = [
+        row for row in rows if row["system"] == MEASURED[key] and row["C"] is not None and setting(row) in public
+    ]
+    assert {row["references"] for row in measured} == {3, 7, 15, 31}
+    assert len(measured) > 80
+    for row in measured:
         level = next(one for one in LEVELS[key] if Decimal(str(row["C"])) >= one.clip_norm)
         least = level.closer[0 if row["data"] == "yelp" else 1]
         assert 100 * (1 - fmean(row["kl"]) / public[setting(row)]) > least - 0.5
@@ -91,23 +106,23 @@ def test_below_the_thresholds_of_noise_the_public_model_is_nearer(key: str) -> N
     [("0.05", "hardly"), ("0.1", "weakly"), ("0.5", "clearly"), ("1.27", "strongly"), ("30", "almost fully")],
 )
 def test_a_clip_norm_has_the_word_of_its_threshold(norm: str, name: str) -> None:
-    influence = influence_of({"clip norm C": norm}, "invisible_ink", "log_probability")
+    influence = judged({"clip norm C": norm}, "invisible_ink")
     assert influence is not None
     assert influence.level.name == name
     assert f"clip norm {float(norm):.3g}" in influence.sentence
 
 
 def test_a_mechanism_that_was_not_measured_has_no_judgement() -> None:
-    assert influence_of({"clip norm C": "3"}, "token_level_summary") is None
-    assert influence_of({}, "invisible_ink") is None
+    assert judged({"clip norm C": "3"}, "token_level_summary") is None
+    assert judged({}, "invisible_ink") is None
     assert level_named(levels_of("private_icl"), "almost fully") is None
 
 
-@pytest.mark.parametrize(("candidates", "judged"), [("100", True), ("101", False), ("whole vocabulary", False)])
-def test_more_candidates_than_were_measured_are_not_judged(candidates: str, judged: bool) -> None:
+@pytest.mark.parametrize(("candidates", "expected"), [("100", True), ("101", False), ("whole vocabulary", False)])
+def test_more_candidates_than_were_measured_are_not_judged(candidates: str, expected: bool) -> None:
     facts = {"clip norm c": "9", "top k": candidates}
-    assert (influence_of(facts, "private_icl") is not None) is judged
-    assert influence_of(facts, "invisible_ink") is not None
+    assert (judged(facts, "private_icl") is not None) is expected
+    assert judged(facts, "invisible_ink") is not None
 
 
 @pytest.mark.parametrize(
@@ -132,7 +147,7 @@ def test_systems_without_references_say_nothing_of_units_behind_a_text() -> None
 
 def test_empty_rows_count_for_nothing() -> None:
     facts = {"clip norm C": "2"}
-    half = influence_of(facts, "invisible_ink", filled=Fraction(1, 2))
+    half = judged(facts, "invisible_ink", Fraction(1, 2))
     assert half is not None
     assert half.level.name == "strongly"
     assert "50 % of the B rows" in half.sentence
@@ -143,11 +158,7 @@ def test_empty_rows_count_for_nothing() -> None:
 
 @given(st.sampled_from(sorted(LEVELS)), st.decimals("0", "50", places=3), st.decimals("0", "50", places=3))
 def test_a_larger_clip_norm_is_never_judged_lower(key: str, first: Decimal, second: Decimal) -> None:
-    mechanism, _, clipping = key.partition(", ")
-    low, high = (
-        influence_of({"clip norm C": str(norm), "top k": "100"}, mechanism, clipping or None)
-        for norm in sorted((first, second))
-    )
+    low, high = (judged({"clip norm C": str(norm), "top k": "100"}, key) for norm in sorted((first, second)))
     assert low is not None
     assert high is not None
     assert low.level.clip_norm <= high.level.clip_norm

@@ -27,8 +27,8 @@ from tasks.inference.prompts.presets import DEFAULT, PRESETS
 from tasks.mechanisms.counts.partition_selection import calibrate_selection
 from tasks.planning.batches import BlockWithoutSample
 from tasks.planning.block_selection import Reading
+from tasks.planning.choices import PopulationNeeded
 from tasks.planning.labels_and_groups import GroupsNeeded
-from tasks.pricing.choices import PopulationNeeded
 from tasks.pricing.model_facts import ModelFacts, model_facts
 from tasks.pricing.quote import (
     START_SECONDS,
@@ -40,7 +40,8 @@ from tasks.pricing.quote import (
 )
 from tasks.pricing.secret_claim import ClaimMissing
 from tasks.release.approved_request import ApprovedRequest, PlanMismatch
-from tasks.values.plan import NotForGovernedData, UnknownSystem
+from tasks.systems.base import NotForGovernedData
+from tasks.systems.registry import UnknownSystem
 
 pytestmark = pytest.mark.dear
 CONCERNS = ("tasks/pricing",)
@@ -212,7 +213,8 @@ def test_a_dataset_without_a_unit_field_protects_records() -> None:
     [
         ({"mechanism": "urania"}, UnknownSystem, "cannot make a 'synthetic_corpus'"),
         ({"kind": "summaries"}, GroupsNeeded, "one text for each public group"),
-        ({"mechanism": "magic"}, FileInvalid, "mechanism"),
+        ({"mechanism": "magic"}, UnknownSystem, "cannot make a"),
+        ({"mechanism": "Magic!"}, FileInvalid, "mechanism"),
         ({"kind": "poems"}, FileInvalid, "kind"),
         ({"evaluation": ["length", "beauty"]}, UnknownMetric, "'beauty'"),
         ({"evaluation": ["verbatim_overlap"]}, InternalMetric, "'verbatim_overlap'"),

@@ -20,11 +20,13 @@ from tasks.publishing.verify import verify_release
 from tasks.release.file_names import CARD, CROISSANT, DRAFT_FILES, EXPLORER, PARQUET, REPORT, TEXTS
 from tasks.release.format_versions import bundle_files, drafted_files
 from tasks.release.independent_accountant import second_opinion
-from tasks.release.insight_rows import carried, insight_line, insight_of, read_insights, require_hierarchy
+from tasks.release.insight_rows import carried, insight_line, insight_of, read_insights
 from tasks.release.record import planned_events
 from tasks.release.text_rows import read_labelled
-from tasks.release.wording.insight_text import reading, support_of
+from tasks.release.wording.insight_text import reading
 from tasks.reporting.release_sections import texts_of
+from tasks.systems.insights.hierarchy_rules import require_hierarchy
+from tasks.systems.insights.wording import support_of
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.urania.parameters import UraniaParameters
 from tasks.values.insight import MIXED, UNNAMED, Insight, SupportRule, Topic

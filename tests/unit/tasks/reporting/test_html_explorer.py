@@ -12,8 +12,8 @@ import pytest
 
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.release.record import ReleaseRecord
-from tasks.release.wording.insight_text import keyword_notes
 from tasks.reporting.html_explorer import explorer_html, size_words
+from tasks.systems.insights.wording import keyword_notes
 from tasks.values.insight import UNNAMED, Insight, Topic
 from tests.insights_rows import (
     NASTY,

@@ -30,13 +30,13 @@ from tasks.inference.structured_output.schema_parameters import (
 from tasks.inference.structured_output.token_bytes import TokenTexts
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
+from tasks.systems.base import System
 from tasks.systems.baselines import NonPrivate, PublicOnly
 from tasks.systems.few_shot_generation import FewShotGeneration
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_icl import PrivateIcl
 from tasks.systems.private_prediction import PrivatePrediction
 from tasks.values.generated import Generated
-from tasks.values.plan import Generator
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.systems.asking import ask
 from tests.unit.tasks.systems.record_schemas import FILM, is_valid
@@ -58,13 +58,13 @@ GIVEN: dict[str, Any] = {
 OWN: dict[str, dict[str, Any]] = {"private_prediction": {"private_tokens": 5}}
 
 
-def asked(system: Generator, **changes: Any) -> Any:
+def asked(system: System, **changes: Any) -> Any:
     fields = {f.alias or name for name, f in system.parameters.model_fields.items()}
     given = {name: value for name, value in GIVEN.items() if name in fields}
     return system.parameters.model_validate(given | OWN.get(system.name, {}) | changes)
 
 
-def make(system: Generator, corpus: Corpus, parameters: Any = None, workshop: Workshop | None = None) -> Generated:
+def make(system: System, corpus: Corpus, parameters: Any = None, workshop: Workshop | None = None) -> Generated:
     wanted = parameters or asked(system)
     plan = system.plan(ask(wanted, governed=False))
     return system.generate(plan, wanted, (workshop or Workshop(corpus)).bench(stops=True))
@@ -75,7 +75,7 @@ SYSTEMS = [InvisibleInk(), PrivatePrediction(), PrivateIcl(), FewShotGeneration(
 
 @pytest.mark.slow_except("invisible_ink")
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
-def test_every_text_of_every_system_is_a_finished_valid_record(system: Generator, corpus: Corpus) -> None:
+def test_every_text_of_every_system_is_a_finished_valid_record(system: System, corpus: Corpus) -> None:
     made = make(system, corpus)
     assert [text.complete for text in made.texts] == [True] * 3
     assert all(is_valid(FILM, text.text) for text in made.texts)
@@ -84,7 +84,7 @@ def test_every_text_of_every_system_is_a_finished_valid_record(system: Generator
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
-def test_the_constraint_costs_nothing(system: Generator) -> None:
+def test_the_constraint_costs_nothing(system: System) -> None:
     plans = [system.plan(ask(asked(system, constrained=held), governed=False)) for held in (True, False)]
     assert plans[0].invocations == plans[1].invocations
     assert plans[0].loss == plans[1].loss
@@ -92,9 +92,7 @@ def test_the_constraint_costs_nothing(system: Generator) -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
-def test_a_limit_without_room_for_a_record_is_refused_before_anything_is_armed(
-    system: Generator, corpus: Corpus
-) -> None:
+def test_a_limit_without_room_for_a_record_is_refused_before_anything_is_armed(system: System, corpus: Corpus) -> None:
     workshop = Workshop(corpus)
     with pytest.raises(TokenLimitTooSmall):
         make(system, corpus, asked(system, max_new_tokens=20), workshop)

@@ -13,6 +13,7 @@ from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.planning import sentence_completion_parameters
 from tasks.planning.batches import BlockWithoutSample
 from tasks.systems.adapmixed import AdaPMixed
+from tasks.systems.base import NotForGovernedData
 from tasks.systems.baselines import BaselineParameters, NonPrivate, PublicOnly
 from tasks.systems.few_shot_generation import FewShotGeneration
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
@@ -20,7 +21,6 @@ from tasks.systems.private_icl import PrivateIcl
 from tasks.systems.private_prediction import PrivatePrediction
 from tasks.systems.summaries.one_shot import OneShotSummary
 from tasks.systems.summaries.token_level import TokenLevelSummary
-from tasks.values.plan import NotForGovernedData
 from tests.unit.tasks.systems.asking import ask, ink
 from tests.unit.tasks.systems.workshop import NoCorpus, Workshop
 

@@ -15,10 +15,10 @@ from tasks.decoding.loop import GenerationJob
 from tasks.decoding.run_context import RunContext
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.planning.batches import LabelWithoutSample
+from tasks.systems.base import System
 from tasks.systems.baselines import BaselineParameters, NonPrivate, PublicOnly
 from tasks.systems.invisible_ink import InvisibleInk
 from tasks.values.generated import Generated
-from tasks.values.plan import Generator
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.systems.asking import ask, ink
 from tests.unit.tasks.systems.workshop import NOTES, NoCorpus, Workshop, store
@@ -58,7 +58,7 @@ def asking_for(labels: tuple[str, ...], workshop: Workshop) -> RunContext:
     return replace(workshop.bench(), prompt=PromptSpec.of(Prompt(description="Short notes."), labels))
 
 
-def make(system: Generator, wanted: BaseModel, work: RunContext, blocks: int = 1, **facts: Any) -> Generated:
+def make(system: System, wanted: BaseModel, work: RunContext, blocks: int = 1, **facts: Any) -> Generated:
     return system.generate(system.plan(ask(wanted, blocks=blocks, **facts)), wanted, work)
 
 

@@ -16,6 +16,7 @@ from tasks.decoding.structured_output import Record, Write
 from tasks.inference.catalogue.registry import UnknownModel
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
+from tasks.systems.base import NotForGovernedData
 from tasks.systems.insights import run_tools
 from tasks.systems.insights.hierarchy_parameters import HierarchySettings
 from tasks.systems.insights.private_units import PrivateUnits
@@ -26,7 +27,7 @@ from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.simple_clio.run import ClioRun
 from tasks.values.generated import Generated
 from tasks.values.insight import Facets, Insight
-from tasks.values.plan import NotForGovernedData, PlanInputs
+from tasks.values.plan import PlanInputs
 from tests.faults import FaultyLetters, waits
 from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model

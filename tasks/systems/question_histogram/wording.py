@@ -1,35 +1,14 @@
-"""Fixed sentences on a question histogram, each a promise or a warning: they change with docs/insights.md.
+"""Wording of questions and counted answers; its sentences change with docs/insights.md."""
 
-As `insight_text`, for releases whose rows are questions and counted answers.
-"""
-
-from dataclasses import dataclass
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
 from tasks.common.number_format import rounded
-from tasks.release.record import ReleaseRecord
+from tasks.systems.insight_wording import InsightSentences, InsightsRecord, InsightWording
+from tasks.systems.question_histogram.answer_rows import require_answer_rows
+from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
 from tasks.values.insight import SIZE_DEVIATION, Insight, margin_of_error, size_with_margin
-
-MECHANISM: Final = "question_histogram"
-
-
-@dataclass(frozen=True)
-class InsightSentences:
-    """Sentences on the making of a release of insights.
-
-    Attributes:
-        preprocessing: the processing of a unit's documents before anything is counted.
-        contribution: how much one unit can contribute.
-        personal: whether the rows hold information about a person.
-        post_processing: what is made of the released values.
-    """
-
-    preprocessing: str
-    contribution: str
-    personal: str
-    post_processing: str
-
 
 WRITTEN: Final = (
     "Counts of answers: each unit of a corpus was asked public questions with closed answers, and the answers were"
@@ -41,7 +20,7 @@ BY_BOTH: Final = (
     "Some answers follow from public words; others were given by the language model {model}, from one unit's text at a"
     " time"
 )
-ANSWERS: Final = InsightSentences(
+_SENTENCES: Final = InsightSentences(
     preprocessing=(
         "All documents of a unit were joined into one text, in an order that a key fixes; what the model reads was cut"
         " at a public length. Nothing was filtered, balanced or deduplicated across units."
@@ -61,7 +40,7 @@ ANSWERS: Final = InsightSentences(
         " negative count as 0. Measurements marked public read only released values."
     ),
 )
-PAGE: Final = (
+_PAGE: Final = (
     "Each unit was asked these questions by itself, and its answers were counted with noise. Every word on this page is"
     " of the request; only counts depend on the data."
 )
@@ -87,37 +66,45 @@ _MODEL: Final = (
 _NO_ANSWER: Final = '**"no answer"** counts the units that no answer fits, or whose text could not be read.'
 
 
-def asks_questions(record: ReleaseRecord) -> bool:
-    """Return whether the rows of a release are questions and counted answers."""
-    return record.mechanism == MECHANISM
+class AnswerWording(InsightWording):
+    """Wording of the system `question_histogram`."""
+
+    rows = "counts"
+    nouns = ("answer", "question")
+    sentences = _SENTENCES
+    page = _PAGE
+    comparable = False
+    most_shown = 100
+
+    def written(self, record: InsightsRecord) -> str:
+        """Return the sentence on the origin of the counts."""
+        rules = _rules(record)
+        rule = BY_BOTH if len(rules) > 1 else BY_MODEL if "model" in rules else BY_KEYWORDS
+        return WRITTEN.replace("{rule}", rule)
+
+    def reading(self, record: InsightsRecord) -> tuple[str, ...]:
+        """Return paragraphs on counts, their margin, and the rules that gave the answers."""
+        deviation, rules = Decimal(record.facts[SIZE_DEVIATION]), _rules(record)
+        counts = _COUNTS.format(one=rounded(deviation), margin=margin_of_error(deviation))
+        by_rule = [text for rule, text in (("keywords", _KEYWORDS), ("model", _MODEL)) if rule in rules]
+        return (counts, _RAW, *by_rule, _NO_ANSWER)
+
+    def rows_asked(self, record: InsightsRecord) -> int:
+        """Return the number of bins of all questions."""
+        return sum(len(question["answers"]) + 1 for question in record.request["parameters"]["questions"])
+
+    def require_rows(self, insights: Sequence[Insight], record: InsightsRecord) -> str:
+        """Check that the rows are the questions and bins of the request, and follow from their counts."""
+        questions = QuestionHistogramParameters.model_validate(record.request["parameters"]).questions
+        require_answer_rows(insights, questions, Decimal(record.facts[SIZE_DEVIATION]))
+        return f"{len(insights) - len(questions)} counts of {len(questions)} questions, each in its row"
+
+    def size_with_margin(self, insight: Insight, record: InsightsRecord) -> str | None:
+        """Return a count from 0 on with its 95 % margin of error, in words."""
+        if insight.size is None:
+            return None
+        return f"{size_with_margin(insight.size, Decimal(record.facts[SIZE_DEVIATION]), insight.clusters)} units"
 
 
-def counted_units(insight: Insight, record: ReleaseRecord) -> str | None:
-    """Return a count from 0 on with its 95 % margin of error, in words; None for other releases."""
-    if insight.size is None or not asks_questions(record):
-        return None
-    return f"{size_with_margin(insight.size, Decimal(record.facts[SIZE_DEVIATION]), insight.clusters)} units"
-
-
-def written(record: ReleaseRecord) -> str:
-    """Return the sentence on the origin of the rows, with places for `{mechanism}` and `{model}`."""
-    rules = _rules(record)
-    rule = BY_BOTH if len(rules) > 1 else BY_MODEL if "model" in rules else BY_KEYWORDS
-    return WRITTEN.replace("{rule}", rule)
-
-
-def reading(record: ReleaseRecord) -> tuple[str, ...]:
-    """Return the paragraphs that readers of the counts need; `**` marks emphasis."""
-    deviation, rules = Decimal(record.facts[SIZE_DEVIATION]), _rules(record)
-    counts = _COUNTS.format(one=rounded(deviation), margin=margin_of_error(deviation))
-    by_rule = [text for rule, text in (("keywords", _KEYWORDS), ("model", _MODEL)) if rule in rules]
-    return (counts, _RAW, *by_rule, _NO_ANSWER)
-
-
-def bins_asked(record: ReleaseRecord) -> int:
-    """Return the number of bins of all questions."""
-    return sum(len(question["answers"]) + 1 for question in record.request["parameters"]["questions"])
-
-
-def _rules(record: ReleaseRecord) -> set[str]:
+def _rules(record: InsightsRecord) -> set[str]:
     return {question["rule"] for question in record.request["parameters"]["questions"]}
