@@ -48,6 +48,7 @@ class System(ABC):
             state, so that a release may state what it claims while the assignment is secret (decision 0132).
         depends_on_candidates: whether the clip norm that a token needs grows with the number of candidates.
         plan_rank: its place among the systems that `almoner plan` proposes, from 1; None if it is not proposed.
+        other_question: the question that it answers better than a plan of texts or topics, as `almoner plan` says it.
         summary_temperature: at which its summaries were measured (docs/summaries.md); None if none were.
         wording: of its insights; None for topics.
         templates_sentence: the card's sentence on the templates of its prompts; None for the usual one.
@@ -65,6 +66,7 @@ class System(ABC):
     reads_batches_by_draws_alone: bool = False
     depends_on_candidates: bool = True
     plan_rank: int | None = None
+    other_question: str | None = None
     summary_temperature: Decimal | None = None
     wording: InsightWording | None = None
     templates_sentence: str | None = None

@@ -198,10 +198,11 @@ def plan_tables(planned: "ReleasePlan") -> list[RenderableType]:
 
 def _question(planned: "ReleasePlan") -> str:
     """Return which questions other releases answer better than this one."""
-    count = "How many people ...? `question_histogram` counts answers (docs/insights.md)."
-    if planned.terms.kind == "insights":
-        return count
-    return f"{count} About what do they write? `--kind insights`. This plan is for texts."
+    from tasks.systems.registry import SYSTEMS
+
+    others = [system.other_question for system in SYSTEMS.own.values() if system.other_question is not None]
+    texts = ["About what do they write? `--kind insights`. This plan is for texts."]
+    return " ".join(others if planned.terms.kind == "insights" else others + texts)
 
 
 def _entries(planned: "ReleasePlan", place: int) -> dict[str, str]:

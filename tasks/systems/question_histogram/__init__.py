@@ -55,6 +55,7 @@ class QuestionHistogram(System):
     name: str = "question_histogram"
     kinds: tuple[str, ...] = (ReleaseKind.INSIGHTS,)
     parameters: type[BaseModel] = QuestionHistogramParameters
+    other_question = "How many people ...? `question_histogram` counts answers (docs/insights.md)."
     wording = AnswerWording()
 
     def plan(self, ask: PlanInputs) -> Plan:
