@@ -173,10 +173,8 @@ def two_runners_shared_the_night(seen: Seen) -> None:
 
 
 def the_lost_run_paid_once(platform: Platform, seen: Seen) -> None:
-    kinds = fetch(
-        platform.root.database, "SELECT kind, count(*) FROM audit WHERE request_id = :n GROUP BY kind", n=seen.ad_hoc
-    )
-    counted = {str(kind): count for kind, count in kinds}
+    kinds = fetch(platform.root.database, "SELECT kind FROM audit WHERE request_id = :n", n=seen.ad_hoc)
+    counted = Counter(part for (kind,) in kinds for part in str(kind).split("+"))
     assert (counted["run.started"], counted["run.failed"], counted["release.published"]) == (2, 1, 1)
 
 
