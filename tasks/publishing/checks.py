@@ -44,7 +44,7 @@ from tasks.release.signatures.attestation import require_attested
 from tasks.release.signatures.in_toto_statement import statement
 from tasks.release.text_rows import fields, labels_of_texts, line, part, text_of
 from tasks.release.wording.insight_text import wording_of
-from tasks.systems.registry import system_for
+from tasks.systems.registry import SYSTEMS
 from tasks.values.release_kinds import ReleaseKind
 
 _NOT_IN_THE_REQUEST = (
@@ -237,7 +237,8 @@ def texts(bundle: OpenedBundle) -> str:
 
 def _labels(record: ReleaseRecord) -> list[str | None]:
     """Return the label of every drawn text, in their public order; empty without labels."""
-    of_blocks = system_for(record.mechanism, record.kind).texts_have_blocks
+    system = SYSTEMS.get(record.mechanism)
+    of_blocks = system is None or system.texts_have_blocks
     blocks = len(record.request["plan"]["blocks"]) if of_blocks else 1
     samples = record.request["parameters"]["samples"]
     return labels_of_texts(record.kind, record.labels, samples, blocks) if record.labels else []

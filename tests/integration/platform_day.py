@@ -275,9 +275,9 @@ def typed_by(platform: Platform) -> dict[str, tuple[int, int]]:
 
 
 def links_since(platform: Platform, seq: int) -> Counter[str]:
-    """How many links of each kind the audit log has after a link."""
+    """How many links say each thing, of those behind a link."""
     rows = fetch(platform.root.database, "SELECT kind FROM audit WHERE seq > :seq", seq=seq)
-    return Counter(str(kind) for (kind,) in rows)
+    return Counter(part for (kind,) in rows for part in str(kind).split("+"))
 
 
 def newest_link(platform: Platform) -> int:

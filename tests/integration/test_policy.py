@@ -218,6 +218,8 @@ def test_a_policy_is_checked_adopted_and_shown(any_almoner: Almoner) -> None:
         ),
         ({"version": 1, "release": {"epsilon_max": "1e-12", "delta_max": "1e-18"}}, "InvalidTarget"),
         ("attempts: 1\nattempts: 2\n", "FileInvalid"),
+        ({"version": 1, "mechanisms": ["telepathy"]}, "MechanismUnknown"),
+        ({"version": 1, "datasets": {"a": {"mechanisms": ["urania", "telepathy"]}}}, "MechanismUnknown"),
     ],
 )
 def test_what_cannot_be_is_not_adopted(almoner: Almoner, content: Any, error: str) -> None:

@@ -25,7 +25,7 @@ from tasks.release.record import CapChange, Lifetime, ReleaseRecord, SecondOpini
 from tasks.release.wording import card_text, insight_text
 from tasks.release.wording.description import NOT_A_FACT, reads_nothing, written
 from tasks.release.wording.parameter_text import parameter_text
-from tasks.systems.registry import system_for
+from tasks.systems.registry import SYSTEMS
 from tasks.values.metric_result import MetricResult
 from tasks.values.release_kinds import ReleaseKind
 
@@ -190,7 +190,8 @@ def _merged_from(record: ReleaseRecord) -> str:
 
 def _wording(record: ReleaseRecord) -> list[str]:
     """Return the words that the request writes out, the digest of its prompts, and its labels or groups."""
-    unused = system_for(record.mechanism, record.kind).unused_templates
+    system = SYSTEMS.get(record.mechanism)
+    unused = () if system is None else system.unused_templates
     words = {name: text for name, text in record.wording.items() if name not in unused}
     sections = [_introduced(record)] if words else []
     sections += [f"{code(name)}\n\n{block(text)}" for name, text in words.items()]
@@ -205,9 +206,9 @@ def _wording(record: ReleaseRecord) -> list[str]:
 
 def _introduced(record: ReleaseRecord) -> str:
     """Return the sentence that introduces the templates."""
-    sentence = system_for(record.mechanism, record.kind).templates_sentence
-    if sentence is not None:
-        return sentence
+    system = SYSTEMS.get(record.mechanism)
+    if system is not None and system.templates_sentence is not None:
+        return system.templates_sentence
     if "form" in record.wording:
         return card_text.COMPLETION
     return f"{card_text.EXAMPLES} {card_text.TEMPLATES}" if "example 1" in record.wording else card_text.TEMPLATES
