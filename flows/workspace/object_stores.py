@@ -15,7 +15,7 @@ from tasks.corpus.readers.object_source import StoredSource
 from tasks.corpus.readers.sources import Source, files_to_copy
 from tasks.object_storage.address import Address, Place, parse_place
 from tasks.object_storage.bucket import open_store
-from tasks.object_storage.bucket_settings import PAGE, Buckets, BucketSettings
+from tasks.object_storage.bucket_settings import PAGE, SETTINGS, Buckets
 from tasks.object_storage.hub_dataset import HubDataset, fetch_dataset
 from tasks.publishing.object_store_delivery import BundlePrefix, fetch, listed
 from tasks.publishing.verify import NoBundle
@@ -39,16 +39,17 @@ def buckets_of(home: ProjectHome) -> Buckets:
     for name, written in sections.get("buckets", {}).items():
         if not isinstance(written, dict):
             raise FileInvalid(path.name, ["a bucket needs a name and its settings"], PAGE)
-        buckets[_bucket(str(name))] = parse_model(BucketSettings, written, f"The bucket {str(name)!r}", PAGE)
+        address = _bucket(str(name))
+        buckets[address] = parse_model(SETTINGS[address.scheme], written, f"The bucket {str(name)!r}", PAGE)
     return Buckets(buckets)
 
 
-def _bucket(name: str) -> str:
-    """Return the bucket that a name in the file stands for: `clinic-notes`, or `s3://clinic-notes`."""
+def _bucket(name: str) -> Address:
+    """Return the bucket that a name in the file stands for: `clinic-notes` of S3, or `gs://clinic-notes`."""
     place = parse_place(name) if "://" in name else Address(name)
     if not isinstance(place, Address) or place.key:
         raise FileInvalid("stores.yaml", ["a bucket is named without a key"], PAGE)
-    return place.bucket
+    return place
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def open_source(home: ProjectHome, place: Place | HubDataset) -> Iterator[Source
     """Open a private source, on this machine, in a store or in the hub, until the end of the block.
 
     Raises:
-        StoreExtraMissing, CredentialsUnset, EndpointUnsafe: the store cannot be used.
+        StoreExtraMissing, CredentialsUnset, EndpointUnsafe, StoreDenied: the store cannot be used.
         HubDatasetHidden, HubDatasetUnreachable: the hub does not deliver it.
         FolderMixed, TableLogUnread, FilesUnread: a dataset of the hub is not read (`tasks.corpus.readers.sources`).
         The errors of `buckets_of`.

@@ -1,4 +1,4 @@
-"""Address of a place: a path of this machine, or an object in an S3-compatible store; nothing else.
+"""Address of a place: a path of this machine, or an object in a store of one of three kinds; nothing else.
 
 An address is a bucket and a key. It holds no user name, password, query or host, so the audit log can hold it.
 """
@@ -11,6 +11,11 @@ from urllib.parse import unquote, urlsplit
 
 from models_db.errors import UsageError
 
+S3: Final = "s3"
+GOOGLE: Final = "gs"
+AZURE: Final = "az"
+_SCHEMES: Final = {"s3": S3, "gs": GOOGLE, "gcs": GOOGLE, "az": AZURE, "abfs": AZURE, "abfss": AZURE}
+"""The schemes that people type, and how almoner writes them."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 _LONGEST_KEY: Final = 900
@@ -22,14 +27,17 @@ class Address:
     """Address of an object, or of all objects below it, in a bucket of a store.
 
     Attributes:
+        bucket: the bucket; for Azure, the container.
         key: plain names between single slashes, without one at either end; may be empty.
+        scheme: the kind of the store: S3, GOOGLE or AZURE.
     """
 
     bucket: str
     key: str = ""
+    scheme: str = S3
 
     def __str__(self) -> str:
-        return f"s3://{self.bucket}" + (f"/{self.key}" if self.key else "")
+        return f"{self.scheme}://{self.bucket}" + (f"/{self.key}" if self.key else "")
 
     def __truediv__(self, name: str) -> "Address":
         """Return the address of `name` below this one.
@@ -51,7 +59,7 @@ Place: TypeAlias = Path | Address
 
 
 def parse_place(text: str) -> Place:
-    """Parse a place that a person has typed: a path, `file:///path`, or `s3://bucket/key`.
+    """Parse a place that a person has typed: a path, `file:///path`, or `SCHEME://bucket/key`.
 
     Raises:
         SchemeUnknown: the text begins with another scheme.
@@ -63,9 +71,9 @@ def parse_place(text: str) -> Place:
     scheme, rest = match[1].lower(), text[match.end() :]
     if scheme == "file":
         return _path(text)
-    if scheme != "s3":
+    if scheme not in _SCHEMES:
         raise SchemeUnknown(scheme)
-    return _address(rest)
+    return _address(_SCHEMES[scheme], rest)
 
 
 def _path(text: str) -> Path:
@@ -75,11 +83,11 @@ def _path(text: str) -> Path:
     return Path(unquote(parts.path))
 
 
-def _address(rest: str) -> Address:
+def _address(scheme: str, rest: str) -> Address:
     bucket, _, key = rest.partition("/")
     if not _BUCKET.fullmatch(bucket) or ".." in bucket:
-        raise AddressUnfit("after s3:// comes a bucket, of small letters, digits, dots, hyphens and underscores")
-    return Address(bucket, _checked_key(key.removesuffix("/")))
+        raise AddressUnfit(f"after {scheme}:// comes a bucket, of small letters, digits, dots, hyphens and underscores")
+    return Address(bucket, _checked_key(key.removesuffix("/")), scheme)
 
 
 def _checked_key(key: str) -> str:
@@ -94,22 +102,13 @@ def _checked_key(key: str) -> str:
     return key
 
 
-_GOOGLE: Final = (
-    "Name s3://bucket/key, with `endpoint_url: https://storage.googleapis.com` and an HMAC key of Google in stores.yaml"
-    " (docs/stores.md#google-and-azure)."
-)
-_AZURE: Final = "Mount the container, or copy its files here, and name their path (docs/stores.md#google-and-azure)."
-_OTHER_WAYS: Final = {"gs": _GOOGLE, "gcs": _GOOGLE, "az": _AZURE, "abfs": _AZURE, "abfss": _AZURE}
-"""How the data of other stores are reached, by the scheme that people type."""
-
-
 class SchemeUnknown(UsageError):
     """Address with a scheme that almoner does not support."""
 
     def __init__(self, scheme: str) -> None:
         super().__init__(
             f"almoner does not support {scheme}:// addresses.",
-            _OTHER_WAYS.get(scheme, "Name a path, file:///path or s3://bucket/key (docs/stores.md)."),
+            "Name a path, file:///path, s3://bucket/key, gs://bucket/key or az://container/key (docs/stores.md).",
             {"scheme": scheme},
         )
 
@@ -120,6 +119,7 @@ class AddressUnfit(UsageError):
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"The address is not valid: {reason}.",
-            "Write s3://bucket/key. Secrets are no part of it: docs/stores.md says where they come from.",
+            "Write s3://bucket/key, gs://bucket/key or az://container/key. Secrets are no part of it:"
+            " docs/stores.md says where they come from.",
             {"reason": reason},
         )

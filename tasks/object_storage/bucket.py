@@ -1,23 +1,23 @@
-"""Bucket of an S3-compatible store, through fsspec's S3 file system: lookup, listing, reading and writing.
+"""Bucket of an object store, through fsspec's file system of its kind: lookup, listing, reading and writing.
 
-Reads are pinned to one state of the object by its entity tag (If-Match); new objects take a free name only
-(If-None-Match). Nothing is cached, nothing is deleted, and no bucket is created.
+Reads are pinned to one state of the object, by its entity tag or generation; new objects take a free name only.
+Nothing is cached, nothing is deleted, and no bucket is created.
 """
 
+import asyncio
 import io
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, Final, Protocol
 
 from tasks.object_storage.address import Address
-from tasks.object_storage.bucket_settings import Buckets, BucketSettings, is_safe
+from tasks.object_storage.bucket_settings import AnySettings, Buckets, GoogleSettings, S3Settings
 from tasks.object_storage.errors import (
-    CredentialsUnset,
-    EndpointUnsafe,
     StoreAnswer,
     StoreExtraMissing,
     StoreFailed,
@@ -25,14 +25,10 @@ from tasks.object_storage.errors import (
     translate_store_errors,
 )
 
-if TYPE_CHECKING:
-    from s3fs import S3FileSystem
-
-_BUFFER: Final = 1 << 20
 _READ_AHEAD: Final = 8 << 20
 _NAME_TAKEN: Final = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
-_NOISY_LOGGERS: Final = ("botocore", "aiobotocore", "s3fs", "fsspec")
-"""Loggers whose debugging output holds signed requests."""
+_TALKATIVE_LOGGERS: Final = ("adlfs", "aiobotocore", "azure", "botocore", "fsspec", "gcsfs", "google", "s3fs")
+"""Their messages hold signed requests, names of objects and words of servers; what matters comes as an error."""
 
 
 @dataclass(frozen=True)
@@ -44,45 +40,69 @@ class Entry:
     tag: str
 
 
-class Store:
-    """One bucket. Every method raises what `translate_store_errors` names.
+class ObjectFiles(Protocol):
+    """fsspec's file system of one kind of store, with reads of one state and listings by pages.
 
-    Args:
-        errors: the errors of the file system's libraries that are no OSError.
+    Its methods raise OSError, and `StoreAnswer` where the store answered.
+
+    Attributes:
+        loop: where its coroutines run.
+        errors: the errors of its library that are no OSError.
     """
 
-    def __init__(self, system: "S3FileSystem", errors: tuple[type[Exception], ...]) -> None:
+    loop: asyncio.AbstractEventLoop
+    errors: tuple[type[Exception], ...]
+
+    async def head(self, bucket: str, key: str) -> tuple[int, str]:
+        """Return the size and the tag of an object, or raise FileNotFoundError."""
+
+    async def page(self, bucket: str, prefix: str, marker: str) -> tuple[list[tuple[str, int, str]], str | None]:
+        """Return key, size and tag of objects whose keys begin with `prefix`, and the marker of the next page."""
+
+    async def read(self, bucket: str, key: str, tag: str, first: int, last: int) -> bytes:
+        """Return a range of an object's bytes as they are stored, in the state of `tag`."""
+
+    async def put(self, bucket: str, key: str, path: Path, mode: str) -> None:
+        """Upload a file as a whole; in the mode "create" raise FileExistsError, or 412, if the name is taken."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class Store:
+    """One bucket. Every method raises what `translate_store_errors` names."""
+
+    def __init__(self, system: ObjectFiles) -> None:
+        from fsspec.asyn import sync
+
         self.system = system
-        self._errors = errors
+        self._wait_for = partial(sync, system.loop)
 
     def find(self, address: Address) -> Entry | None:
         """Return the object at exactly this address, or None; a missing bucket looks empty here."""
         with self._translated(address):
             try:
-                head = self.system.call_s3("head_object", Bucket=address.bucket, Key=address.key)
+                return Entry(address, *self._wait_for(self.system.head, address.bucket, address.key))
             except FileNotFoundError:
                 return None
-            return _entry(address, head, "ContentLength")
 
     def list_below(self, address: Address) -> Iterator[Entry]:
-        """Yield every object below an address, in byte order of their keys, with the addresses that the store gives.
+        """Yield every object below an address, with the addresses that the store gives.
+
+        They come in byte order of their keys; Azure's accounts with a hierarchy of folders list folder by folder.
 
         Raises:
             StoreFailed: the store lists an object that is not below the address.
         """
         prefix = f"{address.key}/" if address.key else ""
-        more: dict[str, str] | None = {}
-        while more is not None:
+        marker: str | None = ""
+        while marker is not None:
             with self._translated(address):
-                page = self.system.call_s3("list_objects_v2", Bucket=address.bucket, Prefix=prefix, **more)
-                listed = [
-                    _entry(replace(address, key=str(item.get("Key", ""))), item, "Size")
-                    for item in page.get("Contents", ())
-                ]
-                more = {"ContinuationToken": str(page["NextContinuationToken"])} if page.get("IsTruncated") else None
-            if not all(entry.address.key.startswith(prefix) for entry in listed):
+                listed, marker = self._wait_for(self.system.page, address.bucket, prefix, marker)
+            if not all(key.startswith(prefix) and key for key, _, _ in listed):
                 raise StoreFailed(address, "it lists objects of another place")
-            yield from listed
+            for key, size, tag in listed:
+                yield Entry(replace(address, key=key), size, tag)
 
     def open(self, entry: Entry, shown_address: Address | None = None) -> io.BufferedReader:
         """Open an object for reading, sequentially or with seeks, in exactly the state of `entry`.
@@ -93,25 +113,25 @@ class Store:
         Raises:
             ObjectChanged: the object is in another state, now or while it is read.
         """
-        shown_address = shown_address or entry.address
-        name = f"{entry.address.bucket}/{entry.address.key}"
+        bucket, key, shown_address = entry.address.bucket, entry.address.key, shown_address or entry.address
         with self._translated(shown_address):
-            try:
-                file = self.system.open(name, "rb", block_size=_READ_AHEAD, cache_type="readahead")
-                tag = str(file.details.get("ETag"))
-            except FileNotFoundError:
-                raise StoreAnswer("404") from None
-            except KeyError:
-                raise StoreAnswer("no-object") from None
-            if tag != entry.tag:
+            if self._wait_for(self.system.head, bucket, key) != (entry.size, entry.tag):
                 raise StoreAnswer("412")
-        return io.BufferedReader(_TranslatingReader(file, shown_address, self._errors), _BUFFER)
+
+        def read(first: int, last: int) -> bytes:
+            with self._translated(shown_address):
+                data: bytes = self._wait_for(self.system.read, bucket, key, entry.tag, first, last)
+                if len(data) != last - first + 1:
+                    raise ConnectionAbortedError("not the range that was requested")
+            return data
+
+        return io.BufferedReader(_ObjectReader(read, entry.size), max(1, min(entry.size, _READ_AHEAD)))
 
     def create(self, address: Address, path: Path) -> bool:
         """Upload a file under a free name, atomically; return False if the name is taken."""
         with self._translated(address):
             try:
-                self._put(address, path, "create")
+                self._wait_for(self.system.put, address.bucket, address.key, path, "create")
             except OSError as problem:
                 if isinstance(problem, FileExistsError) or code_of(problem) in _NAME_TAKEN:
                     return False
@@ -121,22 +141,26 @@ class Store:
     def replace(self, address: Address, path: Path) -> None:
         """Upload a file under a name and replace any object there."""
         with self._translated(address):
-            self._put(address, path, "overwrite")
+            self._wait_for(self.system.put, address.bucket, address.key, path, "overwrite")
 
-    def _put(self, address: Address, path: Path, mode: str) -> None:
-        self.system.put_file(str(path), f"{address.bucket}/{address.key}", mode=mode)
+    @contextmanager
+    def _translated(self, address: Address) -> Iterator[None]:
+        with translate_store_errors(address, self.system.errors):
+            try:
+                yield
+            except FileNotFoundError as problem:
+                if code_of(problem) is not None:
+                    raise
+                raise StoreAnswer("404") from None
 
-    def _translated(self, address: Address) -> AbstractContextManager[None]:
-        return translate_store_errors(address, self._errors)
 
+class _ObjectReader(io.RawIOBase):
+    """Object of a store, read by ranges."""
 
-class _TranslatingReader(io.RawIOBase):
-    """Reader of an object that translates the errors of libraries."""
-
-    def __init__(self, file: BinaryIO, address: Address, errors: tuple[type[Exception], ...]) -> None:
-        self._file = file
-        self._address = address
-        self._errors = errors
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        self._read = read
+        self._size = size
+        self._position = 0
 
     def readable(self) -> bool:
         return True
@@ -145,21 +169,22 @@ class _TranslatingReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        with translate_store_errors(self._address, self._errors):
-            data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        count = min(len(buffer), self._size - self._position, _READ_AHEAD)
+        if count <= 0:
+            return 0
+        buffer[:count] = self._read(self._position, self._position + count - 1)
+        self._position += count
+        return count
+
+    def readall(self) -> bytes:
+        return b"".join(iter(lambda: self.read(_READ_AHEAD), b""))
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        return int(self._file.seek(offset, whence))
-
-    def tell(self) -> int:
-        return int(self._file.tell())
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError("a position is not negative")
+        self._position = start + offset
+        return self._position
 
 
 @contextmanager
@@ -167,88 +192,36 @@ def open_store(address: Address, buckets: Buckets) -> Iterator[Store]:
     """Open the bucket of an address until the end of the block. This sends no request yet.
 
     Raises:
-        StoreExtraMissing: the extra `s3` is not installed.
+        StoreExtraMissing: the extra for this kind of store is not installed.
         CredentialsUnset: a variable that the settings name is empty.
+        StoreDenied: there are no credentials.
         EndpointUnsafe: the environment names an endpoint over plain http.
+        EnvironmentProblem: as `Buckets.of`.
     """
-    for logger in map(logging.getLogger, _NOISY_LOGGERS):
-        logger.setLevel(max(logging.WARNING, logger.level))
+    for logger in map(logging.getLogger, _TALKATIVE_LOGGERS):
+        logger.setLevel(logging.CRITICAL)
+    settings = buckets.of(address)
     try:
-        # local imports: they take half a second, and most commands need no store
-        from botocore.exceptions import BotoCoreError, ClientError
-        from fsspec.asyn import sync
-
-        from tasks.object_storage.timed_s3 import TimedS3
+        system = _open_files(address, settings)
     except ImportError:
-        raise StoreExtraMissing from None
-    errors = (ClientError, BotoCoreError)
-    with translate_store_errors(address, errors):
-        system = TimedS3(**_arguments(address, buckets.of(address)))
-        system.retries = 3
-        client = system.s3  # connects to nobody yet
+        raise StoreExtraMissing(address.scheme) from None
+    store = Store(system)
     try:
-        if not is_safe(str(client.meta.endpoint_url)):
-            raise EndpointUnsafe(address)
-        yield Store(system, errors)
+        yield store
     finally:
-        sync(system.loop, client.close)
+        store._wait_for(system.close)
 
 
-def _arguments(address: Address, settings: BucketSettings) -> dict[str, Any]:
-    """Return all arguments that decide how a store is reached; fsspec's own files could set any that is left out."""
-    from aiobotocore.session import AioSession
+def _open_files(address: Address, settings: AnySettings) -> ObjectFiles:
+    # local imports: they take half a second, and most commands need no store
+    if isinstance(settings, S3Settings):
+        from tasks.object_storage.s3_files import open_s3
 
-    session = AioSession(profile=settings.profile)
-    if not settings.instance_role:
-        session.get_component("credential_provider").remove("iam-role")  # queries an unconfigured address
-    key, secret, token = (
-        _secret(address, variable) for variable in (settings.key_env, settings.secret_env, settings.token_env)
-    )
-    proxies = {} if settings.proxy is None else {"http": settings.proxy, "https": settings.proxy}
-    encryption = {"ServerSideEncryption": settings.encryption, "SSEKMSKeyId": settings.kms_key}
-    return {
-        "anon": False,
-        "session": session,
-        "key": key,
-        "secret": secret,
-        "token": token,
-        "endpoint_url": settings.endpoint_url,
-        "use_ssl": True,
-        "client_kwargs": {"region_name": settings.region, "verify": settings.ca_file},
-        "config_kwargs": {
-            "proxies": proxies,
-            "connect_timeout": 10,
-            "read_timeout": 60,
-            "retries": {"mode": "standard", "max_attempts": 2},
-            # Stores of other makers know no trailing checksums; what matters is compared by SHA-256 here.
-            "request_checksum_calculation": "when_required",
-            "response_checksum_validation": "when_required",
-        },
-        "s3_additional_kwargs": {name: value for name, value in encryption.items() if value is not None},
-        "requester_pays": False,
-        "version_aware": False,
-        "cache_regions": False,
-        "fixed_upload_size": True,
-        "local_expiry_check": False,
-        "use_listings_cache": False,
-        "skip_instance_cache": True,
-    }
+        return open_s3(address, settings)
+    if isinstance(settings, GoogleSettings):
+        from tasks.object_storage.google_files import GoogleFiles
 
+        return GoogleFiles(address, settings)
+    from tasks.object_storage.azure_files import AzureFiles
 
-def _secret(address: Address, variable: str | None) -> str | None:
-    """Return the content of a variable that the settings name; None if they name none.
-
-    Raises:
-        CredentialsUnset: the variable is empty.
-    """
-    if variable is None:
-        return None
-    if not (value := os.environ.get(variable, "")):
-        raise CredentialsUnset(address, variable)
-    return value
-
-
-def _entry(address: Address, item: Mapping[str, Any], size: str) -> Entry:
-    if not address.key or size not in item or "ETag" not in item:
-        raise StoreAnswer("no-object")
-    return Entry(address, int(item[size]), str(item["ETag"]))
+    return AzureFiles(address, settings)

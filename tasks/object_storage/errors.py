@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from models_db.errors import EnvironmentProblem, Refused
-from tasks.object_storage.address import Address
+from tasks.object_storage.address import AZURE, GOOGLE, S3, Address
 
 _DENIED = {
     "AccessDenied", "AllAccessDisabled", "AccountProblem", "AuthorizationHeaderMalformed", "ExpiredToken", "Forbidden",
@@ -26,7 +26,8 @@ _DENIED = {
 _CHANGED = {"PreconditionFailed", "412", "NoSuchKey", "404"}
 _BUSY = {"408", "429", "500", "502", "503", "504"}
 _NOT_ASKED = {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "SSOTokenLoadError",
-              "UnauthorizedSSOTokenError", "CredentialRetrievalError"}  # fmt: skip
+              "UnauthorizedSSOTokenError", "CredentialRetrievalError", "CredentialUnavailableError",
+              "ClientAuthenticationError"}  # fmt: skip
 _TLS = {"SSLError", "ClientConnectorCertificateError", "ClientConnectorSSLError", "SSLCertVerificationError"}
 _CODE = re.compile(r"[A-Za-z0-9._-]{1,60}")
 
@@ -72,6 +73,8 @@ def code_of(problem: BaseException | None) -> str | None:
 def _answered(address: Address, code: str) -> EnvironmentProblem | Refused:
     if code in _DENIED:
         return StoreDenied(address, "the store does not allow it")
+    if code == "PlainHttp":
+        return EndpointUnsafe(address)
     if code == "NoSuchBucket":
         return BucketMissing(address)
     if code in _CHANGED:
@@ -101,17 +104,18 @@ def _chain(problem: BaseException | None) -> Iterator[BaseException]:
         problem = inner if isinstance(inner, BaseException) else problem.__cause__ or problem.__context__
 
 
-_DEFAULT_PLACE = "a bucket that stores.yaml does not name is looked for at Amazon"
+_DEFAULT_PLACE = "a bucket that stores.yaml does not name is looked for at Amazon (s3://) or Google (gs://)"
+_EXTRAS = {S3: "s3", GOOGLE: "gcs", AZURE: "azure"}
 
 
 class StoreExtraMissing(EnvironmentProblem):
-    """Packages for object stores that are not installed."""
+    """Packages for a kind of object store that are not installed."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheme: str) -> None:
         super().__init__(
-            "s3:// addresses need packages that are not installed.",
-            "Install them with `pip install 'almoner[s3]'`.",
-            {"extra": "s3"},
+            f"{scheme}:// addresses need packages that are not installed.",
+            f"Install them with `pip install 'almoner[{_EXTRAS[scheme]}]'`.",
+            {"extra": _EXTRAS[scheme]},
         )
 
 

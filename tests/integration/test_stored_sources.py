@@ -191,7 +191,6 @@ def test_a_file_of_a_folder_is_named_by_its_number(almoner, s3, bucket):
 @pytest.mark.parametrize("kind", ["jsonl", *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS[1:])])
 def test_what_changes_while_it_is_read_is_not_kept(s3, bucket, tmp_path, monkeypatch, kind):
     monkeypatch.setattr("tasks.object_storage.bucket._READ_AHEAD", 1 << 10)  # several requests even for a small object
-    monkeypatch.setattr("tasks.object_storage.bucket._BUFFER", 1 << 9)
     path = written(tmp_path, kind)
     s3.told_to(tmp_path, bucket)
     address = sent(s3, bucket, path)

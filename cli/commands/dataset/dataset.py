@@ -281,7 +281,7 @@ def ingest_dataset(
     path: Annotated[
         str,
         typer.Argument(
-            help="JSONL, CSV, Parquet, Arrow, or a folder of such files or of .txt; a path, s3:// or hf://datasets/"
+            help="JSONL, CSV, Parquet, Arrow, or a folder of such files or of .txt; a path, s3://, gs://, az:// or hf://datasets/"
         ),
     ],
     label_field: LabelField = None,

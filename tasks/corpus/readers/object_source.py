@@ -10,7 +10,7 @@ from functools import cached_property
 from io import BufferedReader
 from pathlib import PurePosixPath
 
-from tasks.object_storage.address import Address
+from tasks.object_storage.address import AZURE, Address
 from tasks.object_storage.bucket import Entry, Store
 
 
@@ -88,7 +88,10 @@ class StoredSource:
 
     def files(self) -> Iterator["StoredSource"]:
         """Yield every object below it, in byte order of the whole path, as a local folder has them."""
-        for entry in self._store.list_below(self._address):
+        listed = self._store.list_below(self._address)
+        if self._address.scheme == AZURE:  # an account with a hierarchy lists folder by folder
+            listed = iter(sorted(listed, key=lambda entry: entry.address.key.encode()))
+        for entry in listed:
             yield StoredSource(self._store, entry.address, entry, self._address)
 
     def parents(self) -> Iterator["StoredSource"]:

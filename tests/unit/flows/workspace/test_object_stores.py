@@ -1,15 +1,17 @@
 """stores.yaml: what a home says of buckets, what is refused, and where credentials come from."""
 
+import sys
+
 import pytest
 import yaml
 
 from flows.workspace.object_stores import StoresFileExposed, buckets_of, open_source
-from models_db.errors import AlmonerError
+from models_db.errors import AlmonerError, EnvironmentProblem
 from models_db.home import ProjectHome
 from models_db.values.requests import FileInvalid
-from tasks.object_storage.address import Address, SchemeUnknown
+from tasks.object_storage.address import Address
 from tasks.object_storage.bucket import open_store
-from tasks.object_storage.bucket_settings import Buckets, BucketSettings
+from tasks.object_storage.bucket_settings import AzureSettings, Buckets, GoogleSettings, S3Settings
 from tasks.object_storage.errors import (
     BucketMissing,
     CredentialsUnset,
@@ -20,6 +22,7 @@ from tasks.object_storage.errors import (
 )
 
 HERE = Address("clinic", "a.jsonl")
+AZURE = {"account": "heronaccount"}
 
 
 @pytest.fixture
@@ -34,14 +37,14 @@ def written(home, content, mode=0o600):
 
 
 def test_no_file_says_nothing(home):
-    assert buckets_of(home).of(Address("clinic")) == BucketSettings()
+    assert buckets_of(home).of(Address("clinic")) == S3Settings()
 
 
 def test_what_is_said_of_a_bucket(home):
     said = {"endpoint_url": "https://s3.example.org", "region": "eu-central-1", "encryption": "aws:kms", "kms_key": "k"}
     found = written(home, {"buckets": {"clinic": said}})
-    assert found.of(Address("clinic")) == BucketSettings(**said)
-    assert found.of(Address("other")) == BucketSettings()
+    assert found.of(Address("clinic")) == S3Settings(**said)
+    assert found.of(Address("other")) == S3Settings()
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o620, 0o604])
@@ -74,14 +77,37 @@ def test_a_name_that_is_no_bucket_is_not_repeated(home, name):
 
 def test_a_bucket_is_named_with_or_without_its_scheme(home):
     found = written(home, {"buckets": {"s3://clinic": {"region": "eu-central-1"}}})
-    assert found.of(Address("clinic", "a")) == BucketSettings(region="eu-central-1")
+    assert found.of(Address("clinic", "a")) == S3Settings(region="eu-central-1")
 
 
-@pytest.mark.parametrize("name", ["gs://clinic", "az://clinic"])
-def test_buckets_of_other_stores_are_refused_by_name(home, name):
-    with pytest.raises(SchemeUnknown) as refused:
-        written(home, {"buckets": {name: {}}})
-    assert "#google-and-azure" in refused.value.advice
+def test_two_stores_may_have_buckets_of_one_name(home):
+    found = written(
+        home,
+        {"buckets": {"clinic": {"region": "auto"}, "gs://clinic": {"credentials_env": "A"}, "abfs://clinic": AZURE}},
+    )
+    assert found.of(Address("clinic")) == S3Settings(region="auto")
+    assert found.of(Address("clinic", "a", "gs")) == GoogleSettings(credentials_env="A")
+    assert found.of(Address("clinic", "a", "az")) == AzureSettings(**AZURE)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gs://clinic", {"key_env": "HUNTER2"}), ("gs://clinic", {"account": "hunter2"}),
+        ("gs://clinic", {"endpoint_url": "http://hunter2.example"}), ("az://clinic", {"key_env": "HUNTER2"}),
+        ("az://clinic", AZURE | {"key_env": "HUNTER2", "sas_env": "A"}), ("az://clinic", {"account": "hunter2."}),
+    ],
+)  # fmt: skip
+def test_what_is_refused_of_other_stores(home, name, said):
+    with pytest.raises(FileInvalid) as refused:
+        written(home, {"buckets": {name: said}})
+    assert "hunter2" not in refused.value.diagnostics().lower()
+
+
+def test_a_container_needs_an_account():
+    with pytest.raises(EnvironmentProblem, match="is not known") as refused:
+        Buckets().of(Address("clinic", "", "az"))
+    assert refused.value.code == "AccountMissing"
 
 
 def test_nothing_lies_beside_the_buckets(home):
@@ -93,7 +119,7 @@ def test_a_variable_that_is_named_is_set(monkeypatch):
     monkeypatch.delenv("NOWHERE", raising=False)
     with (
         pytest.raises(CredentialsUnset, match="NOWHERE"),
-        open_store(HERE, Buckets({"clinic": BucketSettings(key_env="NOWHERE", secret_env="NOWHERE")})),
+        open_store(HERE, Buckets({Address("clinic"): S3Settings(key_env="NOWHERE", secret_env="NOWHERE")})),
     ):
         pass
 
@@ -101,7 +127,7 @@ def test_a_variable_that_is_named_is_set(monkeypatch):
 def test_a_profile_that_is_named_is_there(s3):
     with (
         pytest.raises(StoreDenied, match="profile"),
-        open_store(HERE, Buckets({"clinic": BucketSettings(profile="nobody")})),
+        open_store(HERE, Buckets({Address("clinic"): S3Settings(profile="nobody")})),
     ):
         pass
 
@@ -117,10 +143,8 @@ def test_files_of_fsspec_cannot_switch_verification_off(s3, monkeypatch):
 
     bad = {"use_ssl": False, "anon": True, "client_kwargs": {"verify": False}, "endpoint_url": "http://s3.example.org"}
     monkeypatch.setitem(fsspec.config.conf, "s3", bad)
-    known = BucketSettings(
-        endpoint_url="https://s3.example.org", key_env="LAMPLIGHT_KEY", secret_env="LAMPLIGHT_SECRET"
-    )
-    with open_store(HERE, Buckets({"clinic": known})) as store:
+    known = S3Settings(endpoint_url="https://s3.example.org", key_env="LAMPLIGHT_KEY", secret_env="LAMPLIGHT_SECRET")
+    with open_store(HERE, Buckets({Address("clinic"): known})) as store:
         system = store.system
         assert system.endpoint_url == "https://s3.example.org"
         assert system.client_kwargs == {"region_name": None, "verify": None}
@@ -136,36 +160,43 @@ def test_without_credentials_nobody_else_is_asked(s3):
 
 def test_a_machine_s_own_role_is_asked_only_if_somebody_says_so(s3):
     for role in (False, True):
-        known = BucketSettings(endpoint_url=s3.url, instance_role=role)
-        with open_store(HERE, Buckets({"clinic": known})) as store:
+        known = S3Settings(endpoint_url=s3.url, instance_role=role)
+        with open_store(HERE, Buckets({Address("clinic"): known})) as store:
             providers = store.system.session.get_component("credential_provider").providers
             assert ("iam-role" in [provider.METHOD for provider in providers]) is role
 
 
 def test_a_certificate_is_checked(s3, tmp_path):
     with _self_signed(tmp_path) as port:
-        known = BucketSettings(
+        known = S3Settings(
             endpoint_url=f"https://127.0.0.1:{port}", key_env="LAMPLIGHT_KEY", secret_env="LAMPLIGHT_SECRET"
         )
         with (
             pytest.raises(StoreUnreachable, match="certificate"),
-            open_store(HERE, Buckets({"clinic": known})) as store,
+            open_store(HERE, Buckets({Address("clinic"): known})) as store,
         ):
             store.find(HERE)
 
 
-def test_without_the_extra_somebody_says_which_it_is(home, monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "s3fs", None)
-    monkeypatch.delitem(sys.modules, "tasks.object_storage.timed_s3", raising=False)
-    with pytest.raises(StoreExtraMissing, match="not installed") as refused, open_source(home, HERE):
+@pytest.mark.parametrize(
+    ("scheme", "package", "extra"), [("s3", "s3fs", "s3"), ("gs", "gcsfs.core", "gcs"), ("az", "adlfs", "azure")]
+)
+def test_without_the_extra_somebody_says_which_it_is(home, monkeypatch, scheme, package, extra):
+    monkeypatch.setitem(sys.modules, package, None)
+    for name in ("s3_files", "google_files", "azure_files"):
+        monkeypatch.delitem(sys.modules, f"tasks.object_storage.{name}", raising=False)
+    written(home, {"buckets": {"az://clinic": AZURE}})
+    with (
+        pytest.raises(StoreExtraMissing, match="not installed") as refused,
+        open_source(home, Address("clinic", "a", scheme)),
+    ):
         pass
-    assert refused.value.facts == {"extra": "s3"}
+    assert refused.value.facts == {"extra": extra}
+    assert f"pip install 'almoner[{extra}]'" in refused.value.advice
 
 
 def _plain(s3):
-    return Buckets({"clinic": BucketSettings(endpoint_url=s3.url, region="us-east-1")})
+    return Buckets({Address("clinic"): S3Settings(endpoint_url=s3.url, region="us-east-1")})
 
 
 def _self_signed(folder):
@@ -201,4 +232,4 @@ def _self_signed(folder):
 def test_who_mistypes_a_bucket_is_told_where_it_was_looked_for(problem):
     said = problem.diagnostics()
     assert "'nottes'" in said
-    assert "stores.yaml does not name is looked for at Amazon" in said
+    assert "stores.yaml does not name is looked for at Amazon (s3://) or Google (gs://)" in said

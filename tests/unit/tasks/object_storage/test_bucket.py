@@ -1,11 +1,13 @@
 """What a store answers has a name, and neither its words nor names of objects are repeated."""
 
-from types import SimpleNamespace
+import os
 from typing import Any
 
 import pytest
+from fsspec.asyn import get_loop
 
 from models_db.errors import AlmonerError
+from tasks.object_storage import bucket
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket import Entry, Store
 from tasks.object_storage.errors import (
@@ -22,18 +24,20 @@ PLACE = Address("clinic", "in")
 
 
 class Refusing:
-    """A file system whose every request has one answer."""
+    """The files of a store whose every request has one answer."""
 
-    def __init__(self, answer: Exception | dict[str, Any]) -> None:
+    errors = ()
+
+    def __init__(self, answer: Any) -> None:
         self.answer = answer
+        self.loop = get_loop()
 
-    def call_s3(self, method: str, **_: object) -> Any:
+    async def head(self, *_: object) -> Any:
         if isinstance(self.answer, Exception):
             raise OSError(f"{NAME} hunter2") from self.answer
         return self.answer
 
-    def open(self, *_: object, **__: object) -> Any:
-        return SimpleNamespace(details=self.call_s3("head_object"))
+    page = read = head
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,7 @@ class Refusing:
     ],
 )  # fmt: skip
 def test_an_answer_has_a_name_and_its_words_are_not_repeated(code: str, error: type[AlmonerError]) -> None:
-    store = Store(Refusing(StoreAnswer(code)), ())
+    store = Store(Refusing(StoreAnswer(code)))
     for use in (
         lambda: store.find(PLACE),
         lambda: list(store.list_below(PLACE)),
@@ -58,19 +62,48 @@ def test_an_answer_has_a_name_and_its_words_are_not_repeated(code: str, error: t
         assert refused.value.temporary is (error is StoreUnreachable)
 
 
-def test_objects_of_another_place_are_refused() -> None:
-    listed = {"Contents": [{"Key": f"out/{NAME}", "Size": 4, "ETag": "tag"}]}
+@pytest.mark.parametrize("key", [f"out/{NAME}", "in", ""])
+def test_objects_of_another_place_are_refused(key: str) -> None:
     with pytest.raises(StoreFailed, match="another place") as refused:
-        list(Store(Refusing(listed), ()).list_below(PLACE))
+        list(Store(Refusing(([(key, 4, "tag")], None))).list_below(PLACE))
     assert NAME not in refused.value.diagnostics()
-
-
-@pytest.mark.parametrize("item", [{"Key": "in/a", "Size": 4}, {"Key": "in/a", "ETag": "tag"}, {"Size": 4, "ETag": "t"}])
-def test_an_object_without_key_size_or_tag_is_refused(item: dict[str, Any]) -> None:
-    with pytest.raises(StoreFailed, match="no-object"):
-        list(Store(Refusing({"Contents": [item]}), ()).list_below(PLACE))
 
 
 def test_an_object_in_another_state_is_not_opened() -> None:
     with pytest.raises(ObjectChanged):
-        Store(Refusing({"ETag": "another"}), ()).open(Entry(PLACE, 4, "tag"))
+        Store(Refusing((4, "another"))).open(Entry(PLACE, 4, "tag"))
+
+
+class Holding(Refusing):
+    """The files of a store with one object, ten bytes at most at once."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__((len(data), "tag"))
+        self.data = data
+
+    async def read(self, _bucket: str, _key: str, _tag: str, first: int, last: int) -> bytes:
+        assert last - first < 10
+        return self.data[first : last + 1]
+
+
+def test_an_object_is_read_like_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket, "_READ_AHEAD", 10)
+    data = bytes(range(37))
+    with Store(Holding(data)).open(Entry(PLACE, 37, "tag")) as file:
+        assert file.read() == data
+        assert file.seek(-5, os.SEEK_END) == 32
+        assert file.read(3) == data[32:35]
+        assert file.seek(-30, os.SEEK_CUR) == 5
+        assert file.read(25) == data[5:30]
+        assert file.tell() == 30
+        with pytest.raises(ValueError, match="negative"):
+            file.seek(-1)
+    with Store(Holding(b"")).open(Entry(PLACE, 0, "tag")) as file:
+        assert file.read() == b""
+
+
+def test_a_range_that_is_too_short_is_no_range() -> None:
+    with Store(Holding(b"abc")).open(Entry(PLACE, 3, "tag")) as file:
+        file.raw._size = 4
+        with pytest.raises(StoreUnreachable):
+            file.read()

@@ -10,7 +10,7 @@ import pytest
 
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket import Store, open_store
-from tasks.object_storage.bucket_settings import Buckets, BucketSettings
+from tasks.object_storage.bucket_settings import Buckets, S3Settings
 from tasks.object_storage.errors import StoreUnreachable
 from tasks.publishing import object_store_delivery
 from tasks.publishing.bundle import BundleExists
@@ -38,7 +38,7 @@ LATER = "5e" * 32
 @pytest.fixture
 def known(s3, bucket):
     said = {"endpoint_url": s3.url, "region": "us-east-1", "key_env": "LAMPLIGHT_KEY", "secret_env": "LAMPLIGHT_SECRET"}
-    return Buckets({bucket: BucketSettings(**said, encryption="AES256")})
+    return Buckets({Address(bucket): S3Settings(**said, encryption="AES256")})
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def test_a_store_that_goes_away_in_the_middle(release, tmp_path, s3, bucket, mon
     monkeypatch.setattr(Store, "create", then_gone)
     (scratch := tmp_path / "scratch").mkdir()
     with (
-        open_store(Address(bucket), Buckets({bucket: BucketSettings(**said)})) as store,
+        open_store(Address(bucket), Buckets({Address(bucket): S3Settings(**said)})) as store,
         pytest.raises(StoreUnreachable),
     ):
         upload_bundle(
