@@ -1,11 +1,10 @@
-"""Conversion of 4-bit GGUF to safetensors of float32 or bfloat16, which load in a second."""
+"""Conversion of 4-bit GGUF to safetensors of bfloat16, which load in a second."""
 
 import json
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, TypeAlias
 
 from tasks.inference.catalogue.model_store import describe_failures
 from tasks.inference.catalogue.silence_libraries import silence_libraries
@@ -13,15 +12,14 @@ from tasks.inference.catalogue.silence_libraries import silence_libraries
 # What transformers notes of the conversion itself: its version, and whether it ran offline and on local files.
 _CIRCUMSTANCES = ("transformers_version", "is_local", "local_files_only")
 
-StoredType: TypeAlias = Literal["float32", "bfloat16"]
-"""The type of unpacked numbers on disk; bfloat16 is float32 rounded to the nearest, ties to even."""
 
-
-def unpack_gguf(gguf: Path, folder: Path, dtype: StoredType = "float32", end_tokens: tuple[int, ...] = ()) -> Path:
+def unpack_gguf(gguf: Path, folder: Path, end_tokens: tuple[int, ...] = ()) -> Path:
     """Write the model and tokenizer inside `gguf` into `folder`, in transformers' layout; return the folder.
 
+    All weights are bfloat16: each tensor of the file is rounded, to the nearest and ties to even, as soon as it is
+    dequantised.
+
     Args:
-        dtype: of all weights in the folder; each tensor of the file is rounded to it as soon as it is dequantised.
         end_tokens: all ids that end a text, where the file, which can name one, does not name all.
 
     The same GGUF file gives the same bytes on every machine, because the digest of a model covers all of these files:
@@ -43,7 +41,7 @@ def unpack_gguf(gguf: Path, folder: Path, dtype: StoredType = "float32", end_tok
     ):
         (Path(alone) / gguf.name).symlink_to(gguf.resolve())
         tokenizer = AutoTokenizer.from_pretrained(alone, gguf_file=gguf.name)
-        network = AutoModelForCausalLM.from_pretrained(alone, gguf_file=gguf.name, dtype=getattr(torch, dtype))
+        network = AutoModelForCausalLM.from_pretrained(alone, gguf_file=gguf.name, dtype=torch.bfloat16)
         # The weights are plain numbers now; left in place, either would mark the files as quantised.
         network.hf_quantizer = None
         if hasattr(network.config, "quantization_config"):

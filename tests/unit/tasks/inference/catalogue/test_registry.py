@@ -111,8 +111,8 @@ def test_every_file_of_the_registry_is_pinned_and_every_licence_is_named() -> No
 def test_settings_say_the_type_in_which_weights_are_stored() -> None:
     for spec in REGISTRY:
         if spec.kind == "causal_lm":
-            assert json.loads((spec.settings / "config.json").read_text())["dtype"] == spec.stored
-            assert f"unpacked to {spec.stored}" in spec.note
+            assert json.loads((spec.settings / "config.json").read_text())["dtype"] == "bfloat16"
+            assert "unpacked to bfloat16" in spec.note
 
 
 def test_what_was_pulled_is_listed(empty_folder: Path) -> None:
