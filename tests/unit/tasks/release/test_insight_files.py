@@ -14,7 +14,7 @@ from tasks.release.public_content import PublicContent
 from tasks.release.record import ReleaseRecord
 from tasks.values.metric_result import MetricResult
 from tests.insights_rows import described, insights_record, known, plausible
-from tests.unit.tasks.publishing.test_derived_files import DATA, LENGTH, OPINION
+from tests.unit.tasks.publishing.test_derived_files import DATA, LENGTH, OPINION, golden
 
 GOLDEN = Path(__file__).parent / "golden_insights"
 
@@ -36,7 +36,7 @@ def test_every_maker_has_made_one(record: ReleaseRecord) -> None:
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_file_is_what_it_was(record: ReleaseRecord, name: str) -> None:
-    assert MAKERS[name](release(record, LENGTH)) == (GOLDEN / name).read_text()
+    assert golden(MAKERS[name](release(record, LENGTH))) == (GOLDEN / name).read_text()
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -50,4 +50,4 @@ if __name__ == "__main__":
     with pytest.MonkeyPatch.context() as patch:
         known(patch)
         for each, content in derived_files(release(insights_record(second_opinion=OPINION), LENGTH)).items():
-            (GOLDEN / each).write_bytes(content)
+            (GOLDEN / each).write_text(golden(content.decode()))
