@@ -1,5 +1,6 @@
 """Environment of every test, and the ledger's two backends as fixtures, always built by the migrations."""
 
+import tests.own_home  # isort: skip
 import tests.interpreted_triton  # isort: skip  # noqa: F401 - before whatever imports Triton
 import gc
 import os
@@ -25,14 +26,12 @@ from migrations import schema_inventory
 from migrations.schema_inventory import SchemaItem
 from migrations.upgrade import upgrade
 from models_db.sessions.database import Database
-from tasks.inference.catalogue.local_models import REVISION
-from tasks.inference.catalogue.model_store import models_folder
 from tests.object_store import ENVIRONMENT, ObjectStore
+from tests.own_home import FOLDER
 from tests.result_schemas import compare_results
 from tests.support import World, require
 
 _numbers = count(1)
-_RUNTIME = pytest.StashKey[str]()
 _MEMORY = Path("/dev/shm")
 
 
@@ -77,29 +76,11 @@ def in_memory() -> Path | None:
     return _MEMORY if room else None
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """No telemetry, no hub, no home and no models of the developer's own; threads that wait sleep (see tasks)."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ["DO_NOT_TRACK"] = "1"
-    os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ.pop("ALMONER_HOME", None)
-    os.environ.pop("ALMONER_DATABASE_URL", None)
+def pytest_configure() -> None:
+    """The same examples where everything is required; temporary folders in memory."""
     _load_hypothesis_profile(same_examples=bool(os.environ.get("ALMONER_REQUIRE_ALL")))
     if (memory := in_memory()) is not None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))  # where pytest makes tmp_path
-    # platformdirs warns unless this names a folder of ours, and warnings are errors here
-    config.stash[_RUNTIME] = os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="almoner-run-")
-    os.environ["ALMONER_MODELS"] = str(_models_of_the_registry(Path(config.stash[_RUNTIME]) / "models"))
-
-
-def _models_of_the_registry(folder: Path) -> Path:
-    """Make a folder of models with those that this machine has from the registry, and none that somebody added."""
-    folder.mkdir()
-    for model in models_folder().glob("[!.]*@*"):
-        if model.is_dir() and not model.name.endswith(f"@{REVISION}"):
-            (folder / model.name).symlink_to(model.resolve())
-    return folder
 
 
 def _load_hypothesis_profile(*, same_examples: bool) -> None:
@@ -149,9 +130,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
+def pytest_unconfigure() -> None:
     """Leave no folder behind."""
-    shutil.rmtree(config.stash[_RUNTIME], ignore_errors=True)
+    shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 class PostgreSQL:

@@ -12,8 +12,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.registry import ModelSpec, find, list_models
+from tasks.inference.catalogue.registry import list_models
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tests.tiny_tokenizer import tiny_tokenizer
@@ -56,18 +55,6 @@ def digest_of(folder: Path) -> str:
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "digest.json")
     listing = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder)}\n" for file in files]
     return hashlib.sha256("".join(listing).encode()).hexdigest()
-
-
-def require_on_request(name: str) -> Path:
-    """The folder of a model that `make setup` does not fetch; the test is skipped without it, whatever
-    ALMONER_REQUIRE_ALL says, because nobody has to accept its terms or load its weights.
-    """
-    spec = find(name, kind=None)
-    assert isinstance(spec, ModelSpec)
-    folder = model_store.model_folder(name, spec.revision)
-    if not folder.is_dir():
-        pytest.skip(f"fetched on request only: almoner models pull {name}")
-    return folder
 
 
 @pytest.fixture(scope="session")

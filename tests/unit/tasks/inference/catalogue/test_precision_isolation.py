@@ -17,7 +17,8 @@ from tasks.inference.loading.stored_precision import type_to_read
 from tasks.inference.network import int8_linear
 from tasks.inference.network.capabilities import CPU
 from tasks.inference.network.language_model import LanguageModel
-from tests.unit.tasks.inference.fixtures import REAL, require_on_request, tiny_network
+from tests.own_home import on_request
+from tests.unit.tasks.inference.fixtures import REAL, tiny_network
 from tests.unit.tasks.inference.isolation.test_check import CANDIDATES, CHANGES, NOTES, batches
 from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import by_row, text
@@ -132,9 +133,9 @@ def test_real_model_keeps_every_bit(real: LanguageModel, precision: Precision) -
 
 @pytest.mark.slow
 def test_the_recommended_model_keeps_every_bit_in_the_type_of_its_files() -> None:
-    folder = require_on_request(RECOMMENDED)
-    model = load(RECOMMENDED, "cpu", "bfloat16")
-    assert type_to_read(AutoConfig.from_pretrained(folder), folder) == torch.bfloat16
+    with on_request(RECOMMENDED) as folder:
+        model = load(RECOMMENDED, "cpu", "bfloat16")
+        assert type_to_read(AutoConfig.from_pretrained(folder), folder) == torch.bfloat16
     assert model.tokenizer.convert_ids_to_tokens(model.stop_tokens) == ["<|endoftext|>", "<|im_end|>"]
     require_kept_bits(model)
 

@@ -1,5 +1,6 @@
 """all-mpnet-base-v2 with its real weights, where it was pulled: the rows of sentence-transformers, and units apart."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ from tasks.evaluation.semantic.nearest_neighbour import proximity
 from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import TextEmbedder, load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
+from tests.own_home import on_request
 from tests.unit.tasks.evaluation.embedded_subjects import number, subject, themed
-from tests.unit.tasks.inference.fixtures import require_on_request
 
 CONCERNS = ("tasks/inference/embeddings",)
 
@@ -22,8 +23,9 @@ TEXTS = ("The patient was seen at noon; no allergies.", "", "Thé café — 5 mg
 
 
 @pytest.fixture(scope="module")
-def folder() -> Path:
-    return require_on_request(NAME)
+def folder() -> Iterator[Path]:
+    with on_request(NAME) as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

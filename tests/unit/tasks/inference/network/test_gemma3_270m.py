@@ -18,7 +18,7 @@ from tasks.inference.loading.loading import read_network
 from tasks.inference.loading.probe_inputs import PUBLIC_TEXT
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import PromptPieces
-from tests.unit.tasks.inference.fixtures import require_on_request
+from tests.own_home import on_request
 from tests.unit.tasks.inference.rows_at_work import by_row
 
 CONCERNS = ("tasks/inference/engine", "tasks/inference/network", "tasks/inference/loading")
@@ -48,11 +48,10 @@ class Gemma(NamedTuple):
 
 @pytest.fixture(scope="module")
 def gemma() -> Gemma:
-    folder = require_on_request(NAME)
-    plain, _ = read_network(NAME, folder, AutoModelForCausalLM)
-    network, tokenizer = read_network(NAME, folder, AutoModelForCausalLM)
-    device = torch.device("cpu")
-    model = wrap_network(network, tokenizer, name=NAME, revision="1.0.0", digest="d", device=device)
+    with on_request(NAME) as folder:
+        plain, _ = read_network(NAME, folder, AutoModelForCausalLM)
+        network, tokenizer = read_network(NAME, folder, AutoModelForCausalLM)
+    model = wrap_network(network, tokenizer, name=NAME, revision="1.0.0", digest="d", device=torch.device("cpu"))
     return Gemma(plain.eval(), Engine(model))
 
 
