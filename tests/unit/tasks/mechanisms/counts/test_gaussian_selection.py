@@ -1,6 +1,5 @@
 """Selection by noisy counts: what it costs, against an independent sum of the noise's tail, and what it releases."""
 
-import json
 from fractions import Fraction
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount
-from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import charge_rounded_up
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.gaussian_selection import (
@@ -107,13 +105,6 @@ def test_nobody_s_candidate_is_refused():
     with pytest.raises(ValueError, match="one unit at least"):
         GaussianSelection(Fraction(1), 10, 2).release({"tea": 3, "nobody": 0}, OS_RANDOM)
     assert GaussianSelection(Fraction(1), 10, 2).release({}, OS_RANDOM) == {}
-
-
-def test_a_stored_event_leads_back():
-    selection = GaussianSelection(Fraction(31, 2), 95, 5)
-    stored = PrivacyEvent.from_json(json.loads(json.dumps(selection.event(3).to_json())))
-    assert GaussianSelection.from_event(stored) == selection
-    assert recompute(stored) == selection.loss() * 3
 
 
 @pytest.mark.parametrize("threshold", [-1, 0, 2, 16, MOST_THRESHOLD + 1])

@@ -1,6 +1,5 @@
 """The noisy count: what it costs, how it is calibrated, who confirms it."""
 
-import json
 import math
 from fractions import Fraction
 
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from mpmath import mpf, ncdf
 
 from models_db.values.amounts import Amount
-from models_db.values.events import PrivacyEvent
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts import noisy_count
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID, NoiseInvalid, NoisyCount, calibrate_count
@@ -70,17 +68,6 @@ def test_the_test_mode_repeats_itself_and_has_about_the_scale():
     assert abs((sum((x - mean) ** 2 for x in drawn) / 2000) ** 0.5 - 50) < 5
 
 
-def test_the_event_tells_everything_and_can_be_read_back():
-    count = NoisyCount(Fraction(5, 2))
-    event = count.event(3)
-    assert event.mechanism == "noisy_count"
-    assert event.parameters == {"sigma": "5/2", "sensitivity": 1}
-    assert event.loss == Amount(8 * 10**10 * 3)
-    assert event.dp_event["event"]["noise_multiplier"] == "2.5"
-    stored = PrivacyEvent.from_json(json.loads(json.dumps(event.to_json())))
-    assert NoisyCount.from_event(stored) == count
-
-
 @pytest.mark.parametrize(("sigma", "epsilon", "excess"), [(1, 3.25, 0.5), (5, 0.76, 0.025), (20, 0.1975, 0.0015)])
 def test_the_continuous_gaussians_curve_is_no_claim_for_the_discrete_one(sigma, epsilon, excess):
     """Its delta is larger at some epsilon (CKS, Theorem 7, against Balle and Wang, Theorem 8); zCDP covers both."""
@@ -108,8 +95,3 @@ def test_parameters_out_of_range_are_refused(bad):
     with pytest.raises(NoiseInvalid) as refusal:
         bad()
     assert refusal.value.exit_code == 2
-
-
-def test_an_event_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="at least one count"):
-        NoisyCount(Fraction(1)).event(0)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from mpmath import exp, mp, mpf, tanh
 
 from models_db.values.amounts import Amount
-from models_db.values.events import PrivacyEvent
 from tasks.accounting.conversions import independent_coordinates
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts import partition_selection
@@ -262,22 +261,6 @@ def test_most_of_delta_is_not_half_of_it():
     assert found.units_for(1) > 1
 
 
-def test_the_event_tells_everything_and_can_be_read_back():
-    selection = CASES[1]
-    event = selection.event()
-    assert event.mechanism == "partition_selection"
-    assert event.parameters["contributions"] == 5
-    assert Fraction(event.parameters["epsilon"]) == Fraction(5, 4)
-    assert float(Fraction(event.parameters["delta"])) == 1e-8
-    assert event.loss == selection.loss()
-    assert event.dp_event["count"] == 5
-    assert event.dp_event["event"]["noise_parameter"] == "0.25"
-    stored = PrivacyEvent.from_json(json.loads(json.dumps(event.to_json())))
-    assert PartitionSelection.from_event(stored) == selection
-    assert selection.event(3).loss == selection.loss() * 3
-    assert selection.event(3).dp_event["count"] == 15
-
-
 @pytest.mark.parametrize(
     "bad",
     [
@@ -306,8 +289,3 @@ def test_too_little_rho_or_no_delta_is_refused_with_the_figures(amount):
         calibrate_selection(amount, 5)
     assert refusal.value.exit_code == 2
     assert refusal.value.facts["delta"] == amount.delta_text
-
-
-def test_an_event_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="at least one selection"):
-        CASES[0].event(0)

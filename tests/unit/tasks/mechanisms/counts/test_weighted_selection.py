@@ -1,6 +1,5 @@
 """Selection by noisy sums of weights: what a unit can add, what it costs against an independent sum, and the rounds."""
 
-import json
 import math
 from fractions import Fraction
 
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount
-from models_db.values.events import PrivacyEvent
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.gaussian_selection import ThresholdUnaffordable, calibrate_gaussian_selection
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
@@ -153,12 +151,6 @@ def test_nobody_s_candidate_is_refused() -> None:
         QUIET.release({"tea": STEPS, "nobody": 0}, OS_RANDOM)
     assert QUIET.release({}, OS_RANDOM) == {}
     assert QUIET.weigh([[], []]) == {}
-
-
-def test_a_stored_event_leads_back() -> None:
-    stored = PrivacyEvent.from_json(json.loads(json.dumps(QUIET.event(3).to_json())))
-    assert WeightedSelection.from_event(stored) == QUIET
-    assert recompute(stored) == QUIET.loss() * 3
 
 
 @pytest.mark.parametrize("threshold", [-1, 0, STEPS, 2 * STEPS, MOST_THRESHOLD + 1])

@@ -12,7 +12,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from models_db.values.amounts import Amount
-from models_db.values.events import PrivacyEvent
 from tasks.accounting.conversions import bounded_range
 from tasks.accounting.rounding import InexactNumber, enclose, iv, upper
 from tasks.accounting.zcdp import rho_of
@@ -300,32 +299,6 @@ def test_extreme_public_parameters():
         draw = calibrate(10**12, 10, references, temperature)
         assert draw.event(10).loss.fits(Amount(10**12))
         assert draw_each(draw, [[0, -(2**60)], [-(2**60), 0]]) in ([0, 1], [0, 0], [1, 1])
-
-
-@settings(max_examples=50)
-@given(DRAWS, st.integers(1, 1000))
-def test_an_event_can_be_read_back(draw, draws):
-    stored = PrivacyEvent.from_json(json.loads(json.dumps(draw.event(draws).to_json())))
-    assert IntegerTableMechanism.from_event(stored) == draw
-
-
-def test_the_event_tells_everything():
-    event = DRAW.event(48)
-    assert (event.mechanism, event.count, event.relation) == ("integer_draw", 48, "add_or_remove_one")
-    assert {key: value for key, value in event.parameters.items() if key != "eta"} == {
-        "clip_steps": 2**19,
-        "grid_exponent": 20,
-        "references": 7,
-        "temperature": "1",
-        "head_room": 7 * 2**19,
-        "weight_bits": 62,
-        "floor_bits": 24,
-    }
-    assert Fraction(str(event.parameters["eta"])) == DRAW.bounded_range
-    assert event.loss == DRAW.loss() * 48
-    assert DRAW.event(16).loss + DRAW.event(32).loss == event.loss
-    with pytest.raises(ValueError, match="at least one draw"):
-        DRAW.event(0)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Sketches: what they cost, that one unit moves them by 1 at most, and that building them is exact and streams."""
 
-import json
 import math
 import tracemalloc
 from decimal import Decimal
@@ -13,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models_db.values.amounts import Amount
-from models_db.values.events import PrivacyEvent
 from tasks.accounting.conversions import replace_one
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
-from tasks.mechanisms.counts.noisy_count import SIGMA_GRID, NoiseInvalid
-from tasks.mechanisms.registry import recompute
+from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.vectors.kde_sketch import (
     LARGEST,
     MOST_FEATURES,
@@ -59,15 +56,6 @@ def test_calibration_spends_nearly_all_and_never_more(rho, positions):
     with mpmath.workdps(40):
         sigma = mpmath.sqrt(positions * mpmath.mpf(10) ** 12 / (2 * rho))
     assert float(sketches.sigma) == pytest.approx(float(sigma), rel=1e-3)
-
-
-@given(SHAPES, st.integers(1, 2**52), st.integers(1, 3))
-@settings(max_examples=60)
-def test_an_event_gives_the_sketches_back(shape, sigma, count):
-    sketches = KdeSketches(*shape, Fraction(sigma, SIGMA_GRID))
-    stored = PrivacyEvent.from_json(json.loads(json.dumps(sketches.event(count).to_json())))
-    assert KdeSketches.from_event(stored) == sketches
-    assert recompute(stored) == sketches.loss() * count
 
 
 def test_the_noise_is_the_noisy_means_and_opendp_confirms_it():

@@ -1,6 +1,5 @@
 """Rounds of noisy counts and sums: what they cost, how they are calibrated, and that a unit moves one bin at most."""
 
-import json
 from fractions import Fraction
 
 import mpmath
@@ -11,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models_db.values.amounts import Amount
-from models_db.values.events import PrivacyEvent
 from tasks.accounting.conversions import replace_one
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID, NoiseInvalid
-from tasks.mechanisms.registry import recompute
 from tasks.mechanisms.vectors.kmeans_rounds import (
     KMeansRounds,
     RoundsExhausted,
@@ -72,18 +69,6 @@ def test_calibrated_rounds_never_exceed_their_budget_and_use_it(rho, counts, sum
     assert rounds.loss().fits(Amount(rho))
     assert rounds.loss().rho >= rho * 0.999 - counts - sums - 1
     assert (rounds.one_hot.loss() * counts).rho == pytest.approx(float(rho * share), rel=1e-3)
-
-
-def test_the_event_tells_everything_and_can_be_read_back():
-    rounds = calibrate_rounds(10**10, 7, 2, "0.3")
-    event = rounds.event()
-    assert event.mechanism == "kmeans"
-    assert event.parameters["count_rounds"] == 7
-    assert event.parameters["sum_rounds"] == 2
-    stored = PrivacyEvent.from_json(json.loads(json.dumps(event.to_json())))
-    assert KMeansRounds.from_event(stored) == rounds
-    assert recompute(stored) == event.loss == rounds.loss()
-    assert rounds.event(3).loss == rounds.loss() * 3
 
 
 @pytest.mark.parametrize(

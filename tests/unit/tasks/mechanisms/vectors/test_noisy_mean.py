@@ -1,6 +1,5 @@
 """The noisy mean: what it costs, how it is calibrated, who confirms it, and that one unit moves a sum by S at most."""
 
-import json
 import math
 from decimal import Decimal
 from fractions import Fraction
@@ -14,11 +13,9 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 from models_db.values.amounts import Amount
-from models_db.values.events import PrivacyEvent
 from tasks.accounting.conversions import replace_one
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID, NoiseInvalid
-from tasks.mechanisms.registry import recompute
 from tasks.mechanisms.tokens.utility_scores import sum_rows
 from tasks.mechanisms.vectors import noisy_mean
 from tasks.mechanisms.vectors.noisy_mean import FINEST_CLIP_STEPS, MeanInvalid, NoisyMean, calibrate_mean
@@ -173,19 +170,6 @@ def test_the_test_mode_repeats_itself_and_has_about_the_scale():
     assert torch.equal(drawn, mean.draw(sums, DeterministicRandom("a")))
     assert abs(float(drawn.double().mean()) - 1000) < 6
     assert abs(float(drawn.double().std()) - 50) < 5
-
-
-def test_the_event_tells_everything_and_can_be_read_back():
-    mean = NoisyMean(2**20, Fraction(5 * 2**20) + Fraction(1, 4), 18)
-    event = mean.event(3)
-    assert event.mechanism == "noisy_mean"
-    assert event.parameters == {"clip_steps": 2**20, "grid_exponent": 18, "sigma_steps": "20971521/4"}
-    assert event.loss == mean.loss() * 3
-    assert 5 <= float(event.dp_event["event"]["noise_multiplier"]) <= Fraction(20971521, 2**22)
-    assert event.dp_event["count"] == 3
-    stored = PrivacyEvent.from_json(json.loads(json.dumps(event.to_json())))
-    assert NoisyMean.from_event(stored) == mean
-    assert recompute(stored) == event.loss
 
 
 @pytest.mark.parametrize(
