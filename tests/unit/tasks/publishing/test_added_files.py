@@ -34,8 +34,9 @@ WHAT = {
 }
 
 
-@pytest.mark.parametrize("what", WHAT)
-@pytest.mark.parametrize("name", sorted(PASSED_OVER))
+@pytest.mark.parametrize(
+    ("name", "what"), [*((name, "empty") for name in sorted(PASSED_OVER)), *((".git", what) for what in WHAT)]
+)
 def test_what_the_hub_and_file_managers_add_is_not_read_and_named(folder, name, what, tmp_path, monkeypatch):
     WHAT[what](folder / name, tmp_path)
     opened, open_descriptor = [], os.open

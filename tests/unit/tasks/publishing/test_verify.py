@@ -112,33 +112,29 @@ def test_it_opens_no_network_and_no_database(folder, key, monkeypatch):
 
 
 @pytest.mark.parametrize("name", BUNDLE_FILES)
-@pytest.mark.parametrize("place", [0, 0.3, 0.7, -1])
-def test_a_changed_byte_is_found_even_without_a_trusted_key(folder, name, place):
-    data = bytearray((folder / name).read_bytes())
-    data[place if place == -1 else int(place * len(data))] ^= 1
-    (folder / name).write_bytes(data)
-    assert not verify_release(folder).holds
+def test_a_changed_byte_is_found_even_without_a_trusted_key(folder, name):
+    whole = (folder / name).read_bytes()
+    for place in (0, int(0.3 * len(whole)), int(0.7 * len(whole)), len(whole) - 1):
+        (folder / name).write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert not verify_release(folder).holds
 
 
 @pytest.mark.parametrize("name", BUNDLE_FILES)
-@pytest.mark.parametrize("what", ["missing", "empty", "link", "folder", "pipe", "dangling"])
-def test_a_file_that_is_none_is_found(folder, name, what, tmp_path):
-    path = folder / name
-    path.rename(tmp_path / "kept")
-    if what == "empty":
-        path.write_bytes(b"")
-    elif what == "link":
-        path.symlink_to(tmp_path / "kept")
-    elif what == "folder":
-        path.mkdir()
-    elif what == "pipe":
-        os.mkfifo(path)
-    elif what == "dangling":
-        path.symlink_to(tmp_path / "nowhere")
-    report = verify_release(folder)
-    assert not report.holds
-    if what != "empty":
-        assert "files" in failed(report)
+def test_a_file_that_is_none_is_found(folder, name, tmp_path):
+    path, kept = folder / name, tmp_path / "kept"
+    path.rename(kept)
+    assert "files" in failed(verify_release(folder))
+    for make in (
+        lambda: path.symlink_to(kept),
+        lambda: path.symlink_to(tmp_path / "nowhere"),
+        lambda: os.mkfifo(path),
+        path.mkdir,
+    ):
+        make()
+        assert "files" in failed(verify_release(folder))
+        path.rmdir() if path.is_dir() else path.unlink()
+    path.touch()
+    assert not verify_release(folder).holds
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "link"])
@@ -587,13 +583,13 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", BUNDLE_FILES)
-@pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
-def test_nothing_makes_it_crash(folder, name, data):
-    (folder / name).write_bytes(data)
-    report = verify_release(folder)
-    assert not report.holds
-    assert report.conclusion.startswith("Do not rely")
-    json.dumps(report.to_json())
+def test_nothing_makes_it_crash(folder, name):
+    for data in HOSTILE:
+        (folder / name).write_bytes(data)
+        report = verify_release(folder)
+        assert not report.holds
+        assert report.conclusion.startswith("Do not rely")
+        json.dumps(report.to_json())
 
 
 @pytest.mark.parametrize(

@@ -99,13 +99,13 @@ def test_the_fields_are_exactly_the_listed_ones(place):
     assert set(part(a_record().to_json(), place)) == set(KEYS[place].split())
 
 
-@pytest.mark.parametrize("key", FORBIDDEN)
 @pytest.mark.parametrize("place", PLACES)
-def test_a_field_that_is_not_listed_is_refused(place, key):
-    stored = a_record().to_json()
-    part(stored, place)[key] = "1"
-    with pytest.raises(FileUnfit):
-        ReleaseRecord.from_bytes(encode_json(stored))
+def test_a_field_that_is_not_listed_is_refused(place):
+    for key in FORBIDDEN:
+        stored = a_record().to_json()
+        part(stored, place)[key] = "1"
+        with pytest.raises(FileUnfit):
+            ReleaseRecord.from_bytes(encode_json(stored))
 
 
 @pytest.mark.parametrize("key", FORBIDDEN)

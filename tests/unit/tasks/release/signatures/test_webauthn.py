@@ -70,10 +70,10 @@ def test_an_independent_library_says_the_same(kind):
     assert (read.is_user_verified(), read.is_user_present(), read.counter) == (True, True, 1)
 
 
-@pytest.mark.parametrize("flags", [f for f in range(256) if f & 0xC5 != VERIFIED])
-def test_only_with_the_user_present_and_verified_and_nothing_else(flags):
+def test_only_with_the_user_present_and_verified_and_nothing_else():
     passkey = Authenticator()
-    assert not verify_assertion(passkey.terms, *passkey.answer(DIGEST, flags=flags), DIGEST)
+    for flags in (flags for flags in range(256) if flags & 0xC5 != VERIFIED):
+        assert not verify_assertion(passkey.terms, *passkey.answer(DIGEST, flags=flags), DIGEST), flags
 
 
 def test_flags_of_backup_and_of_the_future_do_not_matter():
