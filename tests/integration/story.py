@@ -95,6 +95,13 @@ class Served:
         self.server.create(self.name, name)
 
 
+STEPS = {
+    "approved": "approve {number} --gate spend --reason agreed",
+    "produced": "run {number}",
+    "passed": "approve {number} --gate publish --reason agreed",
+    "published": "publish {number} --to {out}",
+}
+"""What is typed to bring a request that waits at the spend gate to each stage."""
 CONFIRMED = "clinic\n"
 """What a steward types who has read about the story's dataset."""
 
@@ -243,6 +250,12 @@ class Almoner:
         """A release is out."""
         self.passed(options, **changes)
         self.type(f"publish 1 --to {self.folder / 'out'}")
+
+    def go_on_to(self, stage: str, number: int = 1, *, after: str = "submitted") -> None:
+        """A request that is at the stage `after` is brought to a later one."""
+        stages = ["submitted", *STEPS]
+        for step in stages[stages.index(after) + 1 : stages.index(stage) + 1]:
+            self.type(STEPS[step].format(number=number, out=self.folder / "out"))
 
     def state(self, request: int = 1) -> str:
         """Where a request is."""

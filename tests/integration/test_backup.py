@@ -81,8 +81,7 @@ def test_a_home_comes_back_and_goes_on(any_almoner: Almoner, backend: str) -> No
     for path in any_almoner.home.root.rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     assert any_almoner.ask("doctor")["ok"] is True
-    any_almoner.type('approve 2 --gate spend --reason "goes on"')
-    any_almoner.type("run 2")
+    any_almoner.go_on_to("produced", 2)
     assert any_almoner.state(2) == "produced"
     told = any_almoner.ask("audit log --kind backup.restored")
     assert [each["details"][0]["reason"] for each in told] == ["the disk failed, and nothing ran after the backup"]
@@ -93,9 +92,7 @@ def test_an_older_backup_is_refused_and_says_what_knows_more(almoner: Almoner) -
     """Backup, then a spend, then the loss. The way forward: the newest backup; of an old one only the record."""
     almoner.approved()
     before = taken(almoner, "before.tar")
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="approved")
     paid, head = spent(almoner), almoner.folder / "head.json"
     almoner.type(f"audit checkpoint --to {head}")
     newest = taken(almoner, "newest.tar")

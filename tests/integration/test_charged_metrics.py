@@ -51,8 +51,7 @@ def test_a_killed_run_never_draws_a_metric_twice(almoner: Almoner, point: str, l
     almoner.type("run 1")
     assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     metrics = json.loads((almoner.bundle / "evaluation.json").read_text())["metrics"]
     assert (metrics[1]["values"]["mean_words"] is None) == lost
     assert almoner.ask(f"verify-release {almoner.bundle}")["holds"] is True
@@ -81,8 +80,7 @@ def test_a_metric_that_fails_twice_is_tried_again_and_nothing_is_paid_twice(
     assert "zanzibarquux" not in told.err
     assert balance(almoner).spent == total_amount(instalments(almoner))
     assert balance(almoner).held == Amount()
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     metrics = json.loads((almoner.bundle / "evaluation.json").read_text())["metrics"]
     assert metrics[0]["values"]["mean_words"] is not None
     assert metrics[1]["name"] == "length"
@@ -151,8 +149,7 @@ def test_a_run_killed_between_two_tries_goes_on_and_pays_nothing_twice(any_almon
     almoner.type("run 1")
     assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     metrics = json.loads((almoner.bundle / "evaluation.json").read_text())["metrics"]
     assert metrics[0]["values"]["mean_words"] is not None  # the draw that was paid is there
     assert almoner.ask(f"verify-release {almoner.bundle}")["holds"] is True

@@ -76,8 +76,7 @@ def test_a_release_of_a_base_model(base: Almoner) -> None:
     for shown in ("prompt: form", "prompt: example 1", PROMPT["examples"][0], sha256[:20]):
         assert shown in review, review
     assert base.ask("run 1")["texts"] == 3
-    base.type('approve 1 --gate publish --reason "names nobody"')
-    base.type(f"publish 1 --to {base.folder / 'out'}")
+    base.go_on_to("published", after="produced")
     assert base.ask(f"verify-release {base.bundle}")["holds"] is True
     record = json.loads((base.bundle / "release.json").read_text())
     assert record["request"]["prompt_sha256"] == sha256

@@ -22,8 +22,8 @@ from tests.browser.chromium import Tab, running
 from tests.browser.test_dashboard import violations
 from tests.browser.test_report_page import DESK, PHONE
 from tests.integration.story import REQUEST, Almoner
-from tests.integration.team import Team, with_tight_bounds
-from tests.support import PATIENCE, fetch, snapshot
+from tests.integration.team import Team
+from tests.support import PATIENCE, fetch
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.usefixtures("own_connections")]
 
@@ -194,24 +194,6 @@ def test_an_approval_is_taken_back(steward: Steward, team: Team) -> None:
     assert team.root.state() == "approved"
 
 
-def test_bounds_are_overridden(steward: Steward, team: Team) -> None:
-    root = with_tight_bounds(team)
-    steward.decide("spend", number=2)
-    root.type("run 2")
-    for width in (PHONE, DESK):
-        steward.open("/decide/publish/2", width)
-        looked_at(steward, width, "bounds to override")
-    steward.fill(reason="read on the screen", confirm="clinic")
-    steward.click("button[value=approve]", "document.title.startsWith('OutsideBounds')")
-    steward.open("/decide/publish/2")
-    steward.fill(reason="a pilot needs them", confirm="clinic")
-    steward.tab.ask("document.getElementById('override').click(); 0")
-    steward.click("button[value=approve]", "document.title.startsWith('Sign ')")
-    assert "Overrides the bounds of the policy (length.texts is 3, allowed is at most 2): a pilot" in steward.text()
-    steward.click("form[data-passkey] button", "document.title.startsWith('Decided')")
-    root.type(f"publish 2 --to {root.folder / 'out'}")
-
-
 def test_without_verification_nothing_is_signed(steward: Steward, team: Team) -> None:
     """The browser refuses; and the dashboard does, where a page is made to ask for less."""
     steward.prepare("spend")
@@ -225,22 +207,6 @@ def test_without_verification_nothing_is_signed(steward: Steward, team: Team) ->
     refused(steward, team, "AnswerRefused")
     steward.verify(True)
     steward.decide("spend")
-
-
-def test_a_signature_is_not_used_again(steward: Steward, team: Team) -> None:
-    steward.tab.events.clear()
-    steward.decide("spend")
-    sent = [e["params"]["request"] for e in steward.tab.events if e["method"] == "Network.requestWillBeSent"]
-    (body,) = [one["postData"] for one in sent if one["url"].endswith("/sign")]
-    before = snapshot(team.root.database)
-    headers = {"origin": steward.origin, "content-type": "application/x-www-form-urlencoded"}
-    with httpx.Client(base_url=steward.origin, cookies=steward.cookies()) as client:
-        assert "FormForeign" in client.post("/sign", content=body, headers=headers).text  # the session has new values
-        token = steward.open("/mine") or steward.tab.ask("document.querySelector('[name=form_token]').value")
-        fields = dict(pair.split("=", 1) for pair in body.split("&")) | {"form_token": token}
-        again = "&".join(f"{name}={value}" for name, value in fields.items())
-        assert "NotPrepared" in client.post("/sign", content=again, headers=headers).text
-    assert snapshot(team.root.database) == before
 
 
 def test_a_passkey_that_another_page_of_the_host_asks_signs_nothing_here(steward: Steward, team: Team) -> None:

@@ -56,8 +56,7 @@ def test_the_story_of_each_decoder(almoner: Almoner, mechanism: str) -> None:
     produced = almoner.ask("run 1")
     assert produced["texts"] == 3
     assert produced["rho_spent"] == price["rho"]
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     report = almoner.ask(f"verify-release {almoner.bundle}")
     assert report["holds"] is True
     record = json.loads((almoner.bundle / "release.json").read_text())
@@ -85,8 +84,7 @@ def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> N
     almoner.type('approve 1 --gate spend --reason "longer texts"')
     killed("run 1", "mid generation")
     assert almoner.ask("run 1")["rho_spent"] == price["rho"]
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     report = almoner.ask(f"verify-release {almoner.bundle}")
     assert (report["holds"], report["rho"]) == (True, price["rho"])
     record = json.loads((almoner.bundle / "release.json").read_text())

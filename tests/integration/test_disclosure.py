@@ -84,9 +84,7 @@ def two_bundles(almoner: Almoner) -> tuple[Path, Path]:
     raise_the_cap(workspace, "9")
     number = submit_under(workspace, body, authorise(workspace, body))
     retract(workspace, 1)
-    almoner.type(f"run {number}")
-    almoner.type(f'approve {number} --gate publish --reason "names nobody"')
-    almoner.type(f"publish {number} --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", number, after="approved")
     return almoner.bundle, almoner.folder / "out" / f"clinic-release-{number}"
 
 

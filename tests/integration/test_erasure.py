@@ -195,8 +195,7 @@ def test_the_other_units_stay(any_almoner: Almoner) -> None:
     assert all(note["text"][:40] in store for note in OTHERS)
     assert (almoner.home.corpora / uid / "documents.sqlite").stat().st_mode & 0o777 == 0o600
     almoner.type(f"release request {almoner.request_file(**SMALL)}")
-    almoner.type('approve 1 --gate spend --reason "again"')
-    almoner.type("run 1")
+    almoner.go_on_to("produced")
     healthy(almoner)
 
 
@@ -211,8 +210,7 @@ def test_later_versions_leave_the_unit_out(any_almoner: Almoner) -> None:
     assert "left_out" not in repr(fetch(almoner.database, "SELECT body FROM audit"))
     healthy(almoner)
     almoner.type(f"release request {almoner.request_file(**SMALL)}")
-    almoner.type('approve 1 --gate spend --reason "again"')
-    almoner.type("run 1")
+    almoner.go_on_to("produced")
 
 
 @pytest.mark.parametrize("scope", ["version", "all"])

@@ -41,8 +41,7 @@ def produce(almoner: Almoner, **changes: Any) -> None:
 
 
 def published(almoner: Almoner, number: int) -> Any:
-    almoner.type(f'approve {number} --gate publish --reason "names nobody"')
-    almoner.type(f"publish {number} --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", number, after="produced")
     return almoner.folder / "out" / f"clinic-release-{number}"
 
 
@@ -96,8 +95,7 @@ def test_a_bundle_that_claims_less_than_its_parent_does_not_hold(almoner: Almone
     """Nothing else in a bundle can stand for what the parent has paid: it is planned again from the request."""
     produced(almoner)
     almoner.type("release extend 1 --samples 3")
-    almoner.type('approve 2 --gate spend --reason "more"')
-    almoner.type("run 2")
+    almoner.go_on_to("produced", 2)
     bundle = published(almoner, 2)
     record = json.loads((bundle / "release.json").read_text())
     record["events"][0]["parameters"]["covered_rho"] = "0.000000000001"
@@ -120,8 +118,7 @@ def test_what_cannot_be_extended_is_refused_by_name(almoner: Almoner) -> None:
     assert refused(almoner, "release extend 1 --samples 3") == "NotExtendable"  # not produced
     almoner.type("run 1")
     almoner.type("release extend 1 --samples 3")
-    almoner.type('approve 3 --gate spend --reason "more"')
-    almoner.type("run 3")
+    almoner.go_on_to("produced", 3)
     assert refused(almoner, "release extend 3 --samples 3") == "NotExtendable"  # extends one itself
     almoner.type("release extend 1 --samples 4")
     almoner.type('approve 4 --gate spend --reason "more"')
@@ -133,8 +130,7 @@ def test_what_cannot_be_extended_is_refused_by_name(almoner: Almoner) -> None:
     assert refused(almoner, "release extend 1 --samples 3") == "ValuesMissing"
     other = almoner.request_file(**SEEDED | {"parameters": COUNTED, "epsilon": 9.0})
     almoner.type(f"release request {other} --accept-weak-promise")
-    almoner.type('approve 5 --gate spend --reason "another"')
-    almoner.type("run 5")
+    almoner.go_on_to("produced", 5)
     (others,) = set(almoner.home.released.iterdir()) - {values}
     values.write_bytes(others.read_bytes())  # whole, and of another release: or without noise, for that matter
     assert refused(almoner, "release extend 1 --samples 3") == "ValuesMissing"

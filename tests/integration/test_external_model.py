@@ -100,8 +100,7 @@ def test_a_release_by_an_external_model_tells_it_nothing_private_and_says_so(
     spent_once(office, price)
     assert [folder.name for folder in office.home.quarantine.iterdir()] == ["1-1"]
 
-    office.type('approve 1 --gate publish --reason "names nobody"')
-    office.type(f"publish 1 --to {office.folder / 'out'}")
+    office.go_on_to("published", after="produced")
     assert office.ask(f"verify-release {office.bundle}")["rho"] == price["rho"]
     record = json.loads((office.bundle / "release.json").read_bytes())
     assert record["facts"][FACT] == f"{SEES} (tiny-chat at {server.endpoint().host})"

@@ -102,8 +102,7 @@ def test_a_swept_run_does_not_touch_the_one_that_came_after(almoner: Almoner, wh
     assert balance(almoner).held == Amount()
     almoner.ask("run sweep")
     assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-2"]
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     almoner.type(f"verify-release {almoner.bundle}")
     assert almoner.ask("doctor")["ok"] is True
 

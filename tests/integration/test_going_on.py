@@ -46,8 +46,7 @@ def test_killed_again_and_again_a_release_costs_its_plan_once(almoner: Almoner) 
     assert [row["detail"] for row in rows if row["table"] == "transition"] == ["", "1", "2", "3"]
     assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-4"]
 
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     assert almoner.ask(f"verify-release {almoner.bundle}")["rho"] == total_amount(plan).rho_text
     assert almoner.ask("doctor")["ok"] is True
     told = "".join(path.read_text() for path in almoner.bundle.iterdir() if path.suffix not in (".sig", ".parquet"))
@@ -138,8 +137,7 @@ def test_a_key_that_a_killed_run_left_is_destroyed_before_its_release_is_out(alm
     almoner.approved()
     killed("run 1", "after commit")
     key = left(almoner).split_key
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     assert holders_of(key, almoner.folder) == []
 
 

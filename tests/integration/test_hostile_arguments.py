@@ -18,9 +18,7 @@ from flows.approvals.confirmation import require_reason
 from models_db.home import ProjectHome
 from models_db.values.arguments import UnreadableArgument
 from models_db.values.requests import FileInvalid
-from models_db.writes.database_errors import RuleViolated
 from tests.integration.story import REQUEST, Almoner
-from tests.support import World
 
 CONCERNS = ("cli", "models_db/values", "models_db/home.py")
 
@@ -229,12 +227,3 @@ def test_control_characters_are_refused_on_the_command_line_in_python_and_in_fil
     path = almoner.write("request.yaml", json.dumps(REQUEST | {"prompt": {"description": sign}}))
     assert almoner.ask(f"release request {path}", 2)["error"] in ("FileInvalid", "InvalidYaml")
     assert almoner.everything()[0] == before
-
-
-@pytest.mark.parametrize("sign", [NUL, *CONTROLS, "a\udcffb"])
-def test_control_characters_are_refused_by_the_ledger(world: World, sign: str) -> None:
-    """On both backends alike, whatever stands in front of it."""
-    world.dataset()
-    number = world.request()
-    with pytest.raises(RuleViolated, match="not of the form of its column, approval_reason"):
-        world.decide(number, reason=sign)

@@ -28,8 +28,7 @@ def ran(almoner: Almoner, number: int, parameters: Mapping[str, Any] = {}, **fie
     """A request for insights of the newest version that waits at the publish gate."""
     asked = INSIGHTS | {"parameters": {**INSIGHTS["parameters"], **parameters}} | fields
     almoner.type(f"release request {almoner.request_file(**asked)} --accept-weak-promise")
-    almoner.type(f'approve {number} --gate spend --reason "a look"')
-    almoner.type(f"run {number}")
+    almoner.go_on_to("produced", number)
 
 
 def published(almoner: Almoner, number: int, parameters: Mapping[str, Any] = {}, **fields: Any) -> str:
@@ -115,8 +114,7 @@ def test_a_schedule_makes_releases_that_are_compared_once_they_are_published(alm
         assert almoner.state(night) == "produced"
         if night == 2:
             assert almoner.ask("insights compare --last clinic", 1)["error"] == "TooFewReleases"
-        almoner.type(f'approve {night} --gate publish --reason "no topic is about a person"')
-        almoner.type(f"publish {night} --to {almoner.folder / 'out'}")
+        almoner.go_on_to("published", night, after="produced")
     told = almoner.ask("insights compare --last clinic")
     assert (told["old"]["release"], told["new"]["release"]) == (1, 2)
     assert not [caution for caution in told["cautions"] if "requests differ" in caution]

@@ -69,8 +69,7 @@ def test_a_killed_run(any_almoner: Almoner, backend: str, point: str) -> None:
     assert balance(almoner).held == Amount()
     assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-2"]
     assert almoner.ask("release show 1")["rho_spent"] == spent.rho_text
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     assert almoner.ask(f"verify-release {almoner.bundle}")["rho"] == total_amount(plan).rho_text
     assert almoner.ask("doctor")["ok"] is True
 
@@ -86,8 +85,7 @@ def test_a_run_killed_after_its_commit_is_produced(any_almoner: Almoner) -> None
     assert balance(almoner).spent == total_amount(instalments(almoner))
     assert balance(almoner).held == Amount()
     assert almoner.ask("run 1", expected=1)["error"] == "WrongState"
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     almoner.type(f"verify-release {almoner.bundle}")
     almoner.type("doctor")
 

@@ -38,9 +38,7 @@ def test_demonstrations_from_the_request_to_the_bundle(almoner: Almoner) -> None
     almoner.type(f"release request {request}")
     screen = almoner.type('approve 1 --gate spend --reason "a first look"')
     assert "prompt: again" in screen.err + screen.out
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="approved")
     assert almoner.ask(f"verify-release {almoner.bundle}")["holds"] is True
     rows = [json.loads(line) for line in (almoner.bundle / "texts.jsonl").read_text().splitlines()]
     assert [row["label"] for row in rows] == [LABELS[0], LABELS[0], UNKNOWN, UNKNOWN]

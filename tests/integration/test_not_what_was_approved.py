@@ -83,8 +83,7 @@ def test_a_release_of_another_version_is_approved_there_or_rejected(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch, code: str | None
 ) -> None:
     almoner.submitted(**SMALL)
-    almoner.type('approve 1 --gate spend --reason "read"')
-    almoner.type("run 1")
+    almoner.go_on_to("produced")
     with monkeypatch.context() as upgraded:
         upgraded.setattr(approved_request, "plan_json", lambda plan: {})
         if code is not None:
@@ -205,9 +204,7 @@ def test_nobody_pays_for_what_was_charged_otherwise_before(any_almoner: Almoner,
     almoner.type(f'release withdraw {number} --reason "charged falsely"')
     assert f"request {number}; given up" in finding(almoner, "charges in orders")[2]
     other = request(almoner)
-    almoner.type(f'approve {other} --gate spend --reason "anew"')
-    almoner.type(f"run {other}")
-    almoner.type(f'approve {other} --gate publish --reason "read"')
+    almoner.go_on_to("passed", other)
 
 
 def test_a_charge_of_nothing_opens_no_limit(any_almoner: Almoner) -> None:

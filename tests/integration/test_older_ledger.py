@@ -173,9 +173,7 @@ def test_a_home_that_was_put_back_with_its_ledger_is_refused_by_a_bundle(copies:
     almoner = copies.almoner
     almoner.approved()
     copies.keep("older")
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="approved")
     assert verdict(almoner, almoner.bundle, 0) == (True, "on the chain")
     copies.put_back("older", home=True)
     assert almoner.ask("audit verify")["sound"] is True

@@ -55,10 +55,7 @@ def test_from_a_plan_to_a_verified_bundle(clinic: Almoner) -> None:
     assert price == planned["price"]
     assert not {"choices", "warnings"} & price.keys()
     clinic.type(f"release request {path}")
-    clinic.type('approve 1 --gate spend --reason "as planned"')
-    clinic.type("run 1")
-    clinic.type('approve 1 --gate publish --reason "names nobody"')
-    clinic.type(f"publish 1 --to {clinic.folder / 'out'}")
+    clinic.go_on_to("published")
     assert clinic.ask(f"verify-release {clinic.bundle}")["holds"] is True
 
 
@@ -119,9 +116,7 @@ def test_what_was_left_out_is_fixed_marked_approved_and_run(clinic: Almoner) -> 
     assert stored["parameters"]["references"] == 10
     assert stored["parameters"]["temperature"] == "0.7"
     assert set(stored["choices"]) == {"references", "temperature"}
-    clinic.type("run 1")
-    clinic.type('approve 1 --gate publish --reason "names nobody"')
-    clinic.type(f"publish 1 --to {clinic.folder / 'out'}")
+    clinic.go_on_to("published", after="approved")
     assert clinic.ask(f"verify-release {clinic.bundle}")["holds"] is True
     record = json.loads((clinic.bundle / "release.json").read_text())
     assert record["request"]["choices"] == stored["choices"]
@@ -245,8 +240,7 @@ def test_a_dataset_without_a_population_is_told_how_to_declare_one(almoner: Almo
 def test_an_exhausted_budget_is_told_what_is_left(clinic: Almoner) -> None:
     parameters = REQUEST["parameters"] | {"max_new_tokens": 2}
     clinic.type(f"release request {clinic.request_file(epsilon=7.97, delta=9e-7, parameters=parameters)}")
-    clinic.type('approve 1 --gate spend --reason "all of it"')
-    clinic.type("run 1")
+    clinic.go_on_to("produced")
     refusal = clinic.ask(f"plan clinic --model {tiny_model.NAME}", 1)
     assert refusal["error"] == "BudgetExhausted"
     assert "too little is left for a release: epsilon 0." in refusal["message"]

@@ -132,14 +132,11 @@ def test_only_the_newest_point_is_worked_on(almoner: Almoner, site: Site, monkey
     monkeypatch.setenv("ALMONER_DATABASE_URL", url_of(site.server, "ledger"))
     almoner.approved()
     site.take_base_backup()
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="approved")
     first = balance(almoner).spent
     site.sql(f"SELECT pg_create_restore_point('{POINT}')")
     almoner.type(f"release request {almoner.request_file(epsilon=1.0)}")
-    almoner.type('approve 2 --gate spend --reason "another"')
-    almoner.type("run 2")
+    almoner.go_on_to("produced", 2)
     spent = balance(almoner).spent
     assert spent.rho > first.rho
     site.lose()
@@ -153,6 +150,5 @@ def test_only_the_newest_point_is_worked_on(almoner: Almoner, site: Site, monkey
     assert balance(almoner).spent == spent
     assert almoner.ask("doctor")["ok"] is True
     assert almoner.ask(f"audit verify --against {almoner.bundle}")["holds"] is True
-    almoner.type('approve 2 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 2 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", 2, after="produced")
     assert balance(almoner).spent == spent

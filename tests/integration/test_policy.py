@@ -142,8 +142,7 @@ def test_a_release_outside_its_bounds_is_neither_approved_nor_published(
     almoner.ingested()
     set_rules(almoner, evaluation={"required": {"length": {"texts": {"max": 2}, "empty": {"min": 0}}}})
     almoner.type(f"release request {request_file(almoner)}")
-    almoner.type('approve 1 --gate spend --reason "a first look"')
-    almoner.type("run 1")
+    almoner.go_on_to("produced")
     told = refused(almoner, 'approve 1 --gate publish --reason "looks fine"', "OutsideBounds")
     assert told["facts"]["outside"] == [{"figure": "length.texts", "value": 3, "allowed": "at most 2"}]
     with monkeypatch.context() as door:
@@ -157,8 +156,7 @@ def test_a_release_outside_its_bounds_can_be_rejected(almoner: Almoner) -> None:
     almoner.ingested()
     set_rules(almoner, evaluation={"required": {"length": {"texts": {"max": 2}}}})
     almoner.type(f"release request {request_file(almoner)}")
-    almoner.type('approve 1 --gate spend --reason "a first look"')
-    almoner.type("run 1")
+    almoner.go_on_to("produced")
     almoner.type('reject 1 --gate publish --reason "too many texts"')
     assert almoner.state() == "discarded"
 
@@ -168,10 +166,7 @@ def test_a_release_inside_its_bounds_is_published(almoner: Almoner) -> None:
     rules = {"release": {"epsilon_max": 4, "delta_max": 1e-7}, "datasets": {"clinic": {"approvals": {"publish": 1}}}}
     set_rules(almoner, evaluation={"required": {"length": {"texts": {"min": 3, "max": 3}}, "distinct": {}}}, **rules)
     almoner.type(f"release request {request_file(almoner)}")
-    almoner.type('approve 1 --gate spend --reason "a first look"')
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published")
     almoner.type(f"verify-release {almoner.bundle}")
     assert json.loads((almoner.bundle / "release.json").read_text())["policy"]["release"]["epsilon_max"] == "4"
 
@@ -301,8 +296,7 @@ def test_quiet_refusals_tell_analysts_no_figure(almoner: Almoner, roles: tuple[s
     almoner.ingested()
     set_rules(almoner, refusals="quiet")
     almoner.type(f"release request {request_file(almoner)}")
-    almoner.type('approve 1 --gate spend --reason "a first look"')
-    almoner.type("run 1")
+    almoner.go_on_to("produced")
     spent = almoner.ask("budget show clinic")
     only(almoner, *roles)
     secrets = [*figures(almoner), spent["rho_left"], spent["epsilon_spent"]]
@@ -365,8 +359,7 @@ def outside_its_bounds(almoner: Almoner, **evaluation: Any) -> None:
     almoner.ingested()
     set_rules(almoner, evaluation={"required": {"length": {"texts": {"max": 2}}}, **evaluation})
     almoner.type(f"release request {request_file(almoner)}")
-    almoner.type('approve 1 --gate spend --reason "a first look"')
-    almoner.type("run 1")
+    almoner.go_on_to("produced")
 
 
 OVERRIDDEN = "Overrides the bounds of the policy (length.texts is 3, allowed is at most 2): a pilot needs them"

@@ -32,9 +32,7 @@ def test_fewer_bits_are_approved_run_and_told(almoner: Almoner, precision: Preci
     almoner.type(f"release request {request}")
     screen = almoner.type('approve 1 --gate spend --reason "a first look"')
     assert precision in screen.err + screen.out
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="approved")
     assert almoner.ask(f"verify-release {almoner.bundle}")["holds"] is True
     record = json.loads((almoner.bundle / "release.json").read_text())
     assert record["request"]["parameters"]["precision"] == precision
@@ -75,8 +73,7 @@ def test_bfloat16_is_priced_and_run_where_packed_bfloat16_is_missing(
     almoner.ingested()
     use_processor(monkeypatch, AVX2)
     almoner.type(f"release request {almoner.request_file(**fields('bfloat16'))}")
-    almoner.type('approve 1 --gate spend --reason "a first look"')
-    almoner.type("run 1")
+    almoner.go_on_to("produced")
     assert almoner.state() == "produced"
 
 

@@ -40,8 +40,7 @@ def approved(almoner: Almoner, asked: dict[str, Any] = ASKED) -> Any:
 
 
 def published(almoner: Almoner) -> list[dict[str, Any]]:
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     report = almoner.ask(f"verify-release {almoner.bundle}")
     assert report["holds"] is True, report
     return [json.loads(line) for line in (almoner.bundle / "texts.jsonl").read_text().splitlines()]

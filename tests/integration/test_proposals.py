@@ -59,9 +59,7 @@ def refused(almoner: Almoner, line: str, error: str) -> dict[str, Any]:
 
 def released(almoner: Almoner, number: int) -> Path:
     """Run, approve and publish an approved request."""
-    almoner.type(f"run {number}")
-    almoner.type(f'approve {number} --gate publish --reason "names nobody"')
-    almoner.type(f"publish {number} --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", number, after="approved")
     return almoner.folder / "out" / f"clinic-release-{number}"
 
 
@@ -126,8 +124,7 @@ def test_a_lower_cap_must_cover_what_is_spent_also_when_it_is_carried(team: Team
     root = team.root
     assert root.ask('dataset cap clinic --epsilon 0.5 --delta 1e-6 --reason "less"')["proposal"] == 1
     root.type(f"release request {root.request_file(**SMALL)}")
-    root.type('approve 1 --gate spend --reason "agreed"')
-    root.type("run 1")
+    root.go_on_to("produced")
     refused(root, 'dataset cap clinic --epsilon 0.6 --delta 1e-6 --reason "less"', "CapTooLow")
     line = 'approve 1 --gate proposal --reason "agreed"'
     root.type(line, piped="clinic\n")
@@ -194,8 +191,7 @@ def test_three_runs_are_authorised_and_no_fourth(authorised: Team) -> None:
         assert (row["used"], row["runs"], row["state"]) == (number, 3, "carried")
     last = refused(root, f"release request {file} --standing 1", "AuthorisationExhausted")
     assert "all 3 runs are used" in last["message"]
-    root.type('approve 2 --gate publish --reason "names nobody"')
-    root.type(f"publish 2 --to {root.folder / 'out'}")
+    root.go_on_to("published", 2, after="produced")
     folder = root.folder / "out" / "clinic-release-2"
     assert STANDING in (folder / "README.md").read_text()
     assert root.ask(f"verify-release {folder}")["holds"] is True
@@ -351,16 +347,6 @@ def test_the_same_people_get_no_second_budget(almoner: Almoner, derived: Callabl
     account = "SELECT count(DISTINCT account_id) FROM dataset WHERE name <> 'again'"
     assert fetch(almoner.database, account) == [(1,)]
     refused(almoner, "dataset register more --shares-account-with clinic --epsilon 1 --delta 1e-6", "UnexpectedClaim")
-
-
-def test_the_very_file_gets_no_second_budget_under_other_ids(almoner: Almoner) -> None:
-    """The unit field decides what an id is; the mark of the source does not look at it."""
-    notes = [note | {"visit": f"visit-{number}"} for number, note in enumerate(NOTES)]
-    almoner.registered()
-    file = almoner.notes_file("notes.jsonl", notes)
-    almoner.type(f"dataset ingest clinic {file}")
-    almoner.type("dataset register again --unit visit --epsilon 8 --delta 1e-6")
-    refused(almoner, f"dataset ingest again {file.rename(file.with_name('moved.jsonl'))}", "UnitsOverlap")
 
 
 def test_renamed_ids_in_another_file_are_the_known_limit(almoner: Almoner) -> None:

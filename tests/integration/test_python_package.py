@@ -153,18 +153,6 @@ def test_a_decision_without_reason_or_with_two_or_at_no_gate(almoner: Almoner) -
     assert release.state == "submitted"
 
 
-def test_nobody_approves_alone_where_the_policy_wants_two(almoner: Almoner) -> None:
-    almoner.roles_apart()
-    clinic = opened(almoner).dataset("clinic")
-    clinic.ingest(NOTES)
-    release = clinic.request(**FIELDS)
-    told = almoner.ask("approve 1 --gate spend --reason x --confirm clinic", 1)
-    with pytest.raises(AlmonerError) as refused:
-        release.approve("spend", **SPEND)
-    assert (refused.value.code, refused.value.message) == (told["error"], told["message"])
-    assert release.state == "submitted"
-
-
 def test_a_request_is_rejected_and_another_withdrawn(almoner: Almoner) -> None:
     almoner.submitted()
     home = opened(almoner)
@@ -278,14 +266,6 @@ def test_a_table_lies_in_the_store_of_the_home_and_nowhere_else(almoner: Almoner
     ]
     assert holding == ["corpora"]
     assert list(almoner.home.scratch.iterdir()) == []
-
-
-def test_the_same_people_come_from_a_table_and_a_file(almoner: Almoner) -> None:
-    almoner.ingested()
-    clinic = opened(almoner).dataset("clinic")
-    assert clinic.ingest(NOTES).documents == len(NOTES)
-    assert clinic.ingest(almoner.notes_file("again.jsonl")).number == 3
-    assert len(almoner.ask("dataset show clinic")["history"]) == 3
 
 
 def shown(thing: object) -> str:

@@ -43,10 +43,7 @@ def test_drawn_freely_the_same_price_buys_no_record(almoner: Almoner) -> None:
     free = RECORDS | {"parameters": PARAMETERS | {"constrained": False}}
     assert almoner.ask(f"release request {almoner.request_file(**free)} --dry-run")["price"]["rho"] == held["rho"]
     almoner.type(f"release request {almoner.request_file(**free)}")
-    almoner.type('approve 1 --gate spend --reason "a first look"')
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published")
     rows = [json.loads(line) for line in (almoner.bundle / "texts.jsonl").read_text().splitlines()]
     assert [set(row) for row in rows] == [{"id", "raw"}] * 3
     assert "| `records` | public | `valid` | `0` |" in (almoner.bundle / "README.md").read_text()

@@ -332,15 +332,6 @@ def test_wrong_usage_exits_with_two(almoner: Almoner) -> None:
     assert almoner.everything() == before
 
 
-def test_units_of_another_budget_are_refused(almoner: Almoner) -> None:
-    almoner.ingested()
-    almoner.type("dataset register twin --unit patient_id --epsilon 8 --delta 1e-6")
-    refused(almoner, f"dataset ingest twin {almoner.notes_file()}", 1, "UnitsOverlap")
-    refused(almoner, f"dataset ingest twin {almoner.notes_file('one.jsonl', NOTES[:1])}", 1, "UnitsOverlap")
-    almoner.type("dataset register sibling --unit patient_id --shares-account-with clinic")
-    almoner.type(f"dataset ingest sibling {almoner.notes_file()}")
-
-
 def test_a_changed_byte_in_quarantine_cannot_be_published(almoner: Almoner) -> None:
     almoner.passed()
     texts = almoner.home.quarantine / "1-1" / "texts.jsonl"
@@ -412,9 +403,7 @@ def set_policy(almoner: Almoner, old: str, new: str) -> None:
 def test_a_changed_policy_does_not_touch_requests_made_before_it(almoner: Almoner) -> None:
     almoner.approved()
     set_policy(almoner, "spend: 1, publish: 1", "spend: 2, publish: 2")
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "under the old policy"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="approved")
     almoner.type(f"release request {almoner.request_file(epsilon=1)}")
     assert almoner.ask('approve 2 --gate spend --reason "one of two"')["state"] == "submitted"
     refused(almoner, "run 2", 1, "GateClosed")
@@ -424,8 +413,7 @@ def test_one_of_two_approvals_names_no_next_step_that_is_refused(almoner: Almone
     almoner.ingested()
     set_policy(almoner, "spend: 1, publish: 1", "spend: 1, publish: 2")
     almoner.type(f"release request {almoner.request_file()}")
-    almoner.type('approve 1 --gate spend --reason "agreed"')
-    almoner.type("run 1")
+    almoner.go_on_to("produced")
     told = almoner.type('approve 1 --gate publish --reason "names nobody"').out
     assert "It waits for another approval: `almoner release show 1`." in told
     assert "almoner publish" not in told

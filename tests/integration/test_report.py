@@ -128,8 +128,7 @@ def test_the_public_version_knows_nothing_of_the_ledger(almoner: Almoner) -> Non
     assert said["budget"] is said["gate"] is said["map"] is None
     assert said["warnings"] == said["tables"] == said["tradeoff"] == []
     before = page_of(almoner, "--public")
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     assert page_of(almoner, "--public") == before == (almoner.bundle / "report.html").read_text()
 
 
@@ -164,8 +163,7 @@ def test_on_public_data_it_needs_no_decision(almoner: Almoner) -> None:
     almoner.type("dataset register clinic --public --unit patient_id --epsilon 8 --delta 1e-6")
     almoner.type(f"dataset ingest clinic {almoner.notes_file()}")
     almoner.type(f"release request {almoner.request_file(evaluation=['length', 'verbatim_overlap'])}")
-    almoner.type('approve 1 --gate spend --reason "a first look"')
-    almoner.type("run 1")
+    almoner.go_on_to("produced")
     assert "verbatim_overlap" in page_of(almoner, "--internal")
     for version in ("", "--public"):
         assert "verbatim_overlap" not in page_of(almoner, version)
@@ -206,8 +204,7 @@ def test_releases_of_one_dataset_are_compared(almoner: Almoner) -> None:
     almoner.published()
     plant(almoner)
     almoner.type(f"release request {almoner.request_file(epsilon=2.0)}")
-    almoner.type('approve 2 --gate spend --reason "cheaper"')
-    almoner.type("run 2")
+    almoner.go_on_to("produced", 2)
     said = almoner.ask("report 2")
     points = [(p["release"], p["epsilon"], p["this"]) for p in said["tradeoff"] if p["figure"] == "perplexity"]
     assert points == [(1, "4", False), (2, "2", True)]

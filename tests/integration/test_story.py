@@ -143,8 +143,7 @@ def test_simulation_and_forecast_agree_with_what_the_ledger_admits(almoner: Almo
     assert steps["affordable"] == times
     for number in range(1, times + 1):
         almoner.type(f"release request {almoner.request_file()}")
-        almoner.type(f'approve {number} --gate spend --reason "again"')
-        almoner.type(f"run {number}")
+        almoner.go_on_to("produced", number)
     refused = almoner.ask(f"release request {almoner.request_file()}", expected=1)
     assert refused["error"] == "BudgetExceeded"
     spent = Decimal(almoner.ask("budget show clinic")["epsilon_spent"])
@@ -167,44 +166,13 @@ def test_a_bundle_holds_nothing_but_what_is_public(almoner: Almoner) -> None:
     }
 
 
-def test_publishing_again_finds_the_bundle_in_place(almoner: Almoner) -> None:
-    almoner.published()
-    before = {path.name: path.read_bytes() for path in almoner.bundle.iterdir()}
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
-    assert {path.name: path.read_bytes() for path in almoner.bundle.iterdir()} == before
-    almoner.type(f"publish 1 --to {almoner.folder / 'elsewhere'}")
-    almoner.type(f"verify-release {almoner.folder / 'elsewhere' / 'clinic-release-1'}")
-    almoner.type("audit verify")
-
-
-def test_an_approved_request_runs_on_the_version_it_named(almoner: Almoner) -> None:
-    almoner.approved()
-    changed = almoner.notes_file("more.jsonl", [{"id": "n", "patient_id": "p", "section": "", "text": "Another one."}])
-    almoner.type(f"dataset ingest clinic {changed}")
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
-    assert json.loads((almoner.bundle / "release.json").read_text())["request"]["dataset"]["version"] == 1
-
-
-@pytest.mark.slow
-def test_several_blocks_are_each_charged(almoner: Almoner) -> None:
-    almoner.published("--blocks 3")
-    report = almoner.ask(f"verify-release {almoner.bundle}")
-    assert report["holds"] is True
-    assert almoner.ask("budget show clinic")["rho_spent"] == report["rho"]
-
-
 @pytest.mark.slow_except("claim0")
 @pytest.mark.parametrize("claim", [{}, {"epsilon": None, "delta": None}])
 def test_the_public_baseline_on_governed_data(almoner: Almoner, claim: dict[str, None]) -> None:
     written = {name: value for name, value in (public_only() | claim).items() if value is not None}
     almoner.ingested()
     almoner.type(f"release request {almoner.write('request.yaml', written)}")
-    almoner.type('approve 1 --gate spend --reason "the public reference"')
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "nothing private in it"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published")
     report = almoner.ask(f"verify-release {almoner.bundle}")
     assert (report["epsilon"], report["rho"]) == ("0", "0")
     assert almoner.ask("budget show clinic")["rho_spent"] == "0"
@@ -220,10 +188,7 @@ def test_the_non_private_baseline_on_public_data(almoner: Almoner) -> None:
     almoner.ingested("--public")
     written = public_only() | {"mechanism": "non_private", "evaluation": ["length", "verbatim_overlap"]}
     almoner.type(f"release request {almoner.write('request.yaml', written)}")
-    almoner.type('approve 1 --gate spend --reason "the upper reference"')
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "the data is public"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published")
     report = almoner.ask(f"verify-release {almoner.bundle}")
     assert report["holds"] is True
     assert report["epsilon"] is None
@@ -237,18 +202,10 @@ def test_internal_metrics_follow_the_decision(almoner: Almoner, when: str) -> No
     if when == "discarded":
         almoner.type('reject 1 --gate publish --reason "it reads badly"')
     else:
-        almoner.type('approve 1 --gate publish --reason "names nobody"')
-        almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+        almoner.go_on_to("published", after="produced")
     assert almoner.state() == when
     told = almoner.ask("evaluate 1 --internal")
     assert {metric["exposure"] for metric in told["metrics"]} == {"internal"}
-
-
-def test_a_home_can_be_named_on_the_command_line(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALMONER_HOME", str(almoner.folder / "another"))
-    almoner.type(f"init --home {almoner.home.root}")
-    assert almoner.home.policy.exists()
-    assert not (almoner.folder / "another").exists()
 
 
 def test_init_again_keeps_what_is_there(almoner: Almoner) -> None:
@@ -284,7 +241,6 @@ def test_the_story_on_real_text_with_the_real_model(real_almoner: Almoner) -> No
     almoner.type(f"release request {almoner.write('request.yaml', REAL)}")
     almoner.type('approve 1 --gate spend --reason "..."')
     assert almoner.ask("run 1")["texts"] == 2
-    almoner.type('approve 1 --gate publish --reason "..."')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     assert almoner.ask(f"verify-release {almoner.bundle}")["holds"] is True
     almoner.type("doctor")

@@ -86,8 +86,7 @@ def approved(almoner: Almoner, **changes: Any) -> None:
 
 def published(almoner: Almoner) -> tuple[list[dict[str, Any]], str, dict[str, Any]]:
     """Texts, card and record of request 1, which is verified."""
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     verified = almoner.ask(f"verify-release {almoner.bundle}")
     assert verified["holds"] is True
     assert verified["rho"] == total_amount(instalments(almoner)).rho_text
@@ -175,9 +174,7 @@ def test_other_systems_summarise_too(groups: Almoner, mechanism: str) -> None:
         fields = ("groups", "max_new_tokens", "temperature", "max_reference_tokens")
         changes |= {"parameters": {name: BY_TOKEN[name] for name in fields}, "epsilon": None, "delta": None}
     approved(groups, **{name: value for name, value in changes.items() if value is not None})
-    groups.type("run 1")
-    groups.type('approve 1 --gate publish --reason "names nobody"')
-    groups.type(f"publish 1 --to {groups.folder / 'out'}")
+    groups.go_on_to("published", after="approved")
     assert groups.ask(f"verify-release {groups.bundle}")["holds"] is True
     of_every_group([json.loads(line) for line in (groups.bundle / TEXTS).read_text().splitlines()])
 
@@ -233,10 +230,7 @@ def test_the_non_private_line_has_a_text_for_every_group_with_documents(
     }  # fmt: skip
     asked = {name: value for name, value in asked.items() if name not in ("epsilon", "delta")}
     almoner.type(f"release request {almoner.write('request.yaml', asked)}")
-    almoner.type('approve 1 --gate spend --reason "a first look"')
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "it is public"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published")
     assert almoner.ask(f"verify-release {almoner.bundle}")["holds"] is True
     rows = [json.loads(line) for line in (almoner.bundle / TEXTS).read_text().splitlines()]
     assert [row["group"] for row in rows] == [SECTIONS[0], SECTIONS[1]]

@@ -261,10 +261,7 @@ def test_a_request_by_the_second_claim_is_priced_gated_run_and_verified(any_almo
     said = reviewed(almoner, number)
     assert "epsilon at most 1 while the assignment of units to texts is secret" in said
     assert f"epsilon {unconditional} at delta" in said
-    almoner.type(f'approve {number} --gate spend --reason "seen"')
-    almoner.type(f"run {number}")
-    almoner.type(f'approve {number} --gate publish --reason "names nobody"')
-    almoner.type(f"publish {number} --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", number)
     [(rho, *_)] = charged(almoner)
     assert fetch(almoner.database, "SELECT max(rho_spent) FROM account") == [(rho,)]
     record = json.loads((almoner.bundle / "release.json").read_text())
@@ -516,8 +513,7 @@ def test_a_run_that_was_given_up_can_be_exposed(any_almoner: Almoner, monkeypatc
     said = reviewed(almoner, 1, "publish")
     assert f"{ENDED} {end['since']}" in said
     assert WHILE_SECRET not in said
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
-    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.go_on_to("published", after="produced")
     told = almoner.ask(f"verify-release {almoner.bundle}")
     assert (told["holds"], told["epsilon"], told["secret_assignment"]) == (True, "1", None)
     assert told["assignment_exposed"] is True
@@ -562,8 +558,7 @@ def test_a_release_with_one_figure_has_nothing_to_expose(almoner: Almoner) -> No
 def test_a_record_behind_the_guards_back_is_found(any_almoner: Almoner, change: str) -> None:
     almoner = any_almoner
     number = approved_after_a_release(almoner)
-    almoner.type(f"run {number}")
-    almoner.type(f'approve {number} --gate publish --reason "names nobody"')
+    almoner.go_on_to("passed", number, after="approved")
     expose(almoner)
     alter(almoner.database, change)
     assert almoner.type("audit verify", None).code != 0

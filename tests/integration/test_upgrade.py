@@ -217,19 +217,6 @@ def test_a_killed_upgrade_leaves_the_old_ledger(old: Database, revision: Path, b
     assert fetch(old, "SELECT version_num FROM alembic_version") == [("0002",)]
 
 
-@pytest.mark.slow
-def test_an_upgrade_killed_in_its_middle_is_done_again(
-    old: Database, revision: Path, backend: str, ledgers: Ledgers
-) -> None:
-    before = whole(old)
-    with ledgers.new(backend, like=old) as copy:
-        total = statements_of_an_upgrade(copy)
-    killed(old, revision, total // 2)
-    assert whole(old) == before
-    upgrade(old)
-    is_sound(old)
-
-
 @pytest.mark.slow_except("sqlite")
 def test_two_upgrades_at_once(old: Database, revision: Path) -> None:
     others = [Database(old.url) for _ in range(3)]

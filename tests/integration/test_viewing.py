@@ -124,8 +124,7 @@ def test_nobody_looks_while_a_release_is_waiting(any_almoner: Almoner) -> None:
     almoner = any_almoner
     almoner.published(**SMALL)
     number = request(almoner)
-    almoner.type(f'approve {number} --gate spend --reason "again"')
-    almoner.type(f"run {number}")
+    almoner.go_on_to("produced", number)
     told = almoner.ask("evaluate 1 --internal", 1)
     assert told["error"] == "ReleaseUndecided"
     assert told["facts"]["requests"] == [number]

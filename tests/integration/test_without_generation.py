@@ -130,8 +130,7 @@ def test_a_request_is_decided_without_them_and_run_where_they_are(almoner: Almon
     assert INSTALL in refused["advice"]
     assert refused["facts"] == {"extra": "generation", "packages": sorted(PACKAGES)}
     assert snapshot(almoner.database) == before  # nothing is held or spent, and no attempt is used up
-    almoner.type("run 1")
-    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.go_on_to("passed", after="approved")
 
 
 @pytest.mark.slow

@@ -169,29 +169,6 @@ def test_a_ledger_that_lost_what_was_seen_is_refused(
     assert home.seen.read_bytes() == before
 
 
-def test_an_older_copy_is_refused_also_after_it_went_on(
-    told: World, home: ProjectHome, ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = told.database.engine.dialect.name
-    told.database.dispose()
-    with ledgers.new(backend, like=told.database) as copy:
-        with told.database.write() as session:
-            head = chain.read_chain_head(session).hash
-            chain.record_checkpoint(session, told.steward, head, "signature", "key of steward", utc_now())
-        told.published()
-        with told.database.write() as session:
-            head = chain.read_chain_head(session).hash
-            chain.record_checkpoint(session, told.steward, head, "signature", "key of steward", utc_now())
-        monkeypatch.setenv("ALMONER_DATABASE_URL", copy.url)
-        with pytest.raises(LedgerRolledBack, match="is gone, and it is older than the newest signed checkpoint"):
-            opened(home, copy)
-        restored = replace(told, database=copy)
-        for _ in range(3):
-            restored.published()
-        with pytest.raises(LedgerRolledBack, match="is not the one this home has seen, and it is older"):
-            opened(home, copy)
-
-
 def test_a_known_ledger_is_not_built_anew(told: World, home: ProjectHome, ledgers: Ledgers) -> None:
     with ledgers.new(told.database.engine.dialect.name, bare=True) as bare:
         with pytest.raises(LedgerRolledBack, match="no links"):

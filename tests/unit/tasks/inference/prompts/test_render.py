@@ -201,14 +201,6 @@ def test_every_byte_survives(real: LanguageModel) -> None:
     assert real.tokenizer.decode(reference_tokens(real.tokenizer, text, 500)) == text
 
 
-@pytest.mark.parametrize("template", [NO_SYSTEM, DROPS_SYSTEM])
-def test_models_without_a_system_role(template: str) -> None:
-    tokenizer = tiny_tokenizer(template)
-    for make in (private_prompt, public_prompt):
-        text = tokenizer.decode(make(tokenizer, DESCRIPTION).prefix)
-        assert text.startswith(f"<|start|>user\n{SYSTEM}\n\n{DESCRIPTION}")
-
-
 @pytest.mark.parametrize(
     "template",
     [
@@ -268,12 +260,6 @@ def test_the_prompts_of_a_label_differ_in_the_label_alone(tokenizer: Any) -> Non
     for fever, cough in zip(texts["fever"], texts["cough"], strict=True):
         assert fever != cough
         assert fever.replace("Category: fever", "Category: cough") == cough
-
-
-def test_without_a_label_the_prompts_are_the_old_ones(tokenizer: Any) -> None:
-    public, private = prompts_for(tokenizer, DESCRIPTION)
-    assert public == public_prompt(tokenizer, PromptSpec(DESCRIPTION))
-    assert private == private_prompt(tokenizer, PromptSpec(DESCRIPTION))
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))

@@ -1,6 +1,5 @@
 """The card says the whole claim, and nothing a user types can make it say another."""
 
-import json
 from dataclasses import replace
 from decimal import Decimal
 
@@ -10,7 +9,6 @@ from markdown_it import MarkdownIt
 from mpmath import exp, mp
 
 from models_db.policies.policy import Policy
-from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
 from tasks.common.files import FileUnfit
 from tasks.common.strict_model import read_as
@@ -19,7 +17,7 @@ from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.card import card
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import guessing_bounds
-from tasks.release.record import CapChange, Lifetime, ReleaseRecord
+from tasks.release.record import CapChange, Lifetime
 from tasks.release.wording.card_text import (
     CAP_CHANGES,
     DECLARED,
@@ -31,7 +29,6 @@ from tasks.release.wording.card_text import (
     STANDING,
     limits_section,
 )
-from tasks.values.metric_result import MetricResult
 from tests.unit.tasks.publishing.builders import (
     POLICY,
     SUMMARIES,
@@ -227,13 +224,6 @@ def test_nothing_a_user_types_changes_what_is_stated():
     titles = [body.splitlines()[lines[0]] for lines in headings if lines]
     assert titles[1:] == [line for line in the_card().splitlines() if line.startswith("## ")]
     assert "<b>" not in MarkdownIt("commonmark").enable("table").render(body)
-
-
-def test_it_is_the_same_after_storage():
-    record, metrics = a_record(), metrics_of(TEXTS, "length", "distinct")
-    stored = encode_canonical([metric.to_json() for metric in metrics])
-    again = [MetricResult.from_json(one) for one in json.loads(stored)]
-    assert card(ReleaseRecord.from_bytes(record.to_bytes()), again) == card(record, metrics)
 
 
 @pytest.mark.parametrize("epsilon", ["0.01", "0.5", "1", "4", "8", "12.5"])

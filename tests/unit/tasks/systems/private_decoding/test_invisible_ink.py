@@ -69,14 +69,6 @@ def groups_of(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(tasks.decoding.loop, "generations_at_once", lambda *sizes: size)
 
 
-def test_one_text_for_each_sample_of_at_most_the_planned_length(corpus: Corpus) -> None:
-    made = make(Workshop(corpus))
-    assert len(made.texts) == 3
-    assert all(text.tokens == 12 and not text.complete for text in made.texts)
-    stopped = make(Workshop(corpus), ink(max_new_tokens=64, temperature="4"), stops=True, rng=DeterministicRandom("x"))
-    assert all(text.complete == (text.tokens < 64) for text in stopped.texts)
-
-
 def test_the_same_randomness_makes_the_same_texts(corpus: Corpus) -> None:
     assert make(Workshop(corpus)) == make(Workshop(corpus))
     assert make(Workshop(corpus)).texts != make(Workshop(corpus), rng=DeterministicRandom("other")).texts
@@ -260,8 +252,3 @@ def test_a_whole_text_must_fit_the_context_with_its_last_sentence(
     monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 500)
     with pytest.raises(ContextTooLong):
         make(Workshop(corpus), ink(max_new_tokens=longest, samples=1, batches=1))
-
-
-def test_parameters_of_another_system_are_a_mistake_of_ours(corpus: Corpus) -> None:
-    with pytest.raises(TypeError):
-        SYSTEM.generate(SYSTEM.plan(ask()), object(), Workshop(corpus).bench())  # type: ignore[arg-type]

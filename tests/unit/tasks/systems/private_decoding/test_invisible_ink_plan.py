@@ -124,10 +124,6 @@ def test_the_number_of_texts_costs_nothing() -> None:
     assert SYSTEM.plan(ask(ink(samples=1))).loss == SYSTEM.plan(ask(ink(samples=500))).loss
 
 
-def test_a_plan_depends_on_nothing_else() -> None:
-    assert SYSTEM.plan(ask()) == SYSTEM.plan(ask())
-
-
 @pytest.mark.parametrize("rho", [0, 1, 11])
 def test_a_budget_that_buys_no_clip_norm_is_refused(rho: int) -> None:
     with pytest.raises(BudgetTooSmall):
