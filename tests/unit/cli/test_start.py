@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import typer
+from click.testing import Result
 from typer.core import TyperGroup
+from typer.testing import CliRunner
 
 from cli.app import app
 from cli.command_table import COMMANDS, START, ListedCommand
@@ -46,6 +48,11 @@ def started(folder: Path, *words: str, **environment: str) -> tuple[subprocess.C
     return done, set(json.loads(report.read_text()))
 
 
+def shown(*words: str, columns: int = 200) -> Result:
+    """What a command line that imports no command prints, in this process."""
+    return CliRunner().invoke(app, words, env={"COLUMNS": str(columns), "TERM": "dumb"}, prog_name="almoner")
+
+
 def packages(modules: set[str]) -> set[str]:
     return {name.partition(".")[0] for name in modules}
 
@@ -61,9 +68,9 @@ def test_the_table_says_what_the_module_says(entry) -> None:
     assert entry.help == first_paragraph(loaded.help)
 
 
-def test_help_pages_name_values_alike(tmp_path: Path) -> None:
+def test_help_pages_name_values_alike() -> None:
     """A switch has no value; others are named by their type, or by a name of their own."""
-    done, _ = started(tmp_path, "budget", "simulate", "--help", COLUMNS="200")
+    done = shown("budget", "simulate", "--help")
     assert "simulate [OPTIONS] {NAME}" in done.stdout
     assert "<bool>" not in done.stdout
     values = {line.split()[1]: line.split()[2] for line in done.stdout.splitlines() if line.startswith("│    --")}
@@ -126,11 +133,8 @@ def test_what_needs_no_command_imports_none(tmp_path: Path, words: list[str], co
     assert len(modules) < 480
 
 
-def test_the_first_page_begins_with_a_first_release_and_fits_a_screen(tmp_path: Path) -> None:
-    pages = {
-        " ".join(words): started(tmp_path, *words, COLUMNS="80")[0].stdout.rstrip() for words in ([], ["-h"], ["help"])
-    }
-    (page,) = set(pages.values())
+def test_the_first_page_begins_with_a_first_release_and_fits_a_screen() -> None:
+    (page,) = {shown(*words, columns=80).stdout.rstrip() for words in ([], ["-h"], ["help"])}
     lines = page.splitlines()
     assert len(lines) <= 45
     assert max(map(len, lines)) <= 80
@@ -154,29 +158,27 @@ def test_the_first_page_begins_with_a_first_release_and_fits_a_screen(tmp_path: 
 
 
 @pytest.mark.parametrize(("words", "line"), START)
-def test_the_first_page_says_what_the_module_says(tmp_path: Path, words: str, line: str) -> None:
-    done, _ = started(tmp_path, "help", *words.split(), COLUMNS="200")
+def test_the_first_page_says_what_the_module_says(words: str, line: str) -> None:
+    done = shown("help", *words.split())
     assert line in done.stdout
     assert f"Usage: almoner {words} " in done.stdout
 
 
-def test_help_all_describes_every_command(tmp_path: Path) -> None:
-    done, _ = started(tmp_path, "help", "all", COLUMNS="200")
+def test_help_all_describes_every_command() -> None:
+    done = shown("help", "all")
     for entry in COMMANDS:
         assert entry.name in done.stdout
         assert entry.help[:40] in done.stdout
 
 
-def test_a_mistyped_command_is_corrected(tmp_path: Path) -> None:
-    done, _ = started(tmp_path, "aprove", "3")
-    assert "approve" in done.stderr
+def test_a_mistyped_command_is_corrected() -> None:
+    assert "approve" in shown("aprove", "3").stderr
 
 
-def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
+def test_the_version_is_that_of_the_package() -> None:
     from importlib.metadata import version
 
-    done, _ = started(tmp_path, "--version")
-    assert done.stdout == f"almoner {version('almoner')}\n"
+    assert shown("--version").stdout == f"almoner {version('almoner')}\n"
 
 
 def test_completion_of_a_command_imports_none(tmp_path: Path) -> None:
