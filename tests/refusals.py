@@ -5,6 +5,6 @@ import pytest
 from models_db.errors import AlmonerError
 
 
-def refusal(code: str, match: str | None = None) -> "pytest.RaisesExc[AlmonerError]":
-    """Return the context in which an error of this code has to be raised; `match` is searched in its message."""
-    return pytest.RaisesExc(AlmonerError, match=match, check=lambda error: error.code == code)
+def refusal(*codes: str, match: str | None = None) -> "pytest.RaisesExc[AlmonerError]":
+    """Return the context in which an error of one of these codes has to be raised; its message has to hold `match`."""
+    return pytest.RaisesExc(AlmonerError, match=match, check=lambda error: error.code in codes)
