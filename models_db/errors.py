@@ -6,7 +6,8 @@ command line catches it; `exit_code` is what the process then returns (1 refused
 contain text of a private record.
 
 A program tells errors apart by their `code`. A class of its own is for an error that code catches; every other one is
-raised as one of these three, with a code.
+raised as one of these three, with a code. Docstrings say under "Raises:" by which code an error is known, which for an
+error with a class of its own is the name of that class.
 
     AlmonerError
     ├── Refused            (1) a rule forbids it

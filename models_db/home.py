@@ -60,7 +60,7 @@ class ProjectHome:
         named = os.environ.get("ALMONER_HOME")
         chosen = path or Path(named or Path.home() / ".almoner")
         if not is_storable(str(chosen)):
-            raise HomePathUnreadable(str(chosen))
+            raise _home_path_unreadable(str(chosen))
         origin = "--home" if path else "ALMONER_HOME" if named else "the default, ~/.almoner"
         if not chosen.expanduser().is_absolute():
             origin += f" ({chosen}, seen from the working directory)"
@@ -142,7 +142,7 @@ class ProjectHome:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 folder.chmod(0o700)
         except OSError as problem:
-            raise HomeUnwritable(self.root, problem.strerror or type(problem).__name__) from None
+            raise home_unwritable(self.root, problem.strerror or type(problem).__name__) from None
 
     def require(self) -> "ProjectHome":
         """Return this home, if `almoner init` has made it.
@@ -151,7 +151,7 @@ class ProjectHome:
             HomeMissing: it has not.
         """
         if not self.keys.is_dir():
-            raise HomeMissing(self.root)
+            raise home_missing(self.root)
         return self
 
     def path_inside(self, *parts: str) -> Path:
@@ -191,37 +191,33 @@ def _is_one_name(part: str) -> bool:
     return part not in ("", ".", "..") and not {"/", "\0"} & set(part)
 
 
-class HomeMissing(EnvironmentProblem):
-    """There is no project home in the given folder."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(
-            f"There is no project home at {root}.",
-            "Make one with `almoner init`, or name yours with --home or ALMONER_HOME.",
-            {"home": str(root)},
-        )
-
-
-class HomePathUnreadable(EnvironmentProblem):
-    """The path of a project home is not UTF-8."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"The path {path!a} of the project home holds bytes that are not UTF-8, or a control character.",
-            "Name a folder in UTF-8 with --home or ALMONER_HOME.",
-            {"home": ascii(path)},
-        )
+def home_missing(root: Path) -> EnvironmentProblem:
+    """Return the error of a folder that holds no project home."""
+    return EnvironmentProblem(
+        f"There is no project home at {root}.",
+        "Make one with `almoner init`, or name yours with --home or ALMONER_HOME.",
+        {"home": str(root)},
+        code="HomeMissing",
+    )
 
 
-class HomeUnwritable(EnvironmentProblem):
-    """A project home cannot be created in the given folder."""
+def _home_path_unreadable(path: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The path {path!a} of the project home holds bytes that are not UTF-8, or a control character.",
+        "Name a folder in UTF-8 with --home or ALMONER_HOME.",
+        {"home": ascii(path)},
+        code="HomePathUnreadable",
+    )
 
-    def __init__(self, root: Path, reason: str) -> None:
-        super().__init__(
-            f"No project home can be made at {root}: {reason}.",
-            "Name a folder of your own with --home or ALMONER_HOME.",
-            {"home": str(root)},
-        )
+
+def home_unwritable(root: Path, reason: str) -> EnvironmentProblem:
+    """Return the error of a folder in which no project home can be created."""
+    return EnvironmentProblem(
+        f"No project home can be made at {root}: {reason}.",
+        "Name a folder of your own with --home or ALMONER_HOME.",
+        {"home": str(root)},
+        code="HomeUnwritable",
+    )
 
 
 class PathEscape(EnvironmentProblem):

@@ -130,7 +130,7 @@ def _load_with_inputs(
         except UNREADABLE_ERRORS as problem:
             raise (ProposalUnreadable if gate is Gate.PROPOSAL else RequestUnreadable)(number) from problem
         if gate is Gate.PROPOSAL and find_decidable(session, number, gate).subject_digest != review.subject_digest:
-            raise proposals.ProposalAltered(number)
+            raise proposals.proposal_altered(number)
         return review, inputs, draft
 
 

@@ -15,7 +15,7 @@ from typing import IO, Final, Literal
 from flows.workspace.leftovers import noted, partial_path
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
 from models_db.errors import EnvironmentProblem, Refused
-from models_db.home import HomeUnwritable, ProjectHome
+from models_db.home import ProjectHome, home_unwritable
 from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, open_user_file, sync_folder
 from tasks.common.strict_model import Digest, Name, Strict, read_as
 
@@ -228,7 +228,7 @@ def _write_member(into: Path, name: PurePosixPath, reading: _HashingReader) -> N
             out.flush()
             os.fsync(out.fileno())
     except OSError as problem:
-        raise HomeUnwritable(into, problem.strerror or type(problem).__name__) from None
+        raise home_unwritable(into, problem.strerror or type(problem).__name__) from None
 
 
 def _new_member_file(into: Path, name: PurePosixPath) -> IO[bytes]:

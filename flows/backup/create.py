@@ -24,9 +24,9 @@ from flows.workspace.leftovers import remove_leftovers
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem
-from models_db.home import HomeMissing, ProjectHome, describe_free_space, draft_name, sqlite_url
+from models_db.home import ProjectHome, describe_free_space, draft_name, home_missing, sqlite_url
 from models_db.services import artifacts
-from models_db.sessions.database import Database, LedgerUnreadable, shows_damage
+from models_db.sessions.database import Database, ledger_unreadable, shows_damage
 from models_db.tables import DatasetVersion
 
 EXCLUDED_NAMES = ("almoner.db", "almoner.db-wal", "almoner.db-shm", "seen.json", "scratch", "unfinished", "derived")
@@ -107,7 +107,7 @@ def _copy_ledger(database: Database, to: Path) -> Database | None:
             copy.execute("PRAGMA journal_mode=DELETE")  # so that the file is all of it
     except (sqlite3.Error, UnicodeDecodeError) as problem:
         if shows_damage(problem):
-            raise LedgerUnreadable(str(path)) from problem
+            raise ledger_unreadable(str(path)) from problem
         needed = f"the copy takes {path.stat().st_size / 2**20:.1f} MiB, and its disk has {describe_free_space(to)}"
         full = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
         raise LedgerNotCopied(to, needed if full else type(problem).__name__) from problem
@@ -129,7 +129,7 @@ class LedgerNotCopied(EnvironmentProblem):
 def _ledger_facts(session: Session, home: ProjectHome) -> _LedgerFacts:
     head = rollback_guard.read_head(session)
     if head is None:  # nobody is enrolled, so there is nothing to keep
-        raise HomeMissing(home.root)
+        raise home_missing(home.root)
     return _LedgerFacts(
         LedgerHead(first=head.first, seq=head.head.seq, hash=head.head.hash),
         str(session.scalar(text("SELECT version_num FROM alembic_version"))),

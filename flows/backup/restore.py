@@ -19,7 +19,7 @@ from flows.workspace.home_keys import require_own_keys
 from flows.workspace.workspace import Workspace, open_read_only, open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem, Refused, UsageError
-from models_db.home import HomeUnwritable, ProjectHome
+from models_db.home import ProjectHome, home_unwritable
 from models_db.services.audit import chain
 from models_db.services.audit.chain import ChainPosition
 from models_db.services.queries import health
@@ -104,7 +104,7 @@ class _StagedHome:
         try:
             self._home.root.mkdir(mode=0o700, parents=True)
         except OSError as problem:
-            raise HomeUnwritable(self._home.root, problem.strerror or type(problem).__name__) from None
+            raise home_unwritable(self._home.root, problem.strerror or type(problem).__name__) from None
         return self._home
 
     def __exit__(self, *_: object) -> None:
@@ -117,7 +117,7 @@ def _move_staged(staged: ProjectHome, home: ProjectHome) -> None:
             home.root.rmdir()  # empty, or this fails
         os.rename(staged.root, home.root)
     except OSError as problem:
-        raise HomeUnwritable(home.root, problem.strerror or type(problem).__name__) from None
+        raise home_unwritable(home.root, problem.strerror or type(problem).__name__) from None
     sync_folder(home.root.parent)
 
 

@@ -84,7 +84,7 @@ def own_approval(session: Session, person: Actor, number: int, gate: Gate) -> Ow
     """
     found = [one for one in own_approvals(session, person) if (one.number, one.gate) == (number, gate)]
     if not found:
-        raise gates.NothingToWithdraw(number, gate)
+        raise gates.nothing_to_withdraw(number, gate)
     return found[-1]
 
 

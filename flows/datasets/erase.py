@@ -20,7 +20,7 @@ from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
 from models_db.findings import Finding
 from models_db.services import datasets, erasures, people
-from models_db.services.erasures import ErasureRequest, ErasureScope, VersionErased
+from models_db.services.erasures import ErasureRequest, ErasureScope, version_erased
 from models_db.services.requests import state_of
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
 from models_db.values.arguments import LONGEST_REASON, is_reason
@@ -184,7 +184,7 @@ def _find_recorded(workspace: Workspace, session: Session, dataset: Dataset, tar
         ):
             return erasure if target.scope != "all" or not erasures.remaining_versions(session, dataset) else None
     if version is not None and version.id in erasures.erased_versions(session):
-        raise VersionErased(dataset.name, version.number)
+        raise version_erased(dataset.name, version.number)
     return None
 
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from flows.workspace.yaml_files import LARGEST_FILE, read_sections
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
-from models_db.values.requests import FileInvalid, parse_model
+from models_db.values.requests import file_invalid, parse_model
 from tasks.common.files import FileUnfit
 from tasks.corpus.readers.object_source import StoredSource
 from tasks.corpus.readers.sources import Source, files_to_copy
@@ -34,11 +34,11 @@ def buckets_of(home: ProjectHome) -> Buckets:
         raise StoresFileExposed(str(path))
     sections = read_sections(path, "a word", PAGE)
     if sections.keys() - {"buckets"}:
-        raise FileInvalid(path.name, ["the file must have one key, `buckets:`"], PAGE)
+        raise file_invalid(path.name, ["the file must have one key, `buckets:`"], PAGE)
     buckets = {}
     for name, written in sections.get("buckets", {}).items():
         if not isinstance(written, dict):
-            raise FileInvalid(path.name, ["a bucket needs a name and its settings"], PAGE)
+            raise file_invalid(path.name, ["a bucket needs a name and its settings"], PAGE)
         address = _bucket(str(name))
         buckets[address] = parse_model(SETTINGS[address.scheme], written, f"The bucket {str(name)!r}", PAGE)
     return Buckets(buckets)
@@ -48,7 +48,7 @@ def _bucket(name: str) -> Address:
     """Return the bucket that a name in the file stands for: `clinic-notes` of S3, or `gs://clinic-notes`."""
     place = parse_place(name) if "://" in name else Address(name)
     if not isinstance(place, Address) or place.key:
-        raise FileInvalid("stores.yaml", ["a bucket is named without a key"], PAGE)
+        raise file_invalid("stores.yaml", ["a bucket is named without a key"], PAGE)
     return place
 
 

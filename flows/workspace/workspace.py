@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flows.workspace import rollback_guard
 from flows.workspace.policy_file import policy_of_home
-from models_db.home import HomeMissing, ProjectHome
+from models_db.home import ProjectHome, home_missing
 from models_db.policies.policy import Policy
 from models_db.services import people, policies
 from models_db.services.audit.chain import Actor
@@ -82,7 +82,7 @@ def open_read_only(home: ProjectHome) -> ReadOnlyWorkspace:
     database = ReadOnlyDatabase(home.database_url)
     if database.file is not None and not os.path.exists(database.file):
         rollback_guard.require_none_seen(home)
-        raise HomeMissing(home.root)
+        raise home_missing(home.root)
     return ReadOnlyWorkspace(home, database, rollback_guard.check_rollback(home, database))
 
 

@@ -12,7 +12,7 @@ import yaml
 from flows.workspace.plain_yaml import InvalidYaml, parse_yaml
 from models_db.errors import UsageError
 from models_db.home import describe_free_space
-from models_db.values.requests import FileInvalid
+from models_db.values.requests import file_invalid
 from tasks.common.files import open_user_file, write_over
 
 LARGEST_FILE = 1_000_000
@@ -73,7 +73,7 @@ def read_yaml(path: Path, what: str, page: str = "docs/requests.md") -> object:
     except UnicodeDecodeError:
         raise FileUnreadable(path, "it is not UTF-8 text") from None
     except InvalidYaml as unfit:
-        raise FileInvalid(what, [str(unfit)], page) from None
+        raise file_invalid(what, [str(unfit)], page) from None
 
 
 def read_fields(
@@ -99,15 +99,15 @@ def parse_fields(
     try:
         return _require_fields(parse_yaml(text), what, field_names, page)
     except InvalidYaml as unfit:
-        raise FileInvalid(what, [str(unfit)], page) from None
+        raise file_invalid(what, [str(unfit)], page) from None
 
 
 def _require_fields(content: object, what: str, field_names: Collection[str], page: str) -> dict[str, object]:
     if not isinstance(content, dict):
-        raise FileInvalid(what, ["line 1: a mapping of fields is needed, such as `name: value`"], page)
+        raise file_invalid(what, ["line 1: a mapping of fields is needed, such as `name: value`"], page)
     fields = {str(name): value for name, value in content.items()}
     if not fields.keys() & set(field_names):
-        raise FileInvalid(what, [f"none of its fields is one of {', '.join(sorted(field_names))}"], page)
+        raise file_invalid(what, [f"none of its fields is one of {', '.join(sorted(field_names))}"], page)
     return fields
 
 
@@ -127,7 +127,7 @@ def read_sections(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(each, dict) for each in content.values()):
-        raise FileInvalid(path.name, [f"{what} needs a name and its settings"], page)
+        raise file_invalid(path.name, [f"{what} needs a name and its settings"], page)
     return {str(name): section for name, section in content.items()}
 
 

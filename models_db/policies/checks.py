@@ -82,7 +82,7 @@ def require_allowed(rules: EffectiveRules, bounds: PolicyBounds, subject: Policy
     if any(rule.rule.startswith("release.") for rule in broken):  # who claims too much is told in those figures
         broken = [rule for rule in broken if rule.rule != "release"]
     if broken:
-        raise PolicyForbids(subject.dataset, broken)
+        raise _forbidden(subject.dataset, broken)
 
 
 def _choice_violations(rules: EffectiveRules, subject: PolicySubject) -> Iterator[BrokenRule]:
@@ -160,18 +160,11 @@ def _decimal_or_none(text: str | None) -> Decimal | None:
     return None if text is None else Decimal(text)
 
 
-class PolicyForbids(Refused):
-    """A request breaks rules of the policy; every one is named.
-
-    Attributes:
-        broken: the rules.
-    """
-
-    def __init__(self, dataset: str, broken: list[BrokenRule]) -> None:
-        violations = "; ".join(f"`{rule.rule}`: asked {rule.asked}, allowed {rule.allowed}" for rule in broken)
-        super().__init__(
-            f"The policy does not allow this request on {dataset!r}: {violations}.",
-            f"To do: {'; '.join(rule.advice for rule in broken)}. The rules: `almoner policy show`, {POLICY_PAGE}.",
-            {"dataset": dataset, "broken": [rule.to_json() for rule in broken]},
-        )
-        self.broken = tuple(broken)
+def _forbidden(dataset: str, broken: list[BrokenRule]) -> Refused:
+    violations = "; ".join(f"`{rule.rule}`: asked {rule.asked}, allowed {rule.allowed}" for rule in broken)
+    return Refused(
+        f"The policy does not allow this request on {dataset!r}: {violations}.",
+        f"To do: {'; '.join(rule.advice for rule in broken)}. The rules: `almoner policy show`, {POLICY_PAGE}.",
+        {"dataset": dataset, "broken": [rule.to_json() for rule in broken]},
+        code="PolicyForbids",
+    )

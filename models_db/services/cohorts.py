@@ -61,34 +61,30 @@ class CohortPlan:
         return self.newest == FIRST_COHORT
 
 
-class InvalidCohort(Refused):
-    """The cohort would give people a budget twice, or is not needed."""
-
-    def __init__(self, dataset: str, reason: str, advice: str) -> None:
-        super().__init__(f"No cohort can be opened for {dataset!r}: {reason}.", advice, {"dataset": dataset})
-
-
-class CohortsChanged(Refused):
-    """Another version came in while one was being written."""
-
-    def __init__(self, dataset: str) -> None:
-        super().__init__(
-            f"Another version came into the account of {dataset!r} while this one was being read, so its units may be"
-            " of other cohorts than were written down. Nothing was changed.",
-            "Ingest again.",
-            {"dataset": dataset},
-        )
+def _invalid_cohort(dataset: str, reason: str, advice: str) -> Refused:
+    return Refused(
+        f"No cohort can be opened for {dataset!r}: {reason}.", advice, {"dataset": dataset}, code="InvalidCohort"
+    )
 
 
-class CohortUnknown(UsageError):
-    """A cohort that is not open."""
+def cohorts_changed(dataset: str) -> Refused:
+    """Return the refusal of a version that another one overtook while it was being written."""
+    return Refused(
+        f"Another version came into the account of {dataset!r} while this one was being read, so its units may be"
+        " of other cohorts than were written down. Nothing was changed.",
+        "Ingest again.",
+        {"dataset": dataset},
+        code="CohortsChanged",
+    )
 
-    def __init__(self, dataset: str, cohort: int, count: int) -> None:
-        super().__init__(
-            f"There is no cohort {cohort} of {dataset!r}; it has {count}.",
-            f"Ask for some of 1 to {count}, for `newest`, or leave `cohorts` out to read all of them.",
-            {"dataset": dataset, "cohort": cohort, "cohorts": count},
-        )
+
+def _cohort_unknown(dataset: str, cohort: int, count: int) -> UsageError:
+    return UsageError(
+        f"There is no cohort {cohort} of {dataset!r}; it has {count}.",
+        f"Ask for some of 1 to {count}, for `newest`, or leave `cohorts` out to read all of them.",
+        {"dataset": dataset, "cohort": cohort, "cohorts": count},
+        code="CohortUnknown",
+    )
 
 
 def count_cohorts(session: Session, account_id: int) -> int:
@@ -115,7 +111,7 @@ def resolve_cohorts(session: Session, dataset: Dataset, requested: "str | Sequen
         return tuple(range(FIRST_COHORT, count + 1))
     read = (count,) if isinstance(requested, str) else tuple(requested)
     if read[-1] > count:
-        raise CohortUnknown(dataset.name, read[-1], count)
+        raise _cohort_unknown(dataset.name, read[-1], count)
     return read
 
 
@@ -167,12 +163,16 @@ def plan_cohorts(
         people.require_role(session, actor, "steward")
         _require_unit_field(session, dataset)
     elif declared is not None:
-        raise UnexpectedPopulation
+        raise UsageError(
+            "The number of units is declared for a cohort that is being opened.",
+            "Leave --population out, or open a cohort with --new-cohort.",
+            code="UnexpectedPopulation",
+        )
     plan = CohortPlan(
         count_cohorts(session, dataset.account_id), _count_versions(session, dataset.account_id), opens, declared
     )
     if opens and not plan.versions:
-        raise InvalidCohort(
+        raise _invalid_cohort(
             dataset.name, "nothing was ingested yet, so all units are new", "Ingest without --new-cohort."
         )
     return plan
@@ -189,7 +189,7 @@ def require_unchanged(session: Session, dataset: Dataset, plan: CohortPlan) -> N
     """
     root = dataset.account_id
     if count_cohorts(session, root) != plan.cohorts or (plan.opens and _count_versions(session, root) != plan.versions):
-        raise CohortsChanged(dataset.name)
+        raise cohorts_changed(dataset.name)
 
 
 def open_cohort(session: Session, actor: Actor, dataset: Dataset, version: DatasetVersion, plan: CohortPlan) -> Cohort:
@@ -214,12 +214,12 @@ def open_cohort(session: Session, actor: Actor, dataset: Dataset, version: Datas
 
 def _require_unit_field(session: Session, dataset: Dataset) -> None:
     if not dataset.governed:
-        raise InvalidCohort(
+        raise _invalid_cohort(
             dataset.name, "it is marked public, and has no budget to keep", "Ingest without --new-cohort."
         )
     fields = set(session.scalars(select(Dataset.unit_field).where(Dataset.account_id == dataset.account_id)))
     if fields != {dataset.unit_field} or dataset.unit_field is None:
-        raise InvalidCohort(
+        raise _invalid_cohort(
             dataset.name,
             "people whom no one unit field names would come back under new ids, with a budget they have had already",
             "Datasets of one account need the same unit field for that; register one with `--unit FIELD`.",
@@ -229,13 +229,3 @@ def _require_unit_field(session: Session, dataset: Dataset) -> None:
 def _count_versions(session: Session, account_id: int) -> int:
     query = select(func.count()).select_from(DatasetVersion).join(Dataset, Dataset.id == DatasetVersion.dataset_id)
     return session.scalar(query.where(Dataset.account_id == account_id)) or 0
-
-
-class UnexpectedPopulation(UsageError):
-    """A number of units of a cohort that is not opened."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The number of units is declared for a cohort that is being opened.",
-            "Leave --population out, or open a cohort with --new-cohort.",
-        )

@@ -10,8 +10,7 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services import cohorts, erasures
 from models_db.services.audit.chain import Actor
-from models_db.services.cohorts import CohortPlan, CohortsChanged
-from models_db.services.erasures import UnitErasedConcurrently
+from models_db.services.cohorts import CohortPlan, cohorts_changed
 from models_db.tables import (
     Account,
     AppliedProposal,
@@ -66,30 +65,23 @@ class Registration:
     def __post_init__(self) -> None:
         for what, name in (("name", self.name), ("unit field", self.unit_field), ("text field", self.text_field)):
             if name is not None and not (name == name.strip() and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
-                raise InvalidDatasetText(what)
+                raise UsageError(
+                    f"The {what} of a dataset must be 1 to {LONGEST_NAME} printable characters without space around"
+                    " them.",
+                    "Choose another, such as `clinic` or `patient_id`.",
+                    {"field": what},
+                    code="InvalidDatasetText",
+                )
 
 
-class InvalidDatasetText(UsageError):
-    """The name does not fit into a request, a card or a command line."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"The {what} of a dataset must be 1 to {LONGEST_NAME} printable characters without space around them.",
-            "Choose another, such as `clinic` or `patient_id`.",
-            {"field": what},
-        )
-
-
-class DatasetExists(Refused):
-    """A dataset of that name is registered, and its registration is final."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"A dataset named {name!r} is registered already, and its registration is final.",
-            "A registration may be repeated until its dataset has a version, a proposal or an erasure."
-            f" See it with `almoner dataset show {name}`, or choose another name.",
-            {"dataset": name},
-        )
+def _dataset_exists(name: str) -> Refused:
+    return Refused(
+        f"A dataset named {name!r} is registered already, and its registration is final.",
+        "A registration may be repeated until its dataset has a version, a proposal or an erasure."
+        f" See it with `almoner dataset show {name}`, or choose another name.",
+        {"dataset": name},
+        code="DatasetExists",
+    )
 
 
 class DatasetUnknown(UsageError):
@@ -107,59 +99,33 @@ class DatasetUnknown(UsageError):
         )
 
 
-class RegisteredAgain(Refused):
-    """The dataset was registered again while a version of it was read."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"Dataset {name!r} was registered again meanwhile, so nothing was ingested.",
-            f"Look at its settings with `almoner dataset show {name}`, then ingest again.",
-            {"dataset": name},
-        )
+def _dataset_registered_again(name: str) -> Refused:
+    return Refused(
+        f"Dataset {name!r} was registered again meanwhile, so nothing was ingested.",
+        f"Look at its settings with `almoner dataset show {name}`, then ingest again.",
+        {"dataset": name},
+        code="RegisteredAgain",
+    )
 
 
-class NothingIngested(Refused):
-    """The dataset has no version yet."""
-
-    def __init__(self, name: str) -> None:
-        message = f"Dataset {name!r} holds no data."
-        super().__init__(message, f"Ingest some: `almoner dataset ingest {name} PATH`.")
-
-
-class UnitsOverlap(Refused):
-    """Units of the dataset are in a dataset with another budget."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"Some units (or the very file) of {name!r} belong to a dataset with a budget of its own;"
-            " a person in two datasets suffers the sum of both losses.",
-            "Register it under another name with `--shares-account-with OTHER`, so that both draw on one budget.",
-            {"dataset": name},
-        )
+def _units_overlap(name: str) -> Refused:
+    return Refused(
+        f"Some units (or the very file) of {name!r} belong to a dataset with a budget of its own;"
+        " a person in two datasets suffers the sum of both losses.",
+        "Register it under another name with `--shares-account-with OTHER`, so that both draw on one budget.",
+        {"dataset": name},
+        code="UnitsOverlap",
+    )
 
 
-class AccountMismatch(Refused):
-    """Datasets of one account that would not protect the same people in the same way."""
-
-    def __init__(self, name: str, other: str, reason: str) -> None:
-        super().__init__(
-            f"{name!r} cannot share the account of {other!r}: {reason}.",
-            "Datasets of one account are all governed or all public, and with several blocks or cohorts they name the"
-            " same unit field.",
-            {"dataset": name, "other": other},
-        )
-
-
-class UnitFieldRequired(Refused):
-    """A second version without a unit field, in more than one block."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name!r} has no unit field and several blocks: its records would get new random ids, and so new blocks,"
-            " and a person could be charged in two of them.",
-            "Register with a unit field, or with `--blocks 1`.",
-            {"dataset": name},
-        )
+def _account_mismatch(name: str, other: str, reason: str) -> Refused:
+    return Refused(
+        f"{name!r} cannot share the account of {other!r}: {reason}.",
+        "Datasets of one account are all governed or all public, and with several blocks or cohorts they name the"
+        " same unit field.",
+        {"dataset": name, "other": other},
+        code="AccountMismatch",
+    )
 
 
 def open_account(
@@ -220,7 +186,7 @@ def register(session: Session, actor: Actor, registration: Registration, account
     try:
         insert_row(session, dataset)
     except RuleViolated as refusal:
-        raise DatasetExists(registration.name) if refusal.facts["rule"] == _FINAL else refusal from None
+        raise _dataset_exists(registration.name) if refusal.facts["rule"] == _FINAL else refusal from None
     return dataset
 
 
@@ -233,9 +199,11 @@ def _require_same_protection(session: Session, registration: Registration, accou
     several = len(cohorts.all_blocks(session, account_id)) > 1
     for other in sharing:
         if other.governed != registration.governed:
-            raise AccountMismatch(registration.name, other.name, "one of them is marked public")
+            raise _account_mismatch(registration.name, other.name, "one of them is marked public")
         if several and (registration.unit_field is None or registration.unit_field != other.unit_field):
-            raise AccountMismatch(registration.name, other.name, "in several blocks, a person must have one id in both")
+            raise _account_mismatch(
+                registration.name, other.name, "in several blocks, a person must have one id in both"
+            )
 
 
 def find_dataset(session: Session, name: str) -> Dataset:
@@ -312,7 +280,11 @@ def newest_version(session: Session, dataset: Dataset) -> DatasetVersion:
     """
     remaining = erasures.remaining_versions(session, dataset)
     if not remaining:
-        raise NothingIngested(dataset.name)
+        raise Refused(
+            f"Dataset {dataset.name!r} holds no data.",
+            f"Ingest some: `almoner dataset ingest {dataset.name} PATH`.",
+            code="NothingIngested",
+        )
     return remaining[-1]
 
 
@@ -334,7 +306,13 @@ def require_version_allowed(session: Session, dataset: Dataset) -> None:
         .where(Dataset.account_id == dataset.account_id)
     )
     if dataset.unit_field is None and shared and cohorts.blocks_per_cohort(session, dataset.account_id) > 1:
-        raise UnitFieldRequired(dataset.name)
+        raise Refused(
+            f"{dataset.name!r} has no unit field and several blocks: its records would get new random ids, and so new"
+            " blocks, and a person could be charged in two of them.",
+            "Register with a unit field, or with `--blocks 1`.",
+            {"dataset": dataset.name},
+            code="UnitFieldRequired",
+        )
 
 
 def add_version(
@@ -383,12 +361,17 @@ def add_version(
     try:
         insert_row(session, version)
     except RuleViolated as refusal:
-        raise RegisteredAgain(dataset.name) if refusal.facts["rule"] == _REPLACED else refusal from None
+        raise _dataset_registered_again(dataset.name) if refusal.facts["rule"] == _REPLACED else refusal from None
     if plan.opens:
         cohorts.open_cohort(session, actor, dataset, version, plan)
         _claim_units(session, actor, dataset, units)
     if erasures.erased_units(session, dataset) != erased:  # nobody erases before this ends: the marks are locked
-        raise UnitErasedConcurrently(dataset.name)
+        raise Refused(
+            f"A unit of {dataset.name!r} was erased while this version was read; nothing was taken in.",
+            "Ingest it again: records of the erased unit are then left out.",
+            {"dataset": dataset.name},
+            code="UnitErasedConcurrently",
+        )
     return version
 
 
@@ -407,8 +390,8 @@ def _claim_units(session: Session, actor: Actor, dataset: Dataset, units: Iterab
         claim_units(session, dataset.account_id, units, actor.id)
     except RuleViolated as refusal:
         if refusal.facts["rule"] == _UNIT_OF_OTHER_COHORT:
-            raise CohortsChanged(dataset.name) from None
-        raise UnitsOverlap(dataset.name) if refusal.facts["rule"] == _UNIT_OF_OTHER_ACCOUNT else refusal from None
+            raise cohorts_changed(dataset.name) from None
+        raise _units_overlap(dataset.name) if refusal.facts["rule"] == _UNIT_OF_OTHER_ACCOUNT else refusal from None
 
 
 def _refuse_foreign_source(session: Session, dataset: Dataset, source_mark: str) -> None:
@@ -419,4 +402,4 @@ def _refuse_foreign_source(session: Session, dataset: Dataset, source_mark: str)
         .where(DatasetVersion.source_mark == source_mark, Dataset.account_id != dataset.account_id)
     )
     if session.scalar(query):
-        raise UnitsOverlap(dataset.name)
+        raise _units_overlap(dataset.name)

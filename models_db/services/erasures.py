@@ -60,7 +60,12 @@ def record_erasure(session: Session, actor: Actor, dataset: Dataset, erasure: Er
     if erasure.scope != "version":
         concerned = {version.id for version in remaining_versions(session, dataset)}
     if concerned != set(erasure.remaining):
-        raise VersionsChanged(dataset.name)
+        raise Refused(
+            f"Versions of {dataset.name!r} have changed at the same moment; nothing was erased.",
+            "Try again.",
+            {"dataset": dataset.name},
+            code="VersionsChanged",
+        )
     rows = [
         ErasedVersion(erasure_id=row.id, version_id=number, manifest_mark=mark)
         for number, mark in sorted(erasure.remaining.items())
@@ -127,7 +132,7 @@ def require_unblocked(session: Session, dataset: Dataset) -> None:
         if state in (RequestState.RUNNING, RequestState.PRODUCED)
     }
     if blocking:
-        raise ErasureBlocked(dataset.name, blocking)
+        raise _erasure_blocked(dataset.name, blocking)
 
 
 def require_not_erased(session: Session, version_id: int) -> None:
@@ -138,48 +143,24 @@ def require_not_erased(session: Session, version_id: int) -> None:
     """
     if version_id in erased_versions(session):
         version = session.get_one(DatasetVersion, version_id)
-        raise VersionErased(session.get_one(Dataset, version.dataset_id).name, version.number)
+        raise version_erased(session.get_one(Dataset, version.dataset_id).name, version.number)
 
 
-class VersionErased(Refused):
-    """A version of the data that was erased."""
-
-    def __init__(self, dataset: str, number: int) -> None:
-        super().__init__(
-            f"Version {number} of dataset {dataset!r} was erased, and nothing reads it any more.",
-            "Withdraw or reject its requests and submit new ones: a new request reads the newest remaining version.",
-            {"dataset": dataset, "version": number},
-        )
-
-
-class ErasureBlocked(Refused):
-    """Nothing is erased while a release of the dataset is being made or decided on."""
-
-    def __init__(self, dataset: str, blocking: Mapping[int, str]) -> None:
-        requests = ", ".join(f"request {number} ({state})" for number, state in blocking.items())
-        super().__init__(
-            f"Nothing of {dataset!r} was erased: {requests} is running or waits at the publish gate.",
-            "Wait for the run, and publish or reject its output; `almoner run sweep` closes a run that has died.",
-            {"dataset": dataset, "requests": list(blocking)},
-        )
+def version_erased(dataset: str, number: int) -> Refused:
+    """Return the refusal of a version whose data were erased."""
+    return Refused(
+        f"Version {number} of dataset {dataset!r} was erased, and nothing reads it any more.",
+        "Withdraw or reject its requests and submit new ones: a new request reads the newest remaining version.",
+        {"dataset": dataset, "version": number},
+        code="VersionErased",
+    )
 
 
-class VersionsChanged(Refused):
-    """A version came in, or was erased, at the same time."""
-
-    def __init__(self, dataset: str) -> None:
-        super().__init__(
-            f"Versions of {dataset!r} have changed at the same moment; nothing was erased.", "Try again.",
-            {"dataset": dataset},
-        )  # fmt: skip
-
-
-class UnitErasedConcurrently(Refused):
-    """A unit was erased while a version that may hold it came in."""
-
-    def __init__(self, dataset: str) -> None:
-        super().__init__(
-            f"A unit of {dataset!r} was erased while this version was read; nothing was taken in.",
-            "Ingest it again: records of the erased unit are then left out.",
-            {"dataset": dataset},
-        )
+def _erasure_blocked(dataset: str, blocking: Mapping[int, str]) -> Refused:
+    requests = ", ".join(f"request {number} ({state})" for number, state in blocking.items())
+    return Refused(
+        f"Nothing of {dataset!r} was erased: {requests} is running or waits at the publish gate.",
+        "Wait for the run, and publish or reject its output; `almoner run sweep` closes a run that has died.",
+        {"dataset": dataset, "requests": list(blocking)},
+        code="ErasureBlocked",
+    )

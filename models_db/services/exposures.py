@@ -26,7 +26,7 @@ from models_db.tables import (
     Request,
     Transition,
 )
-from models_db.values.internal_view import ReleaseUndecided, ViewingRecord
+from models_db.values.internal_view import ViewingRecord
 from models_db.values.request_state import RequestState
 from models_db.values.secrecy_end import SecrecyEnd
 from models_db.writes.insert import insert_row
@@ -44,7 +44,7 @@ def require_may_expose(session: Session, actor: Actor, since: str) -> None:
     """
     people.require_role(session, actor, *EXPOSING_ROLES)
     if since > utc_now():
-        raise ExposedLater(since)
+        raise _exposure_to_come(since)
 
 
 def record_exposure(session: Session, actor: Actor, request_id: int, since: str | None, reason: str) -> str:
@@ -65,14 +65,24 @@ def record_exposure(session: Session, actor: Actor, request_id: int, since: str 
     people.require_role(session, actor, *EXPOSING_ROLES)
     first_charge = session.scalar(select(func.min(RenyiCharge.at)).where(RenyiCharge.request_id == request_id))
     if first_charge is None:
-        raise NothingCharged(request_id)
+        raise Refused(
+            f"No attempt of request {request_id} was charged, so no assignment of it can have got out.",
+            "Record it for the release that it is about; `almoner release list` shows all requests.",
+            {"request": request_id},
+            code="NothingCharged",
+        )
     if (earlier := _recorded(session, request_id)) is not None:
-        raise AlreadyExposed(request_id, earlier.since)
+        raise Refused(
+            f"It is recorded already that the assignment of request {request_id} got out, since {earlier.since[:10]}.",
+            f"`almoner release show {request_id}` shows it; a record is never changed.",
+            {"request": request_id, "since": earlier.since},
+            code="AlreadyExposed",
+        )
     now = utc_now()
     produced = session.scalar(select(Artifact.created_at).where(Artifact.request_id == request_id))
     beginning = since or produced or first_charge
     if beginning > now:
-        raise ExposedLater(beginning)
+        raise _exposure_to_come(beginning)
     row = AssignmentExposure(request_id=request_id, since=beginning, reason=reason, actor_id=actor.id, at=now)
     insert_row(session, row)
     return beginning
@@ -132,37 +142,13 @@ def exposed_artifacts(session: Session) -> tuple[str, ...]:
     return tuple(sorted(session.scalars(query)))
 
 
-class NothingCharged(Refused):
-    """A request of which no attempt was charged has used no assignment."""
-
-    def __init__(self, request: int) -> None:
-        super().__init__(
-            f"No attempt of request {request} was charged, so no assignment of it can have got out.",
-            "Record it for the release that it is about; `almoner release list` shows all requests.",
-            {"request": request},
-        )
-
-
-class AlreadyExposed(Refused):
-    """That the assignment got out is recorded already."""
-
-    def __init__(self, request: int, since: str) -> None:
-        super().__init__(
-            f"It is recorded already that the assignment of request {request} got out, since {since[:10]}.",
-            f"`almoner release show {request}` shows it; a record is never changed.",
-            {"request": request, "since": since},
-        )
-
-
-class ExposedLater(UsageError):
-    """An exposure that is to come."""
-
-    def __init__(self, since: str) -> None:
-        super().__init__(
-            f"An assignment cannot have got out since {since[:10]}, which is to come.",
-            "Give the day (UTC) since when others could know it, or leave `--since` out.",
-            {"since": since},
-        )
+def _exposure_to_come(since: str) -> UsageError:
+    return UsageError(
+        f"An assignment cannot have got out since {since[:10]}, which is to come.",
+        "Give the day (UTC) since when others could know it, or leave `--since` out.",
+        {"since": since},
+        code="ExposedLater",
+    )
 
 
 ViewKind = Literal["computed", "shown"]
@@ -228,7 +214,14 @@ def _require_between_releases(session: Session, account_id: int) -> None:
     )
     undecided = session.scalars(query.order_by(Request.id)).all()
     if undecided:
-        raise ReleaseUndecided(undecided)
+        numbers = ", ".join(map(str, undecided))
+        raise Refused(
+            f"Unprotected figures of this account are not shown now: request {numbers} is running or waits at the"
+            " publish gate, and its card could not state that they had been seen.",
+            "Decide on it first: `almoner release list --waiting`; a run that has ended: `almoner run sweep`.",
+            {"requests": list(undecided)},
+            code="ReleaseUndecided",
+        )
 
 
 def _dataset_of(session: Session, artifact: Artifact) -> Dataset:

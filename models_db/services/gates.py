@@ -237,15 +237,14 @@ class GateClosed(Refused):
         )
 
 
-class NothingToWithdraw(Refused):
-    """The steward has no approval there that could be taken back."""
-
-    def __init__(self, number: int, gate: Gate) -> None:
-        super().__init__(
-            f"You have no approval at the {gate} gate of {number} that is neither withdrawn nor expired.",
-            f"See the decisions with `almoner {'proposal' if gate is Gate.PROPOSAL else 'release'} show {number}`.",
-            {"number": number, "gate": gate},
-        )
+def nothing_to_withdraw(number: int, gate: Gate) -> Refused:
+    """Return the refusal of a withdrawal where the steward has no approval that could be taken back."""
+    return Refused(
+        f"You have no approval at the {gate} gate of {number} that is neither withdrawn nor expired.",
+        f"See the decisions with `almoner {'proposal' if gate is Gate.PROPOSAL else 'release'} show {number}`.",
+        {"number": number, "gate": gate},
+        code="NothingToWithdraw",
+    )
 
 
 @dataclass(frozen=True)
@@ -313,7 +312,7 @@ def record_decision(
 
     Raises:
         ValueError: a proposal is approved, and nothing checks it.
-        requests.WrongState, proposals.ProposalDecided: nothing waits at that gate.
+        WrongState, ProposalDecided: nothing waits at that gate.
         RoleDenied, RuleViolated: no steward, wrong subject, decided already, or the roles must be separate.
     """
     subject = find_decidable(session, decision.number, Gate(decision.gate))
@@ -341,7 +340,7 @@ def require_waiting(gate: Gate, number: int, state: str) -> None:
     if state in DECIDABLE_STATES[gate]:
         return
     if gate is Gate.PROPOSAL:
-        raise proposals.ProposalDecided(number, state)
+        raise proposals.proposal_decided(number, state)
     raise requests.WrongState(number, state, f"{DECIDABLE_STATES[gate][0]} ({gate} gate)")
 
 
@@ -403,7 +402,7 @@ def withdraw_approval(
     subject = find_decidable(session, number, Gate(gate))
     own_approvals = GateStatus.load(session, [subject]).approvals_of(subject, (approver or actor).id)
     if not own_approvals:
-        raise NothingToWithdraw(number, subject.gate)
+        raise nothing_to_withdraw(number, subject.gate)
     for approval in own_approvals:
         row = Withdrawal(approval_id=approval.id, reason=reason, signature=signature, at=utc_now(), brought_by=actor.id)
         if passkey is not None:

@@ -67,7 +67,9 @@ def require_logins(is_sqlite: bool) -> None:
         LoginNotSupported: it is a file.
     """
     if is_sqlite:
-        raise LoginNotSupported
+        raise UsageError(
+            "This ledger is a file: its people have keys and no logins.", "Leave out --login.", code="LoginNotSupported"
+        )
 
 
 def require_own_login(session: Session, principal: tables.Principal) -> None:
@@ -81,27 +83,18 @@ def require_own_login(session: Session, principal: tables.Principal) -> None:
         and principal.login != (login := session_login(session))
         and not has_owner_rights(session)
     ):
-        raise LoginMismatch(principal, str(login))
+        raise _login_mismatch(principal, str(login))
 
 
-class LoginMismatch(Refused):
-    """The home's key and the database login belong to different principals."""
-
-    def __init__(self, principal: tables.Principal, login: str) -> None:
-        own = f"works under the login {principal.login!r}" if principal.login else "has no login in this database"
-        super().__init__(
-            f"The key of this home is {principal.name!r}'s, who {own}; this session has logged in as {login!r}.",
-            "Everybody acts under their own login: name yours in ALMONER_DATABASE_URL, or use the home of the login's"
-            " principal; see `almoner user list`.",
-            {"principal": principal.name, "login": principal.login, "session": login},
-        )
-
-
-class LoginNotSupported(UsageError):
-    """A login was given for a ledger whose database has no logins."""
-
-    def __init__(self) -> None:
-        super().__init__("This ledger is a file: its people have keys and no logins.", "Leave out --login.")
+def _login_mismatch(principal: tables.Principal, login: str) -> Refused:
+    own = f"works under the login {principal.login!r}" if principal.login else "has no login in this database"
+    return Refused(
+        f"The key of this home is {principal.name!r}'s, who {own}; this session has logged in as {login!r}.",
+        "Everybody acts under their own login: name yours in ALMONER_DATABASE_URL, or use the home of the login's"
+        " principal; see `almoner user list`.",
+        {"principal": principal.name, "login": principal.login, "session": login},
+        code="LoginMismatch",
+    )
 
 
 # --- What `almoner doctor` looks at --------------------------------------------------------------------------

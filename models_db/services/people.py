@@ -38,60 +38,30 @@ class PrincipalUnknown(EnvironmentProblem):
         )
 
 
-class LedgerEmpty(EnvironmentProblem):
-    """The ledger has its tables and nothing in them: `almoner init` was broken off."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The ledger knows nobody yet: `almoner init` ended before it had recorded the first person.",
-            "Nothing is lost: type `almoner init` again. It keeps what exists.",
-        )
+def _ledger_empty() -> EnvironmentProblem:
+    return EnvironmentProblem(
+        "The ledger knows nobody yet: `almoner init` ended before it had recorded the first person.",
+        "Nothing is lost: type `almoner init` again. It keeps what exists.",
+        code="LedgerEmpty",
+    )
 
 
-class NameTaken(Refused):
-    """The name, or one that reads like it, the key or the login is already in use."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name!r}, or a name that reads like it, its key or its login, is already in use.",
-            "One human has one name, one key and one login; see them with `almoner user list`.",
-            {"principal": name},
-        )
+def _name_taken(name: str) -> Refused:
+    return Refused(
+        f"{name!r}, or a name that reads like it, its key or its login, is already in use.",
+        "One human has one name, one key and one login; see them with `almoner user list`.",
+        {"principal": name},
+        code="NameTaken",
+    )
 
 
-class PrincipalNotFound(UsageError):
-    """No principal of that name."""
-
-    def __init__(self, name: str, names: Sequence[str]) -> None:
-        super().__init__(
-            f"The ledger has no principal named {name!r}.",
-            f"It knows {', '.join(names)}. An admin adds people: `almoner user add` (docs/people.md).",
-            {"known": list(names)},
-        )
-
-
-class RoleUnknown(UsageError):
-    """No role of that name."""
-
-    def __init__(self, role: str) -> None:
-        super().__init__(f"There is no role {role!r}.", f"Roles: {', '.join(ROLES)}.", {"roles": list(ROLES)})
-
-
-class InvalidPersonName(UsageError):
-    """A name that looks like another one."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"A person's name is 1 to {LONGEST_NAME} printable characters without space around them.",
-            "Choose another, such as `anna`.",
-        )
-
-
-class RoleNotHeld(Refused):
-    """A role to revoke that the principal does not hold."""
-
-    def __init__(self, name: str, role: str) -> None:
-        super().__init__(f"{name!r} has no role {role!r} now.", "See `almoner user list`.", {"role": role})
+def _principal_not_found(name: str, names: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"The ledger has no principal named {name!r}.",
+        f"It knows {', '.join(names)}. An admin adds people: `almoner user add` (docs/people.md).",
+        {"known": list(names)},
+        code="PrincipalNotFound",
+    )
 
 
 def found_ledger(
@@ -127,7 +97,7 @@ def is_founded(session: Session) -> bool:
 def _known_by_key(session: Session, public_key: str) -> Principal:
     principal = _by_key(session, public_key)
     if principal is None:
-        raise LedgerEmpty if _is_new(session) else PrincipalUnknown("anybody")
+        raise _ledger_empty() if _is_new(session) else PrincipalUnknown("anybody")
     return principal
 
 
@@ -150,11 +120,11 @@ def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str
     if login is not None:
         logins.require_logins(not on_postgresql(session))
     if comparable_name(name) in {comparable_name(taken) for taken in session.scalars(select(Principal.name))}:
-        raise NameTaken(name)
+        raise _name_taken(name)
     try:
         principal = _insert_principal(session, name, public_key, login, actor)
     except AlreadyRecorded:
-        raise NameTaken(name) from None
+        raise _name_taken(name) from None
     return principal
 
 
@@ -173,7 +143,11 @@ def normalise_name(name: str) -> str:
     name = unicodedata.normalize("NFC", name)
     seen = name.isprintable() and not any(map(is_unseen, name))
     if not (name == name.strip() and seen and 0 < len(name) <= LONGEST_NAME):
-        raise InvalidPersonName
+        raise UsageError(
+            f"A person's name is 1 to {LONGEST_NAME} printable characters without space around them.",
+            "Choose another, such as `anna`.",
+            code="InvalidPersonName",
+        )
     return name
 
 
@@ -219,7 +193,7 @@ def find_principal(session: Session, name: str) -> Principal:
     """
     principal = session.scalars(select(Principal).where(Principal.name == name)).one_or_none()
     if principal is None:
-        raise PrincipalNotFound(name, session.scalars(select(Principal.name).order_by(Principal.name)).all())
+        raise _principal_not_found(name, session.scalars(select(Principal.name).order_by(Principal.name)).all())
     return principal
 
 
@@ -263,18 +237,16 @@ def require_role(session: Session, actor: Actor, *roles: str) -> None:
     """
     roles_held = roles_of(session, actor.id)
     if roles_held.isdisjoint(roles):
-        raise RoleRequired(actor.name, roles, sorted(roles_held))
+        raise _role_required(actor.name, roles, sorted(roles_held))
 
 
-class RoleRequired(Refused):
-    """The principal lacks the role for this."""
-
-    def __init__(self, name: str, needed: Sequence[str], held: Sequence[str]) -> None:
-        super().__init__(
-            f"{name!r} has the roles {', '.join(held) or 'none'}; this needs {' or '.join(needed)}.",
-            "An admin grants roles: `almoner user grant NAME ROLE --reason TEXT`.",
-            {"needed": list(needed), "held": list(held)},
-        )
+def _role_required(name: str, needed: Sequence[str], held: Sequence[str]) -> Refused:
+    return Refused(
+        f"{name!r} has the roles {', '.join(held) or 'none'}; this needs {' or '.join(needed)}.",
+        "An admin grants roles: `almoner user grant NAME ROLE --reason TEXT`.",
+        {"needed": list(needed), "held": list(held)},
+        code="RoleRequired",
+    )
 
 
 def grant(
@@ -295,7 +267,9 @@ def grant(
     """
     require_role(session, actor, "admin")
     if role not in ROLES:
-        raise RoleUnknown(role)
+        raise UsageError(
+            f"There is no role {role!r}.", f"Roles: {', '.join(ROLES)}.", {"roles": list(ROLES)}, code="RoleUnknown"
+        )
     whom = find_principal(session, name)
     return insert_row(session, _grant_row(actor, Actor(whom.id, name), role, valid_from or utc_now(), valid_to, reason))
 
@@ -316,7 +290,9 @@ def revoke(session: Session, actor: Actor, name: str, role: str, reason: str) ->
     require_role(session, actor, "admin")
     grants = [grant for grant in grants_at(session, find_principal(session, name).id) if grant.role == role]
     if not grants:
-        raise RoleNotHeld(name, role)
+        raise Refused(
+            f"{name!r} has no role {role!r} now.", "See `almoner user list`.", {"role": role}, code="RoleNotHeld"
+        )
     for grant in grants:
         insert_row(session, RoleRevocation(grant_id=grant.id, revoked_by=actor.id, reason=reason, at=utc_now()))
     return len(grants)
@@ -392,7 +368,11 @@ def register_passkey(
     try:
         return insert_row(session, row)
     except AlreadyRecorded:
-        raise PasskeyTaken from None
+        raise Refused(
+            "The ledger has this passkey already; a key belongs to one person, and is registered once.",
+            "See the passkeys with `almoner passkey list`; `almoner passkey invite` begins with a new one.",
+            code="PasskeyTaken",
+        ) from None
 
 
 def open_passkeys(session: Session, principal_id: int | None = None) -> Sequence[Passkey]:
@@ -417,7 +397,12 @@ def find_passkey(session: Session, number: int) -> Passkey:
     """
     found = next((passkey for passkey in open_passkeys(session) if passkey.id == number), None)
     if found is None:
-        raise PasskeyUnknown(number)
+        raise UsageError(
+            f"No passkey {number} is in force.",
+            "See `almoner passkey list`.",
+            {"passkey": number},
+            code="PasskeyUnknown",
+        )
     return found
 
 
@@ -431,20 +416,3 @@ def revoke_passkey(session: Session, actor: Actor, number: int, reason: str) -> 
     passkey = find_passkey(session, number)
     insert_row(session, PasskeyEnd(passkey_id=number, reason=reason, ended_by=actor.id, at=utc_now()))
     return passkey
-
-
-class PasskeyTaken(Refused):
-    """The ledger has the key already."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The ledger has this passkey already; a key belongs to one person, and is registered once.",
-            "See the passkeys with `almoner passkey list`; `almoner passkey invite` begins with a new one.",
-        )
-
-
-class PasskeyUnknown(UsageError):
-    """No passkey of that number is in force."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"No passkey {number} is in force.", "See `almoner passkey list`.", {"passkey": number})

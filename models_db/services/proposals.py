@@ -54,35 +54,23 @@ def require_applicable(proposal: Proposal, applicable: AmountCheck | None) -> No
     applicable(proposal)
 
 
-class ProposalUnknown(UsageError):
-    """No proposal with that number."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"There is no proposal {number}.", "See them with `almoner proposal list`.", {"proposal": number}
-        )
-
-
-class ProposalDecided(Refused):
-    """The proposal is not waiting any more."""
-
-    def __init__(self, number: int, state: str) -> None:
-        super().__init__(
-            f"Proposal {number} is {state}; nothing waits for a decision.",
-            f"See it with `almoner proposal show {number}`.",
-            {"proposal": number, "state": state},
-        )
+def proposal_decided(number: int, state: str) -> Refused:
+    """Return the refusal of a proposal that is not waiting any more."""
+    return Refused(
+        f"Proposal {number} is {state}; nothing waits for a decision.",
+        f"See it with `almoner proposal show {number}`.",
+        {"proposal": number, "state": state},
+        code="ProposalDecided",
+    )
 
 
-class AuthorisationExhausted(Refused):
-    """A standing authorisation that allows no further run."""
-
-    def __init__(self, number: int, reason: str, differs: Sequence[str] = ()) -> None:
-        super().__init__(
-            f"Standing authorisation {number} does not cover this run: {reason}.",
-            "Propose another: `almoner standing propose FILE.yaml`, or submit the request for approval by itself.",
-            {"standing": number, "reason": reason, "differs": list(differs)},
-        )
+def _authorisation_exhausted(number: int, reason: str, differs: Sequence[str] = ()) -> Refused:
+    return Refused(
+        f"Standing authorisation {number} does not cover this run: {reason}.",
+        "Propose another: `almoner standing propose FILE.yaml`, or submit the request for approval by itself.",
+        {"standing": number, "reason": reason, "differs": list(differs)},
+        code="AuthorisationExhausted",
+    )
 
 
 class OwnAuthorisation(Refused):
@@ -97,40 +85,15 @@ class OwnAuthorisation(Refused):
         )
 
 
-class CapTooLow(Refused):
-    """A cap below the amount that is spent and reserved by runs; spent budget never comes back."""
-
-    def __init__(self, dataset: str, cap: Amount, taken: Amount) -> None:
-        super().__init__(
-            f"A cap of rho {cap.rho_text} (failure delta {cap.delta_text}) is below what dataset {dataset!r} has"
-            f" spent or reserved: rho {taken.rho_text} (failure delta {taken.delta_text}).",
-            f"Ask for a higher one: `almoner budget show {dataset}`.",
-            {"dataset": dataset, "asked_rho": cap.rho_text, "taken_rho": taken.rho_text,
-             "asked_delta_fail": cap.delta_text, "taken_delta_fail": taken.delta_text},
-        )  # fmt: skip
-
-
-class ProposalAltered(Refused):
-    """A proposal's row differs from its digest, to which its approvals belong."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"Proposal {number} differs from what was approved, or does not cover this request.",
-            f"Nothing was done. Find out who changed it: `almoner audit verify`, `almoner proposal show {number}`."
-            f' A steward rejects it: `almoner reject {number} --gate proposal --reason "..."`.',
-            {"proposal": number},
-        )
-
-
-class NotPublished(Refused):
-    """Retraction of a release that was never published."""
-
-    def __init__(self, request_id: int) -> None:
-        super().__init__(
-            f"Request {request_id} has published nothing that could be retracted.",
-            f"See it with `almoner release show {request_id}`.",
-            {"request": request_id},
-        )
+def proposal_altered(number: int) -> Refused:
+    """Return the refusal of a proposal whose row differs from its digest, to which its approvals belong."""
+    return Refused(
+        f"Proposal {number} differs from what was approved, or does not cover this request.",
+        f"Nothing was done. Find out who changed it: `almoner audit verify`, `almoner proposal show {number}`."
+        f' A steward rejects it: `almoner reject {number} --gate proposal --reason "..."`.',
+        {"proposal": number},
+        code="ProposalAltered",
+    )
 
 
 @dataclass(frozen=True)
@@ -206,7 +169,12 @@ def propose_retraction(
     request = requests.find_request(session, request_id)
     publication = _find_publication(session, request_id)
     if publication is None or requests.state_of(session, request_id) != RequestState.PUBLISHED:
-        raise NotPublished(request_id)
+        raise Refused(
+            f"Request {request_id} has published nothing that could be retracted.",
+            f"See it with `almoner release show {request_id}`.",
+            {"request": request_id},
+            code="NotPublished",
+        )
     dataset = session.get_one(Dataset, request.dataset_id)
     proposal = _new_proposal(actor, dataset, policy, "retraction", reason, valid)
     proposal.publication_id = publication.id
@@ -238,7 +206,19 @@ def require_room(session: Session, dataset: Dataset, cap: Amount) -> None:
     balance = budget.balance(session, dataset.account_id)
     committed = balance.cap - balance.remaining
     if not committed.fits(cap):
-        raise CapTooLow(dataset.name, cap, committed)
+        raise Refused(
+            f"A cap of rho {cap.rho_text} (failure delta {cap.delta_text}) is below what dataset {dataset.name!r} has"
+            f" spent or reserved: rho {committed.rho_text} (failure delta {committed.delta_text}).",
+            f"Ask for a higher one: `almoner budget show {dataset.name}`.",
+            {
+                "dataset": dataset.name,
+                "asked_rho": cap.rho_text,
+                "taken_rho": committed.rho_text,
+                "asked_delta_fail": cap.delta_text,
+                "taken_delta_fail": committed.delta_text,
+            },
+            code="CapTooLow",
+        )
 
 
 def content_of(proposal: Proposal, dataset: str) -> dict[str, Json]:
@@ -268,7 +248,12 @@ def find_proposal(session: Session, number: int) -> Proposal:
     """
     proposal = session.get(Proposal, number)
     if proposal is None:
-        raise ProposalUnknown(number)
+        raise UsageError(
+            f"There is no proposal {number}.",
+            "See them with `almoner proposal list`.",
+            {"proposal": number},
+            code="ProposalUnknown",
+        )
     return proposal
 
 
@@ -357,7 +342,7 @@ def find_authorisation(
     configuration = requests.configuration(body)
     if proposal.config_digest != digest(configuration):
         differs = differing_fields(configuration_of(proposal), configuration)
-        raise AuthorisationExhausted(number, describe_differences(differs), differs)
+        raise _authorisation_exhausted(number, describe_differences(differs), differs)
     _require_covered(proposal, cost_of(body))
     if requester is not None:
         _require_not_approver(session, proposal, requester)
@@ -368,7 +353,7 @@ def _require_covered(proposal: Proposal, cost: Amount) -> None:
     allowed = Amount(proposal.rho or 0, proposal.delta_fail or 0)
     if not cost.fits(allowed):
         more = f"a run costs rho {cost.rho_text} and failure delta {cost.delta_text}"
-        raise AuthorisationExhausted(
+        raise _authorisation_exhausted(
             proposal.id, f"{more}, and it allows rho {allowed.rho_text} and failure delta {allowed.delta_text}"
         )
 
@@ -403,7 +388,7 @@ def require_authorisation_intact(session: Session, request: Request) -> None:
     proposal = session.get_one(Proposal, request.standing_id)
     require_intact(session, proposal)
     if digest(requests.configuration(request_body(request))) != proposal.config_digest:
-        raise ProposalAltered(proposal.id)
+        raise proposal_altered(proposal.id)
 
 
 def require_intact(session: Session, proposal: Proposal) -> None:
@@ -414,7 +399,7 @@ def require_intact(session: Session, proposal: Proposal) -> None:
     """
     dataset = session.get_one(Dataset, proposal.dataset_id)
     if proposal.digest != digest(content_of(proposal, dataset.name)):
-        raise ProposalAltered(proposal.id)
+        raise proposal_altered(proposal.id)
 
 
 def count_uses(session: Session, proposal: Proposal) -> int:
@@ -430,10 +415,10 @@ def _require_in_force(session: Session, proposal: Proposal) -> None:
         reason = {"ended": "stewards have ended it", "open": "it waits for approvals (`open`)"}.get(
             state, f"it is {state}"
         )
-        raise AuthorisationExhausted(
+        raise _authorisation_exhausted(
             proposal.id, reason if proposal.kind == "standing" else f"proposal {proposal.id} is not one"
         )
     if str(proposal.until) <= utc_now():
-        raise AuthorisationExhausted(proposal.id, f"it ran until {str(proposal.until)[:10]}")
+        raise _authorisation_exhausted(proposal.id, f"it ran until {str(proposal.until)[:10]}")
     if proposal.runs is not None and used >= proposal.runs:
-        raise AuthorisationExhausted(proposal.id, f"all {proposal.runs} runs are used")
+        raise _authorisation_exhausted(proposal.id, f"all {proposal.runs} runs are used")

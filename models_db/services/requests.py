@@ -266,7 +266,12 @@ def require_plan_intact(session: Session, request: Request) -> None:
         PlanAltered: it is not.
     """
     if not _plan_matches(request.canonical, _plan_rows(session, [request.id])[request.id]):
-        raise PlanAltered(request.id)
+        raise Refused(
+            f"The plan that the ledger stores for request {request.id} differs from the text of the request.",
+            "Do not approve or run it. `almoner audit log` shows who recorded it; `almoner doctor` lists all cases.",
+            {"request": request.id},
+            code="PlanAltered",
+        )
 
 
 def altered_plans(session: Session) -> list[int]:
@@ -335,17 +340,6 @@ def _runs_of_equal_values(numbered: Iterable[tuple[int, Any]]) -> Iterator[tuple
     for (value, _), run in groupby(enumerate(numbered), key=lambda each: (each[1][1], each[1][0] - each[0])):
         numbers = [number for _, (number, _) in run]
         yield numbers[0], numbers[-1], value
-
-
-class PlanAltered(Refused):
-    """The stored plan of a request differs from the request's text."""
-
-    def __init__(self, request_id: int) -> None:
-        super().__init__(
-            f"The plan that the ledger stores for request {request_id} differs from the text of the request.",
-            "Do not approve or run it. `almoner audit log` shows who recorded it; `almoner doctor` lists all cases.",
-            {"request": request_id},
-        )
 
 
 def record_rehearsal(

@@ -18,7 +18,7 @@ from models_db.services import people, requests
 from models_db.services.audit.chain import Actor
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleChange, ScheduleSlot, SlotEnd, Transition
 from models_db.values.request_state import UNRUN_STATES, RequestState
-from models_db.writes.database_errors import RoleDenied, RuleViolated
+from models_db.writes.database_errors import RuleViolated, role_denied
 from models_db.writes.insert import insert_row
 
 STATE_AFTER_CHANGE = {"paused": "paused", "resumed": "active", "ended": "ended"}
@@ -26,15 +26,6 @@ FINISHED_STATES = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.P
 """Steps after which nothing is left to be run."""
 
 _BY_RIGHT = "only a steward, or who made it, changes a schedule; what somebody else has paused a steward resumes"
-
-
-class ScheduleUnknown(UsageError):
-    """No schedule with that number."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"There is no schedule {number}.", "See them with `almoner schedule list`.", {"schedule": number}
-        )
 
 
 class SlotTaken(Refused):
@@ -100,7 +91,12 @@ def find_schedule(session: Session, number: int) -> Schedule:
     """
     schedule = session.get(Schedule, number)
     if schedule is None:
-        raise ScheduleUnknown(number)
+        raise UsageError(
+            f"There is no schedule {number}.",
+            "See them with `almoner schedule list`.",
+            {"schedule": number},
+            code="ScheduleUnknown",
+        )
     return schedule
 
 
@@ -146,7 +142,7 @@ def record_change(session: Session, actor: Actor, number: int, kind: str, reason
     earlier = list_changes(session, number)
     own = schedule.created_by == actor.id and (kind != "resumed" or earlier[-1].actor_id == actor.id)
     if not own and "steward" not in people.roles_of(session, actor.id):
-        raise RoleDenied(_BY_RIGHT)
+        raise role_denied(_BY_RIGHT)
     change = ScheduleChange(schedule_id=number, number=len(earlier) + 1, kind=kind, reason=reason, at=utc_now(),
                             actor_id=actor.id)  # fmt: skip
     insert_row(session, change)

@@ -179,14 +179,12 @@ class Database:
         self.engine.dispose()
 
 
-class UnsupportedDatabase(EnvironmentProblem):
-    """An address that is neither SQLite's nor PostgreSQL's; it may hold a password, so it is not repeated."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The ledger's address is neither one of a PostgreSQL nor of an SQLite file.",
-            "Set ALMONER_DATABASE_URL to postgresql://user@host/database, or unset it for a file in the home.",
-        )
+def _unsupported_database() -> EnvironmentProblem:
+    return EnvironmentProblem(
+        "The ledger's address is neither one of a PostgreSQL nor of an SQLite file.",
+        "Set ALMONER_DATABASE_URL to postgresql://user@host/database, or unset it for a file in the home.",
+        code="UnsupportedDatabase",
+    )
 
 
 class LedgerUnreachable(EnvironmentProblem):
@@ -200,16 +198,15 @@ class LedgerUnreachable(EnvironmentProblem):
         )
 
 
-class LedgerUnreadable(EnvironmentProblem):
-    """The ledger's file on SQLite is damaged: it holds what SQLite never writes."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"The ledger {path} is damaged: SQLite cannot read it as a database; nothing was changed.",
-            "Keep a copy of the file and look for the cause (disk, memory, another program). Then restore the newest"
-            " backup (`almoner restore`, see docs/backup.md).",
-            {"database": path},
-        )
+def ledger_unreadable(path: str) -> EnvironmentProblem:
+    """Return the error of a damaged file of SQLite: it holds what SQLite never writes."""
+    return EnvironmentProblem(
+        f"The ledger {path} is damaged: SQLite cannot read it as a database; nothing was changed.",
+        "Keep a copy of the file and look for the cause (disk, memory, another program). Then restore the newest"
+        " backup (`almoner restore`, see docs/backup.md).",
+        {"database": path},
+        code="LedgerUnreadable",
+    )
 
 
 def name_damage(engine: Engine) -> None:
@@ -218,7 +215,7 @@ def name_damage(engine: Engine) -> None:
     @event.listens_for(engine, "handle_error")
     def _damaged(context: ExceptionContext) -> None:
         if shows_damage(context.original_exception):
-            raise LedgerUnreadable(str(engine.url.database))
+            raise ledger_unreadable(str(engine.url.database))
 
 
 def shows_damage(problem: BaseException) -> bool:
@@ -295,9 +292,9 @@ def _supported_url(url: str) -> str:
     try:
         kind = make_url(url).drivername
     except (ArgumentError, ValueError):
-        raise UnsupportedDatabase from None
+        raise _unsupported_database() from None
     if kind not in ("sqlite", "postgresql+psycopg"):
-        raise UnsupportedDatabase
+        raise _unsupported_database()
     return url
 
 
@@ -316,7 +313,7 @@ def _sqlite_engine(url: str) -> Engine:
                 connection.execute(f"PRAGMA {pragma}")
             _enable_wal(connection)
         except UnicodeDecodeError:  # no error of the driver, so the engine does not see it
-            raise LedgerUnreadable(str(path)) from None
+            raise ledger_unreadable(str(path)) from None
 
     reuse_connection(engine, lambda: _file_identity(path))
     release_turns(engine)

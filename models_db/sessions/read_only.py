@@ -23,7 +23,7 @@ from models_db.sessions.database import (
     BUSY_SECONDS,
     CONNECT_SECONDS,
     Database,
-    LedgerUnreadable,
+    ledger_unreadable,
     name_damage,
     shows_damage,
     stored_text,
@@ -58,7 +58,7 @@ class ReadOnlyDatabase(Database):
         with super().read() as session:
             yield session
         if self._as_it_lies and _file_state(self.file) != before:
-            raise LedgerNotReadable(self._url_without_password, "was written while it was read")
+            raise _ledger_not_readable(self._url_without_password, "was written while it was read")
 
     def _read_sqlite(self) -> Engine:
         engine = create_engine(self.url, poolclass=NullPool, hide_parameters=True, creator=self._connect)
@@ -78,7 +78,7 @@ class ReadOnlyDatabase(Database):
                 raise
         wal = Path(f"{self.file}-wal")
         if wal.exists() and wal.stat().st_size:
-            raise LedgerNotReadable(
+            raise _ledger_not_readable(
                 self._url_without_password, "has changes in its -wal file that cannot be read without write access"
             )
         self._as_it_lies = True
@@ -87,7 +87,7 @@ class ReadOnlyDatabase(Database):
 
 def _open_read_only(file: Path | None, query: str) -> sqlite3.Connection:
     if file is not None and file.exists() and not file.is_file():  # a pipe would let its reader wait
-        raise LedgerUnreadable(str(file))
+        raise ledger_unreadable(str(file))
     connection = sqlite3.connect(
         f"file:{quote(str(file))}?{query}",
         uri=True,
@@ -103,7 +103,7 @@ def _open_read_only(file: Path | None, query: str) -> sqlite3.Connection:
     except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
         connection.close()
         if shows_damage(problem):
-            raise LedgerUnreadable(str(file)) from None
+            raise ledger_unreadable(str(file)) from None
         raise
     return connection
 
@@ -128,13 +128,11 @@ def _read_only_postgresql(url: str) -> Engine:
     )
 
 
-class LedgerNotReadable(EnvironmentProblem):
-    """The ledger's file cannot be read as a whole from where nothing can be written."""
-
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(
-            f"The ledger at {url} {reason}.",
-            "Copy almoner.db and the files beside it to a folder of your own, and read the copy; or wait until nobody"
-            " writes.",
-            {"database": url, "reason": reason},
-        )
+def _ledger_not_readable(url: str, reason: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The ledger at {url} {reason}.",
+        "Copy almoner.db and the files beside it to a folder of your own, and read the copy; or wait until nobody"
+        " writes.",
+        {"database": url, "reason": reason},
+        code="LedgerNotReadable",
+    )

@@ -27,28 +27,17 @@ def require_storable(arguments: Mapping[str, object]) -> None:
     for name, value in arguments.items():
         for each in value if isinstance(value, list | tuple) else (value,):
             if isinstance(each, str | Path) and not is_storable(str(each)):
-                raise UnreadableArgument(name)
+                raise UsageError(
+                    f"The argument {name!r} is not readable text: it holds bytes that are not UTF-8, or a control"
+                    " character.",
+                    "Type it again in UTF-8, without control characters.",
+                    {"argument": name},
+                    code="UnreadableArgument",
+                )
             if isinstance(each, int) and abs(each) > LARGEST_INTEGER:
-                raise IntegerTooLarge(name)
-
-
-class UnreadableArgument(UsageError):
-    """An argument holds bytes that are not UTF-8, or a control character other than tab and line feed."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The argument {name!r} is not readable text: it holds bytes that are not UTF-8, or a control character.",
-            "Type it again in UTF-8, without control characters.",
-            {"argument": name},
-        )
-
-
-class IntegerTooLarge(UsageError):
-    """An integer argument has more digits than the ledger stores."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The argument {name!r} has more than {MOST_DIGITS} digits.",
-            "Type a smaller integer.",
-            {"argument": name, "largest": LARGEST_INTEGER},
-        )
+                raise UsageError(
+                    f"The argument {name!r} has more than {MOST_DIGITS} digits.",
+                    "Type a smaller integer.",
+                    {"argument": name, "largest": LARGEST_INTEGER},
+                    code="IntegerTooLarge",
+                )

@@ -5,11 +5,9 @@ published or stopped next, and no later output can show that; so the mark is the
 shares it, and is never removed.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from models_db.errors import Refused
 from models_db.values.canonical_json import Json
 
 CONDITIONAL_CLAIM: Final = (
@@ -44,16 +42,3 @@ class ViewingRecord:
     def to_json(self) -> dict[str, Json]:
         """Return the record for `--json`."""
         return {"since": self.since, "people": list(self.people), "meaning": CONDITIONAL_CLAIM}
-
-
-class ReleaseUndecided(Refused):
-    """Unprotected figures cannot be seen while a release of the same account is being made or decided on."""
-
-    def __init__(self, requests: Sequence[int]) -> None:
-        numbers = ", ".join(map(str, requests))
-        super().__init__(
-            f"Unprotected figures of this account are not shown now: request {numbers} is running or waits at the"
-            " publish gate, and its card could not state that they had been seen.",
-            "Decide on it first: `almoner release list --waiting`; a run that has ended: `almoner run sweep`.",
-            {"requests": list(requests)},
-        )

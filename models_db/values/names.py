@@ -20,16 +20,15 @@ def require_plain_name(what: str, name: str) -> None:
         InvalidPlainName: it is not.
     """
     if not 0 < len(name) <= LONGEST_PLAIN_NAME or _NAME.fullmatch(name) is None:
-        raise InvalidPlainName(what)
+        raise invalid_plain_name(what)
 
 
-class InvalidPlainName(UsageError):
-    """A name that could be taken for another one, or for a path."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"The name of {what} is 1 to {LONGEST_PLAIN_NAME} lower-case letters a to z, digits, `-`, `_` and `.`,"
-            " and begins with a letter or digit.",
-            "Choose such a name, for example `clinic-2027`.",
-            {"what": what},
-        )
+def invalid_plain_name(what: str) -> UsageError:
+    """Return the error of a name that could be taken for another one, or for a path."""
+    return UsageError(
+        f"The name of {what} is 1 to {LONGEST_PLAIN_NAME} lower-case letters a to z, digits, `-`, `_` and `.`,"
+        " and begins with a letter or digit.",
+        "Choose such a name, for example `clinic-2027`.",
+        {"what": what},
+        code="InvalidPlainName",
+    )

@@ -134,7 +134,11 @@ EXAMPLE_PLACEHOLDER = "REPLACE THIS EXAMPLE"
 
 def _require_written_example(text: str) -> str:
     if text.startswith(EXAMPLE_PLACEHOLDER):
-        raise ExampleNotWritten
+        raise UsageError(
+            f"An example in the prompt still begins with {EXAMPLE_PLACEHOLDER!r}.",
+            "Write a short text of the kind you want in its place. Invent it, because examples are public.",
+            code="ExampleNotWritten",
+        )
     return text
 
 
@@ -317,25 +321,14 @@ class MetadataAltered(EnvironmentProblem):
         )
 
 
-class ExampleNotWritten(UsageError):
-    """An example of a planned request that its author has not written yet."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"An example in the prompt still begins with {EXAMPLE_PLACEHOLDER!r}.",
-            "Write a short text of the kind you want in its place. Invent it, because examples are public.",
-        )
-
-
-class FileInvalid(UsageError):
-    """A request, policy or parameter block does not follow its format."""
-
-    def __init__(self, what: str, problems: list[str], page: str = "docs/requests.md") -> None:
-        super().__init__(
-            f"{what} is not valid: {'; '.join(problems)}.",
-            f"Correct it and try again; nothing was changed. The format is in {page}.",
-            {"problems": problems},
-        )
+def file_invalid(what: str, problems: list[str], page: str = "docs/requests.md") -> UsageError:
+    """Return the error of a request, a policy or a block of parameters that does not follow its format."""
+    return UsageError(
+        f"{what} is not valid: {'; '.join(problems)}.",
+        f"Correct it and try again; nothing was changed. The format is in {page}.",
+        {"problems": problems},
+        code="FileInvalid",
+    )
 
 
 def parse_model(model: type[Model], value: object, what: str, page: str = "docs/requests.md") -> Model:
@@ -345,7 +338,7 @@ def parse_model(model: type[Model], value: object, what: str, page: str = "docs/
         FileInvalid: with every problem, by field.
     """
     if controls := [f"{place or 'the file'}: a text has a control character" for place in _with_controls(value)]:
-        raise FileInvalid(what, controls, page)
+        raise file_invalid(what, controls, page)
     try:
         return model.model_validate(value)
     except ValidationError as invalid:
@@ -353,7 +346,7 @@ def parse_model(model: type[Model], value: object, what: str, page: str = "docs/
             f"{'.'.join(map(_field_name, e['loc'])) or 'the file'}: {_explain(e)}"
             for e in invalid.errors(include_url=False, include_context=False)
         ]
-        raise FileInvalid(what, problems, page) from None
+        raise file_invalid(what, problems, page) from None
 
 
 def _explain(error: ErrorDetails) -> str:

@@ -13,7 +13,7 @@ from typing import Self
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
-from models_db.values.names import InvalidPlainName
+from models_db.values.names import invalid_plain_name
 
 _GUARD = re.compile(r"almoner: ([^\n]+)")
 _CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
@@ -32,10 +32,9 @@ _UNIQUE_CODES = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRI
 class RuleViolated(Refused):
     """The ledger's own rules forbid this change; nothing was changed."""
 
-    remedy = "Look at the request with `almoner release show ID`; `almoner doctor` checks the ledger itself."
-
-    def __init__(self, rule: str) -> None:
-        super().__init__(f"The ledger refused: {rule}.", self.remedy, {"rule": rule})
+    def __init__(self, rule: str, advice: str = "", code: str | None = None) -> None:
+        look = "Look at the request with `almoner release show ID`; `almoner doctor` checks the ledger itself."
+        super().__init__(f"The ledger refused: {rule}.", advice or look, {"rule": rule}, code)
 
 
 class AlreadyRecorded(Refused):
@@ -51,10 +50,10 @@ class CapExceeded(Refused):
     """A counter would pass its cap; the services turn this into a `BudgetExceeded` with figures."""
 
 
-class RoleDenied(RuleViolated):
-    """The principal lacks the role for this."""
-
-    remedy = "See your roles with `almoner user list`; an admin grants them: `almoner user grant NAME ROLE`."
+def role_denied(rule: str) -> RuleViolated:
+    """Return the refusal of somebody who lacks the role for this."""
+    roles = "See your roles with `almoner user list`; an admin grants them: `almoner user grant NAME ROLE`."
+    return RuleViolated(rule, roles, code="RoleDenied")
 
 
 class LimitInOrdersExceeded(Refused):
@@ -129,7 +128,7 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
             return ClockWentBack()
         if rule.endswith(_DUPLICATE_GUARD):
             return AlreadyRecorded()
-        return RoleDenied(rule) if _ROLE_GUARDS.match(rule) else RuleViolated(rule)
+        return role_denied(rule) if _ROLE_GUARDS.match(rule) else RuleViolated(rule)
     if (
         getattr(refusal, "sqlite_errorcode", None) in _UNIQUE_CODES
         or getattr(refusal, "sqlstate", None) in _UNIQUE_CODES
@@ -139,7 +138,7 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
     if constraint is None:
         return RuleViolated("a constraint of the schema")
     if form := _FORM.fullmatch(constraint.group()):
-        return InvalidPlainName("a dataset") if form[1] == "dataset_name" else RuleViolated(form_rule(form[1]))
+        return invalid_plain_name("a dataset") if form[1] == "dataset_name" else RuleViolated(form_rule(form[1]))
     return RuleViolated(constraint.group().removeprefix("ck_").replace("_", " "))
 
 

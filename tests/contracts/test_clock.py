@@ -18,8 +18,9 @@ from models_db.services.audit import verify_chain
 from models_db.services.gates import GateClosed
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from models_db.writes.database_errors import ClockWentBack, RoleDenied, RuleViolated
+from models_db.writes.database_errors import ClockWentBack, RuleViolated
 from tests.contracts.moving_clock import MovingClock
+from tests.refusals import refusal
 from tests.support import PLAN, SOON, TEN, World, append_link, execute, planned, snapshot, terms
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -183,7 +184,7 @@ def test_a_role_that_is_over_is_not_revived_by_a_back_dated_decision(database: D
     world.grant("dora", "steward", valid_to=utc_now(datetime.now(UTC) + HOUR))
     before = utc_now()
     clock.ahead += 2 * HOUR
-    with pytest.raises(RoleDenied, match="only a steward records an approval"):
+    with refusal("RoleDenied", match="only a steward records an approval"):
         world.decide(request, by=dora)
     if database.is_sqlite:
         written(database, lambda s: append_link(s, world.admin, "time.passed", {}))

@@ -11,13 +11,12 @@ from models_db.database.base import utc_now
 from models_db.services import artifacts, exposures
 from models_db.services.audit import log, verify_chain
 from models_db.services.audit.linked_rows import details_of_links
-from models_db.services.exposures import AlreadyExposed, ExposedLater, NothingCharged
-from models_db.services.people import RoleRequired
 from models_db.services.queries import health
 from models_db.services.verification import verify_rows
 from models_db.tables import Artifact
 from models_db.writes.database_errors import RuleViolated
 from tests.contracts.meeting import meanwhile
+from tests.refusals import refusal
 from tests.support import World, fetch, later, snapshot
 
 DAY = timedelta(days=1)
@@ -64,7 +63,7 @@ def test_it_changes_nothing_but_its_row_and_link(out: World) -> None:
 def test_only_stewards_and_admins_record_it(out: World) -> None:
     for actor in (out.analyst, out.runner):
         before = snapshot(out.database)
-        with pytest.raises(RoleRequired), out.database.write() as session:
+        with refusal("RoleRequired"), out.database.write() as session:
             exposures.record_exposure(session, actor, 1, None, "a copy")
         assert snapshot(out.database) == before
     with out.database.write() as session:
@@ -72,13 +71,13 @@ def test_only_stewards_and_admins_record_it(out: World) -> None:
 
 
 def test_it_is_recorded_once_and_not_ahead_of_its_time(out: World) -> None:
-    with pytest.raises(ExposedLater):
+    with refusal("ExposedLater"):
         expose(out, since="2099-01-01T00:00:00.000000Z")
     expose(out, since="2001-02-03T00:00:00.000000Z")
     before = snapshot(out.database)
-    with pytest.raises(AlreadyExposed) as refusal:
+    with refusal("AlreadyExposed") as refused:
         expose(out)
-    assert refusal.value.facts == {"request": 1, "since": "2001-02-03T00:00:00.000000Z"}
+    assert refused.value.facts == {"request": 1, "since": "2001-02-03T00:00:00.000000Z"}
     assert snapshot(out.database) == before
 
 
@@ -125,7 +124,7 @@ def test_whatever_was_charged_can_be_exposed_and_nothing_else(out: World) -> Non
     waiting, running = out.request(), out.running()
     ended = out.running()
     out.fail(ended)
-    with pytest.raises(NothingCharged):
+    with refusal("NothingCharged"):
         expose(out, waiting)
     for number in (running.request_id, ended.request_id):
         first = fetch(out.database, f"SELECT min(at) FROM renyi_charge WHERE request_id = {number}")

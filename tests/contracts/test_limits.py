@@ -13,13 +13,13 @@ from sqlalchemy.pool import NullPool
 from models_db.database.base import Base, utc_now
 from models_db.services import requests
 from models_db.services.queries import health
-from models_db.services.requests import PlanAltered
 from models_db.sessions.database import Database
 from models_db.tables import Request
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.events import PrivacyEvent
 from models_db.writes.database_errors import RuleViolated
+from tests.refusals import refusal
 from tests.support import TEN, World, event_of, execute, fetch, plan_of, planned
 
 CONCERNS = ("migrations/schema", "models_db/services")
@@ -165,7 +165,7 @@ def test_a_plan_changed_behind_the_guards_is_found(database: Database, table: st
     )
     _behind(database, table, f"UPDATE {table} SET {column} = {value} {where} {_one(table)}")
     with database.read() as session:
-        with pytest.raises(PlanAltered):
+        with refusal("PlanAltered"):
             requests.require_plan_intact(session, requests.find_request(session, number))
         assert "plans" in {finding.check for finding in health.check_health(session) if not finding.ok}
         requests.require_plan_intact(session, session.get_one(Request, other))

@@ -9,11 +9,12 @@ from models_db.services import datasets, gates, proposals, requests
 from models_db.services.audit.chain import Actor
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.gates import GateDecision
-from models_db.services.proposals import AuthorisationExhausted, AuthorisationTerms, ProposalAltered
+from models_db.services.proposals import AuthorisationTerms
 from models_db.sessions.database import Database
 from models_db.tables import PolicyVersion
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
+from tests.refusals import refusal
 from tests.support import FAR, LATE, World, any_amounts, event_of, execute, fetch
 
 WEEK = timedelta(days=7)
@@ -82,7 +83,7 @@ def test_what_differs_is_named(world: World, changes: dict[str, Json], said: str
     world.dataset()
     number = propose_standing(world)
     decide(world, number)
-    with pytest.raises(AuthorisationExhausted, match=said) as other:
+    with refusal("AuthorisationExhausted", match=said) as other:
         submit(world, number, **changes)
     assert other.value.facts["differs"] == sorted(changes)
 
@@ -97,5 +98,5 @@ def test_an_altered_proposal_opens_nothing(sqlite_database: Database) -> None:
     with world.database.read() as session:
         proposals.require_authorisation_intact(session, requests.find_request(session, request))
     execute(world.database, "DROP TRIGGER proposal_no_update", "UPDATE proposal SET runs = 99")
-    with world.database.read() as session, pytest.raises(ProposalAltered):
+    with world.database.read() as session, refusal("ProposalAltered"):
         proposals.require_authorisation_intact(session, requests.find_request(session, request))

@@ -7,14 +7,14 @@ from sqlalchemy.orm import Session
 
 from models_db.services import datasets, erasures, policies, proposals
 from models_db.services.audit import verify_chain
-from models_db.services.datasets import DatasetExists, LifetimeClaim, NothingIngested, Registration
+from models_db.services.datasets import LifetimeClaim, Registration
 from models_db.services.erasures import ErasureRequest
 from models_db.services.queries import health, lists
 from models_db.services.verification import verify_rows
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
-from models_db.writes.database_errors import RoleDenied
 from tests.contracts.meeting import meanwhile
+from tests.refusals import refusal
 from tests.support import FAR, World, fetch, snapshot
 
 Act = Callable[[Session], object]
@@ -104,7 +104,7 @@ def test_a_registration_is_final_with_what_comes_in(vacant: World, act: Callable
     do(vacant, act(vacant))
     again = registering(vacant)
     before = snapshot(vacant.database)
-    with pytest.raises(DatasetExists):
+    with refusal("DatasetExists"):
         do(vacant, again)
     assert snapshot(vacant.database) == before
 
@@ -112,14 +112,14 @@ def test_a_registration_is_final_with_what_comes_in(vacant: World, act: Callable
 def test_nothing_is_requested_or_approved_before_the_first_version(vacant: World) -> None:
     """So a further registration voids no request, and no approval of one."""
     before = snapshot(vacant.database)
-    with pytest.raises(NothingIngested):
+    with refusal("NothingIngested"):
         vacant.request("vacant")
     assert snapshot(vacant.database) == before
 
 
 def test_only_stewards_and_admins_register_again(vacant: World) -> None:
     for actor in (vacant.analyst, vacant.runner):
-        with pytest.raises(RoleDenied):
+        with refusal("RoleDenied"):
             vacant.empty_dataset("vacant", "other_id", by=actor)
     assert unit_fields(vacant) == ["id"]
 

@@ -16,9 +16,8 @@ from cli.app import app
 from cli.command_table import ListedCommand
 from flows.approvals.confirmation import require_reason
 from models_db.home import ProjectHome
-from models_db.values.arguments import UnreadableArgument
-from models_db.values.requests import FileInvalid
 from tests.integration.story import REQUEST, Almoner
+from tests.refusals import refusal
 
 CONCERNS = ("cli", "models_db/values", "models_db/home.py")
 
@@ -218,11 +217,11 @@ def test_control_characters_are_refused_on_the_command_line_in_python_and_in_fil
         lambda: request.reject(reason=sign),
         lambda: request.withdraw(reason=sign),
     ):
-        with pytest.raises(UnreadableArgument):
+        with refusal("UnreadableArgument"):
             call()
-    with pytest.raises(UnreadableArgument):
+    with refusal("UnreadableArgument"):
         require_reason(sign)
-    with pytest.raises(FileInvalid, match="a text has a control character"):
+    with refusal("FileInvalid", match="a text has a control character"):
         open_home(almoner.home.root).dataset("clinic").price(epsilon=1.0, delta=1e-6, prompt=sign)
     path = almoner.write("request.yaml", json.dumps(REQUEST | {"prompt": {"description": sign}}))
     assert almoner.ask(f"release request {path}", 2)["error"] in ("FileInvalid", "InvalidYaml")

@@ -16,7 +16,7 @@ from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_yaml
 from models_db.errors import UsageError
 from models_db.services import datasets
-from models_db.values.requests import FileInvalid
+from models_db.values.requests import file_invalid
 
 if TYPE_CHECKING:
     from flows.datasets.plan_release import ReleasePlan
@@ -158,7 +158,7 @@ def _content(path: Path | None, what: str, page: str) -> object:
         return None
     found = read_yaml(path, what, page)
     if found is None:
-        raise FileInvalid(what, ["the file is empty"], page)
+        raise file_invalid(what, ["the file is empty"], page)
     return found
 
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from models_db.values.requests import FileInvalid
+from models_db.values.requests import file_invalid
 from tasks.analysis.keywords.parameters import KeywordSettings
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def refiner_for(settings: KeywordSettings, write: Write | None = None, embed: Em
     tool = {"model": write and by_model(write), "coverage": embed and by_coverage(embed)}[settings.ranking]
     if tool is None:
         problem = f"keywords.ranking: {settings.ranking} is not available here"
-        raise FileInvalid("`parameters`", [problem], "docs/keywords.md")
+        raise file_invalid("`parameters`", [problem], "docs/keywords.md")
     return tool
 
 

@@ -6,7 +6,8 @@ import cli.removed_commands
 from cli.app import main
 from cli.removed_commands import REMOVED_COMMANDS
 from models_db.removed_settings import REMOVED_SETTINGS
-from models_db.values.requests import FileInvalid, ReleaseRequest, RequestModel, parse_model
+from models_db.values.requests import ReleaseRequest, RequestModel, parse_model
+from tests.refusals import refusal
 
 
 @pytest.mark.parametrize(("line", "name"), [("frobnicate", "frobnicate"), ("approve 3 --window x", "approve --window")])
@@ -28,7 +29,7 @@ def test_no_removed_name_is_left(
 
 @pytest.mark.parametrize("setting", [name for name in REMOVED_SETTINGS if ": " not in name])
 def test_a_removed_setting_is_explained(setting: str) -> None:
-    with pytest.raises(FileInvalid) as refused:
+    with refusal("FileInvalid") as refused:
         parse_model(RequestModel, {setting: 3, "other": 4}, "the file")
     assert refused.value.facts["problems"] == [
         f"{setting}: it was removed: {REMOVED_SETTINGS[setting]}",
@@ -39,7 +40,7 @@ def test_a_removed_setting_is_explained(setting: str) -> None:
 @pytest.mark.parametrize("value", [name for name in REMOVED_SETTINGS if ": " in name])
 def test_a_removed_value_is_explained(value: str) -> None:
     setting, _, removed = value.partition(": ")
-    with pytest.raises(FileInvalid) as refused:
+    with refusal("FileInvalid") as refused:
         parse_model(ReleaseRequest, {setting: removed}, "the file")
     assert f"{setting}: it was removed: {REMOVED_SETTINGS[value]}" in refused.value.facts["problems"]
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from models_db.home import HomeMissing, PathEscape, ProjectHome
+from models_db.home import PathEscape, ProjectHome
+from tests.refusals import refusal
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_where_the_ledger_is(home: ProjectHome, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_missing_home_says_what_to_do(tmp_path: Path, home: ProjectHome) -> None:
-    with pytest.raises(HomeMissing, match="no project home") as missing:
+    with refusal("HomeMissing", match="no project home") as missing:
         ProjectHome(tmp_path / "elsewhere").require()
     assert "almoner init" in missing.value.advice
     assert home.require() is home

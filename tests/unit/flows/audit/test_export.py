@@ -19,21 +19,17 @@ from flows.audit.export import (
     link_to_cells,
     link_to_json,
 )
-from flows.audit.known_names import SearchedNameUnknown
 from flows.workspace.workspace import ReadOnlyWorkspace
 from flows.workspace.yaml_files import FileUnwritable
-from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.services import attempts
 from models_db.services.audit import chain, log
 from models_db.services.audit.linked_rows import details_of_links
 from models_db.services.audit.log import LogFilter, LoggedLink
-from models_db.services.datasets import DatasetUnknown
-from models_db.services.people import PrincipalNotFound
-from models_db.services.requests import RequestUnknown
 from models_db.sessions.read_only import ReadOnlyDatabase
 from tasks.common.progress import listening
 from tests.conftest import Ledgers
+from tests.refusals import refusal
 from tests.support import TEN, World, append_link, planned
 
 
@@ -145,23 +141,23 @@ def test_it_tells_how_far_it_is(world: World, record: ReadOnlyWorkspace, form: E
 
 
 UNKNOWN = [
-    (LogFilter(dataset="clinc"), DatasetUnknown, "Registered: clinic."),
-    (LogFilter(request_id=99), RequestUnknown, "almoner release list"),
-    (LogFilter(actor="stewart"), PrincipalNotFound, "steward"),
-    (LogFilter(kind="run.fail_"), SearchedNameUnknown, "run.failed"),
-    (LogFilter(kind="foo"), SearchedNameUnknown, "ledger"),
-    (LogFilter(mechanism="invisible_inc"), SearchedNameUnknown, "invisible_ink"),
-    (LogFilter(mechanism="gauss"), SearchedNameUnknown, "noisy_count"),
-    (LogFilter(dataset="clinic", mechanism="token"), SearchedNameUnknown, "integer_draw"),
+    (LogFilter(dataset="clinc"), "DatasetUnknown", "Registered: clinic."),
+    (LogFilter(request_id=99), "RequestUnknown", "almoner release list"),
+    (LogFilter(actor="stewart"), "PrincipalNotFound", "steward"),
+    (LogFilter(kind="run.fail_"), "SearchedNameUnknown", "run.failed"),
+    (LogFilter(kind="foo"), "SearchedNameUnknown", "ledger"),
+    (LogFilter(mechanism="invisible_inc"), "SearchedNameUnknown", "invisible_ink"),
+    (LogFilter(mechanism="gauss"), "SearchedNameUnknown", "noisy_count"),
+    (LogFilter(dataset="clinic", mechanism="token"), "SearchedNameUnknown", "integer_draw"),
 ]
 
 
-@pytest.mark.parametrize(("wanted", "refusal", "advice"), UNKNOWN)
+@pytest.mark.parametrize(("wanted", "code", "advice"), UNKNOWN)
 def test_a_name_that_exists_nowhere_is_refused(
-    record: ReadOnlyWorkspace, wanted: LogFilter, refusal: type[AlmonerError], advice: str
+    record: ReadOnlyWorkspace, wanted: LogFilter, code: str, advice: str
 ) -> None:
     for form in ExportFormat:
-        with pytest.raises(refusal) as refused:
+        with refusal(code) as refused:
             written(record, form, wanted)
         assert advice in refused.value.advice
         assert not (record.home.root / "record.txt").exists()

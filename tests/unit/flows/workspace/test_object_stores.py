@@ -8,7 +8,6 @@ import yaml
 from flows.workspace.object_stores import StoresFileExposed, buckets_of, open_source
 from models_db.errors import AlmonerError, EnvironmentProblem
 from models_db.home import ProjectHome
-from models_db.values.requests import FileInvalid
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket import open_store
 from tasks.object_storage.bucket_settings import AzureSettings, Buckets, GoogleSettings, S3Settings
@@ -20,6 +19,7 @@ from tasks.object_storage.errors import (
     StoreExtraMissing,
     StoreUnreachable,
 )
+from tests.refusals import refusal
 
 HERE = Address("clinic", "a.jsonl")
 AZURE = {"account": "heronaccount"}
@@ -63,7 +63,7 @@ def test_a_file_that_others_may_touch_is_refused(home, mode):
     ],
 )  # fmt: skip
 def test_what_is_refused_is_not_repeated(home, said):
-    with pytest.raises(FileInvalid) as refused:
+    with refusal("FileInvalid") as refused:
         written(home, {"buckets": {"clinic": said}})
     assert "hunter2" not in refused.value.diagnostics()
 
@@ -111,7 +111,7 @@ def test_a_container_needs_an_account():
 
 
 def test_nothing_lies_beside_the_buckets(home):
-    with pytest.raises(FileInvalid):
+    with refusal("FileInvalid"):
         written(home, {"bukets": {"clinic": {}}})
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from flows.workspace.policy_file import DEFAULT_POLICY, policy_text, read_policy
 from models_db.policies.policy import Policy
-from models_db.values.requests import FileInvalid
+from tests.refusals import refusal
 
 
 def read(tmp_path: Path, text: str) -> Policy:
@@ -23,6 +23,6 @@ def test_a_policy_that_is_printed_reads_back_as_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["version: 1\nattempts: 0", "[", "attempts: 1\nattempts: 100", "- a", ""])
 def test_a_mistake_leads_to_the_page_on_policies(tmp_path: Path, text: str) -> None:
-    with pytest.raises(FileInvalid) as refused:
+    with refusal("FileInvalid") as refused:
         read(tmp_path, text)
     assert "docs/policy.md" in refused.value.advice

@@ -6,7 +6,7 @@ import pytest
 
 from flows.workspace import yaml_files
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable, new_file, read_yaml
-from models_db.values.requests import FileInvalid
+from tests.refusals import refusal
 
 
 def test_yaml_is_read_as_data(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_yaml_is_read_as_data(tmp_path: Path) -> None:
 def test_what_is_not_plain_yaml_is_refused_by_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(f"# first line\n{text}")
-    with pytest.raises(FileInvalid, match=r"a.yaml is not valid: line \d+: not YAML"):
+    with refusal("FileInvalid", match=r"a.yaml is not valid: line \d+: not YAML"):
         read_yaml(path, "a.yaml")
 
 
@@ -31,7 +31,7 @@ def test_what_is_not_plain_yaml_is_refused_by_line(tmp_path: Path, text: str) ->
 def test_a_key_that_is_there_twice_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(text)
-    with pytest.raises(FileInvalid, match=r"line \d: not YAML \(a key is repeated\)") as refused:
+    with refusal("FileInvalid", match=r"line \d: not YAML \(a key is repeated\)") as refused:
         read_yaml(path, "a.yaml", "docs/policy.md")
     assert "docs/policy.md" in refused.value.advice
 
@@ -53,7 +53,7 @@ def test_what_is_not_utf8_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_a_control_character_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(b"a: \x00")
-    with pytest.raises(FileInvalid):
+    with refusal("FileInvalid"):
         read_yaml(path, "a.yaml")
 
 

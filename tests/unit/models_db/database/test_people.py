@@ -6,18 +6,11 @@ import pytest
 
 from models_db.database.base import utc_now
 from models_db.services import logins, people
-from models_db.services.logins import MOST_ROLE_BYTES, LoginMismatch, LoginNotSupported
-from models_db.services.people import (
-    InvalidPersonName,
-    LedgerEmpty,
-    NameTaken,
-    PrincipalUnknown,
-    RoleNotHeld,
-    RoleRequired,
-    RoleUnknown,
-)
+from models_db.services.logins import MOST_ROLE_BYTES
+from models_db.services.people import PrincipalUnknown
 from models_db.sessions.database import Database
 from models_db.tables.principals import ROLES
+from tests.refusals import refusal
 from tests.support import World, execute, later, snapshot
 
 
@@ -39,7 +32,7 @@ def test_a_ledger_is_founded_once(world: World) -> None:
 
 def test_a_key_is_one_person(world: World) -> None:
     anna = world.person("anna")
-    with pytest.raises(NameTaken), world.database.write() as session:
+    with refusal("NameTaken"), world.database.write() as session:
         people.enrol(session, world.admin, "bob", "key of anna")
     with world.database.read() as session:
         assert people.identify(session, "key of anna") == anna
@@ -49,14 +42,14 @@ def test_a_key_is_one_person(world: World) -> None:
 def test_a_name_that_reads_like_another_is_refused(world: World, alike: str) -> None:
     world.person("anna")
     before = snapshot(world.database)
-    with pytest.raises(NameTaken), world.database.write() as session:
+    with refusal("NameTaken"), world.database.write() as session:
         people.enrol(session, world.admin, alike, "another key")
     assert snapshot(world.database) == before
 
 
 @pytest.mark.parametrize("unfit", ["", " ", " anna", "an\N{ZERO WIDTH SPACE}na", "an\nna", "a" * 101])
 def test_a_name_that_could_mislead_is_none(world: World, unfit: str) -> None:
-    with pytest.raises(InvalidPersonName), world.database.write() as session:
+    with refusal("InvalidPersonName"), world.database.write() as session:
         people.enrol(session, world.admin, unfit, "another key")
 
 
@@ -67,7 +60,7 @@ def test_a_stranger_is_nobody(world: World) -> None:
 
 def test_a_ledger_that_holds_nothing_asks_for_init(database: Database) -> None:
     for find in (people.identify, people.acting_principal):
-        with database.read() as session, pytest.raises(LedgerEmpty, match="knows nobody yet") as refused:
+        with database.read() as session, refusal("LedgerEmpty", match="knows nobody yet") as refused:
             find(session, "a key nobody has")
         assert "`almoner init` again" in refused.value.advice
 
@@ -75,7 +68,7 @@ def test_a_ledger_that_holds_nothing_asks_for_init(database: Database) -> None:
 @pytest.mark.parametrize("name", ["analyst", "steward", "runner"])
 def test_only_admins_enrol_and_grant(world: World, name: str) -> None:
     before = snapshot(world.database)
-    with pytest.raises(RoleRequired), world.database.write() as session:
+    with refusal("RoleRequired"), world.database.write() as session:
         people.enrol(session, getattr(world, name), "friend", "another key")
     assert snapshot(world.database) == before
 
@@ -97,15 +90,15 @@ def test_a_grant_holds_between_its_days(world: World) -> None:
 
 def test_a_role_that_is_not_there_is_not_revoked(world: World) -> None:
     with world.database.write() as session:
-        with pytest.raises(RoleNotHeld):
+        with refusal("RoleNotHeld"):
             people.revoke(session, world.admin, "analyst", "runner", "never was")
-        with pytest.raises(RoleUnknown):
+        with refusal("RoleUnknown"):
             people.grant(session, world.admin, "analyst", "king", "why not")
 
 
 def test_a_login_means_nothing_in_a_file(sqlite_database: Database) -> None:
     world = World.create(sqlite_database)
-    with pytest.raises(LoginNotSupported), sqlite_database.write() as session:
+    with refusal("LoginNotSupported"), sqlite_database.write() as session:
         people.enrol(session, world.admin, "anna", "key of anna", login="anna")
 
 
@@ -125,7 +118,7 @@ def test_whose_login_it_is_not_does_not_act(postgresql_database: Database) -> No
             session.connection().exec_driver_sql("SET SESSION AUTHORIZATION passer_by")
             try:
                 assert not logins.has_owner_rights(session)
-                with pytest.raises(LoginMismatch) as refused:
+                with refusal("LoginMismatch") as refused:
                     people.acting_principal(session, "key of steward")
             finally:
                 session.connection().exec_driver_sql("RESET SESSION AUTHORIZATION")

@@ -16,7 +16,8 @@ from models_db.policies.policy import (
     RequiredApprovals,
 )
 from models_db.values.canonical_json import digest, encode_canonical
-from models_db.values.requests import FileInvalid, model_to_json, parse_model
+from models_db.values.requests import model_to_json, parse_model
+from tests.refusals import refusal
 
 
 def policy(**fields: Any) -> Policy:
@@ -41,7 +42,7 @@ def test_a_policy_states_its_format_and_all_that_it_allows() -> None:
 
 @pytest.mark.parametrize("number", [0, 2, 3, True, "1", 1.0])
 def test_another_format_is_refused_by_name(number: object) -> None:
-    with pytest.raises(FileInvalid, match="version: this almoner reads format 1"):
+    with refusal("FileInvalid", match="version: this almoner reads format 1"):
         parse_model(Policy, {"version": number}, "policy.yaml")
 
 
@@ -174,7 +175,7 @@ WRONG: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("written", "place"), WRONG)
 def test_what_is_out_of_form_is_refused_by_its_place(written: Any, place: str) -> None:
-    with pytest.raises(FileInvalid) as refused:
+    with refusal("FileInvalid") as refused:
         parse_model(Policy, written, "policy.yaml", "docs/policy.md")
     [problem] = [p for p in refused.value.facts["problems"] if p.startswith(place) or place in p.split(":")[0]]  # type: ignore[attr-defined]
     assert len(problem) < 500

@@ -15,8 +15,9 @@ from models_db.services.audit import chain, log, verify_chain
 from models_db.services.audit.log import LogFilter
 from models_db.services.queries import health
 from models_db.sessions.database import Database, LedgerForbidden, LedgerUnreachable, SchemaOutdated
-from models_db.sessions.read_only import LedgerNotReadable, ReadOnlyDatabase
+from models_db.sessions.read_only import ReadOnlyDatabase
 from tests.conftest import PostgreSQL
+from tests.refusals import refusal
 from tests.support import World, execute, snapshot
 
 NOBODY = 65534
@@ -194,7 +195,7 @@ def test_half_of_a_ledger_is_refused(folder: Path, world_in: World) -> None:
         for name in ("almoner.db", "almoner.db-wal"):
             shutil.copy(folder / name, copy / name)
     reading = closed(copy)
-    with without_rights(), pytest.raises(LedgerNotReadable, match="-wal"), reading.read() as session:
+    with without_rights(), refusal("LedgerNotReadable", match="-wal"), reading.read() as session:
         chain.read_chain_head(session)
     copy.chmod(0o755)
 
@@ -213,7 +214,7 @@ def test_a_ledger_that_is_written_while_it_is_read_as_it_lies_is_refused(folder:
     world_in.database.dispose()
     reading = closed(folder)
     try:
-        with pytest.raises(LedgerNotReadable, match="while it was read"), without_rights():
+        with refusal("LedgerNotReadable", match="while it was read"), without_rights():
             read_during_a_write()
     finally:
         os.seteuid(os.getuid())

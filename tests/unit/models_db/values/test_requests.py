@@ -12,13 +12,13 @@ from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import (
     MOST_COHORTS,
     ExactDecimal,
-    FileInvalid,
     Prompt,
     ReleaseRequest,
     RequestModel,
     model_to_json,
     parse_model,
 )
+from tests.refusals import refusal
 
 WRITTEN = {
     "dataset": "clinic",
@@ -46,7 +46,7 @@ def test_cohorts_are_named_by_a_word_or_by_their_numbers(cohorts: object) -> Non
 )
 def test_what_names_no_cohorts_is_told_in_one_sentence(cohorts: object) -> None:
     """And not once for each form that it could have had."""
-    with pytest.raises(FileInvalid) as invalid:
+    with refusal("FileInvalid") as invalid:
         asked(cohorts)
     problems = invalid.value.facts["problems"]
     assert problems == [
@@ -81,12 +81,12 @@ class Outer(RequestModel):
 
 
 def test_problems_are_described_in_the_words_of_yaml() -> None:
-    with pytest.raises(FileInvalid) as invalid:
+    with refusal("FileInvalid") as invalid:
         parse_model(Outer, {"needed": 1, "names": "one", "facts": [1], "inner": 4}, "The file")
     assert invalid.value.facts["problems"] == [
         "names: input should be a list", "facts: input should be a mapping", "inner: input should be a mapping",
     ]  # fmt: skip
-    with pytest.raises(FileInvalid) as invalid:
+    with refusal("FileInvalid") as invalid:
         parse_model(Prompt, {"description": "Notes.", "examples": ["a"] * 21}, "The file")
     assert invalid.value.facts["problems"] == ["examples: the list should have at most 20 items, not 21"]
 

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError, Refused
-from models_db.home import HomeMissing, ProjectHome
+from models_db.home import ProjectHome
 from models_db.values.printable_text import is_visible
 from tasks.corpus import ingest as ingest_module
 from tasks.corpus.identity.fingerprints import mark_of
@@ -39,6 +39,7 @@ from tasks.corpus.versions import (
     sweep_unrecorded,
     version_uids,
 )
+from tests.refusals import refusal
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.dear
@@ -266,7 +267,7 @@ def test_a_home_without_the_folder_is_named(home: ProjectHome, jsonl: Callable[.
     home.corpora.rmdir()
     with pytest.raises(StoreNotWritable):
         ingest(home, jsonl([note(1)]), "who", KEY)
-    with pytest.raises(HomeMissing):
+    with refusal("HomeMissing"):
         ingest(ProjectHome(home.root / "elsewhere"), jsonl([note(1)]), "who", KEY)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import encode_canonical
-from models_db.values.requests import FileInvalid, PublicGroup, PublicMetadata, model_to_json
+from models_db.values.requests import PublicGroup, PublicMetadata, model_to_json
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus
 from tasks.planning.batches import GroupLayout, layout_of
@@ -30,6 +30,7 @@ from tasks.systems.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.systems.invisible_ink import InvisibleInk
 from tasks.systems.private_decoding import instalments
 from tasks.systems.registry import UnknownSystem
+from tests.refusals import refusal
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, priced
 from tests.unit.tasks.systems.asking import AMOUNT, ask, ink
 from tests.unit.tasks.systems.workshop import KEY, store
@@ -103,7 +104,7 @@ def test_the_catalogue_is_no_part_of_a_request_and_what_else_is_declared_is() ->
     body = priced(facts(public=public), kind="summaries", mechanism="token_level_summary", parameters=parameters).body
     assert body["public_metadata"] == {"name": "Reviews"}
     assert "public_metadata" not in summaries(["lamp"]).body
-    with pytest.raises(FileInvalid, match="a catalogue is the dataset's"):
+    with refusal("FileInvalid", match="a catalogue is the dataset's"):
         summaries(["lamp"], request={"public_metadata": {"groups": ["lamp"]}})
 
 
@@ -139,7 +140,7 @@ def test_all_of_no_catalogue_is_refused() -> None:
 )
 @pytest.mark.parametrize("catalogue", [CATALOGUE, ()], ids=["catalogue", "none"])
 def test_what_names_no_group_is_a_named_error(groups: Any, catalogue: Any) -> None:
-    with pytest.raises((FileInvalid, GroupUnknown)):
+    with refusal("FileInvalid", "GroupUnknown"):
         summaries(groups, catalogue)
 
 
@@ -152,7 +153,7 @@ def test_a_catalogue_has_each_group_once() -> None:
     "own", [{"centre": ["public"]}, {"centre": {"a": 1}}, {"form": 3}, {"clip_norm": []}, {"groups_per_unit": "two"}]
 )
 def test_what_no_parameter_may_be_is_a_named_error(own: dict[str, Any]) -> None:
-    with pytest.raises(FileInvalid):
+    with refusal("FileInvalid"):
         summaries(["lamp"], **own)
 
 
@@ -208,9 +209,9 @@ def test_a_unit_cannot_be_in_more_groups_than_there_are() -> None:
     assert refused.value.facts == {"groups_per_unit": 3, "groups": 2}
     assert summaries(["lamp", 7], groups_per_unit=2).plan.facts["groups per unit m"] == "2"
     for wrong in (0, -1):
-        with pytest.raises(FileInvalid):
+        with refusal("FileInvalid"):
             summaries(["lamp", 7], groups_per_unit=wrong)
-    with pytest.raises(FileInvalid, match="none are declared"):
+    with refusal("FileInvalid", match="none are declared"):
         priced(parameters=TOKENS | {"samples": 3, "groups_per_unit": 2})
 
 

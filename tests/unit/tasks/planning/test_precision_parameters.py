@@ -7,10 +7,11 @@ import pytest
 
 import flows.releases.execute
 from models_db.values.canonical_json import digest, encode_canonical
-from models_db.values.requests import FileInvalid, model_to_json
+from models_db.values.requests import model_to_json
 from tasks.inference.catalogue.precision import PRECISIONS, Precision, PrecisionMissing
 from tasks.planning.precision_parameters import precision_of
 from tasks.systems.private_decoding import PrivateDecodingParameters
+from tests.refusals import refusal
 from tests.unit.tasks.inference.processors import SATURATING, WHOLE, use_processor
 from tests.unit.tasks.pricing.test_quote import parameters, priced
 
@@ -36,7 +37,7 @@ def test_the_precision_is_written_out_whether_it_is_said_or_not() -> None:
 
 @pytest.mark.parametrize("precision", ["int4", "", 8, None])
 def test_other_precisions_are_refused(precision: object) -> None:
-    with pytest.raises(FileInvalid, match="precision"):
+    with refusal("FileInvalid", match="precision"):
         priced(parameters=parameters(precision=precision))
 
 

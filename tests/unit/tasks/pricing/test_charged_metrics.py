@@ -10,7 +10,6 @@ import pytest
 from models_db.home import ProjectHome
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
-from models_db.values.requests import FileInvalid
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
 from tasks.decoding.release_steps import ReleaseSteps
@@ -19,6 +18,7 @@ from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.pricing.charged_metrics import ChargedMetricNeedsClaim, Measuring, ShareTooSmall
+from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import texts
 from tests.unit.tasks.pricing.test_quote import parameters
@@ -83,7 +83,7 @@ def test_a_request_without_charged_metrics_is_stored_as_ever() -> None:
 
 @pytest.mark.parametrize("share", [0, -0.1, 0.51, "nan"])
 def test_a_share_is_at_most_half(share: object) -> None:
-    with pytest.raises(FileInvalid, match="evaluation_share"):
+    with refusal("FileInvalid", match="evaluation_share"):
         priced(evaluation=TWO, evaluation_share=share)
 
 

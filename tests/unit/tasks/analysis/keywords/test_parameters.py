@@ -5,7 +5,7 @@ import json
 import pytest
 
 from models_db.values.canonical_json import encode_canonical
-from models_db.values.requests import FileInvalid, model_to_json, parse_model
+from models_db.values.requests import model_to_json, parse_model
 from tasks.analysis.keywords.parameters import (
     LARGEST_FILE,
     KeywordSettings,
@@ -13,6 +13,7 @@ from tasks.analysis.keywords.parameters import (
     WordsUnreadable,
     with_words_from_file,
 )
+from tests.refusals import refusal
 
 
 def settings(**written):
@@ -49,7 +50,7 @@ def test_words_are_spelt_once():
     ],
 )
 def test_what_cannot_be_is_named(written, problem):
-    with pytest.raises(FileInvalid, match=problem):
+    with refusal("FileInvalid", match=problem):
         settings(**written)
 
 

@@ -1,11 +1,10 @@
 """Cutting a released set: whatever a model says, the result is a part of it, and as large as it was asked for."""
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from models_db.values.requests import FileInvalid, parse_model
+from models_db.values.requests import parse_model
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.analysis.keywords.refine import (
     BATCH,
@@ -18,6 +17,7 @@ from tasks.analysis.keywords.refine import (
     representatives,
 )
 from tasks.inference.structured_output.json_schema import record_schema
+from tests.refusals import refusal
 
 KEYWORDS = [f"keyword {number:03}" for number in range(100)]
 
@@ -120,5 +120,5 @@ def test_the_settings_say_how():
     assert refiner_for(asked("counts")) is None
     assert refiner_for(asked("model"), write=obeying)(KEYWORDS[:4], 3) is not None
     for ranking in ("model", "coverage"):
-        with pytest.raises(FileInvalid, match="not available here"):
+        with refusal("FileInvalid", match="not available here"):
             refiner_for(asked(ranking))

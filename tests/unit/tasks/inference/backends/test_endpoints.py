@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from models_db.values.requests import FileInvalid, parse_model
+from models_db.values.requests import parse_model
 from tasks.common.network import is_external
 from tasks.inference.backends.api_key import Key, key_for
 from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown, endpoint_of
 from tasks.inference.backends.errors import EndpointKeyMissing
+from tests.refusals import refusal
 
 GIVEN: dict[str, Any] = {"name": "office", "url": "https://llm.example.org:8443/v1/", "model": "qwen3-32b"}
 SECRET = "sk-do-not-tell-0123456789"
@@ -39,7 +40,7 @@ def test_it_is_named_by_its_model_and_its_host() -> None:
     ],
 )  # fmt: skip
 def test_addresses_that_are_none_or_unsafe_are_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(FileInvalid) as refused:
+    with refusal("FileInvalid") as refused:
         endpoint(url=url)
     assert SECRET not in f"{refused.value.diagnostics()}{refused.value.facts}"
 
@@ -57,7 +58,7 @@ def test_plain_http_elsewhere_has_to_be_said() -> None:
 def test_plain_http_does_not_go_to_this_machine_by_a_proxy_elsewhere(proxy: str) -> None:
     """The proxy would read prompts and key, and `127.0.0.1` would be its own."""
     here = "http://127.0.0.1:8000/v1"
-    with pytest.raises(FileInvalid):
+    with refusal("FileInvalid"):
         endpoint(url=here, proxy=proxy)
     assert endpoint(url=here, proxy=proxy, allow_http=True).proxy == proxy
     assert endpoint(url=here, proxy="http://localhost:3128").url == here
@@ -74,7 +75,7 @@ def test_plain_http_does_not_go_to_this_machine_by_a_proxy_elsewhere(proxy: str)
     ],
 )  # fmt: skip
 def test_settings_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(FileInvalid) as refused:
+    with refusal("FileInvalid") as refused:
         endpoint(**wrong)
     assert SECRET not in f"{refused.value.diagnostics()}{refused.value.facts}"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from models_db.values.requests import FileInvalid, Prompt, parse_model
+from models_db.values.requests import Prompt, parse_model
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.presets import DEFAULT, PRESETS
 from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json, wording_of
@@ -21,6 +21,7 @@ from tasks.inference.prompts.render import (
     reference_tokens,
 )
 from tasks.inference.prompts.templates import ControlTokens
+from tests.refusals import refusal
 from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
 
 DESCRIPTION = "Short dialogues between a doctor and a patient."
@@ -374,7 +375,7 @@ def test_a_date_in_a_form_that_is_computed_is_refused() -> None:
 
 @pytest.mark.parametrize("day", ["2026-02-30", "tomorrow", "2026-1-1"])
 def test_a_day_that_is_none_is_refused(day: str) -> None:
-    with pytest.raises(FileInvalid):
+    with refusal("FileInvalid"):
         parse_model(Prompt, {"description": DESCRIPTION, "date": day}, "prompt", "docs/requests.md")
 
 

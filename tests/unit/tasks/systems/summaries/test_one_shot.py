@@ -14,21 +14,17 @@ from pydantic import ValidationError
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import encode_canonical
-from models_db.values.requests import FileInvalid
 from tasks.adapters import store as adapter_store
 from tasks.adapters.adapter import Adapter, tensors_of
 from tasks.adapters.metadata import KnownAdapter
 from tasks.adapters.store import AdapterDamaged, AdapterUnfit, AdapterUnknown
 from tasks.corpus.store import Corpus, LabelsNotKept
 from tasks.decoding.run_context import RunContext
-from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine import hidden_states
-from tasks.inference.structured_output.form import FormTooLong
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.pricing.quote import Quote, quote, written_request
 from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tasks.systems.summaries.one_shot import (
-    AdapterChanged,
     AdapterPromptDiffers,
     AdapterUnlabelled,
     OneShotParameters,
@@ -38,6 +34,7 @@ from tasks.systems.summaries.one_shot import (
 from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.values.generated import Generated
 from tasks.values.plan import Plan
+from tests.refusals import refusal
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, priced
 from tests.unit.tasks.systems.asking import AMOUNT, ask
 from tests.unit.tasks.systems.summaries.planted import WORDING, adapter
@@ -219,7 +216,7 @@ def test_unfit_adapters_are_named_when_a_request_is_priced() -> None:
     with pytest.raises(AdapterUnfit, match="not for 'other'"):
         one_shot_request(model="other")
     for wrong in (3, None, ["planted"], {"name": "planted"}):
-        with pytest.raises(FileInvalid):
+        with refusal("FileInvalid"):
             one_shot_request(parameters={"adapter": wrong})
     (adapter_store.adapter_folder(known.digest) / adapter_store.TENSORS).write_bytes(b"x")
     with pytest.raises(AdapterDamaged):
@@ -286,15 +283,15 @@ def of_another(**fields: Any) -> OneShotParameters:
 
 
 UNFIT: dict[str, Any] = {
-    "another width": (lambda: wanted(adapter(width=16)), AdapterUnfit),
-    "other weights": (lambda: of_another(model_digest="e" * 64), AdapterUnfit),
-    "another model": (lambda: of_another(model="other"), AdapterUnfit),
-    "damaged": (lambda: changed_on_disk(wanted()), AdapterDamaged),
-    "described otherwise": (lambda: told_otherwise(wanted()), AdapterChanged),
-    "other shapes than it says": (lambda: of_another(dimensions=5), AdapterDamaged),
-    "too long": (lambda: wanted(max_new_tokens=2000), ContextTooLong),
-    "too long to read": (lambda: wanted(max_reference_tokens=2000), ContextTooLong),
-    "a form that does not fit": (lambda: wanted(form=FORM, max_new_tokens=12), FormTooLong),
+    "another width": (lambda: wanted(adapter(width=16)), "AdapterUnfit"),
+    "other weights": (lambda: of_another(model_digest="e" * 64), "AdapterUnfit"),
+    "another model": (lambda: of_another(model="other"), "AdapterUnfit"),
+    "damaged": (lambda: changed_on_disk(wanted()), "AdapterDamaged"),
+    "described otherwise": (lambda: told_otherwise(wanted()), "AdapterChanged"),
+    "other shapes than it says": (lambda: of_another(dimensions=5), "AdapterDamaged"),
+    "too long": (lambda: wanted(max_new_tokens=2000), "ContextTooLong"),
+    "too long to read": (lambda: wanted(max_reference_tokens=2000), "ContextTooLong"),
+    "a form that does not fit": (lambda: wanted(form=FORM, max_new_tokens=12), "FormTooLong"),
 }
 
 
@@ -302,7 +299,7 @@ UNFIT: dict[str, Any] = {
 def test_what_cannot_be_used_is_named_before_anything_is_armed(reviews: Corpus, reads: list[Step], why: str) -> None:
     parameters, error = UNFIT[why]
     workshop = Workshop(reviews, seen=reads)
-    with pytest.raises(error):
+    with refusal(error):
         make(workshop, parameters(), stops=True)
     assert workshop.seen == []
 
