@@ -163,7 +163,11 @@ class Request:
         from flows.approvals.confirmation import require_confirmation, require_reason
 
         if reason is not None and override is not None:
-            raise ReasonDoubled
+            raise UsageError(
+                "A decision has a reason, or in its place an override; not both.",
+                "Give `override` alone: it is the reason to approve a release that misses bounds of its policy.",
+                code="ReasonDoubled",
+            )
         given = require_reason(reason if override is None else override)
         with session(self.project, reason=given, confirm=confirm) as workspace:
             review = decide.load_review(workspace, self.number, gate_named(gate))
@@ -272,7 +276,7 @@ class Request:
             WrongState, ReleaseUndecided, BalancesWithheld: it is not to be seen yet, or not by the owner of this home.
         """
         if version not in ("steward", "public", "internal"):
-            raise ReportUnknown(str(version))
+            raise _report_unknown(str(version))
         with session(self.project) as workspace:
             from flows.reports.build import report_facts
 
@@ -303,7 +307,12 @@ def gate_named(gate: str) -> Gate:
         GateUnknown: there is none.
     """
     if gate not in (Gate.SPEND, Gate.PUBLISH):
-        raise GateUnknown(str(gate))
+        raise UsageError(
+            f"A request has no gate {str(gate)!r}.",
+            "Decide at `spend`, before it is run, or at `publish`, on its files.",
+            {"gate": str(gate)},
+            code="GateUnknown",
+        )
     return Gate(gate)
 
 
@@ -339,31 +348,10 @@ class DatasetMismatch(UsageError):
         )
 
 
-class GateUnknown(UsageError):
-    """No gate of a request has that name."""
-
-    def __init__(self, gate: str) -> None:
-        super().__init__(
-            f"A request has no gate {gate!r}.",
-            "Decide at `spend`, before it is run, or at `publish`, on its files.",
-            {"gate": gate},
-        )
-
-
-class ReportUnknown(UsageError):
-    """No version of a report has that name."""
-
-    def __init__(self, version: str) -> None:
-        super().__init__(
-            f"A report has no version {version!r}.", "Take steward, public or internal.", {"version": version}
-        )
-
-
-class ReasonDoubled(UsageError):
-    """A decision with a reason and an override."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A decision has a reason, or in its place an override; not both.",
-            "Give `override` alone: it is the reason to approve a release that misses bounds of its policy.",
-        )
+def _report_unknown(version: str) -> UsageError:
+    return UsageError(
+        f"A report has no version {version!r}.",
+        "Take steward, public or internal.",
+        {"version": version},
+        code="ReportUnknown",
+    )

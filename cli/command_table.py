@@ -320,9 +320,9 @@ class CommandTable(TyperGroup):
         try:
             code = super().main(args, standalone_mode=False, **settings)
         except UsageError as problem:
-            from cli.framework.command import CommandInvalid, print_problem  # a help page needs none of it
+            from cli.framework.command import command_invalid, print_problem  # a help page needs none of it
 
-            invalid = CommandInvalid(problem.format_message())
+            invalid = command_invalid(problem.format_message())
             print_problem(invalid, as_json=True)
             sys.exit(invalid.exit_code)
         sys.exit(code if isinstance(code, int) else 0)

@@ -43,18 +43,6 @@ class RoleChanges:
         return RoleChanges(self.applied + other.applied, self.pending + other.pending)
 
 
-class InvalidLogin(UsageError):
-    """A name that no database login of a person can have."""
-
-    def __init__(self, login: str) -> None:
-        super().__init__(
-            f"{login!r} cannot be a person's login: letters, digits and `_.@-`, at most {MOST_ROLE_BYTES} bytes, and"
-            " neither `public` nor `pg_...`.",
-            "Name the PostgreSQL role under which that person works.",
-            {"login": login},
-        )
-
-
 def may_upgrade(database: Database) -> bool:
     """Return whether this session may create or upgrade the ledger, not only use it.
 
@@ -140,7 +128,13 @@ def require_valid_login(login: str) -> None:
     """
     reserved = login.lower() in ("public", "none") or login.lower().startswith("pg_")
     if not LOGIN_PATTERN.fullmatch(login) or len(login.encode()) > MOST_ROLE_BYTES or reserved:
-        raise InvalidLogin(login)
+        raise UsageError(
+            f"{login!r} cannot be a person's login: letters, digits and `_.@-`, at most {MOST_ROLE_BYTES} bytes, and"
+            " neither `public` nor `pg_...`.",
+            "Name the PostgreSQL role under which that person works.",
+            {"login": login},
+            code="InvalidLogin",
+        )
 
 
 def _create_groups(connection: Connection) -> RoleChanges:

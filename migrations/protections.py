@@ -37,7 +37,7 @@ class ProtectionGuard:
         now = protections(schema_items(self._connection))
         lost = self._before - now - set(declared_removals(step.up_revision))
         if lost:
-            raise ProtectionLost(str(step.up_revision_id), sorted(lost))
+            raise _protection_lost(str(step.up_revision_id), sorted(lost))
         self._before = now
 
 
@@ -57,12 +57,10 @@ def declared_removals(revision: object) -> tuple[str, ...]:
     return tuple(getattr(getattr(revision, "module", None), "gives_up", ()))
 
 
-class ProtectionLost(EnvironmentProblem):
-    """A revision drops a guard without saying so."""
-
-    def __init__(self, revision: str, names: list[str]) -> None:
-        super().__init__(
-            f"Migration {revision} loses what protects the ledger: {', '.join(names)}. Nothing was changed.",
-            "This is a fault of that migration: report it, and go on with the version of almoner used so far.",
-            {"revision": revision, "lost": names},
-        )
+def _protection_lost(revision: str, names: list[str]) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"Migration {revision} loses what protects the ledger: {', '.join(names)}. Nothing was changed.",
+        "This is a fault of that migration: report it, and go on with the version of almoner used so far.",
+        {"revision": revision, "lost": names},
+        code="ProtectionLost",
+    )

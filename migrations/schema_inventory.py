@@ -192,17 +192,11 @@ def _items_of_scratch_schema(connection: Connection, revision: str) -> frozenset
     except ProgrammingError as problem:
         if getattr(problem.orig, "sqlstate", None) != _INSUFFICIENT_PRIVILEGE:
             raise
-        raise ScratchSchemaForbidden from None
-    finally:
-        trial.rollback()
-
-
-class ScratchSchemaForbidden(EnvironmentProblem):
-    """The database role may not create the schema that the comparison needs."""
-
-    def __init__(self) -> None:
-        super().__init__(
+        raise EnvironmentProblem(
             "The schema of the ledger cannot be compared with its migrations: that needs a scratch schema, which this"
             " database role may not create. Nothing was changed.",
             "As the owner of the database: `GRANT CREATE ON DATABASE ... TO ...`.",
-        )
+            code="ScratchSchemaForbidden",
+        ) from None
+    finally:
+        trial.rollback()

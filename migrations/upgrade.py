@@ -43,7 +43,11 @@ def upgrade(database: Database, revision: str = "head") -> None:
                 if MigrationContext.configure(connection).get_current_revision() != before:
                     _require_expected_schema(connection, revision)
     except CommandError:
-        raise SchemaUnknown from None
+        raise EnvironmentProblem(
+            "The ledger's schema was made by a newer almoner than this one; nothing was changed.",
+            "Use the newer version; a schema is never taken back.",
+            code="SchemaUnknown",
+        ) from None
     except OperationalError as problem:
         if disk_is_full(problem.orig, committing=False):  # nothing is decided by it: `upgrade` is repeated
             raise LedgerDiskFull(str(database.engine.url.database)) from problem
@@ -67,12 +71,17 @@ def require_supported(database: Database) -> None:
     with database.read() as session:
         version = int(session.scalar(text("SHOW server_version_num")) or 0)
     if version < OLDEST_POSTGRESQL:
-        raise PostgreSQLTooOld(version // 10_000)
+        raise _postgresql_too_old(version // 10_000)
 
 
 def _require_expected_schema(connection: Connection, revision: str) -> None:
     if differences := schema_differences(connection, revision) + _dangling_references(connection):
-        raise SchemaDiffers(differences)
+        raise EnvironmentProblem(
+            f"The ledger's schema is not what its migrations make: {'; '.join(differences)}. Nothing was changed.",
+            "Do not use this ledger until you know who changed it; restore the schema from a backup.",
+            {"differences": differences},
+            code="SchemaDiffers",
+        )
 
 
 def suspend_references(connection: Connection) -> None:
@@ -96,34 +105,11 @@ def _acquire_upgrade_lock(connection: Connection) -> None:
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
 
 
-class PostgreSQLTooOld(EnvironmentProblem):
-    """A server older than the ledger needs."""
-
-    def __init__(self, version: int) -> None:
-        super().__init__(
-            f"This server is PostgreSQL {version}; the ledger needs {OLDEST_POSTGRESQL // 10_000} or newer, because"
-            " in older versions a creator of roles can become the owner of the ledger. Nothing was changed.",
-            "Upgrade the server (`pg_upgrade`), then repeat the command.",
-            {"version": version, "needed": OLDEST_POSTGRESQL // 10_000},
-        )
-
-
-class SchemaDiffers(EnvironmentProblem):
-    """The ledger's schema differs from the one that the migrations make."""
-
-    def __init__(self, found: list[str]) -> None:
-        super().__init__(
-            f"The ledger's schema is not what its migrations make: {'; '.join(found)}. Nothing was changed.",
-            "Do not use this ledger until you know who changed it; restore the schema from a backup.",
-            {"differences": found},
-        )
-
-
-class SchemaUnknown(EnvironmentProblem):
-    """The ledger is at a revision that this installation does not have."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The ledger's schema was made by a newer almoner than this one; nothing was changed.",
-            "Use the newer version; a schema is never taken back.",
-        )
+def _postgresql_too_old(version: int) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"This server is PostgreSQL {version}; the ledger needs {OLDEST_POSTGRESQL // 10_000} or newer, because"
+        " in older versions a creator of roles can become the owner of the ledger. Nothing was changed.",
+        "Upgrade the server (`pg_upgrade`), then repeat the command.",
+        {"version": version, "needed": OLDEST_POSTGRESQL // 10_000},
+        code="PostgreSQLTooOld",
+    )

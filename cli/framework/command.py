@@ -133,26 +133,20 @@ def only_home(before: Path | None, after: Path | None) -> Path | None:
         HomesDiffer: both name one, and not the same.
     """
     if before is not None and after is not None and before.expanduser().absolute() != after.expanduser().absolute():
-        raise HomesDiffer(before, after)
-    return before if after is None else after
-
-
-class HomesDiffer(UsageError):
-    """Two options --home name two project homes."""
-
-    def __init__(self, before: Path, after: Path) -> None:
-        super().__init__(
+        raise UsageError(
             f"--home names {before} before the command and {after} behind it.",
             "Give one of the two; `almoner doctor` says which home a command uses, and why.",
             {"before": str(before), "after": str(after)},
+            code="HomesDiffer",
         )
+    return before if after is None else after
 
 
-class CommandInvalid(UsageError):
-    """A command line that cannot be read: an unknown command, option or value."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "`almoner COMMAND --help` lists the arguments and options of a command.")
+def command_invalid(message: str) -> UsageError:
+    """Return the error of a command line that cannot be read: an unknown command, option or value."""
+    return UsageError(
+        message, "`almoner COMMAND --help` lists the arguments and options of a command.", code="CommandInvalid"
+    )
 
 
 def _answered(function: Command, context: CommandContext, parameters: Mapping[str, Any]) -> int:

@@ -24,11 +24,11 @@ def read_passphrase() -> str:
         PassphraseMissing: standard input is no terminal.
     """
     if not is_interactive():
-        raise PassphraseMissing
+        raise _passphrase_missing()
     try:
         return getpass.getpass("Passphrase of the key file: ", stream=sys.stderr)
     except EOFError:
-        raise PassphraseMissing from None
+        raise _passphrase_missing() from None
 
 
 def confirm(name: str, question: str, option: str | None = None) -> None:
@@ -78,11 +78,9 @@ class LineUnreadable(UsageError):
         )
 
 
-class PassphraseMissing(UsageError):
-    """A key file is encrypted and there is no terminal at which to ask for its passphrase."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The key file has a passphrase, and there is no terminal at which to ask for it.",
-            "Run `almoner init --key FILE` at a terminal; the passphrase is asked for once, when the key is imported.",
-        )
+def _passphrase_missing() -> UsageError:
+    return UsageError(
+        "The key file has a passphrase, and there is no terminal at which to ask for it.",
+        "Run `almoner init --key FILE` at a terminal; the passphrase is asked for once, when the key is imported.",
+        code="PassphraseMissing",
+    )

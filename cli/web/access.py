@@ -119,17 +119,29 @@ def access_policy(options: AccessOptions) -> AccessPolicy:
     try:
         address = ipaddress.ip_address("127.0.0.1" if options.address == "localhost" else options.address)
     except ValueError:
-        raise InvalidListenAddress(options.address, "is not an IP address") from None
+        raise _invalid_listen_address(options.address, "is not an IP address") from None
     if (options.certificate is None) != (options.key is None):
-        raise IncompleteTls
+        raise UsageError(
+            "TLS needs a certificate and its key.", "Give both: --tls-cert FILE --tls-key FILE.", code="IncompleteTls"
+        )
     token = _read_token(options)
     if not address.is_loopback:
         if token is None:
-            raise TokenRequired(options.address)
+            raise UsageError(
+                f"Other machines reach {options.address}, so the dashboard needs a token there.",
+                f"Name its file with --token-file FILE, or a variable with --token-env NAME. {HOW_TO_MAKE_ONE}",
+                {"address": options.address},
+                code="TokenRequired",
+            )
         if options.certificate is None:
-            raise TlsRequired(options.address)
+            raise UsageError(
+                f"Other machines reach {options.address}, so the dashboard needs TLS there.",
+                "Name a certificate and its key: --tls-cert FILE --tls-key FILE. Or listen on 127.0.0.1.",
+                {"address": options.address},
+                code="TlsRequired",
+            )
     if address.is_unspecified and not options.names:
-        raise InvalidListenAddress(options.address, "stands for every address of this machine, so a name is needed")
+        raise _invalid_listen_address(options.address, "stands for every address of this machine, so a name is needed")
     names = {name.lower() for name in options.names} | ({*LOOPBACK_NAMES} if address.is_loopback else set())
     if not address.is_unspecified:
         names.add(str(address))
@@ -137,13 +149,18 @@ def access_policy(options: AccessOptions) -> AccessPolicy:
         str(address), options.port, frozenset(names), token, options.certificate, options.key, options.decide
     )
     if made.decides and made.origin is None:
-        raise HostNameRequired(options.address)
+        raise UsageError(
+            f"A passkey signs at the name of a host, and {options.address!r} is none.",
+            "Give the name under which browsers reach the dashboard: --name ledger.example.org.",
+            {"address": options.address},
+            code="HostNameRequired",
+        )
     return made
 
 
 def _read_token(options: AccessOptions) -> bytes | None:
     if options.token_file is not None and options.token_variable is not None:
-        raise InvalidAccessToken("is named twice, as a file and as a variable")
+        raise _invalid_access_token("is named twice, as a file and as a variable")
     if options.token_file is not None:
         return _token_digest(_read_private_file(options.token_file))
     if options.token_variable is not None:
@@ -156,72 +173,30 @@ def _read_private_file(path: Path) -> str:
     try:
         with open_user_file(path) as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise InvalidAccessToken(f"is in {path}, which others can read; `chmod 600` it")
+                raise _invalid_access_token(f"is in {path}, which others can read; `chmod 600` it")
             return file.read(4096).decode("ascii", "replace")
     except OSError as problem:
-        raise InvalidAccessToken(f"cannot be read from {path}: {problem.strerror or type(problem).__name__}") from None
+        raise _invalid_access_token(
+            f"cannot be read from {path}: {problem.strerror or type(problem).__name__}"
+        ) from None
 
 
 def _token_digest(written: str) -> bytes:
     token = written.strip()
     if len(token) < SHORTEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
-        raise InvalidAccessToken(f"has to have at least {SHORTEST_TOKEN} ASCII characters without spaces")
+        raise _invalid_access_token(f"has to have at least {SHORTEST_TOKEN} ASCII characters without spaces")
     return hashlib.sha256(token.encode()).digest()
 
 
-class InvalidListenAddress(UsageError):
-    """The dashboard cannot listen on the address."""
-
-    def __init__(self, address: str, why: str) -> None:
-        super().__init__(
-            f"{address!r} {why}.",
-            "Give an address of this machine, such as 127.0.0.1, and with --name the host name that browsers use.",
-            {"address": address},
-        )
+def _invalid_listen_address(address: str, why: str) -> UsageError:
+    return UsageError(
+        f"{address!r} {why}.",
+        "Give an address of this machine, such as 127.0.0.1, and with --name the host name that browsers use.",
+        {"address": address},
+        code="InvalidListenAddress",
+    )
 
 
-class TokenRequired(UsageError):
-    """Other machines reach the address, and there is no token."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"Other machines reach {address}, so the dashboard needs a token there.",
-            f"Name its file with --token-file FILE, or a variable with --token-env NAME. {HOW_TO_MAKE_ONE}",
-            {"address": address},
-        )
-
-
-class HostNameRequired(UsageError):
-    """People are to decide, and browsers know the dashboard by an address alone."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"A passkey signs at the name of a host, and {address!r} is none.",
-            "Give the name under which browsers reach the dashboard: --name ledger.example.org.",
-            {"address": address},
-        )
-
-
-class TlsRequired(UsageError):
-    """Other machines reach the address, and there is no TLS."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"Other machines reach {address}, so the dashboard needs TLS there.",
-            "Name a certificate and its key: --tls-cert FILE --tls-key FILE. Or listen on 127.0.0.1.",
-            {"address": address},
-        )
-
-
-class IncompleteTls(UsageError):
-    """A certificate without its key, or a key without its certificate."""
-
-    def __init__(self) -> None:
-        super().__init__("TLS needs a certificate and its key.", "Give both: --tls-cert FILE --tls-key FILE.")
-
-
-class InvalidAccessToken(UsageError):
-    """The token is too weak, or others can read it; the message never repeats it."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"The token {why}.", HOW_TO_MAKE_ONE)
+def _invalid_access_token(why: str) -> UsageError:
+    # It never repeats the token.
+    return UsageError(f"The token {why}.", HOW_TO_MAKE_ONE, code="InvalidAccessToken")

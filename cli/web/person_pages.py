@@ -155,7 +155,7 @@ class PersonPages:
             if session is None:
                 return RedirectResponse("/sign-in", 303)
             if not session.accepts(fields.get("form_token", "")):
-                raise FormForeign
+                raise _form_foreign()
             return endpoint(request, session, fields)
 
         return self._form(personal)
@@ -342,7 +342,11 @@ class PersonPages:
         """Record a prepared decision or withdrawal that its person's passkey has signed."""
         prepared = self.sessions.take_prepared(session, fields.get("prepared", ""))
         if prepared is None:
-            raise NotPrepared
+            raise Refused(
+                "No decision of this session waits for that signature: it was used, or it has waited for five minutes.",
+                "Begin again at /mine.",
+                code="NotPrepared",
+            )
         state = record_prepared(open_workspace(self.home), prepared, PasskeyAnswer.parse(fields), self.origin)
         renewed = self.sessions.renew(self._cookie(request))
         with self._viewer().open_view() as owner:
@@ -364,7 +368,11 @@ class PersonPages:
         """
         written = fields.get("request", "").replace("\r\n", "\n")
         if not self._pricing.acquire(blocking=False):
-            raise PricingBusy
+            raise EnvironmentProblem(
+                f"{MOST_PRICES} other prices are being computed here; this request was neither priced nor submitted.",
+                "Send it again in a minute, or price it on the command line: `almoner release request FILE --dry-run`.",
+                code="PricingBusy",
+            )
         try:
             found = price_page(
                 open_workspace(self.home), session.person, written, submit=fields.get("action") == "submit",
@@ -403,14 +411,14 @@ def _subject(request: Request) -> tuple[Gate, int]:
     try:
         gate = Gate(str(request.path_params["gate"]))
     except ValueError:
-        raise GateUnknown from None
+        raise _gate_unknown() from None
     return gate, _number(str(request.path_params["number"]))
 
 
 def _number(written: str) -> int:
     number = parse_digits(written)
     if number is None:
-        raise GateUnknown
+        raise _gate_unknown()
     return number
 
 
@@ -424,9 +432,9 @@ def _read_invitation(written: str) -> dict[str, str]:
         stated = parse_json(decode_url(written, 4000), most_bytes=4000)
         found = {name: stated[name] for name in ("name", "principal", "challenge", "expires_at")}
         if not all(isinstance(value, str) for value in found.values()) or len(decode_url(found["challenge"], 50)) != 32:
-            raise InvitationUnfit
+            raise _invitation_unfit()
     except (InvalidJson, KeyError, TypeError, ValueError):
-        raise InvitationUnfit from None
+        raise _invitation_unfit() from None
     return found
 
 
@@ -439,48 +447,24 @@ async def _read_form(request: Request) -> Fields:
 
 
 def _refuse_foreign(request: Request) -> Response:
-    raise FormForeign
+    raise _form_foreign()
 
 
-class FormForeign(Refused):
-    """A form that no page of this origin has made for this session."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This form was not sent by a page of this dashboard in this session; nothing was recorded.",
-            "Open the page again, under the address that the dashboard printed at its start.",
-        )
+def _form_foreign() -> Refused:
+    return Refused(
+        "This form was not sent by a page of this dashboard in this session; nothing was recorded.",
+        "Open the page again, under the address that the dashboard printed at its start.",
+        code="FormForeign",
+    )
 
 
-class GateUnknown(UsageError):
-    """A path that names no gate, or no number."""
-
-    def __init__(self) -> None:
-        super().__init__("There is no such decision.", "Begin at /mine.")
+def _gate_unknown() -> UsageError:
+    return UsageError("There is no such decision.", "Begin at /mine.", code="GateUnknown")
 
 
-class InvitationUnfit(UsageError):
-    """A path that holds no invitation."""
-
-    def __init__(self) -> None:
-        super().__init__("This is no invitation.", "Open the whole address that `almoner passkey invite` printed.")
-
-
-class PricingBusy(EnvironmentProblem):
-    """As many prices are being computed as the dashboard computes at once."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"{MOST_PRICES} other prices are being computed here; this request was neither priced nor submitted.",
-            "Send it again in a minute, or price it on the command line: `almoner release request FILE --dry-run`.",
-        )
-
-
-class NotPrepared(Refused):
-    """A signature for something that does not wait for one."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "No decision of this session waits for that signature: it was used, or it has waited for five minutes.",
-            "Begin again at /mine.",
-        )
+def _invitation_unfit() -> UsageError:
+    return UsageError(
+        "This is no invitation.",
+        "Open the whole address that `almoner passkey invite` printed.",
+        code="InvitationUnfit",
+    )

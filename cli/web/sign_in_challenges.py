@@ -64,7 +64,14 @@ class SignInChallenges:
             if challenge in self._used or not self.is_valid(challenge):
                 return False
             if sum(who == person.id for _, who in self._used.values()) >= MOST_SIGN_INS:
-                raise SignInsTooMany(person.name)
+                raise Refused(
+                    f"Passkeys of {person.name!r} have signed in {MOST_SIGN_INS} times within"
+                    f" {CHALLENGE_SECONDS / 60:.0f} minutes.",
+                    "Wait, and begin again. If it was not you: `almoner passkey list`, `almoner passkey revoke"
+                    " NUMBER`.",
+                    {"name": person.name},
+                    code="SignInsTooMany",
+                )
             self._used[challenge] = (now + CHALLENGE_SECONDS, person.id)
             return True
 
@@ -76,14 +83,3 @@ class SignInChallenges:
 
     def _tag(self, stated: bytes) -> bytes:
         return hmac.digest(self._key, stated, hashlib.sha256)
-
-
-class SignInsTooMany(Refused):
-    """The passkeys of one person have signed in too often."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"Passkeys of {name!r} have signed in {MOST_SIGN_INS} times within {CHALLENGE_SECONDS / 60:.0f} minutes.",
-            "Wait, and begin again. If it was not you: `almoner passkey list`, `almoner passkey revoke NUMBER`.",
-            {"name": name},
-        )

@@ -97,7 +97,11 @@ class DashboardViews:
             _text_parameter(request, "state") or "",
         )
         if state and state not in REQUEST_STATES:
-            raise RequestStateUnknown
+            raise UsageError(
+                "There is no such state of a request.",
+                f"There are: {', '.join(REQUEST_STATES)}.",
+                code="RequestStateUnknown",
+            )
 
         def make(view: View) -> Any:
             dataset_id = datasets.find_dataset(view.session, name).id if name else None
@@ -125,7 +129,11 @@ class DashboardViews:
         """Show a report of a release on a sandboxed page without scripts."""
         version = _text_parameter(request, "version") or "public"
         if version not in ("steward", "public", "internal"):
-            raise ReportVersionUnknown
+            raise UsageError(
+                "There is no such version of a report.",
+                "There are: steward, public, internal.",
+                code="ReportVersionUnknown",
+            )
         content = load_report(self._viewer(), _release_number(request), cast("Version", version))
         if wants_json(request):
             return json_response(content)
@@ -152,7 +160,7 @@ class DashboardViews:
         """Send the question on what waits at a gate as a file, as `almoner approve --export` writes it."""
         written, number = request.path_params["gate"], _release_number(request)
         if written not in tuple(Gate):
-            raise InvalidParameter("gate")
+            raise _invalid_parameter("gate")
         data = load_question(self._viewer(), number, Gate(written))
         return Response(
             data,
@@ -212,7 +220,7 @@ def _without_suffix(request: Request, written: str) -> str:
 def _text_parameter(request: Request, name: str) -> str | None:
     value = request.query_params.get(name)
     if value is not None and (len(value) > LONGEST_PARAMETER or "\0" in value):
-        raise InvalidParameter(name)
+        raise _invalid_parameter(name)
     return value or None
 
 
@@ -226,33 +234,13 @@ def _number_parameter(request: Request, name: str) -> int | None:
 def _parse_number(written: str) -> int:
     number = parse_digits(written)
     if number is None:
-        raise InvalidNumber(written)
+        raise UsageError(
+            f"{written[:LONGEST_PARAMETER]!r} is not a number.", "Follow the links of the pages.", code="InvalidNumber"
+        )
     return number
 
 
-class InvalidNumber(UsageError):
-    """A parameter of the page is not a number."""
-
-    def __init__(self, written: str) -> None:
-        super().__init__(f"{written[:LONGEST_PARAMETER]!r} is not a number.", "Follow the links of the pages.")
-
-
-class InvalidParameter(UsageError):
-    """A parameter is too long, or not text."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"The parameter {name} is too long, or not text.", "Follow the links of the pages.")
-
-
-class RequestStateUnknown(UsageError):
-    """No state of requests of that name."""
-
-    def __init__(self) -> None:
-        super().__init__("There is no such state of a request.", f"There are: {', '.join(REQUEST_STATES)}.")
-
-
-class ReportVersionUnknown(UsageError):
-    """No version of a report of that name."""
-
-    def __init__(self) -> None:
-        super().__init__("There is no such version of a report.", "There are: steward, public, internal.")
+def _invalid_parameter(name: str) -> UsageError:
+    return UsageError(
+        f"The parameter {name} is too long, or not text.", "Follow the links of the pages.", code="InvalidParameter"
+    )

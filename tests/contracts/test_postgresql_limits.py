@@ -15,7 +15,7 @@ from flows.audit.lifetime_claims import require_proposal_amounts
 from migrations import database_roles
 from migrations import upgrade as upgrading
 from migrations.database_roles import grant_access
-from migrations.upgrade import PostgreSQLTooOld, upgrade
+from migrations.upgrade import upgrade
 from models_db.database.base import utc_now
 from models_db.findings import Finding
 from models_db.services import logins, proposals
@@ -26,6 +26,7 @@ from models_db.values.canonical_json import encode_canonical
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_claim
 from tests.conftest import PostgreSQL
 from tests.contract.hostile_logins import as_people
+from tests.refusals import refusal
 from tests.support import SOON, TEN, World, event_of, fetch, plan_of, planned
 
 
@@ -285,5 +286,5 @@ def test_doctor_warns_of_whoever_could_log_in_as_somebody_else(
 def test_an_older_server_is_refused_by_name(postgresql_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upgrading, "OLDEST_POSTGRESQL", 990_000)
     for refused in (upgrade, database_roles.may_upgrade):
-        with pytest.raises(PostgreSQLTooOld, match="the ledger needs 99 or newer"):
+        with refusal("PostgreSQLTooOld", match="the ledger needs 99 or newer"):
             refused(postgresql_database)

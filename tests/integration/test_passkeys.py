@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from cli.web import person_sessions
-from cli.web.access import AccessOptions, HostNameRequired, access_policy
+from cli.web.access import AccessOptions, access_policy
 from flows.governance import passkeys as registration
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
@@ -30,6 +30,7 @@ from tests.authenticator import ORIGIN, Authenticator
 from tests.integration.browsing import Browser, challenge_of, dashboard, owner_key, registered, signed_in, unchanged
 from tests.integration.story import Almoner
 from tests.integration.team import Team
+from tests.refusals import refusal
 from tests.support import fetch, snapshot
 
 CONCERNS = ("cli/web", "flows/approvals", "tasks/release/signatures")
@@ -252,7 +253,7 @@ def test_addresses_at_which_browsers_make_no_passkey(team: Team, monkeypatch: py
     for address in ("http://ledger.example.org", "http://127.0.0.1:8717", "https://192.0.2.7", "ftp://localhost",
                     "https://ledger.example.org:443", "https://a@b", "https://x/y", "localhost"):  # fmt: skip
         assert sue.ask(f"passkey invite --origin {address}", expected=2)["error"] == "OriginUnfit", address
-    with pytest.raises(HostNameRequired):
+    with refusal("HostNameRequired"):
         access_policy(replace(TLS, address="192.0.2.7", token_variable="PATH_OF_A_TOKEN"))
 
 

@@ -332,12 +332,14 @@ def _parse_cohorts(cohorts: str | None) -> str | tuple[int, ...] | None:
         return cohorts
     numbers = {parse_digits(part.strip()) or 0 for part in str(cohorts).split(",")}
     if 0 in numbers:
-        raise InvalidCohortList(str(cohorts))
+        raise _invalid_cohort_list(str(cohorts))
     return tuple(sorted(numbers))
 
 
-class InvalidCohortList(UsageError):
-    """The list of cohorts is neither `newest` nor numbers."""
-
-    def __init__(self, typed: str) -> None:
-        super().__init__(f"{typed!r} names no cohorts.", "Type `newest`, or numbers such as `1,2`.", {"cohorts": typed})
+def _invalid_cohort_list(typed: str) -> UsageError:
+    return UsageError(
+        f"{typed!r} names no cohorts.",
+        "Type `newest`, or numbers such as `1,2`.",
+        {"cohorts": typed},
+        code="InvalidCohortList",
+    )

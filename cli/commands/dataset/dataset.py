@@ -215,7 +215,11 @@ def register_dataset(
     if check is not None:
         _check_fields(context, registration_terms, check, form, allow_unit or ())
     elif form != AS_FOUND:
-        raise NothingToCheck
+        raise UsageError(
+            "--encoding and --delimiter say how the source of --check is written, and there is none.",
+            "Name a source with --check, or leave them out: `almoner dataset ingest` has them too.",
+            code="NothingToCheck",
+        )
     terms = registration.ClaimTerms(epsilon, delta, blocks, shares_account_with, accept_weak_promise)
     registration.register(workspace, registration_terms, terms)
     with workspace.database.read() as session:
@@ -232,16 +236,6 @@ def register_dataset(
             f"Next: `almoner dataset ingest {name} PATH`.",
         ],
     )
-
-
-class NothingToCheck(UsageError):
-    """The form of a source is named, and no source."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "--encoding and --delimiter say how the source of --check is written, and there is none.",
-            "Name a source with --check, or leave them out: `almoner dataset ingest` has them too.",
-        )
 
 
 def _check_fields(

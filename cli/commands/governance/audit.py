@@ -289,14 +289,9 @@ def _parse_time(written: str | None) -> str | None:
         at = datetime.fromisoformat(written)
         return utc_now(at if at.tzinfo else at.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
-        raise InvalidTime(written) from None
-
-
-class InvalidTime(UsageError):
-    """A time is not in ISO 8601."""
-
-    def __init__(self, written: str) -> None:
-        super().__init__(f"{written!r} is not a time.", "Write it as 2026-11-21 or 2026-11-21T08:30.")
+        raise UsageError(
+            f"{written!r} is not a time.", "Write it as 2026-11-21 or 2026-11-21T08:30.", code="InvalidTime"
+        ) from None
 
 
 def _link_summary(link: LoggedLink, details: Details | None) -> str:

@@ -136,7 +136,11 @@ def _person_and_ledger(context: CommandContext, name: str | None, ledger: str | 
     if name is not None:
         return name, ledger or ""
     if ledger is not None:
-        raise LedgerKnown
+        raise UsageError(
+            "This home reaches its ledger, so the passkey is for that one.",
+            "Leave --ledger out, or give --name as well.",
+            code="LedgerKnown",
+        )
     workspace = open_workspace(context.home)
     with workspace.database.read() as session:
         return workspace.actor.name, chain.ledger_id(session)
@@ -190,7 +194,7 @@ def revoke(context: CommandContext, number: Number, reason: Reason) -> CommandRe
     Example: almoner passkey revoke 1 --reason "the telephone is lost"
     """
     if not reason.strip():
-        raise PasskeyReasonMissing
+        raise UsageError("This needs a reason.", 'Say why: --reason "...".', code="PasskeyReasonMissing")
     workspace = open_workspace(context.home)
     name, taken_back = flow.revoke(workspace, number, reason.strip())
     withdrawn = [WithdrawnApproval(number=n, gate=gate) for n, gate in taken_back]
@@ -209,20 +213,3 @@ def _recorded(number: int, name: str, certified: CertifiedPasskey) -> CommandRes
     key = flow.passkey_fingerprint(certified.public_key)
     data = PasskeyRecorded(passkey=number, name=name, origin=certified.origin, key=key)
     return CommandResult(data, [f"Passkey {number} ({key}) decides for {name} at {certified.origin}."])
-
-
-class LedgerKnown(UsageError):
-    """An identity of a ledger for a home that reaches its own."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This home reaches its ledger, so the passkey is for that one.",
-            "Leave --ledger out, or give --name as well.",
-        )
-
-
-class PasskeyReasonMissing(UsageError):
-    """A passkey is revoked without a reason."""
-
-    def __init__(self) -> None:
-        super().__init__("This needs a reason.", 'Say why: --reason "...".')

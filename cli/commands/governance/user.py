@@ -200,11 +200,4 @@ def _roles_text(roles: list[RoleData]) -> str:
 
 def _require_reason(reason: str) -> None:
     if not reason.strip():
-        raise RoleReasonMissing
-
-
-class RoleReasonMissing(UsageError):
-    """A change of roles has no reason."""
-
-    def __init__(self) -> None:
-        super().__init__("This needs a reason.", 'Say why: --reason "...".')
+        raise UsageError("This needs a reason.", 'Say why: --reason "...".', code="RoleReasonMissing")

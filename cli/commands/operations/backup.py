@@ -95,7 +95,12 @@ def restore(
         done = restore_ledger(archive, context.home)
         sentences = [f"The ledger as of {done.taken_at} is in {done.home}, read-only: `almoner audit log`."]
     elif reason is None or not reason.strip():
-        raise RestoreReasonMissing
+        raise UsageError(
+            "A backup does not show whether budget was spent after it. Say why none was: --reason TEXT.",
+            "Add the evidence: bundles and signed heads with --against, the old home with --old-home."
+            " To only read an old ledger, use --record-only.",
+            code="RestoreReasonMissing",
+        )
     else:
         done = restore_home(archive, context.home, reason, [parse_place(each) for each in against or ()], old_home)
         sentences = [
@@ -106,14 +111,3 @@ def restore(
         home=str(done.home), taken_at=done.taken_at, link=done.seq, head=done.head, record_only=record_only
     )
     return CommandResult(data, sentences)
-
-
-class RestoreReasonMissing(UsageError):
-    """A restoration without a reason why the ledger is the newest."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A backup does not show whether budget was spent after it. Say why none was: --reason TEXT.",
-            "Add the evidence: bundles and signed heads with --against, the old home with --old-home."
-            " To only read an old ledger, use --record-only.",
-        )

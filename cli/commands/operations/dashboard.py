@@ -84,16 +84,10 @@ def dashboard(
     try:
         serve_dashboard(context.home, access)
     except OSError as problem:
-        raise AddressNotAvailable(bind, port, problem.strerror or type(problem).__name__) from None
-    return CommandResult(DashboardEnded(url=access.url, ended=True))
-
-
-class AddressNotAvailable(EnvironmentProblem):
-    """The address cannot be listened on, or the certificate cannot be used."""
-
-    def __init__(self, address: str, port: int, reason: str) -> None:
-        super().__init__(
-            f"The dashboard cannot listen on {address} port {port}: {reason}.",
+        raise EnvironmentProblem(
+            f"The dashboard cannot listen on {bind} port {port}: {problem.strerror or type(problem).__name__}.",
             "Choose another --port, or check --bind and the files for TLS.",
-            {"address": address, "port": port},
-        )
+            {"address": bind, "port": port},
+            code="AddressNotAvailable",
+        ) from None
+    return CommandResult(DashboardEnded(url=access.url, ended=True))

@@ -66,7 +66,7 @@ def docs(context: CommandContext, page: Page = None, find: Find = None) -> Comma
     if page is not None:
         found = pages.get(page.removesuffix(".md").removeprefix("docs/"))
         if found is None:
-            raise PageUnknown(page, list(pages))
+            raise _page_unknown(page, list(pages))
         return CommandResult(PageText(page=found.name, text=found.text), [Markdown(found.text)], paged=True)
     shown = [one for one in pages.values() if find is None or find.casefold() in one.text.casefold()]
     data = [PageTitle(page=one.name, title=one.title) for one in shown]
@@ -82,29 +82,21 @@ def read_pages() -> dict[str, DocumentationPage]:
     """
     folder = next((place for place in (INSTALLED, CHECKOUT) if (place / "index.md").is_file()), None)
     if folder is None:
-        raise DocumentationMissing
+        raise EnvironmentProblem(
+            "This installation has no documentation.",
+            "Install almoner from its wheel, or from a whole checkout.",
+            code="DocumentationMissing",
+        )
     files = sorted(folder.rglob("*.md"), key=lambda path: (len(path.parts), path))
     names = ((path.relative_to(folder).with_suffix("").as_posix(), path) for path in files)
     return {name: DocumentationPage(name, path.read_text(encoding="utf-8")) for name, path in names}
 
 
-class PageUnknown(UsageError):
-    """The documentation has no such page."""
-
-    def __init__(self, page: str, names: list[str]) -> None:
-        close = difflib.get_close_matches(page, names, n=3)
-        super().__init__(
-            f"The documentation has no page {page!r}.",
-            f"Did you mean {', '.join(close)}?" if close else "`almoner docs` lists all pages.",
-            {"page": page, "similar": close},
-        )
-
-
-class DocumentationMissing(EnvironmentProblem):
-    """The installation came without its documentation."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This installation has no documentation.",
-            "Install almoner from its wheel, or from a whole checkout.",
-        )
+def _page_unknown(page: str, names: list[str]) -> UsageError:
+    close = difflib.get_close_matches(page, names, n=3)
+    return UsageError(
+        f"The documentation has no page {page!r}.",
+        f"Did you mean {', '.join(close)}?" if close else "`almoner docs` lists all pages.",
+        {"page": page, "similar": close},
+        code="PageUnknown",
+    )

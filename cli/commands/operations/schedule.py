@@ -167,7 +167,9 @@ def _minute_text(fields: Mapping[str, object]) -> Mapping[str, object]:
 def _single_rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, str]:
     rules = [(k, r) for k, r in (("cron", cron), ("interval", every), ("rrule", rrule)) if r is not None]
     if len(rules) != 1:
-        raise ScheduleRuleConflict
+        raise UsageError(
+            "A schedule has exactly one rule.", "Give one of --cron, --every and --rrule.", code="ScheduleRuleConflict"
+        )
     return rules[0]
 
 
@@ -312,10 +314,3 @@ def poll_tables(data: PollData) -> list[RenderableType]:
         if rows:
             shown.append(table(tuple(rows[0]), [tuple(each.values()) for each in rows], title))
     return shown or ["Nothing is due."]
-
-
-class ScheduleRuleConflict(UsageError):
-    """A schedule has no rule, or several."""
-
-    def __init__(self) -> None:
-        super().__init__("A schedule has exactly one rule.", "Give one of --cron, --every and --rrule.")

@@ -142,9 +142,9 @@ class ApproveOptions:
         """
         for name, value in asdict(self).items():
             if name in needed and value is None:
-                raise OptionMissing(name)
+                raise _option_missing(name)
             if name not in (*needed, *also, "details") and value is not None:
-                raise UnexpectedOption(name)
+                raise _unexpected_option(name)
 
 
 def approve(
@@ -343,13 +343,13 @@ _NEXT_STEPS: dict[tuple[Gate, str], str] = {
 
 def _required_number(options: ApproveOptions) -> int:
     if options.number is None:
-        raise OptionMissing("number")
+        raise _option_missing("number")
     return options.number
 
 
 def _required_gate(options: ApproveOptions) -> Gate:
     if options.gate is None:
-        raise OptionMissing("gate")
+        raise _option_missing("gate")
     return options.gate
 
 
@@ -373,7 +373,7 @@ def _signed_reason(options: ApproveOptions, review: Review) -> str:
 
 def _required_path(path: Path | None) -> Path:
     if path is None:
-        raise OptionMissing("export")
+        raise _option_missing("export")
     return path
 
 
@@ -389,20 +389,19 @@ _OPTION_NAMES = {
 }
 
 
-class OptionMissing(UsageError):
-    """A form of the command without something that it needs."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"This form of `almoner approve` needs {_OPTION_NAMES[name]}.",
-            "`almoner approve --help` shows the six forms.",
-            {"option": _OPTION_NAMES[name]},
-        )
+def _option_missing(name: str) -> UsageError:
+    return UsageError(
+        f"This form of `almoner approve` needs {_OPTION_NAMES[name]}.",
+        "`almoner approve --help` shows the six forms.",
+        {"option": _OPTION_NAMES[name]},
+        code="OptionMissing",
+    )
 
 
-class UnexpectedOption(UsageError):
-    """An option that this form of the command would not heed."""
-
-    def __init__(self, name: str) -> None:
-        reason = f"{_OPTION_NAMES[name]} does not go together with the other options."
-        super().__init__(reason, "`almoner approve --help` shows the six forms.", {"option": _OPTION_NAMES[name]})
+def _unexpected_option(name: str) -> UsageError:
+    return UsageError(
+        f"{_OPTION_NAMES[name]} does not go together with the other options.",
+        "`almoner approve --help` shows the six forms.",
+        {"option": _OPTION_NAMES[name]},
+        code="UnexpectedOption",
+    )

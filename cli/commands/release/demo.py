@@ -96,22 +96,13 @@ class DemoData(TypedDict):
     secrets_found_in_bundle: int
 
 
-class DemoFailed(EnvironmentProblem):
-    """A step of the demo did not end as the story says."""
-
-    def __init__(self, step: str, code: int, expected: int) -> None:
-        super().__init__(
-            f"The demo's step {step!r} ended with {code}, not {expected}.",
-            "Run `almoner doctor`; if that finds nothing, report the output above.",
-            {"step": step, "exit_code": code},
-        )
-
-
-class InvalidDemoFolder(UsageError):
-    """The demo needs a new folder."""
-
-    def __init__(self, folder: Path, reason: str) -> None:
-        super().__init__(f"{folder} cannot be made: {reason}.", "Name a folder that is not there yet.")
+def _demo_failed(step: str, code: int, expected: int) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The demo's step {step!r} ended with {code}, not {expected}.",
+        "Run `almoner doctor`; if that finds nothing, report the output above.",
+        {"step": step, "exit_code": code},
+        code="DemoFailed",
+    )
 
 
 def register(app: typer.Typer) -> None:
@@ -164,7 +155,11 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True)
     except OSError as problem:
-        raise InvalidDemoFolder(folder, problem.strerror or type(problem).__name__) from None
+        raise UsageError(
+            f"{folder} cannot be made: {problem.strerror or type(problem).__name__}.",
+            "Name a folder that is not there yet.",
+            code="InvalidDemoFolder",
+        ) from None
 
 
 def _demo_steps(runner: "DemoRunner", request: Mapping[str, Any]) -> CommandResult[DemoData]:
@@ -369,7 +364,7 @@ class DemoRunner:
             code = self._run(line)
         self._print_lines(printed.getvalue(), shown if code == expected else ("",), lines)
         if code != expected:
-            raise DemoFailed(line, code, expected)
+            raise _demo_failed(line, code, expected)
 
     def read_json(self, line: str) -> Any:
         """Run one command with --json; its answer.
@@ -383,7 +378,7 @@ class DemoRunner:
             code = self._run(f"{line} --json")
         if code != 0:
             self._print_lines(printed.getvalue(), ("",), None)
-            raise DemoFailed(line, code, 0)
+            raise _demo_failed(line, code, 0)
         return json.loads(printed.getvalue())
 
     def _run(self, line: str) -> int:

@@ -63,7 +63,11 @@ def evaluate(
     Example: almoner evaluate 1 --internal --embedder all-mpnet-base-v2
     """
     if not internal:
-        raise NothingToDo
+        raise UsageError(
+            "A release's public and charged metrics are computed by its run and shown at the publish gate.",
+            "For internal metrics after the decision, add --internal.",
+            code="NothingToDo",
+        )
     from flows.releases.evaluate_internal import evaluate_internally
     from tasks.workers.backend_settings import WorkerBackend
 
@@ -75,13 +79,3 @@ def evaluate(
     return CommandResult(
         data, [table(("metric", "exposure", "result"), rows), "Internal: not for a card, a log or a meeting."]
     )
-
-
-class NothingToDo(UsageError):
-    """Public metrics are computed by the run itself."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A release's public and charged metrics are computed by its run and shown at the publish gate.",
-            "For internal metrics after the decision, add --internal.",
-        )

@@ -115,7 +115,11 @@ def compare_releases(
     elif last is None and old and new:
         places = (old, new)
     else:
-        raise ReleasesUnclear
+        raise UsageError(
+            "A comparison needs two releases, or a dataset whose two newest ones it compares.",
+            "Type `almoner insights compare OLD NEW`, or `almoner insights compare --last DATASET`.",
+            code="ReleasesUnclear",
+        )
     comparison = compare_insights(context.home, *places)
     return CommandResult(cast(ComparisonData, comparison.to_json()), list(_comparison_page(comparison)))
 
@@ -224,13 +228,3 @@ def _cut(text: str) -> str:
     """Return a text of a model or corpus on one line of at most LONGEST_NAME characters."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1]}…"
-
-
-class ReleasesUnclear(UsageError):
-    """Other than two releases, or releases together with --last."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A comparison needs two releases, or a dataset whose two newest ones it compares.",
-            "Type `almoner insights compare OLD NEW`, or `almoner insights compare --last DATASET`.",
-        )

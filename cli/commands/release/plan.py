@@ -123,7 +123,11 @@ def plan(
     Example: almoner plan clinic --epsilon 4 --samples 100 --choice 2 --write request.yaml
     """
     if (choice is None) != (write is None):
-        raise ChoiceIncomplete
+        raise UsageError(
+            "`--choice N` and `--write PATH` belong together: which alternative, and where to.",
+            "Give both, or neither to see the plan alone.",
+            code="ChoiceIncomplete",
+        )
     workspace = open_workspace(context.home)
     with workspace.database.read() as session:
         datasets.find_dataset(session, dataset)  # before the libraries of pricing are loaded
@@ -238,13 +242,3 @@ def _time_text(seconds: int) -> str:
     minutes = max(1, round(seconds / 60))
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if hours else f"{minutes} min"
-
-
-class ChoiceIncomplete(UsageError):
-    """`--choice` without `--write`, or the other way round."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "`--choice N` and `--write PATH` belong together: which alternative, and where to.",
-            "Give both, or neither to see the plan alone.",
-        )

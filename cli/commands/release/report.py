@@ -71,7 +71,11 @@ def report(
     from tasks.text.doubts import describe_doubts
 
     if public and internal:
-        raise ConflictingVersions
+        raise UsageError(
+            "A report is public or internal, not both.",
+            "Leave one of --public and --internal out.",
+            code="ConflictingVersions",
+        )
     version: Version = "public" if public else "internal" if internal else "steward"
     workspace = open_workspace(context.home)
     with progress_bar(context):
@@ -97,10 +101,3 @@ def _audience_sentence(version: str) -> list[str]:
         "internal": ["INTERNAL: not for a card, a log or a meeting."],
         "public": ["It may be read by everybody once the release is published."],
     }[version]
-
-
-class ConflictingVersions(UsageError):
-    """Two versions of a report at once."""
-
-    def __init__(self) -> None:
-        super().__init__("A report is public or internal, not both.", "Leave one of --public and --internal out.")

@@ -74,7 +74,9 @@ def run_command(
         return _sweep_result(context)
     request_id = parse_digits(what)
     if request_id is None:
-        raise InvalidRunId(what)
+        raise UsageError(
+            f"{what!r} is not a request number.", "Use `almoner run ID` or `almoner run sweep`.", code="InvalidRunId"
+        )
     with progress_bar(context):  # from here on, because loading the libraries that run models takes seconds
         outcome = _execute(context, request_id, device, anew, workers, (runner, runner_address))
     data = cast(RequestProduced, outcome.to_json())
@@ -125,10 +127,3 @@ def _sweep_result(context: CommandContext) -> CommandResult[AttemptsSwept]:
         return CommandResult(data, ["Nothing to clean up."])
     sentences = [f"Request {number}: its run is closed; the armed budget stays spent." for number in swept.requests]
     return CommandResult(data, [*sentences, f"{swept.folders} unfinished folders removed."])
-
-
-class InvalidRunId(UsageError):
-    """Neither a number nor `sweep`."""
-
-    def __init__(self, typed: str) -> None:
-        super().__init__(f"{typed!r} is not a request number.", "Use `almoner run ID` or `almoner run sweep`.")

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from cli.framework import prompts
-from cli.framework.prompts import PassphraseMissing, confirm, read_passphrase
+from cli.framework.prompts import confirm, read_passphrase
 from flows.approvals.confirmation import ConfirmationMissing, ConfirmationWrong
+from tests.refusals import refusal
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_at_a_terminal_the_end_of_input_is_no_confirmation(terminal: int) -> Non
 
 def test_a_passphrase_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     piped(monkeypatch, "secret\n")
-    with pytest.raises(PassphraseMissing, match="no terminal"):
+    with refusal("PassphraseMissing", match="no terminal"):
         read_passphrase()
 
 

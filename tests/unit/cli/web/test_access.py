@@ -4,16 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.web.access import (
-    AccessOptions,
-    AccessPolicy,
-    IncompleteTls,
-    InvalidAccessToken,
-    InvalidListenAddress,
-    TlsRequired,
-    TokenRequired,
-    access_policy,
-)
+from cli.web.access import AccessOptions, AccessPolicy, access_policy
+from tests.refusals import refusal
 
 GOOD = "0123456789abcdef" * 2
 TLS = {"certificate": Path("cert.pem"), "key": Path("key.pem")}
@@ -47,11 +39,11 @@ def test_other_hosts_are_not_answered(host: str) -> None:
 @pytest.mark.parametrize("address", ["192.0.2.7", "0.0.0.0", "::", "2001:db8::1"])
 def test_other_addresses_take_a_token_and_tls(address: str, tmp_path: Path) -> None:
     names, file = ("ledger.example",), token_file(tmp_path)
-    with pytest.raises(TokenRequired):
+    with refusal("TokenRequired"):
         access_policy(AccessOptions(address, names=names))
-    with pytest.raises(TokenRequired):
+    with refusal("TokenRequired"):
         access_policy(AccessOptions(address, names=names, **TLS))
-    with pytest.raises(TlsRequired):
+    with refusal("TlsRequired"):
         access_policy(AccessOptions(address, names=names, token_file=file))
     made = access_policy(AccessOptions(address, names=names, token_file=file, **TLS))
     assert made.is_secure
@@ -62,13 +54,13 @@ def test_other_addresses_take_a_token_and_tls(address: str, tmp_path: Path) -> N
 
 
 def test_an_address_that_stands_for_all_takes_a_name(tmp_path: Path) -> None:
-    with pytest.raises(InvalidListenAddress):
+    with refusal("InvalidListenAddress"):
         access_policy(AccessOptions("0.0.0.0", token_file=token_file(tmp_path), **TLS))
 
 
 @pytest.mark.parametrize("address", ["", "ledger.example", "127.0.0.1:80", "1"])
 def test_an_address_is_one(address: str) -> None:
-    with pytest.raises(InvalidListenAddress):
+    with refusal("InvalidListenAddress"):
         access_policy(AccessOptions(address))
 
 
@@ -89,29 +81,29 @@ def test_a_token_opens_and_nothing_else_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "short", "x" * 31, "é" * 40, "with space " * 5])
 def test_a_weak_token_is_refused_and_not_repeated(tmp_path: Path, content: str) -> None:
-    with pytest.raises(InvalidAccessToken) as refusal:
+    with refusal("InvalidAccessToken") as refused:
         access_policy(AccessOptions(token_file=token_file(tmp_path, content)))
-    assert not content or content.strip() not in refusal.value.diagnostics()
+    assert not content or content.strip() not in refused.value.diagnostics()
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
 def test_a_token_that_others_can_read_is_none(tmp_path: Path, mode: int) -> None:
-    with pytest.raises(InvalidAccessToken, match="chmod 600"):
+    with refusal("InvalidAccessToken", match="chmod 600"):
         access_policy(AccessOptions(token_file=token_file(tmp_path, mode=mode)))
 
 
 def test_a_token_out_of_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(InvalidAccessToken):
+    with refusal("InvalidAccessToken"):
         access_policy(AccessOptions(token_variable="ALMONER_TEST_TOKEN"))
     monkeypatch.setenv("ALMONER_TEST_TOKEN", GOOD)
     assert access_policy(AccessOptions(token_variable="ALMONER_TEST_TOKEN")).accepts_token(GOOD)
-    with pytest.raises(InvalidAccessToken, match="twice"):
+    with refusal("InvalidAccessToken", match="twice"):
         access_policy(AccessOptions(token_variable="ALMONER_TEST_TOKEN", token_file=token_file(tmp_path)))
-    with pytest.raises(InvalidAccessToken, match="cannot be read"):
+    with refusal("InvalidAccessToken", match="cannot be read"):
         access_policy(AccessOptions(token_file=tmp_path / "none"))
 
 
 @pytest.mark.parametrize("half", [{"certificate": Path("c")}, {"key": Path("k")}])
 def test_tls_takes_both_files(half: dict[str, Path]) -> None:
-    with pytest.raises(IncompleteTls):
+    with refusal("IncompleteTls"):
         access_policy(AccessOptions(certificate=half.get("certificate"), key=half.get("key")))

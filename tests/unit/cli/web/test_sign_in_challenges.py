@@ -1,16 +1,9 @@
 """Challenges of a sign-in: nobody displaces or shuts out anybody; each counts once, for five minutes, here alone."""
 
-import pytest
-
 from cli.web.person_sessions import MOST_SESSIONS, PersonSessions
-from cli.web.sign_in_challenges import (
-    CHALLENGE_BYTES,
-    CHALLENGE_SECONDS,
-    MOST_SIGN_INS,
-    SignInChallenges,
-    SignInsTooMany,
-)
+from cli.web.sign_in_challenges import CHALLENGE_BYTES, CHALLENGE_SECONDS, MOST_SIGN_INS, SignInChallenges
 from models_db.services.audit.chain import Actor
+from tests.refusals import refusal
 from tests.unit.cli.web.test_sessions import Hand
 
 SUE, TOM = Actor(1, "sue"), Actor(2, "tom")
@@ -77,7 +70,7 @@ def test_one_person_signs_in_so_often_and_others_notice_nothing() -> None:
     for _ in range(MOST_SIGN_INS):
         assert challenges.use(challenges.issue(), SUE)
     refused = challenges.issue()
-    with pytest.raises(SignInsTooMany):
+    with refusal("SignInsTooMany"):
         challenges.use(refused, SUE)
     assert challenges.use(challenges.issue(), TOM)
     assert len(challenges._used) == MOST_SIGN_INS + 1
