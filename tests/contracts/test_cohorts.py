@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 from models_db.errors import AlmonerError
 from models_db.services import budget, cohorts, datasets
 from models_db.services.audit import verify_chain
-from models_db.services.budget import BudgetExceeded
 from models_db.services.cohorts import CohortPlan
 from models_db.services.datasets import Registration
 from models_db.values.amounts import Amount
@@ -108,7 +107,7 @@ def test_what_a_new_cohort_may_lose_is_its_own(world: World) -> None:
     least, most = planned(Amount(1)), planned(Amount(900))
     both, newest = world.running("clinic", least), world.running("clinic", most)
     both, newest = replace(both, blocks=(0, 1)), replace(newest, blocks=(1,))
-    refused(world, BudgetExceeded, lambda: world.hold(both, least))
+    refused(world, "BudgetExceeded", lambda: world.hold(both, least))
     world.hold(newest, most)
     with world.database.read() as session:
         root = datasets.find_dataset(session, "clinic").account_id
