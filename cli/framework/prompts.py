@@ -8,7 +8,7 @@ Questions go to stderr, so that the answer of a command (`--json`) stands alone 
 import getpass
 import sys
 
-from flows.approvals.confirmation import LONGEST_ANSWER, ConfirmationWrong, require_confirmation
+from flows.approvals.confirmation import LONGEST_ANSWER, confirmation_wrong, require_confirmation
 from models_db.errors import UsageError
 
 
@@ -43,7 +43,7 @@ def confirm(name: str, question: str, option: str | None = None) -> None:
     try:
         require_confirmation(name, read_line(question) if option is None else option)
     except LineUnreadable:
-        raise ConfirmationWrong from None
+        raise confirmation_wrong() from None
 
 
 def read_line(question: str) -> str:

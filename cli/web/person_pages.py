@@ -22,10 +22,10 @@ from cli.web.responses import FaultReporter, html_response, load_templates, with
 from cli.web.sign_in_challenges import SignInChallenges
 from flows.approvals.passkey_decision import (
     Prepared,
-    ReviewChanged,
     prepare_decision,
     prepare_withdrawal,
     record_prepared,
+    review_changed,
 )
 from flows.approvals.review import ReviewSection, is_detail
 from flows.dashboard.person_pages import (
@@ -40,7 +40,7 @@ from flows.dashboard.person_pages import (
 )
 from flows.dashboard.texts_page import texts_page
 from flows.dashboard.viewer import View, Viewer, open_viewer
-from flows.governance.passkey_answers import AnswerRefused, PasskeyAnswer, find_signer
+from flows.governance.passkey_answers import PasskeyAnswer, answer_refused, find_signer
 from flows.governance.passkeys import host_of, passkey_fingerprint
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
@@ -226,15 +226,15 @@ class PersonPages:
         try:
             challenge = decode_url(fields.get("challenge", ""), 100)
         except ValueError:
-            raise AnswerRefused from None
+            raise answer_refused() from None
         if not self.challenges.is_valid(challenge):  # before anything reads the ledger
-            raise AnswerRefused
+            raise answer_refused()
         answer = PasskeyAnswer.parse(fields)
         with self._viewer().open_view() as view:
             person, passkey, _ = find_signer(view.session, answer, self.origin, challenge)
             signed_in = Actor(person.id, person.name)
             if not self.challenges.use(challenge, signed_in):
-                raise AnswerRefused
+                raise answer_refused()
             session = self.sessions.open(signed_in, passkey.id)
         self.sessions.close(self._cookie(request))
         return self._with_cookie(RedirectResponse("/mine", 303), session)
@@ -300,7 +300,7 @@ class PersonPages:
         gate, number = _subject(request)
         found = review_page(self._viewer(), session.person, number, gate)
         if fields.get("subject") != found.subject_digest:
-            raise ReviewChanged(number)
+            raise review_changed(number)
         prepared = prepare_decision(
             open_workspace(self.home), session.person, found, fields.get("verdict", ""),
             fields.get("reason", ""), fields.get("confirm", ""),

@@ -83,7 +83,12 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
     rehash(folder, files)  # what is shown is what the approval binds to
     record = ReleaseRecord.from_bytes(read_document(folder / RECORD))
     if (record.release, digest(record.request)) != (inputs.number, digest(inputs.request)):
-        raise DraftOfAnotherRequest(inputs.number)
+        raise Refused(
+            f"The files are not those of request {inputs.number}.",
+            "Nothing was signed. Export the review again: `almoner approve ID --gate publish --export FILE`.",
+            {"request": inputs.number},
+            code="DraftOfAnotherRequest",
+        )
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
     shown: ReviewSection
     looked_for = None
@@ -137,14 +142,3 @@ def _insight_row(node: Insight, record: ReleaseRecord | None) -> tuple[str, ...]
 
 class GateMismatch(ValueError):
     """The inputs of a review, or its draft, do not belong to its gate."""
-
-
-class DraftOfAnotherRequest(Refused):
-    """The draft belongs to another request."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"The files are not those of request {number}.",
-            "Nothing was signed. Export the review again: `almoner approve ID --gate publish --export FILE`.",
-            {"request": number},
-        )

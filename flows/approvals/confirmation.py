@@ -19,9 +19,15 @@ def require_confirmation(name: str, typed: str | None) -> None:
         ConfirmationWrong: the confirmation differs from `name`.
     """
     if typed is None or not typed.strip():
-        raise ConfirmationMissing(name)
+        raise UsageError(
+            "This decision is confirmed by typing the dataset's name, and nothing was typed; nothing was recorded.",
+            "Type the name at a terminal, or give it as `--confirm NAME`; in a pipe `echo NAME | almoner approve ...`;"
+            " in Python `confirm=NAME`.",
+            {"dataset": name},
+            code="ConfirmationMissing",
+        )
     if len(typed) > LONGEST_ANSWER or unicodedata.normalize("NFC", typed.strip()) != unicodedata.normalize("NFC", name):
-        raise ConfirmationWrong
+        raise confirmation_wrong()
 
 
 def require_reason(reason: str | None) -> str:
@@ -32,35 +38,15 @@ def require_reason(reason: str | None) -> str:
         UnreadableArgument: it is not UTF-8, or holds a control character.
     """
     if reason is None or not reason.strip():
-        raise DecisionReasonMissing
+        raise UsageError("A decision needs a reason.", 'Say why: --reason "...".', code="DecisionReasonMissing")
     require_storable({"reason": reason})
     return reason.strip()
 
 
-class ConfirmationMissing(UsageError):
-    """A decision needs the dataset's name as confirmation, and none was typed."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            "This decision is confirmed by typing the dataset's name, and nothing was typed; nothing was recorded.",
-            "Type the name at a terminal, or give it as `--confirm NAME`; in a pipe `echo NAME | almoner approve ...`;"
-            " in Python `confirm=NAME`.",
-            {"dataset": name},
-        )
-
-
-class ConfirmationWrong(Refused):
-    """The typed confirmation is not the dataset's name."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The typed name is not the name of the dataset under decision; nothing was recorded.",
-            "Read the review again: its first line names the dataset.",
-        )
-
-
-class DecisionReasonMissing(UsageError):
-    """A decision without a reason."""
-
-    def __init__(self) -> None:
-        super().__init__("A decision needs a reason.", 'Say why: --reason "...".')
+def confirmation_wrong() -> Refused:
+    """Return the refusal of a typed confirmation that is not the dataset's name."""
+    return Refused(
+        "The typed name is not the name of the dataset under decision; nothing was recorded.",
+        "Read the review again: its first line names the dataset.",
+        code="ConfirmationWrong",
+    )

@@ -128,7 +128,7 @@ def _load_with_inputs(
             draft = _find_draft(workspace, session, inputs) if gate is Gate.PUBLISH else None
             review = build_review(gate, inputs, draft, viewer or workspace.key.public_key)
         except UNREADABLE_ERRORS as problem:
-            raise (ProposalUnreadable if gate is Gate.PROPOSAL else RequestUnreadable)(number) from problem
+            raise (_proposal_unreadable if gate is Gate.PROPOSAL else _request_unreadable)(number) from problem
         if gate is Gate.PROPOSAL and find_decidable(session, number, gate).subject_digest != review.subject_digest:
             raise proposals.proposal_altered(number)
         return review, inputs, draft
@@ -254,7 +254,7 @@ def require_steward(review: Review, key: SigningKey) -> str:
     """
     name = names_by_key(review.stewards).get(key.public_key)
     if name is None:
-        raise SignerUnknown(key.public_key)
+        raise _signer_unknown(key.public_key)
     return name
 
 
@@ -292,7 +292,7 @@ def import_approval(workspace: Workspace, review: Review, signed: SignedApproval
     check_signed_approval(review, signed)
     with workspace.database.write() as session:
         if signed.signature in recorded_signatures(session, review.number, review.gate):
-            raise ApprovalUnusable("was recorded before")
+            raise approval_unusable("was recorded before")
         require_bounds_or_override(session, review, signed.decision, signed.reason)
         approver = people.identify(session, signed.public_key)
         return gates.record_decision(
@@ -333,18 +333,18 @@ def check_signed_approval(review: Review, signed: SignedApproval) -> None:
         SignerUnknown: its key belongs to no steward.
     """
     if (signed.number, signed.gate) != (review.number, review.gate):
-        raise ApprovalUnusable(f"is for number {signed.number} at the {signed.gate} gate")
+        raise approval_unusable(f"is for number {signed.number} at the {signed.gate} gate")
     if signed.subject_sha256 != review.subject_digest:
-        raise ApprovalUnusable("is for another content than the one that waits here now")
+        raise approval_unusable("is for another content than the one that waits here now")
     if names_by_key(review.stewards).get(signed.public_key) != signed.approver:
-        raise SignerUnknown(signed.public_key)
+        raise _signer_unknown(signed.public_key)
     if not signed.is_authentic:
-        raise ApprovalUnusable("has a wrong signature")
+        raise approval_unusable("has a wrong signature")
     days = review.policy.approval_days
     if not utc_now() < signed.expires_at <= _approval_expiry(days + 1):  # another machine's clock may be a little ahead
-        raise ApprovalUnusable(f"has expired, or is for longer than the {days} days of the policy")
+        raise approval_unusable(f"has expired, or is for longer than the {days} days of the policy")
     if not _check_attestation(review, signed):
-        raise ApprovalUnusable("lacks its signer's attestation of the waiting release")
+        raise approval_unusable("lacks its signer's attestation of the waiting release")
 
 
 def _check_attestation(review: Review, signed: SignedApproval) -> bool:
@@ -374,47 +374,40 @@ def _approval_expiry(days: int) -> str:
     return utc_now(datetime.combine(last, time(23, 59, 59), UTC))
 
 
-class ProposalUnreadable(Refused):
-    """The row of a proposal does not follow the format of proposals, so almoner did not record it."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"Proposal {number} is not in the format of a proposal, so nobody can approve it.",
-            f'A steward rejects it: `almoner reject {number} --gate proposal --reason "..."`. `almoner audit log` shows'
-            " who recorded it.",
-            {"proposal": number},
-        )
+def _proposal_unreadable(number: int) -> Refused:
+    return Refused(
+        f"Proposal {number} is not in the format of a proposal, so nobody can approve it.",
+        f'A steward rejects it: `almoner reject {number} --gate proposal --reason "..."`. `almoner audit log` shows'
+        " who recorded it.",
+        {"proposal": number},
+        code="ProposalUnreadable",
+    )
 
 
-class RequestUnreadable(Refused):
-    """The row of a request does not follow the format of requests, so almoner did not record it."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"Request {number} is not in the format of a request, so nobody can approve it.",
-            f'Reject it, `almoner reject {number} --reason "..."`, and submit a new request. `almoner audit log` shows'
-            " who recorded it.",
-            {"request": number},
-        )
+def _request_unreadable(number: int) -> Refused:
+    return Refused(
+        f"Request {number} is not in the format of a request, so nobody can approve it.",
+        f'Reject it, `almoner reject {number} --reason "..."`, and submit a new request. `almoner audit log` shows'
+        " who recorded it.",
+        {"request": number},
+        code="RequestUnreadable",
+    )
 
 
-class ApprovalUnusable(Refused):
-    """A signed approval cannot be recorded at this gate."""
+def approval_unusable(reason: str) -> Refused:
+    """Return the refusal of a signed approval that cannot be recorded at this gate."""
+    return Refused(
+        f"The signed approval {reason}; nothing was recorded.",
+        "Export the review again with `almoner approve ID --gate GATE --export FILE`, and sign the new file.",
+        {"reason": reason},
+        code="ApprovalUnusable",
+    )
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The signed approval {reason}; nothing was recorded.",
-            "Export the review again with `almoner approve ID --gate GATE --export FILE`, and sign the new file.",
-            {"reason": reason},
-        )
 
-
-class SignerUnknown(Refused):
-    """The key belongs to no steward."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(
-            f"The key {fingerprint(key)} ({key}) belongs to no steward of this ledger, under that name.",
-            "An admin enrols a steward by the public key; then export the review again.",
-            {"key": key},
-        )
+def _signer_unknown(key: str) -> Refused:
+    return Refused(
+        f"The key {fingerprint(key)} ({key}) belongs to no steward of this ledger, under that name.",
+        "An admin enrols a steward by the public key; then export the review again.",
+        {"key": key},
+        code="SignerUnknown",
+    )

@@ -21,7 +21,7 @@ from flows.approvals.build_review import Draft, GateMismatch, build_review
 from flows.approvals.proposal_review import ProposalReviewInput
 from flows.approvals.request_review import RequestReviewInput
 from flows.approvals.review import Review
-from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
+from flows.workspace.yaml_files import file_unreadable, file_unwritable
 from models_db.errors import UsageError
 from models_db.services.gates import GateDecision
 from models_db.values.gates import Gate
@@ -117,7 +117,7 @@ def encode_review(gate: Gate, inputs: RequestReviewInput | ProposalReviewInput, 
     )
     data = encode_json(ask.model_dump(mode="json"))
     if len(data) > MOST_REVIEW_BYTES:
-        raise ReviewTooLarge(len(data))
+        raise _review_too_large(len(data))
     return data
 
 
@@ -137,11 +137,11 @@ def import_review(path: Path, viewer: str, scratch: Path) -> Review:
         with _unpack_draft(ask, scratch) as draft:
             return build_review(ask.gate, ask.question, draft, viewer)
     except GateMismatch:
-        raise InvalidApprovalFile(path, "holds a review or files of another gate") from None
+        raise _invalid_approval_file(path, "holds a review or files of another gate") from None
     except (ValidationError, KeyError, TypeError, ValueError) as unfit:
-        raise InvalidApprovalFile(path, f"has an invalid review ({type(unfit).__name__})") from None
+        raise _invalid_approval_file(path, f"has an invalid review ({type(unfit).__name__})") from None
     except FileUnfit as unfit:
-        raise InvalidApprovalFile(path, f"holds a {unfit.message}") from None
+        raise _invalid_approval_file(path, f"holds a {unfit.message}") from None
 
 
 def _pack_draft(draft: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -194,7 +194,7 @@ def _write_model(path: Path, data: bytes) -> None:
     try:
         write_new(path, data, 0o600)
     except OSError as problem:
-        raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
+        raise file_unwritable(path, problem.strerror or type(problem).__name__) from None
 
 
 def _read_model(model: type[FileModel], path: Path, largest: int) -> FileModel:
@@ -202,34 +202,30 @@ def _read_model(model: type[FileModel], path: Path, largest: int) -> FileModel:
         with open_regular_file(path) as file:
             data = file.read(largest + 1)
         if len(data) > largest:
-            raise InvalidApprovalFile(path, f"is larger than {largest:,} bytes")
+            raise _invalid_approval_file(path, f"is larger than {largest:,} bytes")
         return read_as(model, decode_json(data, path.name), path.name)
     except FileUnfit as unfit:
         if not path.is_file():
-            raise FileUnreadable(path, unfit.reason) from None
-        raise InvalidApprovalFile(path, unfit.reason) from None
+            raise file_unreadable(path, unfit.reason) from None
+        raise _invalid_approval_file(path, unfit.reason) from None
     except OSError as problem:
-        raise FileUnreadable(path, problem.strerror or type(problem).__name__) from None
+        raise file_unreadable(path, problem.strerror or type(problem).__name__) from None
 
 
-class InvalidApprovalFile(UsageError):
-    """The file holds neither a review nor a signed approval."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"{path} {reason}.",
-            "Nothing was signed or recorded. `almoner approve ID --gate GATE --export FILE` writes a review,"
-            " `almoner approve --from FILE --reason TEXT --export FILE` signs it; do not edit either file.",
-            {"path": str(path), "reason": reason},
-        )
+def _invalid_approval_file(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"{path} {reason}.",
+        "Nothing was signed or recorded. `almoner approve ID --gate GATE --export FILE` writes a review,"
+        " `almoner approve --from FILE --reason TEXT --export FILE` signs it; do not edit either file.",
+        {"path": str(path), "reason": reason},
+        code="InvalidApprovalFile",
+    )
 
 
-class ReviewTooLarge(UsageError):
-    """The draft is too large for one file."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(
-            f"The review would have {size:,} bytes; at most {MOST_REVIEW_BYTES:,} can be read again.",
-            "Decide on the machine that has the files, in the steward's own home.",
-            {"bytes": size, "largest": MOST_REVIEW_BYTES},
-        )
+def _review_too_large(size: int) -> UsageError:
+    return UsageError(
+        f"The review would have {size:,} bytes; at most {MOST_REVIEW_BYTES:,} can be read again.",
+        "Decide on the machine that has the files, in the steward's own home.",
+        {"bytes": size, "largest": MOST_REVIEW_BYTES},
+        code="ReviewTooLarge",
+    )

@@ -133,7 +133,7 @@ def prepare_decision(
         OutsideBounds, RoleDenied, RuleViolated, WrongState, ProposalDecided: the ledger would not take the decision.
     """
     if verdict not in VERDICTS:
-        raise VerdictUnknown
+        raise UsageError("A decision is `approve` or `reject`.", "Use the buttons of the page.", code="VerdictUnknown")
     reason = _require_short_reason(reason)
     _require_bringable(workspace, approver)
     if verdict == "approve":
@@ -182,10 +182,15 @@ def _record_withdrawal(workspace: Workspace, prepared: PreparedWithdrawal, answe
     number, gate = prepared.number, prepared.gate
     with workspace.database.write() as session:
         if find_decidable(session, number, gate).subject_digest != prepared.subject_digest:
-            raise ReviewChanged(number)
+            raise review_changed(number)
         _, passkey, signature = find_signer(session, answer, origin, prepared.challenge, prepared.approver.id)
         if signature in gates.withdrawal_signatures(session, number, gate):
-            raise WithdrawalUsed(number)
+            raise Refused(
+                f"That signature has taken back an earlier approval of {number}; nothing was recorded.",
+                "Begin again at /mine, and sign anew.",
+                {"number": number},
+                code="WithdrawalUsed",
+            )
         return gates.withdraw_approval(
             session,
             workspace.actor,
@@ -202,11 +207,11 @@ def _record_decision(workspace: Workspace, prepared: PreparedDecision, answer: P
     stated = prepared.decision
     review = decide.load_review(workspace, stated.number, prepared.gate)
     if review.subject_digest != stated.subject_digest:
-        raise ReviewChanged(stated.number)
+        raise review_changed(stated.number)
     with workspace.database.write() as session:
         _, passkey, signature = find_signer(session, answer, origin, prepared.challenge, prepared.approver.id)
         if signature in decide.recorded_signatures(session, stated.number, prepared.gate):
-            raise decide.ApprovalUnusable("was recorded before")
+            raise decide.approval_unusable("was recorded before")
         decide.require_bounds_or_override(session, review, stated.verdict, stated.reason)
         return gates.record_decision(
             session,
@@ -222,7 +227,9 @@ def _record_decision(workspace: Workspace, prepared: PreparedDecision, answer: P
 def _require_short_reason(reason: str) -> str:
     reason = require_reason(reason)
     if len(reason) > LONGEST_REASON:
-        raise DecisionReasonLong
+        raise UsageError(
+            f"A reason has at most {LONGEST_REASON:,} characters.", "Say it in fewer words.", code="DecisionReasonLong"
+        )
     return reason
 
 
@@ -231,52 +238,21 @@ def _require_bringable(workspace: Workspace, approver: Actor) -> None:
         return
     with workspace.database.read() as session:
         if session.get_one(Principal, approver.id).login is not None:
-            raise DecidesElsewhere(approver.name, workspace.actor.name)
+            raise Refused(
+                f"{approver.name!r} has a login of their own, so the database takes no decision of theirs from"
+                f" {workspace.actor.name!r}.",
+                "Decide on the command line, or on a dashboard that you start in your own home:"
+                " `almoner dashboard --decide`.",
+                {"approver": approver.name, "dashboard": workspace.actor.name},
+                code="DecidesElsewhere",
+            )
 
 
-class VerdictUnknown(UsageError):
-    """A verdict that is neither approval nor rejection."""
-
-    def __init__(self) -> None:
-        super().__init__("A decision is `approve` or `reject`.", "Use the buttons of the page.")
-
-
-class DecisionReasonLong(UsageError):
-    """A reason that is too long."""
-
-    def __init__(self) -> None:
-        super().__init__(f"A reason has at most {LONGEST_REASON:,} characters.", "Say it in fewer words.")
-
-
-class WithdrawalUsed(Refused):
-    """The signature of a withdrawal that was recorded before."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"That signature has taken back an earlier approval of {number}; nothing was recorded.",
-            "Begin again at /mine, and sign anew.",
-            {"number": number},
-        )
-
-
-class ReviewChanged(Refused):
-    """Something else waits at the gate than what the approver read."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"What waits under the number {number} is not what you read any more; nothing was recorded.",
-            "Open its page again, and read it anew.",
-            {"number": number},
-        )
-
-
-class DecidesElsewhere(Refused):
-    """On PostgreSQL nobody records a decision of somebody who has a login of their own."""
-
-    def __init__(self, approver: str, owner: str) -> None:
-        super().__init__(
-            f"{approver!r} has a login of their own, so the database takes no decision of theirs from {owner!r}.",
-            "Decide on the command line, or on a dashboard that you start in your own home:"
-            " `almoner dashboard --decide`.",
-            {"approver": approver, "dashboard": owner},
-        )
+def review_changed(number: int) -> Refused:
+    """Return the refusal of a decision where something else waits at the gate than what its approver read."""
+    return Refused(
+        f"What waits under the number {number} is not what you read any more; nothing was recorded.",
+        "Open its page again, and read it anew.",
+        {"number": number},
+        code="ReviewChanged",
+    )

@@ -106,7 +106,12 @@ def propose_cap(
         dataset = datasets.find_dataset(session, name)
         before, together = lifetime_of(session, dataset), datasets_on_account(session, dataset)
         if (before.epsilon, before.delta) == (claim.epsilon, claim.delta):
-            raise CapUnchanged(name, claim)
+            raise UsageError(
+                f"The lifetime claim of {name!r} is already epsilon {claim.epsilon} at delta {claim.delta}.",
+                f"See it with `almoner budget show {name}`.",
+                {"dataset": name},
+                code="CapUnchanged",
+            )
         proposals.require_room(session, dataset, claim.cap)
         spent = budget.balance(session, dataset.account_id).spent
     number = None if dry_run else _record_cap_proposal(workspace, name, claim, reason)
@@ -176,7 +181,7 @@ def revoke_authorisation(workspace: Workspace, number: int, reason: str) -> str:
         proposal = proposals.find_proposal(session, number)
         state = proposals.state_of(session, proposal)
     if proposal.kind != "standing" or state != "carried":
-        raise AuthorisationNotInForce(number, proposal.kind, state)
+        raise _authorisation_not_in_force(number, proposal.kind, state)
     return decide.decide(workspace, decide.load_review(workspace, number, Gate.PROPOSAL), "reject", reason)
 
 
@@ -197,7 +202,7 @@ def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> Re
             if proposals.state_of(session, proposal) == "open"
         ]
         if waiting:
-            raise RetractionPending(request_id, waiting[0])
+            raise _retraction_pending(request_id, waiting[0])
         policy = version_for_request(session, workspace)
         proposal = proposals.propose_retraction(
             session, workspace.actor, request_id, policy, reason, _approval_period(workspace)
@@ -232,7 +237,7 @@ def require_reason(reason: str) -> None:
         ProposalReasonMissing: there is none.
     """
     if not reason.strip():
-        raise ProposalReasonMissing
+        raise UsageError("A proposal needs a reason.", 'Give one: --reason "...".', code="ProposalReasonMissing")
 
 
 def end_of_day(until: str) -> datetime:
@@ -244,9 +249,9 @@ def end_of_day(until: str) -> datetime:
     try:
         ends = datetime.combine(date.fromisoformat(until), time(23, 59, 59), UTC)
     except ValueError:
-        raise InvalidEndDate(until, "is not a date") from None
+        raise _invalid_end_date(until, "is not a date") from None
     if ends <= datetime.now(UTC):
-        raise InvalidEndDate(until, "is over")
+        raise _invalid_end_date(until, "is over")
     return ends
 
 
@@ -351,51 +356,29 @@ def list_proposals(workspace: Workspace, kind: str | None = None) -> list[Propos
         ]
 
 
-class ProposalReasonMissing(UsageError):
-    """The proposal has no reason."""
-
-    def __init__(self) -> None:
-        super().__init__("A proposal needs a reason.", 'Give one: --reason "...".')
-
-
-class CapUnchanged(UsageError):
-    """The proposed claim is already in force."""
-
-    def __init__(self, dataset: str, claim: LifetimeClaim) -> None:
-        super().__init__(
-            f"The lifetime claim of {dataset!r} is already epsilon {claim.epsilon} at delta {claim.delta}.",
-            f"See it with `almoner budget show {dataset}`.",
-            {"dataset": dataset},
-        )
+def _invalid_end_date(until: str, reason: str) -> UsageError:
+    return UsageError(
+        f"The last day {until!r} {reason}.",
+        "Give a future day, such as 2027-06-30.",
+        {"until": until},
+        code="InvalidEndDate",
+    )
 
 
-class InvalidEndDate(UsageError):
-    """The last day is not a date, or is over."""
-
-    def __init__(self, until: str, reason: str) -> None:
-        super().__init__(
-            f"The last day {until!r} {reason}.", "Give a future day, such as 2027-06-30.", {"until": until}
-        )
-
-
-class AuthorisationNotInForce(Refused):
-    """The proposal is not a standing authorisation in force."""
-
-    def __init__(self, number: int, kind: str, state: str) -> None:
-        obstacle = f"is {state}" if kind == "standing" else f"is a {kind} proposal"
-        super().__init__(
-            f"Proposal {number} {obstacle}; only a standing authorisation in force can be ended.",
-            "See them with `almoner standing list`. Reject an open proposal with `almoner reject ID --gate proposal`.",
-            {"proposal": number, "kind": kind, "state": state},
-        )
+def _authorisation_not_in_force(number: int, kind: str, state: str) -> Refused:
+    obstacle = f"is {state}" if kind == "standing" else f"is a {kind} proposal"
+    return Refused(
+        f"Proposal {number} {obstacle}; only a standing authorisation in force can be ended.",
+        "See them with `almoner standing list`. Reject an open proposal with `almoner reject ID --gate proposal`.",
+        {"proposal": number, "kind": kind, "state": state},
+        code="AuthorisationNotInForce",
+    )
 
 
-class RetractionPending(Refused):
-    """A retraction of the same release is open already."""
-
-    def __init__(self, request_id: int, number: int) -> None:
-        super().__init__(
-            f"Proposal {number} already asks to retract release {request_id}.",
-            f'A steward decides: `almoner approve {number} --gate proposal --reason "..."`.',
-            {"request": request_id, "proposal": number},
-        )
+def _retraction_pending(request_id: int, number: int) -> Refused:
+    return Refused(
+        f"Proposal {number} already asks to retract release {request_id}.",
+        f'A steward decides: `almoner approve {number} --gate proposal --reason "..."`.',
+        {"request": request_id, "proposal": number},
+        code="RetractionPending",
+    )

@@ -93,9 +93,19 @@ def attack_on_twin(home: Path, attack: TwinAttackRequest, device: str = "auto") 
     workspace = open_workspace(ProjectHome.locate(home))
     request = _twin_request(workspace, attack)
     if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES:
-        raise SummariesNotAttacked
+        raise Refused(
+            "Summaries cannot be attacked on a twin in this version: members are drawn from a corpus and canaries"
+            " planted in it without regard to groups, so no summary would read most of them.",
+            "Tests audit the mechanisms of summaries; see docs/attacks.md.",
+            code="SummariesNotAttacked",
+        )
     if is_external(request.model):
-        raise ExternalModelNotAttacked(request.model)
+        raise Refused(
+            f"{request.model!r} is behind an API; in this version requests with such a model are not attacked.",
+            "Attack the same request with a model of this machine: the protection is in the values that it receives.",
+            {"model": request.model},
+            code="ExternalModelNotAttacked",
+        )
     with workspace.database.read() as session:
         require_role(session, workspace.actor, "runner")  # the ledger records the attack when it is done
     facts = _public_facts(workspace, request.dataset)
@@ -137,7 +147,15 @@ def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
     with workspace.database.read() as session:
         dataset = datasets.find_dataset(session, name)
         if dataset.governed:
-            raise TwinNotPublic(name)
+            raise Refused(
+                f"The dataset {name!r} is governed: an attack on it would reveal who is in it, and a publish decision"
+                " based on that is not differentially private.",
+                "Attack the same request on a public corpus of the same kind: `almoner dataset register NAME --public"
+                " ...`, ingest it, and name it with --on NAME. After the publish decision, `almoner evaluate ID"
+                " --internal` compares the release with its own corpus.",
+                {"dataset": name},
+                code="TwinNotPublic",
+            )
         return dataset_facts(session, dataset, datasets.newest_version(session, dataset))
 
 
@@ -235,39 +253,3 @@ def _record_attack(workspace: Workspace, result: Mapping[str, Any]) -> None:
             actor_id=workspace.actor.id,
         )
         insert_row(session, attack)
-
-
-class SummariesNotAttacked(Refused):
-    """The request is for summaries, which this version cannot attack."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "Summaries cannot be attacked on a twin in this version: members are drawn from a corpus and canaries"
-            " planted in it without regard to groups, so no summary would read most of them.",
-            "Tests audit the mechanisms of summaries; see docs/attacks.md.",
-        )
-
-
-class ExternalModelNotAttacked(Refused):
-    """The request uses a model behind an API, which this version cannot attack."""
-
-    def __init__(self, model: str) -> None:
-        super().__init__(
-            f"{model!r} is behind an API; in this version requests with such a model are not attacked.",
-            "Attack the same request with a model of this machine: the protection is in the values that it receives.",
-            {"model": model},
-        )
-
-
-class TwinNotPublic(Refused):
-    """The twin is a governed dataset, whose people are protected."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The dataset {name!r} is governed: an attack on it would reveal who is in it, and a publish decision based"
-            " on that is not differentially private.",
-            "Attack the same request on a public corpus of the same kind: `almoner dataset register NAME --public ...`,"
-            " ingest it, and name it with --on NAME. After the publish decision, `almoner evaluate ID --internal`"
-            " compares the release with its own corpus.",
-            {"dataset": name},
-        )

@@ -26,33 +26,27 @@ def configuration_of(body: Mapping[str, Json]) -> dict[str, Json]:
     return {name: body.get(name) for name in CONFIGURATION_FIELDS}
 
 
-class AttackUnreadable(EnvironmentProblem):
-    """A stored attack is damaged."""
-
-    def __init__(self, folder: str) -> None:
-        super().__init__(
-            f"The stored attack {folder!r} is damaged.",
-            f"Remove the folder attacks/{folder} of the project home, or attack again with --anew.",
-            {"folder": folder},
-        )
-
-
-class AttackUnwritable(EnvironmentProblem):
-    """The project home cannot take the results of an attack."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The results of the attack cannot be written: {reason}.",
-            "Make room on the disk of the project home, then attack again: finished steps are kept.",
-            {"reason": reason},
-        )
-
-
 @dataclass(frozen=True)
 class AttackFolder(JsonFolder):
     """The folder of one configuration on one version of one twin."""
 
-    unreadable, unwritable = AttackUnreadable, AttackUnwritable
+    def damaged(self) -> EnvironmentProblem:
+        """Return the error of a damaged file."""
+        return EnvironmentProblem(
+            f"The stored attack {self.path.name!r} is damaged.",
+            f"Remove the folder attacks/{self.path.name} of the project home, or attack again with --anew.",
+            {"folder": self.path.name},
+            code="AttackUnreadable",
+        )
+
+    def unwritable(self, reason: str) -> EnvironmentProblem:
+        """Return the error of a disk that takes no file."""
+        return EnvironmentProblem(
+            f"The results of the attack cannot be written: {reason}.",
+            "Make room on the disk of the project home, then attack again: finished steps are kept.",
+            {"reason": reason},
+            code="AttackUnwritable",
+        )
 
     @classmethod
     def for_configuration(cls, home: ProjectHome, configuration: Mapping[str, Json], twin_uid: str) -> "AttackFolder":

@@ -36,7 +36,7 @@ def charge_of_release(session: Session, request_id: int) -> Charged:
     plan = request_body(requests.find_request(session, request_id))["plan"]
     if any(sum(int(part[unit]) for part in each["instalments"]) < int(each["event"][unit])
            for each in plan["invocations"] for unit in ("rho", "delta")):  # fmt: skip
-        raise NotCharged(request_id, plan["blocks"])
+        raise _not_charged(request_id, plan["blocks"])
     require_charges_derived(session, request_id)
     parts = [
         (sequence, instalment, int(part["rho"]), int(part["delta"]))
@@ -45,7 +45,7 @@ def charge_of_release(session: Session, request_id: int) -> Charged:
     ]
     armed = budget.armed_parts(session, request_id)
     if missing := {(block, *part) for block in plan["blocks"] for part in parts} - armed:
-        raise NotCharged(request_id, sorted({block for block, *_ in missing}))
+        raise _not_charged(request_id, sorted({block for block, *_ in missing}))
     amount = Amount(sum(rho for *_, rho, _ in parts), sum(delta for *_, delta in parts))
     return Charged(blocks=tuple(plan["blocks"]), rho=amount.rho_text, delta=amount.delta_text)
 
@@ -76,7 +76,13 @@ def require_charges_derived(session: Session, request_id: int) -> None:
         LedgerAltered: the text of the request is not the one that its digest names.
     """
     if differing_charges(session, budget.list_charges(session, request_id=request_id)):
-        raise ChargeDiffers(request_id)
+        raise Refused(
+            f"What request {request_id} was charged in Rényi orders is not what its plan costs.",
+            "It can neither be run nor published: request it anew. `almoner audit log` shows who recorded the charge;"
+            " `almoner doctor` lists all cases.",
+            {"request": request_id},
+            code="ChargeDiffers",
+        )
 
 
 def _is_derived(session: Session, charge: RenyiCharge) -> bool:
@@ -87,26 +93,12 @@ def _is_derived(session: Session, charge: RenyiCharge) -> bool:
         return False
 
 
-class NotCharged(Refused):
-    """A release has an artifact, but the ledger has not charged its whole plan."""
-
-    def __init__(self, request_id: int, blocks: list[int]) -> None:
-        numbers = ", ".join(map(str, blocks))
-        super().__init__(
-            f"The ledger has not charged what request {request_id} was approved for, on block {numbers}.",
-            "Do not publish it: its texts cost more than the budget shows. `almoner audit log --release"
-            f" {request_id}` shows who ran it; `almoner doctor` lists all cases.",
-            {"request": request_id, "blocks": blocks},
-        )
-
-
-class ChargeDiffers(Refused):
-    """A charge in Rényi orders is not what the plan of its request costs."""
-
-    def __init__(self, request_id: int) -> None:
-        super().__init__(
-            f"What request {request_id} was charged in Rényi orders is not what its plan costs.",
-            "It can neither be run nor published: request it anew. `almoner audit log` shows who recorded the charge;"
-            " `almoner doctor` lists all cases.",
-            {"request": request_id},
-        )
+def _not_charged(request_id: int, blocks: list[int]) -> Refused:
+    numbers = ", ".join(map(str, blocks))
+    return Refused(
+        f"The ledger has not charged what request {request_id} was approved for, on block {numbers}.",
+        "Do not publish it: its texts cost more than the budget shows. `almoner audit log --release"
+        f" {request_id}` shows who ran it; `almoner doctor` lists all cases.",
+        {"request": request_id, "blocks": blocks},
+        code="NotCharged",
+    )

@@ -20,17 +20,15 @@ def explain(home: ProjectHome, problem: Exception) -> AlmonerError | None:
     if (altered := ledger_altered(home)) is not None:
         return altered
     if isinstance(problem, OSError) and problem.errno is not None and not isinstance(problem, NOT_OF_FILES):
-        return FileInaccessible(problem)
+        return _file_inaccessible(problem)
     return None
 
 
-class FileInaccessible(EnvironmentProblem):
-    """The operating system refuses access to a file or folder."""
-
-    def __init__(self, problem: OSError) -> None:
-        path = problem.filename if isinstance(problem.filename, str) else "A file"
-        super().__init__(
-            f"{path} cannot be used: {problem.strerror or type(problem).__name__}.",
-            "Check the path, its permissions and the space on its disk, then type the command again.",
-            {"path": path, "error": type(problem).__name__},
-        )
+def _file_inaccessible(problem: OSError) -> EnvironmentProblem:
+    path = problem.filename if isinstance(problem.filename, str) else "A file"
+    return EnvironmentProblem(
+        f"{path} cannot be used: {problem.strerror or type(problem).__name__}.",
+        "Check the path, its permissions and the space on its disk, then type the command again.",
+        {"path": path, "error": type(problem).__name__},
+        code="FileInaccessible",
+    )

@@ -44,17 +44,15 @@ def _require_link(session: Session, search: LogFilter, what: str, known: Iterabl
     """Check that a link of the ledger fits, though this version of almoner would not write its name."""
     if not log.read_page(session, search, 1).links:
         written = str(getattr(search, what))
-        raise SearchedNameUnknown(what, written, sorted(known))
+        raise _searched_name_unknown(what, written, sorted(known))
 
 
-class SearchedNameUnknown(UsageError):
-    """A search of the audit log names a kind or a mechanism that this version does not write and no link has."""
-
-    def __init__(self, what: str, written: str, known: Sequence[str]) -> None:
-        near = get_close_matches(written, known, 3)
-        areas = dict.fromkeys(name.partition(".")[0] for name in known)
-        super().__init__(
-            f"Neither this version of almoner nor this ledger knows the {what} {written!r}.",
-            f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(areas)}.",
-            {what: written, "near": near},
-        )
+def _searched_name_unknown(what: str, written: str, known: Sequence[str]) -> UsageError:
+    near = get_close_matches(written, known, 3)
+    areas = dict.fromkeys(name.partition(".")[0] for name in known)
+    return UsageError(
+        f"Neither this version of almoner nor this ledger knows the {what} {written!r}.",
+        f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(areas)}.",
+        {what: written, "near": near},
+        code="SearchedNameUnknown",
+    )

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final, Literal
 
 from flows.workspace.leftovers import noted, partial_path
-from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
+from flows.workspace.yaml_files import file_unreadable, file_unwritable
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome, home_unwritable
 from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, open_user_file, sync_folder
@@ -78,11 +78,11 @@ class ArchiveWriter:
                 reading = _HashingReader(file)
                 self._archive.addfile(info, reading)
         except FileUnfit as problem:
-            raise HomeChanged(name, problem.reason) from None
+            raise _home_changed(name, problem.reason) from None
         except OSError as problem:
             if "unexpected end" not in str(problem):
                 raise
-            raise HomeChanged(name, "became shorter while it was read") from None
+            raise _home_changed(name, "became shorter while it was read") from None
         self.files[name] = ArchiveMember(sha256=reading.hash.hexdigest(), bytes=info.size)
 
     def close(self, manifest: Manifest) -> None:
@@ -133,7 +133,7 @@ def new_archive(home: ProjectHome, to: Path) -> Iterator[ArchiveWriter]:
         FileUnwritable: the file exists, or cannot be written.
     """
     if not to.name:
-        raise FileUnwritable(to, "it is a folder")
+        raise file_unwritable(to, "it is a folder")
     beside = partial_path(to)
     try:
         if os.path.lexists(to):
@@ -150,7 +150,7 @@ def new_archive(home: ProjectHome, to: Path) -> Iterator[ArchiveWriter]:
             os.link(beside, to)  # unlike a rename it replaces nothing
             sync_folder(to.parent)
     except OSError as problem:
-        raise FileUnwritable(to, problem.strerror or type(problem).__name__) from None
+        raise file_unwritable(to, problem.strerror or type(problem).__name__) from None
 
 
 def unpack_archive(archive: Path, into: Path, only: Sequence[str] = ()) -> Manifest:
@@ -170,17 +170,17 @@ def unpack_archive(archive: Path, into: Path, only: Sequence[str] = ()) -> Manif
         with open_user_file(archive) as file, tarfile.open(fileobj=file, mode="r:") as opened:
             for info in opened:
                 if manifest is not None or info.name in members:
-                    raise BackupDamaged("a member is repeated, or follows the manifest")
+                    raise backup_damaged("a member is repeated, or follows the manifest")
                 if info.name == MANIFEST_FILE:
                     manifest = _parse_manifest(_read_member(opened, info))
                 else:
                     members[info.name] = _unpack_member(opened, info, into if not only or info.name in only else None)
     except tarfile.TarError:
-        raise BackupDamaged("it is not a tar archive, or it is truncated") from None
+        raise backup_damaged("it is not a tar archive, or it is truncated") from None
     except OSError as problem:
-        raise FileUnreadable(archive, problem.strerror or type(problem).__name__) from None
+        raise file_unreadable(archive, problem.strerror or type(problem).__name__) from None
     if manifest is None or members != manifest.files:
-        raise BackupDamaged(
+        raise backup_damaged(
             "the manifest is missing" if manifest is None else _manifest_difference(members, manifest.files)
         )
     return manifest
@@ -189,7 +189,7 @@ def unpack_archive(archive: Path, into: Path, only: Sequence[str] = ()) -> Manif
 def _read_member(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
     file = archive.extractfile(info) if info.isreg() and info.size <= _LARGEST_MANIFEST else None
     if file is None:
-        raise BackupDamaged("the manifest is not a file that almoner wrote")
+        raise backup_damaged("the manifest is not a file that almoner wrote")
     return file.read()
 
 
@@ -197,7 +197,7 @@ def _parse_manifest(data: bytes) -> Manifest:
     try:
         return read_as(Manifest, decode_json(data, MANIFEST_FILE), MANIFEST_FILE)
     except FileUnfit as problem:
-        raise BackupDamaged(f"the manifest {problem.reason}") from None
+        raise backup_damaged(f"the manifest {problem.reason}") from None
 
 
 def _unpack_member(archive: tarfile.TarFile, info: tarfile.TarInfo, into: Path | None) -> ArchiveMember:
@@ -205,7 +205,7 @@ def _unpack_member(archive: tarfile.TarFile, info: tarfile.TarInfo, into: Path |
     path = PurePosixPath(info.name)
     file = archive.extractfile(info) if info.isreg() else None
     if file is None or path.is_absolute() or ".." in path.parts or str(path) != info.name:
-        raise BackupDamaged("a member is not a regular file of a home")
+        raise backup_damaged("a member is not a regular file of a home")
     reading = _HashingReader(file)
     if into is None:
         while reading.read(_CHUNK):
@@ -248,24 +248,21 @@ def _manifest_difference(read: dict[str, ArchiveMember], stated: dict[str, Archi
     return f"{next(name for name in sorted(stated) if stated[name] != read[name])} is not as it was written"
 
 
-class HomeChanged(EnvironmentProblem):
-    """A file of the home cannot be read as a whole."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"{name} in the project home {reason}; no backup was made.",
-            "If a process changed the home meanwhile, take the backup again. A home has no links: put files in place"
-            " of them.",
-            {"file": name, "reason": reason},
-        )
+def _home_changed(name: str, reason: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"{name} in the project home {reason}; no backup was made.",
+        "If a process changed the home meanwhile, take the backup again. A home has no links: put files in place"
+        " of them.",
+        {"file": name, "reason": reason},
+        code="HomeChanged",
+    )
 
 
-class BackupDamaged(Refused):
-    """The archive differs from the written one."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The backup is damaged: {reason}. Nothing was restored.",
-            "Use another copy of it, or an earlier backup.",
-            {"reason": reason},
-        )
+def backup_damaged(reason: str) -> Refused:
+    """Return the refusal of an archive that differs from the written one."""
+    return Refused(
+        f"The backup is damaged: {reason}. Nothing was restored.",
+        "Use another copy of it, or an earlier backup.",
+        {"reason": reason},
+        code="BackupDamaged",
+    )

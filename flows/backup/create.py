@@ -110,20 +110,14 @@ def _copy_ledger(database: Database, to: Path) -> Database | None:
             raise ledger_unreadable(str(path)) from problem
         needed = f"the copy takes {path.stat().st_size / 2**20:.1f} MiB, and its disk has {describe_free_space(to)}"
         full = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-        raise LedgerNotCopied(to, needed if full else type(problem).__name__) from problem
-    os.chmod(to, 0o600)
-    return Database(sqlite_url(to))
-
-
-class LedgerNotCopied(EnvironmentProblem):
-    """The ledger cannot be copied for a backup; nothing of the backup is kept."""
-
-    def __init__(self, to: Path, reason: str) -> None:
-        super().__init__(
-            f"The ledger cannot be copied to {to}: {reason}.",
+        raise EnvironmentProblem(
+            f"The ledger cannot be copied to {to}: {needed if full else type(problem).__name__}.",
             "Make room on the disk of the home (`almoner run sweep` empties its scratch folder), then back up again.",
             {"path": str(to)},
-        )
+            code="LedgerNotCopied",
+        ) from problem
+    os.chmod(to, 0o600)
+    return Database(sqlite_url(to))
 
 
 def _ledger_facts(session: Session, home: ProjectHome) -> _LedgerFacts:

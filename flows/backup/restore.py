@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.audit.verify import verify_record
-from flows.backup.archive import LEDGER_FILE, BackupDamaged, Manifest, unpack_archive
+from flows.backup.archive import LEDGER_FILE, Manifest, backup_damaged, unpack_archive
 from flows.workspace import rollback_guard
 from flows.workspace.file_system import require_local_ledger
 from flows.workspace.home_keys import require_own_keys
@@ -89,7 +89,7 @@ def restore_ledger(archive: Path, home: ProjectHome) -> RestoredHome:
         manifest = unpack_archive(archive, staged.root, only=[LEDGER_FILE])
         _require_ledger_place(manifest)
         if manifest.ledger != "sqlite":
-            raise LedgerLocationMismatch("postgresql")
+            raise _ledger_location_mismatch("postgresql")
         _move_staged(staged, home)
     return RestoredHome(home.root, manifest.at, manifest.seen.seq, manifest.seen.seq)
 
@@ -124,14 +124,19 @@ def _move_staged(staged: ProjectHome, home: ProjectHome) -> None:
 def _require_free(home: ProjectHome) -> None:
     require_local_ledger(home)
     if home.root.is_symlink() or (home.root.exists() and (not home.root.is_dir() or any(home.root.iterdir()))):
-        raise HomeNotEmpty(home.root)
+        raise UsageError(
+            f"{home.root} is not empty; a backup is restored only into an empty home.",
+            "Move it aside (do not remove it) and name it with --old-home: the links that it has seen are compared.",
+            {"home": str(home.root)},
+            code="HomeNotEmpty",
+        )
 
 
 def _require_ledger_place(manifest: Manifest) -> None:
     """Check that the ledger is either only in the backup, or on a server and not in the backup."""
     url = os.environ.get("ALMONER_DATABASE_URL", "")
     if (manifest.ledger == "sqlite") == bool(url) or url.startswith("sqlite"):
-        raise LedgerLocationMismatch(manifest.ledger)
+        raise _ledger_location_mismatch(manifest.ledger)
 
 
 def _require_sound(staged: ProjectHome, manifest: Manifest) -> None:
@@ -144,13 +149,18 @@ def _require_sound(staged: ProjectHome, manifest: Manifest) -> None:
             wrong = [each.check for each in health.check_health(session) if not each.ok]
             head = chain.read_chain_head(session)
     except SchemaOutdated:
-        raise BackupOfAnotherVersion(manifest) from None
+        raise EnvironmentProblem(
+            f"The ledger in this backup has schema {manifest.database}, made by almoner {manifest.almoner}.",
+            "Restore with that version of almoner; then install this one, and `almoner init` upgrades the ledger.",
+            {"schema": manifest.database, "almoner": manifest.almoner},
+            code="BackupOfAnotherVersion",
+        ) from None
     finally:
         database.dispose()
     if wrong:
-        raise BackupDamaged(f"its ledger fails the check of {', '.join(wrong)}")
+        raise backup_damaged(f"its ledger fails the check of {', '.join(wrong)}")
     if head != ChainPosition(manifest.seen.seq, manifest.seen.hash):
-        raise BackupDamaged("its ledger is not the one that the manifest names")
+        raise backup_damaged("its ledger is not the one that the manifest names")
 
 
 def _require_newest(
@@ -162,13 +172,13 @@ def _require_newest(
     with record.database.read() as session:
         for what, known_heads in (("this backup", heads), (f"the home {old_home}", remembered)):
             if known_heads is not None and (how := rollback_guard.missing_links(session, known_heads)):
-                raise BackupOutdated(what, how)
+                raise _backup_outdated(what, how)
     verification = verify_record(record, against)
     for anchor, placed in verification.anchors:
         if not anchor.is_genuine:
-            raise BackupOutdated(str(anchor.path), "its signature does not fit, so it proves nothing")
+            raise _backup_outdated(str(anchor.path), "its signature does not fit, so it proves nothing")
         if placed.link is None:
-            raise BackupOutdated(str(anchor.path), f"{placed.verdict}: {placed.detail}")
+            raise _backup_outdated(str(anchor.path), f"{placed.verdict}: {placed.detail}")
 
 
 def _record_restoration(workspace: Workspace, manifest: Manifest, reason: str) -> int:
@@ -181,48 +191,22 @@ def _record_restoration(workspace: Workspace, manifest: Manifest, reason: str) -
         return chain.read_chain_head(session).seq
 
 
-class HomeNotEmpty(UsageError):
-    """The home of a restoration is not empty."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(
-            f"{root} is not empty; a backup is restored only into an empty home.",
-            "Move it aside (do not remove it) and name it with --old-home: the links that it has seen are compared.",
-            {"home": str(root)},
-        )
-
-
-class LedgerLocationMismatch(UsageError):
-    """The backup and ALMONER_DATABASE_URL name different places of the ledger."""
-
-    def __init__(self, ledger: str) -> None:
-        where = "in the backup" if ledger == "sqlite" else "on PostgreSQL and not in the backup"
-        advice = "Unset ALMONER_DATABASE_URL" if ledger == "sqlite" else "Restore the ledger, set ALMONER_DATABASE_URL"
-        super().__init__(
-            f"The ledger of this backup lies {where}. Nothing was restored.",
-            f"{advice}, and run the command again (docs/backup.md).",
-            {"ledger": ledger},
-        )
+def _ledger_location_mismatch(ledger: str) -> UsageError:
+    where = "in the backup" if ledger == "sqlite" else "on PostgreSQL and not in the backup"
+    advice = "Unset ALMONER_DATABASE_URL" if ledger == "sqlite" else "Restore the ledger, set ALMONER_DATABASE_URL"
+    return UsageError(
+        f"The ledger of this backup lies {where}. Nothing was restored.",
+        f"{advice}, and run the command again (docs/backup.md).",
+        {"ledger": ledger},
+        code="LedgerLocationMismatch",
+    )
 
 
-class BackupOfAnotherVersion(EnvironmentProblem):
-    """The ledger in the backup has another schema version than this version of almoner."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        super().__init__(
-            f"The ledger in this backup has schema {manifest.database}, made by almoner {manifest.almoner}.",
-            "Restore with that version of almoner; then install this one, and `almoner init` upgrades the ledger.",
-            {"schema": manifest.database, "almoner": manifest.almoner},
-        )
-
-
-class BackupOutdated(Refused):
-    """The ledger has later links than the backup, which a restoration would lose."""
-
-    def __init__(self, what: str, how: str) -> None:
-        super().__init__(
-            f"The backup holds an older ledger: {what} shows a later state ({how}). Nothing was restored.",
-            "An older copy lacks later spending. Use the newest backup, or the newest dump of the ledger;"
-            " docs/backup.md says what to do if there is none.",
-            {"witness": what, "finding": how},
-        )
+def _backup_outdated(what: str, how: str) -> Refused:
+    return Refused(
+        f"The backup holds an older ledger: {what} shows a later state ({how}). Nothing was restored.",
+        "An older copy lacks later spending. Use the newest backup, or the newest dump of the ledger;"
+        " docs/backup.md says what to do if there is none.",
+        {"witness": what, "finding": how},
+        code="BackupOutdated",
+    )

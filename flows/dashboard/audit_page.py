@@ -64,7 +64,7 @@ def _parse_number(fields: Mapping[str, str]) -> int | None:
         return None
     number = parse_digits(written)
     if number is None:
-        raise InvalidSearch(written, "is not the number of a request", "Write it as 7.")
+        raise _invalid_search(written, "is not the number of a request", "Write it as 7.")
     return number
 
 
@@ -76,7 +76,7 @@ def _parse_time(written: str | None) -> str | None:
         at = datetime.fromisoformat(written)
         return utc_now(at if at.tzinfo else at.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
-        raise InvalidSearch(written, "is not a time", "Write it as 2026-11-21 or 2026-11-21T08:30.") from None
+        raise _invalid_search(written, "is not a time", "Write it as 2026-11-21 or 2026-11-21T08:30.") from None
 
 
 def audit_page(view: View, query: Mapping[str, str], before: int | None = None) -> AuditPage:
@@ -103,8 +103,5 @@ def _link_line(link: LoggedLink, details: Details | None) -> LinkLine:
     )  # fmt: skip
 
 
-class InvalidSearch(UsageError):
-    """A search field has a malformed value."""
-
-    def __init__(self, written: str, what: str, advice: str) -> None:
-        super().__init__(f"{written[:LONGEST_DETAIL]!r} {what}.", advice)
+def _invalid_search(written: str, what: str, advice: str) -> UsageError:
+    return UsageError(f"{written[:LONGEST_DETAIL]!r} {what}.", advice, code="InvalidSearch")

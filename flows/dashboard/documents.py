@@ -65,7 +65,7 @@ def load_report(viewer: Viewer, number: int, version: Version) -> Mapping[str, A
     """
     with viewer.open_view() as view:
         if version not in documents_of_request(view, number).reports:
-            raise DocumentWithheld(number, f"the {version} version of the report")
+            raise document_withheld(number, f"the {version} version of the report")
     from flows.reports.build import report_facts  # no other page needs it
 
     # Without the map of texts, because a web server should not load an embedder.
@@ -83,7 +83,7 @@ def load_card(viewer: Viewer, number: int) -> str:
     with viewer.open_view() as view:
         artifact = artifacts.artifact_of(view.session, number)
         if not documents_of_request(view, number).card or artifact is None:
-            raise DocumentWithheld(number, "the card")
+            raise document_withheld(number, "the card")
     path = viewer.home.draft(artifact.request_id, artifact.attempt) / CARD
     if measure(path) != files_of(artifact).get(CARD):
         raise FileUnfit(CARD, "differs from the produced one")
@@ -113,18 +113,16 @@ def load_question(viewer: Viewer, number: int, gate: Gate) -> bytes:
 
     with viewer.open_view() as view:
         if "steward" not in view.roles:
-            raise DocumentWithheld(number, "the question")
+            raise document_withheld(number, "the question")
     return question_for_signing(viewer.workspace(), number, gate)
 
 
-class DocumentWithheld(Refused):
-    """The viewer may not read this document of a release."""
-
-    def __init__(self, number: int, what: str) -> None:
-        super().__init__(
-            f"You may not read {what} of request {number} now.",
-            "Stewards see the output of a run; everybody else sees its public report and its texts while the release is"
-            " published."
-            " `almoner report ID --internal` shows unprotected figures, and records who sees them.",
-            {"request": number},
-        )
+def document_withheld(number: int, what: str) -> Refused:
+    """Return the refusal of a document of a release that the viewer may not read."""
+    return Refused(
+        f"You may not read {what} of request {number} now.",
+        "Stewards see the output of a run; everybody else sees its public report and its texts while the release is"
+        " published. `almoner report ID --internal` shows unprotected figures, and records who sees them.",
+        {"request": number},
+        code="DocumentWithheld",
+    )

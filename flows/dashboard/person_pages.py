@@ -109,7 +109,13 @@ def require_decider(session: Session, person: Actor, number: int, gate: Gate) ->
         RequestUnknown, ProposalUnknown: there is none of that number.
     """
     if not may_decide(session, person, number, gate):
-        raise NotYours(number, gate)
+        raise Refused(
+            f"You cannot decide on {gate.subject} {number} at the {gate.value} gate now.",
+            "It does not wait there, you have decided already, or you are no steward who may decide on it: see"
+            " `almoner user list`.",
+            {"number": number, "gate": gate.value},
+            code="NotYours",
+        )
 
 
 def price_page(
@@ -134,15 +140,3 @@ def price_page(
 
 _END = 2**62
 """A number behind every request and proposal."""
-
-
-class NotYours(Refused):
-    """The person may not decide there now."""
-
-    def __init__(self, number: int, gate: Gate) -> None:
-        super().__init__(
-            f"You cannot decide on {gate.subject} {number} at the {gate.value} gate now.",
-            "It does not wait there, you have decided already, or you are no steward who may decide on it: see"
-            " `almoner user list`.",
-            {"number": number, "gate": gate.value},
-        )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from flows.dashboard.documents import DocumentWithheld, documents_of_request
+from flows.dashboard.documents import document_withheld, documents_of_request
 from flows.dashboard.viewer import View
 from flows.releases.release_texts import find_doubtful
 from models_db.home import ProjectHome
@@ -62,7 +62,7 @@ def texts_page(
     """
     artifact = artifacts.artifact_of(view.session, number)
     if not documents_of_request(view, number).texts or artifact is None:
-        raise DocumentWithheld(number, "the texts")
+        raise document_withheld(number, "the texts")
     request = requests.find_request(view.session, number)
     prompt = prompt_passages(request_body(request))
     folder, expected = home.draft(artifact.request_id, artifact.attempt), files_of(artifact).get(TEXTS)

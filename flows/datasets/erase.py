@@ -15,7 +15,7 @@ from flows.datasets import erasure_places
 from flows.datasets.erasure_places import ErasedThings
 from flows.releases.sweep import remove_orphans
 from flows.workspace.home_keys import load_overlap_key
-from flows.workspace.stored_content import StoreDiffers, differs_from_ledger, mark_of_store
+from flows.workspace.stored_content import differs_from_ledger, mark_of_store, store_differs
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
 from models_db.findings import Finding
@@ -49,7 +49,11 @@ class ErasureTarget:
 
     def __post_init__(self) -> None:
         if sum((self.unit is not None, self.version is not None, self.everything)) != 1:
-            raise InvalidErasureTarget
+            raise UsageError(
+                "An erasure needs one target: a unit, a version, or everything.",
+                "Give one of `--unit ID`, `--version N` and `--all`.",
+                code="InvalidErasureTarget",
+            )
         if self.unit is not None:
             object.__setattr__(self, "unit", normalise_unit(self.unit))
 
@@ -163,7 +167,7 @@ def stored_versions(workspace: Workspace) -> Iterator[Finding]:
 def _require_reason(reason: str, target: ErasureTarget) -> None:
     names_unit = target.unit and _comparable(target.unit) in _comparable(reason)
     if names_unit or not is_reason(reason):
-        raise InvalidErasureReason
+        raise invalid_erasure_reason()
 
 
 def _comparable(text: str) -> str:
@@ -207,14 +211,24 @@ def _find_version(session: Session, dataset: Dataset, number: int | None) -> Dat
     for version in datasets.list_versions(session, dataset):
         if version.number == number:
             return version
-    raise DatasetVersionUnknown(dataset.name, number)
+    raise UsageError(
+        f"Dataset {dataset.name!r} has no version {number}.",
+        f"See them with `almoner dataset show {dataset.name}`.",
+        {"dataset": dataset.name, "version": number},
+        code="DatasetVersionUnknown",
+    )
 
 
 def _unit_mark(workspace: Workspace, session: Session, dataset: Dataset, target: ErasureTarget) -> str | None:
     if target.unit is None:
         return None
     if dataset.unit_field is None:
-        raise UnitsNotNamed(dataset.name)
+        raise Refused(
+            f"Dataset {dataset.name!r} has no unit field: its records have random ids, which no later version shares.",
+            f"Erase a version or everything: `almoner dataset erase {dataset.name} --version N` or `--all`.",
+            {"dataset": dataset.name},
+            code="UnitsNotNamed",
+        )
     return mark_of(load_overlap_key(workspace.home, session), target.unit).hex()
 
 
@@ -224,7 +238,7 @@ def _record_erasure(workspace: Workspace, dataset: Dataset, target: ErasureTarge
         versions = _concerned_versions(session, dataset, target, None)
         for version in versions if target.unit else ():
             if differs_from_ledger(workspace, session, dataset, version):
-                raise StoreDiffers(dataset.name, version.number)
+                raise store_differs(dataset.name, version.number)
         remaining = {
             one.id: mark_of_store(workspace, session, dataset, one, target.unit) if target.unit else None
             for one in versions
@@ -275,7 +289,7 @@ def _remove_unit(workspace: Workspace, dataset: Dataset, version: DatasetVersion
         erase_unit(workspace.home, version.uid, unit)
     with workspace.database.read() as session:
         if mark_of_store(workspace, session, dataset, version) != stated:
-            raise StoreDiffers(dataset.name, version.number)
+            raise store_differs(dataset.name, version.number)
     return documents
 
 
@@ -310,44 +324,11 @@ def _erasure_scope(workspace: Workspace, session: Session, versions: list[Datase
     )
 
 
-class InvalidErasureTarget(UsageError):
-    """An erasure has no target, or several."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "An erasure needs one target: a unit, a version, or everything.",
-            "Give one of `--unit ID`, `--version N` and `--all`.",
-        )
-
-
-class InvalidErasureReason(UsageError):
-    """The audit log cannot carry the reason of an erasure; the message never repeats it."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"An erasure needs a reason of at most {LONGEST_REASON} characters that does not name the unit: the reason"
-            " stays in the audit log.",
-            'For example `--reason "request 12 of May"`.',
-        )
-
-
-class UnitsNotNamed(Refused):
-    """The dataset has no unit field, so a unit cannot be erased by its id."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"Dataset {name!r} has no unit field: its records have random ids, which no later version shares.",
-            f"Erase a version or everything: `almoner dataset erase {name} --version N` or `--all`.",
-            {"dataset": name},
-        )
-
-
-class DatasetVersionUnknown(UsageError):
-    """No version of that number."""
-
-    def __init__(self, name: str, number: int) -> None:
-        super().__init__(
-            f"Dataset {name!r} has no version {number}.",
-            f"See them with `almoner dataset show {name}`.",
-            {"dataset": name, "version": number},
-        )
+def invalid_erasure_reason() -> UsageError:
+    """Return the error of a reason that the audit log cannot carry; the message never repeats it."""
+    return UsageError(
+        f"An erasure needs a reason of at most {LONGEST_REASON} characters that does not name the unit: the reason"
+        " stays in the audit log.",
+        'For example `--reason "request 12 of May"`.',
+        code="InvalidErasureReason",
+    )

@@ -54,11 +54,13 @@ def write_mock(
         seed,
     )
     if path.suffix.lower() != ".jsonl":
-        raise MockUnfit(f"{path.name!r} does not end in .jsonl", "Name a new file such as mock.jsonl.")
+        raise _mock_unfit(f"{path.name!r} does not end in .jsonl", "Name a new file such as mock.jsonl.")
     if shape.units > rows:
-        raise MockUnfit(f"{shape.units} units need at least as many rows", f"Ask for at most {rows} units.")
+        raise _mock_unfit(f"{shape.units} units need at least as many rows", f"Ask for at most {rows} units.")
     if labels and label_field in (ID_FIELD, unit_field, *text.fields):
-        raise MockUnfit(f"{label_field!r} is another field of the dataset", "Name the label field with --label-field.")
+        raise _mock_unfit(
+            f"{label_field!r} is another field of the dataset", "Name the label field with --label-field."
+        )
     with new_file(path) as out:
         for record in mock_records(text, unit_field, shape):
             out.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
@@ -71,12 +73,9 @@ def _usable_label(label: str) -> str:
     except ValueError:
         usable = None
     if usable is None:
-        raise MockUnfit(f"{label!r} is no label", "Name labels of at most 200 characters that are not blank.")
+        raise _mock_unfit(f"{label!r} is no label", "Name labels of at most 200 characters that are not blank.")
     return usable
 
 
-class MockUnfit(UsageError):
-    """A mock of a dataset that cannot be written as asked."""
-
-    def __init__(self, reason: str, advice: str) -> None:
-        super().__init__(f"The mock is not written: {reason}.", advice)
+def _mock_unfit(reason: str, advice: str) -> UsageError:
+    return UsageError(f"The mock is not written: {reason}.", advice, code="MockUnfit")

@@ -78,25 +78,23 @@ class RemainingBudget:
         return epsilon, "the most that the policy allows one release" if held else f"{SHARES[share]} the budget"
 
 
-class BudgetExhausted(Refused):
-    """The budget, or the part of it that one release may take, is used up."""
+def budget_exhausted(name: str, left: str, reason: PopulationTooSmall | None = None) -> Refused:
+    """Return the refusal of a plan whose budget, or the part of it that one release may take, is used up."""
+    use = "" if reason is None else f"; that is of use from {reason.facts['smallest']} units on"
+    return Refused(
+        f"Of the budget of dataset {name!r} too little is left for a release: {left}{use}.",
+        f"See the budget with `almoner budget show {name}`. Spent budget never comes back; stewards can raise the"
+        " cap (`almoner dataset cap`), which weakens the promise to everybody.",
+        {"dataset": name, "left": left},
+        code="BudgetExhausted",
+    )
 
-    def __init__(self, name: str, left: str, reason: PopulationTooSmall | None = None) -> None:
-        use = "" if reason is None else f"; that is of use from {reason.facts['smallest']} units on"
-        super().__init__(
-            f"Of the budget of dataset {name!r} too little is left for a release: {left}{use}.",
-            f"See the budget with `almoner budget show {name}`. Spent budget never comes back; stewards can raise the"
-            " cap (`almoner dataset cap`), which weakens the promise to everybody.",
-            {"dataset": name, "left": left},
-        )
 
-
-class EpsilonNeeded(Refused):
-    """A plan without an epsilon, for a person who may not see the remaining budget."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The policy hides the remaining budget of {name!r} from analysts, so no share of it is proposed.",
-            "Name an epsilon: `--epsilon 2`.",
-            {"dataset": name},
-        )
+def epsilon_needed(name: str) -> Refused:
+    """Return the refusal of a plan without an epsilon, for a person who may not see the remaining budget."""
+    return Refused(
+        f"The policy hides the remaining budget of {name!r} from analysts, so no share of it is proposed.",
+        "Name an epsilon: `--epsilon 2`.",
+        {"dataset": name},
+        code="EpsilonNeeded",
+    )

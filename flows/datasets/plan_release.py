@@ -14,7 +14,7 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import lifetime_of
-from flows.datasets.plan_claim import SHARES, BudgetExhausted, EpsilonNeeded, RemainingBudget, default_delta
+from flows.datasets.plan_claim import SHARES, RemainingBudget, budget_exhausted, default_delta, epsilon_needed
 from flows.governance.policy import hides_balances, redact_refusals, require_policy
 from flows.releases.pricing import find_model, price_request
 from flows.workspace.workspace import Workspace
@@ -118,7 +118,7 @@ class ReleasePlan:
             NoSuchAlternative: there are fewer.
         """
         if not 1 <= number <= len(self.alternatives):
-            raise NoSuchAlternative(number, len(self.alternatives))
+            raise _no_such_alternative(number, len(self.alternatives))
         return self.alternatives[number - 1]
 
     def needs_examples(self, number: int) -> bool:
@@ -271,7 +271,7 @@ def _share_of_the_rest(
         hidden: whether the policy hides from the caller what is left.
     """
     if hidden:
-        raise EpsilonNeeded(terms.dataset)
+        raise epsilon_needed(terms.dataset)
     rest = RemainingBudget.of(workspace, terms)
     refusal: PopulationTooSmall | None = None
     for share in SHARES:
@@ -283,18 +283,18 @@ def _share_of_the_rest(
             except PopulationTooSmall as problem:
                 refusal = problem
     if refusal is None or rest.is_used:
-        raise BudgetExhausted(terms.dataset, rest.described, refusal)
+        raise budget_exhausted(terms.dataset, rest.described, refusal)
     raise refusal
 
 
 def _within_the_rest(workspace: Workspace, terms: PlanTerms, *, hidden: bool) -> tuple[PlanTerms, str]:
     """Return the terms with the most that the unconditional claim may be, by the remaining budget and the policy."""
     if hidden:
-        raise EpsilonNeeded(terms.dataset)
+        raise epsilon_needed(terms.dataset)
     rest = RemainingBudget.of(workspace, terms)
     most, _ = rest.epsilon(1)
     if most < LEAST_EPSILON:
-        raise BudgetExhausted(terms.dataset, rest.described)
+        raise budget_exhausted(terms.dataset, rest.described)
     return replace(terms, epsilon=most), "the most that budget and policy allow; each alternative has what it needs"
 
 
@@ -312,10 +312,22 @@ def _population(session: Session, dataset: Dataset, options: PlanOptions) -> tup
     declared = cohorts.population(session, dataset, cohorts.resolve_cohorts(session, dataset, None))
     if declared is not None:
         if options.population not in (None, declared):
-            raise PopulationContradicted(dataset.name, declared)
+            raise UsageError(
+                f"The dataset {dataset.name!r} declares a population of {declared}; its requests rest on that figure.",
+                "Leave --population out.",
+                {"dataset": dataset.name, "declared": declared},
+                code="PopulationContradicted",
+            )
         return declared, True
     if options.population is None:
-        raise PopulationUndeclared(dataset.name)
+        raise UsageError(
+            f"The dataset {dataset.name!r} declares no population, and a plan may not count the corpus.",
+            f"Plan with a public figure: `almoner plan {dataset.name} --population N`; the release then buys a noisy"
+            " count. A new dataset declares it when it is registered: `almoner dataset register NAME ... --population"
+            " N`.",
+            {"dataset": dataset.name},
+            code="PopulationUndeclared",
+        )
     return options.population, False
 
 
@@ -350,35 +362,10 @@ def parse_minutes(time: str | None) -> int | None:
     return 60 * int(hours) + int(minutes)
 
 
-class PopulationUndeclared(UsageError):
-    """The dataset declares no population, which a plan rests on."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The dataset {name!r} declares no population, and a plan may not count the corpus.",
-            f"Plan with a public figure: `almoner plan {name} --population N`; the release then buys a noisy count."
-            " A new dataset declares it when it is registered: `almoner dataset register NAME ... --population N`.",
-            {"dataset": name},
-        )
-
-
-class PopulationContradicted(UsageError):
-    """Another population than the declared one."""
-
-    def __init__(self, name: str, declared: int) -> None:
-        super().__init__(
-            f"The dataset {name!r} declares a population of {declared}; its requests rest on that figure.",
-            "Leave --population out.",
-            {"dataset": name, "declared": declared},
-        )
-
-
-class NoSuchAlternative(UsageError):
-    """A number that the plan does not have."""
-
-    def __init__(self, number: int, last: int) -> None:
-        super().__init__(
-            f"The plan has no alternative {number}; it has 1 to {last}.",
-            "Choose one with `--choice N`.",
-            {"last": last},
-        )
+def _no_such_alternative(number: int, last: int) -> UsageError:
+    return UsageError(
+        f"The plan has no alternative {number}; it has 1 to {last}.",
+        "Choose one with `--choice N`.",
+        {"last": last},
+        code="NoSuchAlternative",
+    )

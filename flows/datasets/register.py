@@ -92,10 +92,18 @@ def _require_claim(terms: ClaimTerms) -> tuple[str, str]:
     """
     if terms.sharing:
         if (terms.epsilon, terms.delta, terms.blocks) != (None, None, None):
-            raise UnexpectedClaim
+            raise UsageError(
+                "A dataset that shares an account has that account's epsilon, delta and blocks.",
+                "Leave out --epsilon, --delta and --blocks.",
+                code="UnexpectedClaim",
+            )
         return "", ""
     if terms.epsilon is None or terms.delta is None:
-        raise ClaimRequired
+        raise UsageError(
+            "A dataset needs a lifetime claim: --epsilon and --delta.",
+            "For example `--epsilon 8 --delta 1e-6`; or draw on another's budget: `--shares-account-with NAME`.",
+            code="ClaimRequired",
+        )
     return terms.epsilon, terms.delta
 
 
@@ -309,26 +317,6 @@ def register_sharing(workspace: Workspace, registration: Registration, other: st
         require_own_keys(workspace.home, session)
         account = datasets.find_dataset(session, other).account_id
         datasets.register(session, workspace.actor, registration, account)
-
-
-class ClaimRequired(UsageError):
-    """A dataset with a budget of its own needs a lifetime claim."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A dataset needs a lifetime claim: --epsilon and --delta.",
-            "For example `--epsilon 8 --delta 1e-6`; or draw on another's budget: `--shares-account-with NAME`.",
-        )
-
-
-class UnexpectedClaim(UsageError):
-    """The dataset joins a shared account, which has its own claim and blocks."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A dataset that shares an account has that account's epsilon, delta and blocks.",
-            "Leave out --epsilon, --delta and --blocks.",
-        )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from flows.datasets.plan_release import ReleasePlan
-from flows.workspace.yaml_files import FileUnwritable, new_file
+from flows.workspace.yaml_files import file_unwritable, new_file
 from models_db.values.canonical_json import Json
 from models_db.values.requests import EXAMPLE_PLACEHOLDER
 from tasks.common.files import write_over
@@ -41,7 +41,7 @@ def write_request(path: Path, plan: ReleasePlan, number: int, *, force: bool = F
     try:
         write_over(path, text.encode(), 0o600)
     except OSError as problem:
-        raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
+        raise file_unwritable(path, problem.strerror or type(problem).__name__) from None
 
 
 def _one_line(text: str) -> str:

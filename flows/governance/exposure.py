@@ -246,12 +246,17 @@ def record_exposure(workspace: Workspace, request_id: int, since: str | None, re
         AlreadyExposed, ExposedLater: it is recorded already, or the day is to come.
     """
     if not is_reason(reason):
-        raise InvalidExposureReason
+        raise _invalid_exposure_reason()
     beginning = None if since is None else parse_period(since, None)[0]
     with workspace.database.write() as session:
         request = requests.find_request(session, request_id)
         if stated_figure(request) is None:
-            raise NothingToExpose(request_id)
+            raise Refused(
+                f"Release {request_id} claims nothing for the secrecy of its assignment, so nothing of its claim ends.",
+                "Its unconditional claim holds as before. A leak of texts of the dataset is an incident of its own.",
+                {"request": request_id},
+                code="NothingToExpose",
+            )
         exposures.record_exposure(session, workspace.actor, request_id, beginning, reason)
     with workspace.database.read() as session:
         end = exposures.find_secrecy_end(session, request_id)
@@ -295,7 +300,7 @@ def record_key_compromise(
         RoleRequired: only a steward or an admin records it.
     """
     if not is_reason(reason):
-        raise InvalidExposureReason
+        raise _invalid_exposure_reason()
     beginning = parse_period(since, None)[0]
     with workspace.database.read() if dry_run else workspace.database.write() as session:
         exposures.require_may_expose(session, workspace.actor, beginning)
@@ -321,23 +326,10 @@ def record_key_compromise(
     return KeyCompromise(tuple(sorted(recorded)), tuple(sorted(unfinished)))
 
 
-class NothingToExpose(Refused):
-    """The claim of the release does not rest on the secrecy of its assignment."""
-
-    def __init__(self, request: int) -> None:
-        super().__init__(
-            f"Release {request} claims nothing for the secrecy of its assignment, so nothing of its claim ends.",
-            "Its unconditional claim holds as before. A leak of texts of the dataset is an incident of its own.",
-            {"request": request},
-        )
-
-
-class InvalidExposureReason(UsageError):
-    """The audit log cannot carry the reason."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"To record that an assignment got out takes a reason of at most {LONGEST_REASON} characters; it stays in"
-            " the audit log.",
-            'For example `--reason "the journal of the run was copied"`.',
-        )
+def _invalid_exposure_reason() -> UsageError:
+    return UsageError(
+        f"To record that an assignment got out takes a reason of at most {LONGEST_REASON} characters; it stays in"
+        " the audit log.",
+        'For example `--reason "the journal of the run was copied"`.',
+        code="InvalidExposureReason",
+    )

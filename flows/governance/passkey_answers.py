@@ -46,7 +46,7 @@ class PasskeyAnswer:
             _, data, client_data, signature = (decode_url(text, MOST_FIELD) for text in given)
             return cls(given[0], data.hex(), client_data.decode(), signature)
         except ValueError:
-            raise AnswerRefused from None
+            raise answer_refused() from None
 
 
 def find_signer(
@@ -73,16 +73,15 @@ def find_signer(
         assertion = (answer.authenticator_data, answer.client_data, signature)
         if verify_certified(person.public_key, passkey.signature, terms, assertion, challenge):
             return person, passkey, signature
-    raise AnswerRefused
+    raise answer_refused()
 
 
-class AnswerRefused(Refused):
-    """An answer that no passkey in force has given to this challenge."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "No passkey in force of that person has signed exactly this, here and with its user verified; nothing was"
-            " recorded.",
-            "Begin again on this page. `almoner passkey list` shows the passkeys in force and the address where each"
-            " one signs; `almoner passkey invite` begins with a new one.",
-        )
+def answer_refused() -> Refused:
+    """Return the refusal of an answer that no passkey in force has given to this challenge."""
+    return Refused(
+        "No passkey in force of that person has signed exactly this, here and with its user verified; nothing was"
+        " recorded.",
+        "Begin again on this page. `almoner passkey list` shows the passkeys in force and the address where each"
+        " one signs; `almoner passkey invite` begins with a new one.",
+        code="AnswerRefused",
+    )

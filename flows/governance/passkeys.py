@@ -102,11 +102,11 @@ def require_origin(origin: str) -> str:
     """
     match = _ORIGIN.fullmatch(origin.rstrip("/"))
     if match is None or _ADDRESS.fullmatch(match[2]):
-        raise OriginUnfit(origin, "is not like https://ledger.example.org:8717: a name of a host, no address")
+        raise _origin_unfit(origin, "is not like https://ledger.example.org:8717: a name of a host, no address")
     if match[1] == "http" and match[2] != "localhost":
-        raise OriginUnfit(origin, "is not encrypted, and only `localhost` need not be")
+        raise _origin_unfit(origin, "is not encrypted, and only `localhost` need not be")
     if match[4] == {"http": ":80", "https": ":443"}[match[1]]:
-        raise OriginUnfit(origin, "names the usual port, which browsers leave out")
+        raise _origin_unfit(origin, "names the usual port, which browsers leave out")
     return match[0]
 
 
@@ -126,7 +126,12 @@ def invite(home: ProjectHome, name: str, origin: str, ledger: str) -> Invitation
         LedgerUnnamed: that is no identity of a ledger.
     """
     if not _LEDGER.fullmatch(ledger):
-        raise LedgerUnnamed
+        raise UsageError(
+            "A passkey decides for one ledger, and this home reaches none; nothing was made.",
+            "Give --ledger IDENTITY, 64 hexadecimal digits, beside --name; an admin finds it with"
+            " `almoner passkey list`.",
+            code="LedgerUnnamed",
+        )
     expires = utc_now(datetime.now(UTC) + timedelta(minutes=INVITATION_MINUTES))
     made = Invitation(name=name, origin=require_origin(origin), ledger=ledger, nonce=secrets.token_hex(32),
                       expires_at=expires)  # fmt: skip
@@ -143,13 +148,19 @@ def certify(home: ProjectHome, key: SigningKey, answer: str) -> CertifiedPasskey
     """
     invitation = _waiting_invitation(home)
     if utc_now() >= invitation.expires_at:
-        raise InvitationExpired(invitation.expires_at)
+        raise Refused(
+            f"The invitation expired at {invitation.expires_at[:16].replace('T', ' ')} UTC, {INVITATION_MINUTES}"
+            " minutes after it was made; nothing was recorded.",
+            "Begin again with `almoner passkey invite`.",
+            {"expires_at": invitation.expires_at},
+            code="InvitationExpired",
+        )
     challenge = invitation.challenge(key.public_key)
     created = read_answer(answer, invitation.rp_id, invitation.origin, invitation.ledger, challenge)
     try:
         _invitation_path(home).unlink()  # of two at once, one takes it
     except FileNotFoundError:
-        raise InvitationMissing from None
+        raise _invitation_missing() from None
     return CertifiedPasskey(
         principal=key.public_key,
         public_key=created.terms.public_key,
@@ -172,10 +183,19 @@ def record(workspace: Workspace, certified: CertifiedPasskey) -> tuple[int, str]
         RoleDenied: it is another person's, and this home's owner is no admin.
     """
     if not certified.is_authentic:
-        raise PasskeyForged
+        raise Refused(
+            "The own key of its person did not certify this passkey; nothing was recorded.",
+            "Its person makes the file anew: `almoner passkey add ANSWER --export FILE`.",
+            code="PasskeyForged",
+        )
     with workspace.database.write() as session:
         if certified.ledger != chain.ledger_id(session):
-            raise PasskeyOfAnotherLedger
+            raise Refused(
+                "Its person has certified this passkey for another ledger; nothing was recorded.",
+                "They create one for this ledger: `almoner passkey invite --name NAME --ledger IDENTITY`, with the"
+                " identity that `almoner passkey list` shows here.",
+                code="PasskeyOfAnotherLedger",
+            )
         person = people.identify(session, certified.principal)
         row = people.register_passkey(
             session, workspace.actor, person, certified.terms, certified.credential_id, certified.signature
@@ -192,7 +212,7 @@ def write_certified(path: Path, certified: CertifiedPasskey) -> None:
     try:
         write_new(path, encode_json(certified.model_dump()), 0o600)
     except OSError as problem:
-        raise PasskeyFileUnusable(path, f"cannot be written: {problem.strerror or type(problem).__name__}") from None
+        raise _passkey_file_unusable(path, f"cannot be written: {problem.strerror or type(problem).__name__}") from None
 
 
 def read_certified(path: Path) -> CertifiedPasskey:
@@ -205,9 +225,9 @@ def read_certified(path: Path) -> CertifiedPasskey:
         with open_regular_file(path) as file:
             return read_as(CertifiedPasskey, decode_json(file.read(_MOST_FILE_BYTES), path.name), path.name)
     except FileUnfit as unfit:
-        raise PasskeyFileUnusable(path, unfit.reason) from None
+        raise _passkey_file_unusable(path, unfit.reason) from None
     except OSError as problem:
-        raise PasskeyFileUnusable(path, f"cannot be read: {problem.strerror or type(problem).__name__}") from None
+        raise _passkey_file_unusable(path, f"cannot be read: {problem.strerror or type(problem).__name__}") from None
 
 
 def list_passkeys(session: Session) -> list[dict[str, Json]]:
@@ -277,81 +297,31 @@ def _waiting_invitation(home: ProjectHome) -> Invitation:
         data = path.read_bytes()[:_MOST_FILE_BYTES]
         return read_as(Invitation, decode_json(data, path.name), path.name)
     except (OSError, FileUnfit):
-        raise InvitationMissing from None
+        raise _invitation_missing() from None
 
 
-class OriginUnfit(UsageError):
-    """Browsers create no passkey at the address."""
-
-    def __init__(self, origin: str, reason: str) -> None:
-        super().__init__(
-            f"{origin!r} {reason}.",
-            "Give the address as the browser shows it: https://HOST or https://HOST:PORT; on this machine"
-            " http://localhost:8717. `almoner dashboard --decide` prints it at its start.",
-            {"origin": origin},
-        )
+def _origin_unfit(origin: str, reason: str) -> UsageError:
+    return UsageError(
+        f"{origin!r} {reason}.",
+        "Give the address as the browser shows it: https://HOST or https://HOST:PORT; on this machine"
+        " http://localhost:8717. `almoner dashboard --decide` prints it at its start.",
+        {"origin": origin},
+        code="OriginUnfit",
+    )
 
 
-class InvitationMissing(Refused):
-    """No invitation of this home waits for an answer."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "No invitation of this home waits for a passkey; each is used once.",
-            "Begin with `almoner passkey invite`, and answer the newest one, in the same home.",
-        )
+def _invitation_missing() -> Refused:
+    return Refused(
+        "No invitation of this home waits for a passkey; each is used once.",
+        "Begin with `almoner passkey invite`, and answer the newest one, in the same home.",
+        code="InvitationMissing",
+    )
 
 
-class InvitationExpired(Refused):
-    """The answer came too late."""
-
-    def __init__(self, expires_at: str) -> None:
-        super().__init__(
-            f"The invitation expired at {expires_at[:16].replace('T', ' ')} UTC, {INVITATION_MINUTES} minutes after"
-            " it was made; nothing was recorded.",
-            "Begin again with `almoner passkey invite`.",
-            {"expires_at": expires_at},
-        )
-
-
-class PasskeyForged(Refused):
-    """A passkey that its person's own key did not certify."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The own key of its person did not certify this passkey; nothing was recorded.",
-            "Its person makes the file anew: `almoner passkey add ANSWER --export FILE`.",
-        )
-
-
-class PasskeyOfAnotherLedger(Refused):
-    """A passkey that its person certified for another ledger."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "Its person has certified this passkey for another ledger; nothing was recorded.",
-            "They create one for this ledger: `almoner passkey invite --name NAME --ledger IDENTITY`, with the identity"
-            " that `almoner passkey list` shows here.",
-        )
-
-
-class LedgerUnnamed(UsageError):
-    """An invitation of a home that reaches no ledger does not say for which ledger it is."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A passkey decides for one ledger, and this home reaches none; nothing was made.",
-            "Give --ledger IDENTITY, 64 hexadecimal digits, beside --name; an admin finds it with"
-            " `almoner passkey list`.",
-        )
-
-
-class PasskeyFileUnusable(UsageError):
-    """The file of a certified passkey."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"{path} {reason}.",
-            "`almoner passkey add ANSWER --export FILE` writes such a file; do not edit it.",
-            {"path": str(path), "reason": reason},
-        )
+def _passkey_file_unusable(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"{path} {reason}.",
+        "`almoner passkey add ANSWER --export FILE` writes such a file; do not edit it.",
+        {"path": str(path), "reason": reason},
+        code="PasskeyFileUnusable",
+    )

@@ -138,7 +138,12 @@ def require_visible_balances(workspace: Workspace, dataset: str) -> None:
     """
     with workspace.database.read() as session:
         if hides_balances(session, workspace.actor):
-            raise BalancesWithheld(dataset)
+            raise Refused(
+                f"The policy hides the remaining budget of {dataset!r} from analysts (`refusals: quiet`).",
+                "Ask a steward, an auditor or an admin.",
+                {"dataset": dataset},
+                code="BalancesWithheld",
+            )
 
 
 @contextmanager
@@ -150,30 +155,17 @@ def redact_refusals(workspace: Workspace) -> Iterator[None]:
         with workspace.database.read() as session:
             quiet = hides_balances(session, workspace.actor)
         if quiet:
-            raise BudgetRefused(str(refusal.facts["dataset"])) from None
+            raise _budget_refused(str(refusal.facts["dataset"])) from None
         raise
 
 
-class BudgetRefused(Refused):
-    """The request exceeds the budget; the policy withholds the figures (`refusals: quiet`)."""
-
-    def __init__(self, dataset: str) -> None:
-        super().__init__(
-            f"The budget of dataset {dataset!r} does not allow this.",
-            "Request less, or ask a steward what fits: the policy hides balances from analysts (`refusals: quiet`).",
-            {"dataset": dataset},
-        )
-
-
-class BalancesWithheld(Refused):
-    """The policy hides balances from analysts."""
-
-    def __init__(self, dataset: str) -> None:
-        super().__init__(
-            f"The policy hides the remaining budget of {dataset!r} from analysts (`refusals: quiet`).",
-            "Ask a steward, an auditor or an admin.",
-            {"dataset": dataset},
-        )
+def _budget_refused(dataset: str) -> Refused:
+    return Refused(
+        f"The budget of dataset {dataset!r} does not allow this.",
+        "Request less, or ask a steward what fits: the policy hides balances from analysts (`refusals: quiet`).",
+        {"dataset": dataset},
+        code="BudgetRefused",
+    )
 
 
 class PolicyDiffers(Refused):

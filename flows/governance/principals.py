@@ -110,7 +110,7 @@ def parse_period(since: str | None, until: str | None) -> tuple[str, str | None]
         return start, None
     end = utc_now(datetime.combine(_parse_day(until) + timedelta(days=1), time(), UTC))
     if end <= max(start, now):
-        raise InvalidPeriod(since, until)
+        raise _invalid_period(since, until)
     return start, end
 
 
@@ -118,24 +118,20 @@ def _parse_day(written: str) -> date:
     try:
         day = date.fromisoformat(written)
     except ValueError:
-        raise InvalidDate(written) from None
+        raise _invalid_date(written) from None
     if day.year > LAST_YEAR:
-        raise InvalidDate(written)
+        raise _invalid_date(written)
     return day
 
 
-class InvalidDate(UsageError):
-    """The text is not a date."""
-
-    def __init__(self, written: str) -> None:
-        super().__init__(f"{written!r} is not a date.", "Write it as 2026-11-30; days are in UTC.")
+def _invalid_date(written: str) -> UsageError:
+    return UsageError(f"{written!r} is not a date.", "Write it as 2026-11-30; days are in UTC.", code="InvalidDate")
 
 
-class InvalidPeriod(UsageError):
-    """The period of a grant contains no future day."""
-
-    def __init__(self, since: str | None, until: str) -> None:
-        begin = f"from {since} " if since else ""
-        super().__init__(
-            f"The period {begin}until {until} has no day left.", "Choose a later --until; it is the last day, in UTC."
-        )
+def _invalid_period(since: str | None, until: str) -> UsageError:
+    begin = f"from {since} " if since else ""
+    return UsageError(
+        f"The period {begin}until {until} has no day left.",
+        "Choose a later --until; it is the last day, in UTC.",
+        code="InvalidPeriod",
+    )

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from flows.orchestration.release_flow import release
 from flows.orchestration.worker import WORKER_TYPE
 from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, TAG, UNREACHABLE_ERRORS, PrefectUnreachable
-from flows.workspace.yaml_files import FileUnwritable
+from flows.workspace.yaml_files import file_unwritable
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.files import write_new
 from tasks.workers.time_limit import within
@@ -159,7 +159,7 @@ def write_prefect_yaml(path: Path, pool: str) -> None:
     try:
         write_new(path, yaml.safe_dump(prefect_yaml(pool), sort_keys=False).encode(), 0o644)
     except OSError as problem:
-        raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
+        raise file_unwritable(path, problem.strerror or type(problem).__name__) from None
 
 
 def _create_pool(client: SyncPrefectClient, pool: str, limit: int | None) -> None:

@@ -13,33 +13,27 @@ if TYPE_CHECKING:
 _FOLDER, _SPLIT_FILE = "rehearsals", "split.json"
 
 
-class RehearsalUnreadable(EnvironmentProblem):
-    """A stored rehearsal is damaged."""
-
-    def __init__(self, folder: str) -> None:
-        super().__init__(
-            f"The stored rehearsal {folder!r} is damaged.",
-            f"Remove the folder rehearsals/{folder} of the project home, or rehearse again with --anew.",
-            {"folder": folder},
-        )
-
-
-class RehearsalUnwritable(EnvironmentProblem):
-    """The project home cannot take the texts of a rehearsal."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The texts of the rehearsal cannot be written: {reason}.",
-            "Make room on the disk of the project home, then rehearse again: finished releases are kept.",
-            {"reason": reason},
-        )
-
-
 @dataclass(frozen=True)
 class RehearsalFolder(JsonFolder):
     """The folder of one configuration on one version of one public dataset."""
 
-    unreadable, unwritable = RehearsalUnreadable, RehearsalUnwritable
+    def damaged(self) -> EnvironmentProblem:
+        """Return the error of a damaged file."""
+        return EnvironmentProblem(
+            f"The stored rehearsal {self.path.name!r} is damaged.",
+            f"Remove the folder rehearsals/{self.path.name} of the project home, or rehearse again with --anew.",
+            {"folder": self.path.name},
+            code="RehearsalUnreadable",
+        )
+
+    def unwritable(self, reason: str) -> EnvironmentProblem:
+        """Return the error of a disk that takes no file."""
+        return EnvironmentProblem(
+            f"The texts of the rehearsal cannot be written: {reason}.",
+            "Make room on the disk of the project home, then rehearse again: finished releases are kept.",
+            {"reason": reason},
+            code="RehearsalUnwritable",
+        )
 
     @classmethod
     def of(cls, home: ProjectHome, configuration: str, twin_uid: str) -> "RehearsalFolder":

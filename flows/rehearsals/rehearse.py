@@ -10,17 +10,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from flows.rehearsals.refusals import (
-    ExternalModelNotRehearsed,
-    NotRehearsed,
-    RehearsalDiffers,
-    RehearsalOnGovernedData,
-    TextsOutOfRange,
-)
 from flows.rehearsals.rehearsal_folder import RehearsalFolder
 from flows.rehearsals.stored_results import parsed_results
 from flows.releases.pricing import dataset_facts, find_model, price_request
 from flows.workspace.workspace import Workspace, open_workspace
+from models_db.errors import Refused, UsageError
 from models_db.home import ProjectHome
 from models_db.services import datasets, requests
 from models_db.services.audit.stored_text import request_body
@@ -217,9 +211,20 @@ def _rehearsed_request(workspace: Workspace, options: RehearsalOptions) -> _Rehe
         priced = price_request(workspace, parse_model(ReleaseRequest, dict(options.request), "The request"))
         body, request = priced.body, priced.request
     if not _can_be_rehearsed(request.mechanism):
-        raise NotRehearsed(request.kind, request.mechanism, tuple(filter(_can_be_rehearsed, SYSTEMS)))
+        raise UsageError(
+            f"A release of kind {request.kind} by {request.mechanism} is not rehearsed: only where each text is drawn"
+            " from a batch of people of its own has a smaller number of texts the same noise.",
+            f"Rehearsed are requests for texts by {', '.join(tuple(filter(_can_be_rehearsed, SYSTEMS)))}.",
+            {"kind": request.kind, "mechanism": request.mechanism},
+            code="NotRehearsed",
+        )
     if is_external(request.model):
-        raise ExternalModelNotRehearsed(request.model)
+        raise Refused(
+            f"{request.model!r} is behind an API; requests with such a model are not rehearsed.",
+            "Rehearse the same request with a model of this machine.",
+            {"model": request.model},
+            code="ExternalModelNotRehearsed",
+        )
     ignored = {name: ReleaseRequest.model_fields[name].default for name in IGNORED_FIELDS}
     on_twin = request.model_copy(update={**ignored, "dataset": facts.name})
     shape = {"population": body["population"], "blocks": len(body["plan"]["blocks"]), "reading": None}
@@ -236,7 +241,14 @@ def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
     with workspace.database.read() as session:
         dataset = datasets.find_dataset(session, name)
         if dataset.governed:
-            raise RehearsalOnGovernedData(name)
+            raise Refused(
+                f"The dataset {name!r} is governed: a rehearsal reads its texts without protection, and a request that"
+                " depends on such a result is not differentially private.",
+                "Rehearse on a public corpus of the same kind: `almoner dataset register NAME --public ...`, ingest"
+                " it, and name it with --on NAME.",
+                {"dataset": name},
+                code="RehearsalOnGovernedData",
+            )
         return dataset_facts(session, dataset, datasets.newest_version(session, dataset))
 
 
@@ -246,8 +258,20 @@ def _number_of_texts(rehearsed: _Rehearsed, options: RehearsalOptions) -> int:
     least = max(FEWEST_TEXTS, rehearsed.facts.blocks, labels)
     texts = min(samples, max(DEFAULT_TEXTS, least)) if options.texts is None else options.texts
     if not least <= texts <= samples:
-        raise TextsOutOfRange(texts, least, samples, "the request asks for")
+        raise _texts_out_of_range(texts, least, samples, "the request asks for")
     return texts
+
+
+def _texts_out_of_range(texts: int, least: int, most: int, limit: str) -> UsageError:
+    return UsageError(
+        f"{texts} texts cannot be rehearsed: at least {least} are needed for a comparison (one for each block and"
+        f" label, and no fewer than five), and {limit} {most}.",
+        f"Choose --texts from {least} to {most}."
+        if least <= most
+        else "Rehearse a request for more texts, or on a larger public dataset.",
+        {"texts": texts, "least": least, "most": most},
+        code="TextsOutOfRange",
+    )
 
 
 def _earlier_result(workspace: Workspace, configuration: str, uid: str, texts: int) -> RehearsalResult | None:
@@ -272,7 +296,12 @@ def _require_same_noise(rehearsed: _Rehearsed, quoted: Quote) -> None:
     """Check that the mechanisms on the twin are those of the request, one by one and parameter by parameter."""
     planned = _events(rehearsed.body["plan"])
     if planned[: len(quoted.plan.invocations)] != _events(plan_json(quoted.plan))[: len(quoted.plan.invocations)]:
-        raise RehearsalDiffers
+        raise Refused(
+            "On the twin the request would be drawn with another noise than it was priced with: almoner or the model"
+            " has changed since.",
+            "Submit the request again, and rehearse that.",
+            code="RehearsalDiffers",
+        )
 
 
 def _events(plan: Any) -> list[Any]:
@@ -292,7 +321,7 @@ def _split(
         split = split_people(units, rehearsed.size, rehearsed.facts.name, OS_RANDOM)
         folder.write_split(split, texts, code_digest())
     if texts > len(split.people):
-        raise TextsOutOfRange(
+        raise _texts_out_of_range(
             texts, FEWEST_TEXTS, len(split.people), f"the twin {rehearsed.facts.name!r} has people for"
         )
     return split

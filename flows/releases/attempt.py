@@ -233,7 +233,12 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
         scheme = whole_partition(workspace, session, dataset)
         policy = policy_of_request(session, request)
     if sum(step.to_state == RequestState.RUNNING for step in steps) >= policy.attempts:
-        raise TooManyAttempts(request_id, policy.attempts)
+        raise Refused(
+            f"Request {request_id} has used all {policy.attempts} attempts that its policy allows (`attempts`).",
+            "Submit it again; the amounts that the failed runs armed stay spent.",
+            {"request": request_id, "attempts": policy.attempts},
+            code="TooManyAttempts",
+        )
     require_policy(policy, body)
     require_generation()
     priced = _reprice_request(workspace, request_id, facts, body)
@@ -268,7 +273,7 @@ def request_reading(session: Session, dataset: Dataset, request_id: int, body: M
     try:
         return reading_of_request(body, cohorts.blocks_per_cohort(session, dataset.account_id))
     except ValueError:
-        raise PlanChanged(request_id, "cohorts") from None
+        raise plan_changed(request_id, "cohorts") from None
 
 
 def whole_partition(workspace: Workspace, session: Session, dataset: Dataset) -> PartitionScheme:
@@ -345,7 +350,7 @@ def require_genuine(session: Session, request: Request) -> None:
     for approval, approver in decisions:
         passkey = used.get(approval.passkey_id or 0)
         if not SignedDecision.of(approval, approver, passkey, ledger_id).authentic:
-            raise ForgedApproval(request.id, approver.name, approval.proposal_id)
+            raise _forged_approval(request.id, approver.name, approval.proposal_id)
     require_authorised(session, request)
 
 
@@ -382,43 +387,29 @@ def _reprice_request(workspace: Workspace, request_id: int, facts: DatasetFacts,
         *public,
     ):
         if encode_canonical(priced.body.get(part)) != encode_canonical(body.get(part)):
-            raise PlanChanged(request_id, part)
+            raise plan_changed(request_id, part)
     return priced
 
 
-class ForgedApproval(Refused):
-    """The approver's key did not sign the approval."""
-
-    def __init__(self, request_id: int, approver: str, proposal: int | None = None) -> None:
-        what = f"request {request_id}" if proposal is None else f"proposal {proposal}"
-        search = f"--release {request_id}" if proposal is None else "--kind proposal."
-        super().__init__(
-            f"The approval of {what} in the name of {approver!r} is not signed with that person's key.",
-            f"Nothing was run. Find out how it came into the ledger: `almoner audit log {search}`.",
-            {"request": request_id, "proposal": proposal, "approver": approver},
-        )
+def _forged_approval(request_id: int, approver: str, proposal: int | None = None) -> Refused:
+    what = f"request {request_id}" if proposal is None else f"proposal {proposal}"
+    search = f"--release {request_id}" if proposal is None else "--kind proposal."
+    return Refused(
+        f"The approval of {what} in the name of {approver!r} is not signed with that person's key.",
+        f"Nothing was run. Find out how it came into the ledger: `almoner audit log {search}`.",
+        {"request": request_id, "proposal": proposal, "approver": approver},
+        code="ForgedApproval",
+    )
 
 
-class PlanChanged(Refused):
-    """The installed code, model or corpus differs from the approved one."""
-
-    def __init__(self, request_id: int, part: str) -> None:
-        super().__init__(
-            f"Request {request_id} was approved with another {part} than the one installed here.",
-            "Submit it again, so that a steward approves what will run.",
-            {"request": request_id, "changed": part},
-        )
-
-
-class TooManyAttempts(Refused):
-    """The policy allows no further attempt of this request."""
-
-    def __init__(self, request_id: int, allowed: int) -> None:
-        super().__init__(
-            f"Request {request_id} has used all {allowed} attempts that its policy allows (`attempts`).",
-            "Submit it again; the amounts that the failed runs armed stay spent.",
-            {"request": request_id, "attempts": allowed},
-        )
+def plan_changed(request_id: int, part: str) -> Refused:
+    """Return the refusal of a run whose code, model or corpus differs from the approved one."""
+    return Refused(
+        f"Request {request_id} was approved with another {part} than the one installed here.",
+        "Submit it again, so that a steward approves what will run.",
+        {"request": request_id, "changed": part},
+        code="PlanChanged",
+    )
 
 
 class RunInterrupted(Refused):

@@ -8,10 +8,10 @@ from typing import cast
 
 from flows.releases.attempt import (
     CheckedRequest,
-    PlanChanged,
     RunningAttempt,
     check,
     close_attempt_on_error,
+    plan_changed,
     start_attempt,
 )
 from flows.releases.commit import commit_artifact
@@ -21,7 +21,7 @@ from flows.releases.heartbeat import heartbeat, renewing_wait
 from flows.releases.resume import ResumePoint, journal_folder
 from flows.releases.sweep import forfeit_own_dead_attempts
 from flows.workspace.prefect_flow import private_flow
-from flows.workspace.stored_content import StoreDiffers, differs_from_ledger
+from flows.workspace.stored_content import differs_from_ledger, store_differs
 from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
 from models_db.services import budget, requests
@@ -174,7 +174,7 @@ def require_approved_prompt(run: RunningAttempt, bench: RunContext) -> None:
         return
     shown = shown_names(run.quote.parameters)
     if RenderedPrompt.of(bench.engine.model.tokenizer, run.quote.prompt, shown).sha256 != approved:
-        raise PlanChanged(run.request_id, "rendered prompt")
+        raise plan_changed(run.request_id, "rendered prompt")
 
 
 def charged_metrics(run: RunningAttempt, bench: RunContext) -> Measuring:
@@ -242,7 +242,7 @@ def _require_recorded_content(run: RunningAttempt) -> None:
         dataset = session.get_one(Dataset, request.dataset_id)
         version = session.get_one(DatasetVersion, request.version_id)
         if differs_from_ledger(run.workspace, session, dataset, version):
-            raise StoreDiffers(dataset.name, version.number)
+            raise store_differs(dataset.name, version.number)
 
 
 def external_backend(run: RunningAttempt) -> HttpBackend | None:

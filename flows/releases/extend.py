@@ -67,7 +67,7 @@ def write_values(home: ProjectHome, artifact: str, values: Json) -> str:
         home.released.mkdir(mode=0o700, exist_ok=True)
         write_over(_values_path(home, artifact), encode_json({"format": FORMAT, "values": values}), 0o600)
     except OSError as problem:
-        raise ValuesUnwritable(problem.strerror or type(problem).__name__) from None
+        raise _values_unwritable(problem.strerror or type(problem).__name__) from None
     return digest(values)
 
 
@@ -102,12 +102,12 @@ def read_values(home: ProjectHome, parent: ParentRelease) -> Json:
         data = read_document(_values_path(home, parent.artifact), MOST_VALUES_BYTES)
         stored = decode_json(data, "the file of released values")
     except AlmonerError:
-        raise ValuesMissing(parent.number) from None
+        raise _values_missing(parent.number) from None
     if not isinstance(stored, dict) or set(stored) != {"format", "values"} or stored["format"] != FORMAT:
-        raise ValuesMissing(parent.number)
+        raise _values_missing(parent.number)
     values: Json = stored["values"]
     if digest(values) != parent.values:
-        raise ValuesMissing(parent.number)
+        raise _values_missing(parent.number)
     return values
 
 
@@ -142,7 +142,7 @@ def load_values(workspace: Workspace, request: Mapping[str, Any]) -> Json:
     _require_parent_parts(parent, request, extends["artifact"])
     values = read_values(workspace.home, parent)
     if digest(values) != extends["values"]:
-        raise ParentDiffers(parent.number, "released values")
+        raise _parent_differs(parent.number, "released values")
     return values
 
 
@@ -160,86 +160,78 @@ def find_parent(workspace: Workspace, number: int) -> ParentRelease:
         values = artifact.values_digest if artifact else None
         retracted = proposals.retracted_artifacts(session)
     if not is_extendable(request["mechanism"]):
-        raise NotExtendable(number, f"{request['mechanism']} makes its texts of more than released values")
+        raise _not_extendable(number, f"{request['mechanism']} makes its texts of more than released values")
     if artifact is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED) or artifact.digest in retracted:
-        raise NotExtendable(number, f"it is {state}")
+        raise _not_extendable(number, f"it is {state}")
     if "extends" in request["parameters"]:
-        raise NotExtendable(number, f"it extends release {request['parameters']['extends']['release']} itself")
+        raise _not_extendable(number, f"it extends release {request['parameters']['extends']['release']} itself")
     if "evaluation_share" in request:
-        raise NotExtendable(number, "a part of its budget went to charged metrics")
+        raise _not_extendable(number, "a part of its budget went to charged metrics")
     return ParentRelease(number, artifact.digest, values, request)
 
 
 def _require_parent_parts(parent: ParentRelease, request: Mapping[str, Any], artifact: str) -> None:
     """Check that everything the parent's mechanisms depend on is unchanged."""
     if artifact != parent.artifact:
-        raise ParentDiffers(parent.number, "artifact")
+        raise _parent_differs(parent.number, "artifact")
     if request["dataset"]["name"] != parent.request["dataset"]["name"]:
-        raise ParentDiffers(parent.number, "dataset")
+        raise _parent_differs(parent.number, "dataset")
     for part in ("kind", "epsilon", "delta"):
         if request.get(part) != parent.request.get(part):
-            raise ParentDiffers(parent.number, part)
+            raise _parent_differs(parent.number, part)
     if request["plan"]["blocks"] != parent.request["plan"]["blocks"]:
-        raise ParentDiffers(parent.number, "cohorts")
+        raise _parent_differs(parent.number, "cohorts")
     ours, theirs = (
         {name: value for name, value in of["parameters"].items() if name not in ("samples", "extends")}
         for of in (request, parent.request)
     )
     if encode_canonical(ours) != encode_canonical(theirs):
-        raise ParentDiffers(parent.number, "parameters")
+        raise _parent_differs(parent.number, "parameters")
     # The claim is the parent's, so what it rests on is what was paid, and not what the same words would buy by now.
     paid = PostProcessing(parent.number, cost_of(parent.request)).event()
     if encode_canonical([each["event"] for each in request["plan"]["invocations"]]) != encode_canonical(
         [paid.to_json()]
     ):
-        raise ParentDiffers(parent.number, "price")
+        raise _parent_differs(parent.number, "price")
 
 
 def _values_path(home: ProjectHome, artifact: str) -> Path:
     return home.released / f"{artifact}.json"
 
 
-class NotExtendable(Refused):
-    """The release cannot be extended."""
-
-    def __init__(self, number: int, reason: str) -> None:
-        super().__init__(
-            f"Release {number} cannot be extended: {reason}.",
-            f"Extend a produced or published release by {' or '.join(sorted(filter(is_extendable, SYSTEMS)))}"
-            " (`almoner release list`),"
-            " or make a new request.",
-            {"request": number, "reason": reason},
-        )
+def _not_extendable(number: int, reason: str) -> Refused:
+    return Refused(
+        f"Release {number} cannot be extended: {reason}.",
+        f"Extend a produced or published release by {' or '.join(sorted(filter(is_extendable, SYSTEMS)))}"
+        " (`almoner release list`),"
+        " or make a new request.",
+        {"request": number, "reason": reason},
+        code="NotExtendable",
+    )
 
 
-class ParentDiffers(Refused):
-    """The request names a parent release but differs from it."""
-
-    def __init__(self, number: int, part: str) -> None:
-        super().__init__(
-            f"The request extends release {number}, but its {part} differs.",
-            f"Let almoner write the request: `almoner release extend {number} --samples N`.",
-            {"request": number, "part": part},
-        )
+def _parent_differs(number: int, part: str) -> Refused:
+    return Refused(
+        f"The request extends release {number}, but its {part} differs.",
+        f"Let almoner write the request: `almoner release extend {number} --samples N`.",
+        {"request": number, "part": part},
+        code="ParentDiffers",
+    )
 
 
-class ValuesMissing(EnvironmentProblem):
-    """The released values of a release are not in this home."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"The released values of release {number} are missing in this home, or differ from those in the ledger.",
-            "Extend it in the home in which it was run, with its folder `released`; or make a new request.",
-            {"request": number},
-        )
+def _values_missing(number: int) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The released values of release {number} are missing in this home, or differ from those in the ledger.",
+        "Extend it in the home in which it was run, with its folder `released`; or make a new request.",
+        {"request": number},
+        code="ValuesMissing",
+    )
 
 
-class ValuesUnwritable(EnvironmentProblem):
-    """Released values cannot be written down."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The released values of the run cannot be stored: {reason}.",
-            "Make room in the project home and run the request again: the run continues and pays nothing twice.",
-            {"reason": reason},
-        )
+def _values_unwritable(reason: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The released values of the run cannot be stored: {reason}.",
+        "Make room in the project home and run the request again: the run continues and pays nothing twice.",
+        {"reason": reason},
+        code="ValuesUnwritable",
+    )

@@ -166,7 +166,7 @@ def _require_labels(workspace: Workspace, priced: Quote) -> None:
             corpus.require_labels()
             named = priced.request.parameters.get("labels")
             if isinstance(named, Mapping) and tuple(named) != (fields := corpus.label_fields()):
-                raise LabelFieldsDiffer(tuple(named), fields)
+                raise _label_fields_differ(tuple(named), fields)
 
 
 def submit_request(workspace: Workspace, priced: Quote, standing: int | None = None) -> tuple[int, str]:
@@ -196,13 +196,11 @@ def record_request(session: Session, workspace: Workspace, priced: Quote, standi
     )
 
 
-class LabelFieldsDiffer(UsageError):
-    """Labels that are combinations of other fields than the version's."""
-
-    def __init__(self, named: Sequence[str], kept: Sequence[str]) -> None:
-        super().__init__(
-            f"`parameters.labels` names the fields {FIELD_SEPARATOR.join(named)}, and the version of the dataset has"
-            f" labels of {FIELD_SEPARATOR.join(kept)}.",
-            "Name the same fields in the same order, or ingest it again with a --label-field for each of these.",
-            {"named": list(named), "kept": list(kept)},
-        )
+def _label_fields_differ(named: Sequence[str], kept: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"`parameters.labels` names the fields {FIELD_SEPARATOR.join(named)}, and the version of the dataset has"
+        f" labels of {FIELD_SEPARATOR.join(kept)}.",
+        "Name the same fields in the same order, or ingest it again with a --label-field for each of these.",
+        {"named": list(named), "kept": list(kept)},
+        code="LabelFieldsDiffer",
+    )

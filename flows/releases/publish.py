@@ -92,7 +92,13 @@ def _destroy_key(home: ProjectHome, request_id: int) -> None:
         Journal(folder, request_id).discard()
     except JournalUnwritable:
         if folder.exists():  # or the run itself has just removed it
-            raise KeyNotDestroyed(request_id) from None
+            raise EnvironmentProblem(
+                f"The journal that the run of request {request_id} left cannot be removed, and a release says that"
+                " the key in it is destroyed. Nothing was published.",
+                f"Remove the folder `quarantine/{request_id}-unfinished` of the home, then publish again.",
+                {"request": request_id},
+                code="KeyNotDestroyed",
+            ) from None
 
 
 def _approval_reasons(session: Session, artifact: Artifact) -> list[str]:
@@ -132,15 +138,3 @@ def find_artifact(workspace: Workspace, request_id: int) -> Artifact:
         if artifact is None:
             raise requests.WrongState(request_id, requests.state_of(session, request_id), "produced")
         return artifact
-
-
-class KeyNotDestroyed(EnvironmentProblem):
-    """The key of a release's split into batches cannot be removed; nothing was published."""
-
-    def __init__(self, request_id: int) -> None:
-        super().__init__(
-            f"The journal that the run of request {request_id} left cannot be removed, and a release says that the key"
-            " in it is destroyed. Nothing was published.",
-            f"Remove the folder `quarantine/{request_id}-unfinished` of the home, then publish again.",
-            {"request": request_id},
-        )

@@ -72,7 +72,7 @@ def read_topics(folder: Path, place: str) -> tuple[Insight, ...]:
     """
     kind = read_record(folder).kind
     if kind != ReleaseKind.INSIGHTS:
-        raise NotInsights(place, kind)
+        raise not_insights(place, kind)
     return tuple(read_insights(folder))
 
 
@@ -102,12 +102,11 @@ def _open_draft(workspace: Workspace, request_id: int) -> Path:
     return folder
 
 
-class NotInsights(UsageError):
-    """A release of another kind than insights."""
-
-    def __init__(self, place: str, kind: str) -> None:
-        super().__init__(
-            f"{escape_controls(place)} is a release of kind {kind!r}, not of insights.",
-            "Name releases of `kind: insights`: bundles, or numbers of requests.",
-            {"place": place, "kind": kind},
-        )
+def not_insights(place: str, kind: str) -> UsageError:
+    """Return the error of a release of another kind than insights."""
+    return UsageError(
+        f"{escape_controls(place)} is a release of kind {kind!r}, not of insights.",
+        "Name releases of `kind: insights`: bundles, or numbers of requests.",
+        {"place": place, "kind": kind},
+        code="NotInsights",
+    )

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from flows.releases.publish import find_artifact
-from flows.releases.release_texts import NotInsights
+from flows.releases.release_texts import not_insights
 from flows.workspace.object_stores import open_bundle_folder
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import Refused, UsageError
@@ -152,7 +152,7 @@ def last_two(home: ProjectHome, dataset: str) -> tuple[str, str]:
         published = history.published_requests(session, datasets.find_dataset(session, dataset).id)
         numbers = [request.id for request in published if request_body(request).get("kind") == ReleaseKind.INSIGHTS]
     if len(numbers) < 2:
-        raise TooFewReleases(dataset, len(numbers))
+        raise _too_few_releases(dataset, len(numbers))
     return str(numbers[1]), str(numbers[0])
 
 
@@ -263,9 +263,15 @@ def stated_threshold(record: ReleaseRecord) -> int | None:
 
 def _require_insights(place: str, record: ReleaseRecord) -> None:
     if record.kind != ReleaseKind.INSIGHTS:
-        raise NotInsights(place, record.kind)
+        raise not_insights(place, record.kind)
     if not wording_of(record).comparable:
-        raise CountsNotMatched(place)
+        raise UsageError(
+            f"{escape_controls(place)} has counted answers, not topics.",
+            "Compare the counts of one answer to one question in both releases: the margin of error of their difference"
+            " is the root of the sum of both squares.",
+            {"place": place},
+            code="CountsNotMatched",
+        )
 
 
 def _require_comparable(old: InsightsRelease, new: InsightsRelease) -> None:
@@ -275,13 +281,18 @@ def _require_comparable(old: InsightsRelease, new: InsightsRelease) -> None:
         SameRelease, UnitsDiffer, Retracted.
     """
     if old.artifact == new.artifact:
-        raise SameRelease(old.place, new.place)
+        raise UsageError(
+            f"{escape_controls(old.place)} and {escape_controls(new.place)} are the same release.",
+            "Name two different releases of insights.",
+            {"old": old.place, "new": new.place},
+            code="SameRelease",
+        )
     for release in (old, new):
         if release.artifact in old.retracted | new.retracted:
             raise Retracted(release.artifact)
     units = old.record.dataset.unit, new.record.dataset.unit
     if units[0] != units[1]:
-        raise UnitsDiffer(*units)
+        raise _units_differ(*units)
 
 
 def _cautions(comparison: ReleaseComparison) -> Iterator[str]:
@@ -372,47 +383,20 @@ def _round_figure(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
 
 
-class CountsNotMatched(UsageError):
-    """A release of counted answers: topics are matched by their words, and an answer stands under its question."""
-
-    def __init__(self, place: str) -> None:
-        super().__init__(
-            f"{escape_controls(place)} has counted answers, not topics.",
-            "Compare the counts of one answer to one question in both releases: the margin of error of their difference"
-            " is the root of the sum of both squares.",
-            {"place": place},
-        )
+def _units_differ(old: str, new: str) -> UsageError:
+    return UsageError(
+        f"The sizes of the releases count different units: {old!r} and {new!r}.",
+        "Compare releases of one unit of privacy.",
+        {"old": old, "new": new},
+        code="UnitsDiffer",
+    )
 
 
-class SameRelease(UsageError):
-    """A release compared with itself."""
-
-    def __init__(self, old: str, new: str) -> None:
-        super().__init__(
-            f"{escape_controls(old)} and {escape_controls(new)} are the same release.",
-            "Name two different releases of insights.",
-            {"old": old, "new": new},
-        )
-
-
-class UnitsDiffer(UsageError):
-    """Releases whose sizes count different things."""
-
-    def __init__(self, old: str, new: str) -> None:
-        super().__init__(
-            f"The sizes of the releases count different units: {old!r} and {new!r}.",
-            "Compare releases of one unit of privacy.",
-            {"old": old, "new": new},
-        )
-
-
-class TooFewReleases(Refused):
-    """A dataset without two published releases of insights."""
-
-    def __init__(self, dataset: str, count: int) -> None:
-        super().__init__(
-            f"The dataset {dataset!r} has {count} published release{'' if count == 1 else 's'} of insights;"
-            " a comparison needs two.",
-            "`almoner release list` shows what is published and what waits at a gate.",
-            {"dataset": dataset, "published": count},
-        )
+def _too_few_releases(dataset: str, count: int) -> Refused:
+    return Refused(
+        f"The dataset {dataset!r} has {count} published release{'' if count == 1 else 's'} of insights;"
+        " a comparison needs two.",
+        "`almoner release list` shows what is published and what waits at a gate.",
+        {"dataset": dataset, "published": count},
+        code="TooFewReleases",
+    )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.workspace.yaml_files import FileUnwritable
+from flows.workspace.yaml_files import file_unwritable
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import encode_canonical
@@ -20,12 +20,17 @@ def write_report(home: ProjectHome, path: Path, content: Mapping[str, Any]) -> P
         FileUnwritable: the file exists, or cannot be written.
     """
     if path.resolve().is_relative_to(home.root.resolve()):
-        raise ReportInHome(path)
+        raise UsageError(
+            f"{path} lies in the project home, where an erasure would not find a report of that name.",
+            "Name a file outside the home; without --out the page is kept in the home's own folder of reports.",
+            {"path": str(path)},
+            code="ReportInHome",
+        )
     data = encode_canonical(content) + b"\n" if path.suffix == ".json" else page(content).encode()
     try:
         write_new(path, data, 0o600)
     except OSError as problem:
-        raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
+        raise file_unwritable(path, problem.strerror or type(problem).__name__) from None
     return path
 
 
@@ -40,16 +45,5 @@ def replace_page(home: ProjectHome, content: Mapping[str, Any]) -> Path:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         write_over(path, page(content).encode(), 0o600)
     except OSError as problem:
-        raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
+        raise file_unwritable(path, problem.strerror or type(problem).__name__) from None
     return path
-
-
-class ReportInHome(UsageError):
-    """The path of a report is in the project home."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"{path} lies in the project home, where an erasure would not find a report of that name.",
-            "Name a file outside the home; without --out the page is kept in the home's own folder of reports.",
-            {"path": str(path)},
-        )

@@ -44,7 +44,13 @@ def add_endpoint(home: ProjectHome, endpoint: Endpoint, *, replace: bool = False
     """
     endpoints = endpoints_of(home.require())
     if endpoint.name in endpoints and not replace:
-        raise EndpointExists(endpoint.name)
+        raise UsageError(
+            f"An endpoint {endpoint.name!r} exists already.",
+            "Choose another name, or use --replace; requests made for another address or model must then be submitted"
+            " and approved again.",
+            {"endpoint": endpoint.name},
+            code="EndpointExists",
+        )
     _write_endpoints(home, {**endpoints, endpoint.name: endpoint})
 
 
@@ -70,7 +76,7 @@ def _write_endpoints(home: ProjectHome, endpoints: Mapping[str, Endpoint]) -> No
         )
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise EndpointsUnwritable(str(home.endpoints), reason) from None
+        raise _endpoints_unwritable(str(home.endpoints), reason) from None
 
 
 def _endpoint_fields(endpoint: Endpoint) -> dict[str, object]:
@@ -84,20 +90,7 @@ def _endpoint_fields(endpoint: Endpoint) -> dict[str, object]:
     return {name: value for name, value in fields.items() if name != "name" and defaults.get(name, ...) != value}
 
 
-class EndpointExists(UsageError):
-    """The name of the endpoint is taken."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"An endpoint {name!r} exists already.",
-            "Choose another name, or use --replace; requests made for another address or model must then be submitted"
-            " and approved again.",
-            {"endpoint": name},
-        )
-
-
-class EndpointsUnwritable(EnvironmentProblem):
-    """The file of endpoints cannot be written."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path} cannot be written: {reason}.", "Check its permissions.", {"path": path})
+def _endpoints_unwritable(path: str, reason: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"{path} cannot be written: {reason}.", "Check its permissions.", {"path": path}, code="EndpointsUnwritable"
+    )

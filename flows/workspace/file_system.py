@@ -23,17 +23,6 @@ NETWORK: Final = frozenset(
 """Types of file systems that several machines may write, as the kernel names them."""
 
 
-class NetworkFileSystem(EnvironmentProblem):
-    """A SQLite ledger on a file system that other machines may write to."""
-
-    def __init__(self, folder: Path, kind: str) -> None:
-        super().__init__(
-            f"{folder} is on a network file system ({kind}), on which SQLite can lose or damage a ledger.",
-            "Choose a folder on a disk of this machine, or keep the ledger in PostgreSQL (ALMONER_DATABASE_URL).",
-            {"path": str(folder), "file_system": kind},
-        )
-
-
 def require_local_ledger(home: ProjectHome) -> None:
     """Refuse a SQLite ledger on a network file system; its folder need not be there yet.
 
@@ -42,7 +31,12 @@ def require_local_ledger(home: ProjectHome) -> None:
     """
     folder = ledger_folder(home)
     if folder is not None and (kind := file_system_of(folder)) in NETWORK:
-        raise NetworkFileSystem(folder, kind)
+        raise EnvironmentProblem(
+            f"{folder} is on a network file system ({kind}), on which SQLite can lose or damage a ledger.",
+            "Choose a folder on a disk of this machine, or keep the ledger in PostgreSQL (ALMONER_DATABASE_URL).",
+            {"path": str(folder), "file_system": kind},
+            code="NetworkFileSystem",
+        )
 
 
 def ledger_folder(home: ProjectHome) -> Path | None:

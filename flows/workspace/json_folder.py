@@ -2,9 +2,10 @@
 
 import json
 import shutil
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from models_db.errors import EnvironmentProblem
 from models_db.values.bounded_json import parse_json
@@ -16,18 +17,10 @@ MOST_FILE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class JsonFolder:
-    """A folder, which need not exist.
-
-    Attributes:
-        unreadable, unwritable: the errors where a file is damaged, given the folder's name, and where the disk takes
-            none, given the reason.
-    """
+class JsonFolder(ABC):
+    """A folder, which need not exist."""
 
     path: Path
-
-    unreadable: ClassVar[type[EnvironmentProblem]]
-    unwritable: ClassVar[type[EnvironmentProblem]]
 
     def clear(self) -> None:
         """Remove the folder."""
@@ -38,7 +31,7 @@ class JsonFolder:
         """Return the content of a file; None if there is none.
 
         Raises:
-            unreadable: the file is damaged.
+            The error of `damaged`: the file is.
         """
         try:
             return parse_json((self.path / name).read_bytes(), most_bytes=MOST_FILE_BYTES)
@@ -51,7 +44,7 @@ class JsonFolder:
         """Write a file atomically: a name always refers to a whole file.
 
         Raises:
-            unwritable: the disk does not take it.
+            The error of `unwritable`: the disk does not take it.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,6 +61,10 @@ class JsonFolder:
         """Store the texts of a finished release."""
         self.write(f"texts-{what}.json", list(texts))
 
+    @abstractmethod
     def damaged(self) -> EnvironmentProblem:
         """Return the error of a damaged file."""
-        return self.unreadable(self.path.name)
+
+    @abstractmethod
+    def unwritable(self, reason: str) -> EnvironmentProblem:
+        """Return the error of a disk that takes no file."""

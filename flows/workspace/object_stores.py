@@ -31,7 +31,7 @@ def buckets_of(home: ProjectHome) -> Buckets:
     """
     path = home.stores
     if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise StoresFileExposed(str(path))
+        raise _stores_file_exposed(str(path))
     sections = read_sections(path, "a word", PAGE)
     if sections.keys() - {"buckets"}:
         raise file_invalid(path.name, ["the file must have one key, `buckets:`"], PAGE)
@@ -127,12 +127,10 @@ def read_stored_document(home: ProjectHome, place: Address, name: str) -> bytes:
             return file.read()
 
 
-class StoresFileExposed(EnvironmentProblem):
-    """Other users may read or change the bucket settings."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"Other users of this machine can open {path}.",
-            f"Run `chmod 600 {path}`, and check that its content is yours.",
-            {"path": path},
-        )
+def _stores_file_exposed(path: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"Other users of this machine can open {path}.",
+        f"Run `chmod 600 {path}`, and check that its content is yours.",
+        {"path": path},
+        code="StoresFileExposed",
+    )

@@ -142,7 +142,7 @@ def require_seen(session: Session, heads: SeenHeads | None) -> SeenHeads | None:
         LedgerRolledBack: the ledger does not continue from that head.
     """
     if heads is not None and (how := missing_links(session, heads)):
-        raise LedgerRolledBack(how, heads)
+        raise _ledger_rolled_back(how, heads)
     now = read_head(session)
     return None if now == heads else now
 
@@ -163,7 +163,7 @@ def check_rollback(home: ProjectHome, database: Database) -> str:
         with database.read() as session:
             how = missing_links(session, heads)
     except SchemaOutdated:
-        raise LedgerRolledBack("it has no links", heads) from None
+        raise _ledger_rolled_back("it has no links", heads) from None
     return f"The ledger differs from the one that this home has seen: {how}." if how else ""
 
 
@@ -180,7 +180,7 @@ def require_same_ledger(home: ProjectHome, database: Database) -> None:
         with database.read() as session:
             require_seen(session, heads)
     except SchemaOutdated:
-        raise LedgerRolledBack("it has no links", heads) from None
+        raise _ledger_rolled_back("it has no links", heads) from None
 
 
 def require_none_seen(home: ProjectHome) -> None:
@@ -190,7 +190,7 @@ def require_none_seen(home: ProjectHome) -> None:
         LedgerRolledBack, SeenFileUnusable.
     """
     if (heads := load_head(home)) is not None:
-        raise LedgerRolledBack("it has no links", heads)
+        raise _ledger_rolled_back("it has no links", heads)
 
 
 def _encode_heads(heads: SeenHeads) -> bytes:
@@ -217,16 +217,14 @@ def _decode_position(stored: dict[str, Any]) -> ChainPosition:
     return ChainPosition(seq, link)
 
 
-class LedgerRolledBack(Refused):
-    """The ledger does not continue from the head that this home has seen."""
-
-    def __init__(self, how: str, heads: SeenHeads) -> None:
-        super().__init__(
-            f"The ledger differs from the one that this home has seen: {how}. Nothing was done.",
-            "An older copy lacks later spending. Restore the newest ledger (`almoner restore`); `almoner audit verify"
-            " --against BUNDLE` shows which one is genuine, and docs/backup.md says what to do if it is lost.",
-            {"seen_link": heads.head.seq, "seen_hash": heads.head.hash, "finding": how},
-        )
+def _ledger_rolled_back(how: str, heads: SeenHeads) -> Refused:
+    return Refused(
+        f"The ledger differs from the one that this home has seen: {how}. Nothing was done.",
+        "An older copy lacks later spending. Restore the newest ledger (`almoner restore`); `almoner audit verify"
+        " --against BUNDLE` shows which one is genuine, and docs/backup.md says what to do if it is lost.",
+        {"seen_link": heads.head.seq, "seen_hash": heads.head.hash, "finding": how},
+        code="LedgerRolledBack",
+    )
 
 
 class SeenFileUnusable(EnvironmentProblem):

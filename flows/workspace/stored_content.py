@@ -33,12 +33,11 @@ def differs_from_ledger(workspace: Workspace, session: Session, dataset: Dataset
     return mark_of_store(workspace, session, dataset, version) != erasures.manifest_mark(session, version)
 
 
-class StoreDiffers(EnvironmentProblem):
-    """A stored version differs from its mark in the ledger."""
-
-    def __init__(self, name: str, number: int) -> None:
-        super().__init__(
-            f"Version {number} of {name!r} in this home differs from its mark in the ledger.",
-            "Find out who changed it (`almoner doctor`), then erase the whole version: `--version N`.",
-            {"dataset": name, "version": number},
-        )
+def store_differs(name: str, number: int) -> EnvironmentProblem:
+    """Return the error of a stored version that differs from its mark in the ledger."""
+    return EnvironmentProblem(
+        f"Version {number} of {name!r} in this home differs from its mark in the ledger.",
+        "Find out who changed it (`almoner doctor`), then erase the whole version: `--version N`.",
+        {"dataset": name, "version": number},
+        code="StoreDiffers",
+    )

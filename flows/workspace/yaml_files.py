@@ -18,27 +18,27 @@ from tasks.common.files import open_user_file, write_over
 LARGEST_FILE = 1_000_000
 
 
-class FileUnreadable(UsageError):
-    """A named file cannot be read."""
+def file_unreadable(path: Path, reason: str) -> UsageError:
+    """Return the error of a named file that cannot be read."""
+    return UsageError(
+        f"{path} cannot be read: {reason}.",
+        "Check the path and its permissions.",
+        {"path": str(path)},
+        code="FileUnreadable",
+    )
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"{path} cannot be read: {reason}.", "Check the path and its permissions.", {"path": str(path)}
-        )
 
-
-class FileUnwritable(UsageError):
-    """A file cannot be written, or already exists."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        full = reason in (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
-        super().__init__(
-            f"{path} cannot be written: {reason}.",
-            f"Make room there ({describe_free_space(path)}), or name a file on another disk."
-            if full
-            else "Name a new file in an existing folder.",
-            {"path": str(path)},
-        )
+def file_unwritable(path: Path, reason: str) -> UsageError:
+    """Return the error of a file that cannot be written, or already exists."""
+    full = reason in (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+    return UsageError(
+        f"{path} cannot be written: {reason}.",
+        f"Make room there ({describe_free_space(path)}), or name a file on another disk."
+        if full
+        else "Name a new file in an existing folder.",
+        {"path": str(path)},
+        code="FileUnwritable",
+    )
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         with path.open("xb") as out:
             yield out
     except OSError as problem:
-        raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
+        raise file_unwritable(path, problem.strerror or type(problem).__name__) from None
 
 
 def read_yaml(path: Path, what: str, page: str = "docs/requests.md") -> object:
@@ -66,12 +66,12 @@ def read_yaml(path: Path, what: str, page: str = "docs/requests.md") -> object:
         with open_user_file(path) as file:
             data = file.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
-            raise FileUnreadable(path, f"it is larger than {LARGEST_FILE:,} bytes")
+            raise file_unreadable(path, f"it is larger than {LARGEST_FILE:,} bytes")
         return parse_yaml(data.decode("utf-8-sig"))
     except OSError as problem:
-        raise FileUnreadable(path, problem.strerror or type(problem).__name__) from None
+        raise file_unreadable(path, problem.strerror or type(problem).__name__) from None
     except UnicodeDecodeError:
-        raise FileUnreadable(path, "it is not UTF-8 text") from None
+        raise file_unreadable(path, "it is not UTF-8 text") from None
     except InvalidYaml as unfit:
         raise file_invalid(what, [str(unfit)], page) from None
 

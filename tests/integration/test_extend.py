@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import flows.releases.commit
-from flows.releases.extend import MOST_VALUES_BYTES, ParentRelease, ValuesUnwritable, read_values, write_values
+from flows.releases.extend import MOST_VALUES_BYTES, ParentRelease, read_values, write_values
 from flows.releases.sweep import sweep_attempts
+from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
@@ -151,7 +152,7 @@ def test_values_of_a_run_that_died_are_swept_and_others_are_not(
     commit = flows.releases.commit._commit_attempt
 
     def dies(*given: Any) -> str:
-        raise ValuesUnwritable("this process is about to die")
+        raise EnvironmentProblem("this process is about to die", code="ValuesUnwritable")
 
     with monkeypatch.context() as patch:
         patch.setattr(flows.releases.commit, "_commit_attempt", dies)

@@ -13,7 +13,6 @@ import almoner as package
 from almoner import markup
 from almoner.bundle import Bundle
 from almoner.views import Report
-from flows.releases.release_texts import NotInsights
 from models_db.errors import AlmonerError
 from tasks.corpus.readers.documents import NoText, NoUnit
 from tasks.corpus.readers.record_batches import ColumnMissing
@@ -64,9 +63,9 @@ def test_a_release_from_a_data_frame_to_a_verified_bundle(almoner: Almoner, caps
     assert (
         clinic.budget().facts["rho_spent"] == outcome.spent.rho_text == almoner.ask("budget show clinic")["rho_spent"]
     )
-    with pytest.raises(NotInsights):
+    with refusal("NotInsights"):
         release.topics()
-    with pytest.raises(NotInsights):
+    with refusal("NotInsights"):
         bundle.topics()
     assert [each.name for each in home.datasets()] == ["clinic"]
 

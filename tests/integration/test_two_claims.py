@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flows.governance.policy import BudgetRefused, redact_refusals
+from flows.governance.policy import redact_refusals
 from flows.releases import attempt
 from models_db.database.base import Base
 from models_db.services import attempts, budget, datasets
@@ -17,6 +17,7 @@ from tasks.planning.secret_assignment import curve_of_plan
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_altered_ledger import alter
 from tests.integration.test_viewing import page, plain, publish, request, words
+from tests.refusals import refusal
 from tests.support import fetch, snapshot, today
 
 CONCERNS = ("flows/approvals", "flows/governance", "flows/releases", "migrations/schema", "models_db/services")
@@ -428,7 +429,7 @@ def test_quiet_refusals_say_nothing_of_the_limit(any_almoner: Almoner) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("flows.governance.policy.hides_balances", lambda session, actor: True)
         refused = LimitInOrdersExceeded.of_price("clinic", "1", ("1", "1"), ("1", "2"), "")
-        with pytest.raises(BudgetRefused) as told, redact_refusals(open_workspace(almoner.home)):
+        with refusal("BudgetRefused") as told, redact_refusals(open_workspace(almoner.home)):
             raise refused
     assert told.value.facts == {"dataset": "clinic"}
 

@@ -66,7 +66,7 @@ def erase_command(
 
     Example: almoner dataset erase clinic --version 1 --dry-run
     """
-    from flows.datasets.erase import ErasureTarget, InvalidErasureReason, erase, list_erasure
+    from flows.datasets.erase import ErasureTarget, erase, invalid_erasure_reason, list_erasure
 
     if unit == "-":
         unit = read_line("Id of the unit")
@@ -77,7 +77,7 @@ def erase_command(
             _erasure_data(listing), [*_listing_table(listing, "Would be erased"), "Dry run: nothing was changed."]
         )
     if reason is None:
-        raise InvalidErasureReason
+        raise invalid_erasure_reason()
     confirm(name, f"This cannot be undone. Type the name of the dataset ({name})", confirmed)
     done = erase(workspace, name, target, reason)
     later = [_LATER_VERSIONS] if target.unit is not None else []

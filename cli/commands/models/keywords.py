@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.tables import fact_list
-from flows.workspace.yaml_files import FileUnwritable, new_file
+from flows.workspace.yaml_files import file_unwritable, new_file
 from tasks.common.progress import report
 
 if TYPE_CHECKING:  # it computes, and most commands do not
@@ -89,7 +89,7 @@ def build_keywords(
     Example: almoner keywords build wildchat.jsonl --size 200 --to words.json
     """
     if to.exists():
-        raise FileUnwritable(to, "File exists")  # said now, and not after all the work
+        raise file_unwritable(to, "File exists")  # said now, and not after all the work
     context.print_progress(
         f"{file} is read as PUBLIC text: words of it will be published without a charge to any budget."
     )

@@ -9,7 +9,6 @@ import pytest
 
 from cli.framework import prompts
 from cli.framework.prompts import confirm, read_passphrase
-from flows.approvals.confirmation import ConfirmationMissing, ConfirmationWrong
 from tests.refusals import refusal
 
 
@@ -37,7 +36,7 @@ def test_the_name_may_be_piped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 @pytest.mark.parametrize("line", ["", "\n", "  \n", None])
 def test_nothing_is_no_confirmation(monkeypatch: pytest.MonkeyPatch, line: str | None) -> None:
     piped(monkeypatch, line)
-    with pytest.raises(ConfirmationMissing) as refused:
+    with refusal("ConfirmationMissing") as refused:
         confirm("clinic", "Type it")
     assert "echo NAME | almoner approve" in refused.value.advice
     assert "--confirm NAME" in refused.value.advice
@@ -46,7 +45,7 @@ def test_nothing_is_no_confirmation(monkeypatch: pytest.MonkeyPatch, line: str |
 @pytest.mark.parametrize("line", ["clinc\n", "Clinic\n", "clinic2\n", "yes\n", "clin\x00ic\n", "x" * 5000])
 def test_another_name_is_no_confirmation(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     piped(monkeypatch, line)
-    with pytest.raises(ConfirmationWrong):
+    with refusal("ConfirmationWrong"):
         confirm("clinic", "Type it")
 
 
@@ -59,9 +58,9 @@ def test_two_ways_to_write_one_letter_are_one(monkeypatch: pytest.MonkeyPatch) -
 def test_a_given_name_is_compared_in_place_of_the_line(monkeypatch: pytest.MonkeyPatch, line: str | None) -> None:
     piped(monkeypatch, line)
     confirm("clinic", "Type it", "clinic")
-    with pytest.raises(ConfirmationWrong):
+    with refusal("ConfirmationWrong"):
         confirm("clinic", "Type it", "other")
-    with pytest.raises(ConfirmationMissing):
+    with refusal("ConfirmationMissing"):
         confirm("clinic", "Type it", " ")
 
 
@@ -69,20 +68,20 @@ def test_a_given_name_is_compared_at_a_terminal_and_not_asked(
     terminal: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     os.write(terminal, b"clinic\n")
-    with pytest.raises(ConfirmationWrong):
+    with refusal("ConfirmationWrong"):
         confirm("clinic", "Type it", "other")
     assert capsys.readouterr() == ("", "")
 
 
 def test_bytes_that_are_no_text_are_no_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"clinic\xff\n"), encoding="utf-8"))
-    with pytest.raises(ConfirmationWrong):
+    with refusal("ConfirmationWrong"):
         confirm("clinic", "Type it")
 
 
 def test_a_name_with_more_behind_a_long_blank_is_no_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
     piped(monkeypatch, "clinic" + " " * 994 + "-other\n")
-    with pytest.raises(ConfirmationWrong):
+    with refusal("ConfirmationWrong"):
         confirm("clinic", "Type it")
 
 
@@ -94,7 +93,7 @@ def test_at_a_terminal_the_question_is_put_beside_the_answer(terminal: int, caps
 
 def test_at_a_terminal_the_end_of_input_is_no_confirmation(terminal: int) -> None:
     os.write(terminal, b"\x04")
-    with pytest.raises(ConfirmationMissing):
+    with refusal("ConfirmationMissing"):
         confirm("clinic", "Type it")
 
 

@@ -8,22 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from flows.approvals import offline_approval
-from flows.approvals.build_review import DraftOfAnotherRequest, build_publish_review, build_spend_review
-from flows.approvals.decide import ApprovalUnusable, SignerUnknown, check_signed_approval, sign_offline
-from flows.approvals.offline_approval import (
-    InvalidApprovalFile,
-    ReviewTooLarge,
-    export_review,
-    import_review,
-    read_approval,
-    write_approval,
-)
-from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
+from flows.approvals.build_review import build_publish_review, build_spend_review
+from flows.approvals.decide import check_signed_approval, sign_offline
+from flows.approvals.offline_approval import export_review, import_review, read_approval, write_approval
 from models_db.database.base import utc_now
 from models_db.errors import AlmonerError
 from models_db.values.canonical_json import digest
 from tasks.common.files import encode_json
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint
+from tests.refusals import refusal
 from tests.unit.flows.asking import a_draft, a_question, steward, text_of
 from tests.unit.tasks.publishing.builders import a_request
 
@@ -157,13 +150,13 @@ FILE_FAULTS = {
 
 @pytest.mark.parametrize("change", FILE_FAULTS.values(), ids=FILE_FAULTS)
 def test_files_that_are_no_draft_are_refused(tmp_path, key, publish_ask, change):
-    with pytest.raises(InvalidApprovalFile):
+    with refusal("InvalidApprovalFile"):
         read(rewritten(publish_ask, change), key, tmp_path)
     assert not (tmp_path.parent / "escaped").exists()
 
 
 def test_a_question_shown_with_another_requests_files_is_refused(tmp_path, key, publish_ask):
-    with pytest.raises(DraftOfAnotherRequest):
+    with refusal("DraftOfAnotherRequest"):
         read(rewritten(publish_ask, lambda c: c["question"]["request"].update(nonce="00" * 16)), key, tmp_path)
 
 
@@ -182,32 +175,32 @@ SPELLINGS = {
 @pytest.mark.parametrize("change", SPELLINGS.values(), ids=SPELLINGS)
 def test_another_spelling_is_refused(tmp_path, key, ask, change):
     ask.write_bytes(change(ask.read_bytes()))
-    with pytest.raises(InvalidApprovalFile):
+    with refusal("InvalidApprovalFile"):
         read(ask, key, tmp_path)
 
 
 def test_missing_huge_and_odd_files_are_refused(tmp_path, key, ask, monkeypatch):
-    with pytest.raises(FileUnreadable):
+    with refusal("FileUnreadable"):
         read(tmp_path / "none", key, tmp_path)
-    with pytest.raises(FileUnreadable):
+    with refusal("FileUnreadable"):
         read(tmp_path, key, tmp_path)
     monkeypatch.setattr(offline_approval, "MOST_REVIEW_BYTES", 100)
-    with pytest.raises(InvalidApprovalFile, match="larger than 100 bytes"):
+    with refusal("InvalidApprovalFile", match="larger than 100 bytes"):
         read(ask, key, tmp_path)
 
 
 def test_what_could_not_be_read_back_is_not_written(tmp_path, question, monkeypatch):
     monkeypatch.setattr(offline_approval, "MOST_REVIEW_BYTES", 100)
-    with pytest.raises(ReviewTooLarge):
+    with refusal("ReviewTooLarge"):
         export_review(tmp_path / "ask.json", "spend", question, None)
     assert not (tmp_path / "ask.json").exists()
 
 
 def test_no_file_is_overwritten(tmp_path, question, ask, key):
     before = ask.read_bytes()
-    with pytest.raises(FileUnwritable):
+    with refusal("FileUnwritable"):
         export_review(ask, "spend", question, None)
-    with pytest.raises(FileUnwritable):
+    with refusal("FileUnwritable"):
         write_approval(ask, sign_offline(key, build_spend_review(question, None), "fine"))
     assert ask.read_bytes() == before
 
@@ -238,7 +231,7 @@ def test_at_the_publish_gate_it_carries_the_attestation(tmp_path, key, question,
     other = SigningKey.create(tmp_path / "other.key")
     foreign = sign_offline(other, _for(asked, other), "reads well").attestation
     for attestation in (None, "{}", foreign, signed.attestation.replace('"sig":"', '"sig":"AAAA')):
-        with pytest.raises(ApprovalUnusable, match="attestation"):
+        with refusal("ApprovalUnusable", match="attestation"):
             check_signed_approval(asked, signed.model_copy(update={"attestation": attestation}))
 
 
@@ -251,15 +244,15 @@ def test_an_attestation_of_other_files_is_refused(tmp_path, key, question, draft
     asked = build_publish_review(question.model_copy(update={"state": "produced"}), *draft, None)
     other = rewritten(publish_ask, FILE_CHANGES["a text"])
     theirs, ours = (sign_offline(key, one, "fine") for one in (read(other, key, tmp_path), asked))
-    with pytest.raises(ApprovalUnusable):
+    with refusal("ApprovalUnusable"):
         check_signed_approval(asked, theirs)
-    with pytest.raises(ApprovalUnusable, match="attestation"):
+    with refusal("ApprovalUnusable", match="attestation"):
         check_signed_approval(asked, ours.model_copy(update={"attestation": theirs.attestation}))
 
 
 def test_a_spend_approval_has_no_room_for_an_attestation(key, asked):
     signed = sign_offline(key, asked, "fine")
-    with pytest.raises(ApprovalUnusable, match="attestation"):
+    with refusal("ApprovalUnusable", match="attestation"):
         check_signed_approval(asked, signed.model_copy(update={"attestation": "{}"}))
 
 
@@ -278,7 +271,7 @@ TAMPERED = {
 @pytest.mark.parametrize("field", TAMPERED)
 def test_no_field_can_be_changed(key, asked, field):
     signed = sign_offline(key, asked, "as agreed").model_copy(update={field: TAMPERED[field]})
-    with pytest.raises((ApprovalUnusable, SignerUnknown)):
+    with refusal("ApprovalUnusable", "SignerUnknown"):
         check_signed_approval(asked, signed)
 
 
@@ -299,16 +292,16 @@ def test_no_field_can_be_changed(key, asked, field):
 def test_an_approval_out_of_form_is_refused(tmp_path, key, asked, change):
     path = tmp_path / "signed.json"
     write_approval(path, sign_offline(key, asked, "fine"))
-    with pytest.raises(InvalidApprovalFile):
+    with refusal("InvalidApprovalFile"):
         read_approval(rewritten(path, lambda c: c.update(change)))
 
 
 def test_an_approval_of_another_request_is_refused(key, question, asked):
     second = build_spend_review(a_question(steward(key), number=2, request=a_request(nonce="88" * 16)), None)
-    with pytest.raises(ApprovalUnusable, match="for number 2"):
+    with refusal("ApprovalUnusable", match="for number 2"):
         check_signed_approval(asked, sign_offline(key, second, "fine"))
     changed = build_spend_review(a_question(steward(key), request=a_request(nonce="88" * 16)), None)
-    with pytest.raises(ApprovalUnusable, match="another content"):
+    with refusal("ApprovalUnusable", match="another content"):
         check_signed_approval(asked, sign_offline(key, changed, "fine"))
 
 
@@ -318,14 +311,14 @@ def test_an_expired_approval_and_one_beyond_the_policy_are_refused(key, asked, m
         with monkeypatch.context() as patch:
             patch.setattr("flows.approvals.decide._approval_expiry", lambda _, at=expires: at)
             signed = sign_offline(key, asked, "fine")
-        with pytest.raises(ApprovalUnusable, match="expired, or is for longer than the 30 days"):
+        with refusal("ApprovalUnusable", match="expired, or is for longer than the 30 days"):
             check_signed_approval(asked, signed)
 
 
 def test_a_stranger_cannot_sign_and_a_stranger_s_signature_does_not_count(tmp_path, key, question, asked):
     stranger = SigningKey.create(tmp_path / "eve.key")
-    with pytest.raises(SignerUnknown) as refused:
+    with refusal("SignerUnknown") as refused:
         sign_offline(stranger, asked, "fine")
     assert fingerprint(stranger.public_key) in refused.value.message
-    with pytest.raises(SignerUnknown):
+    with refusal("SignerUnknown"):
         check_signed_approval(asked, sign_offline(stranger, _for(asked, stranger), "fine"))

@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from flows.approvals.build_review import build_spend_review
-from flows.approvals.decide import ApprovalUnusable, check_signed_approval, sign_offline
-from flows.approvals.offline_approval import InvalidApprovalFile, export_review, import_review
+from flows.approvals.decide import check_signed_approval, sign_offline
+from flows.approvals.offline_approval import export_review, import_review
 from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
 from models_db.policies.policy import Policy
 from models_db.services import requests
@@ -19,6 +19,7 @@ from models_db.values.standing_terms import cost_of
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.release.record import Person
 from tasks.release.signatures.ed25519 import SigningKey
+from tests.refusals import refusal
 from tests.unit.flows.asking import BUDGET, a_question, steward, text_of
 from tests.unit.tasks.publishing.builders import a_request, people
 
@@ -173,13 +174,13 @@ def test_a_proposal_is_signed_elsewhere(tmp_path, kind: str) -> None:
     assert json.loads(signed.stated.statement("sue"))["proposal"] == 2
     check_signed_approval(build_proposal_review(asked, None), signed)
     request = build_spend_review(a_question(steward(key), number=2), None)
-    with pytest.raises(ApprovalUnusable):
+    with refusal("ApprovalUnusable"):
         check_signed_approval(request, signed)
     for changed in (
         a_proposal(kind, steward(key), proposal={"reason": "other"}),
         a_proposal(kind, steward(key), number=3),
     ):
-        with pytest.raises(ApprovalUnusable):
+        with refusal("ApprovalUnusable"):
             check_signed_approval(build_proposal_review(changed, None), signed)
 
 
@@ -187,5 +188,5 @@ def test_a_proposal_does_not_pass_for_a_request(tmp_path) -> None:
     key = SigningKey.create(tmp_path / "sue.key")
     for number, (gate, question) in enumerate((("spend", a_proposal()), ("proposal", a_question()))):
         export_review(tmp_path / f"{number}.json", gate, question, None)
-        with pytest.raises(InvalidApprovalFile):
+        with refusal("InvalidApprovalFile"):
             import_review(tmp_path / f"{number}.json", key.public_key, tmp_path)

@@ -4,21 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from flows.approvals.propose_change import (
-    CapProposal,
-    InvalidEndDate,
-    ProposalReasonMissing,
-    ProposalRow,
-    StandingProposal,
-    end_of_day,
-    require_reason,
-)
+from flows.approvals.propose_change import CapProposal, ProposalRow, StandingProposal, end_of_day, require_reason
 from models_db.services.budget import Balance
 from models_db.services.proposals import AuthorisationTerms
 from models_db.values.amounts import Amount
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.accounting.zcdp import lifetime_cap
+from tests.refusals import refusal
 from tests.unit.tasks.pricing.test_quote import CLAIM, facts, priced
 
 
@@ -30,7 +23,7 @@ def test_the_last_day_counts_to_its_end() -> None:
 
 @pytest.mark.parametrize("until", ["", "soon", "2099-02-30", "2099", "2020-01-01"])
 def test_other_last_days_are_refused(until: str) -> None:
-    with pytest.raises(InvalidEndDate) as unfit:
+    with refusal("InvalidEndDate") as unfit:
         end_of_day(until)
     assert unfit.value.facts == {"until": until}
 
@@ -38,7 +31,7 @@ def test_other_last_days_are_refused(until: str) -> None:
 @pytest.mark.parametrize("reason", ["", " ", "\n\t"])
 def test_stewards_are_told_why(reason: str) -> None:
     require_reason("the board agreed")
-    with pytest.raises(ProposalReasonMissing):
+    with refusal("ProposalReasonMissing"):
         require_reason(reason)
 
 

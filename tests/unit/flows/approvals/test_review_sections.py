@@ -2,13 +2,7 @@
 
 import pytest
 
-from flows.approvals.build_review import (
-    INSIGHTS_SHOWN,
-    DraftOfAnotherRequest,
-    build_publish_review,
-    build_spend_review,
-    shown_insights,
-)
+from flows.approvals.build_review import INSIGHTS_SHOWN, build_publish_review, build_spend_review, shown_insights
 from flows.approvals.review import FieldList, Table, Warnings
 from models_db.policies.policy import Policy
 from models_db.values.canonical_json import digest
@@ -27,6 +21,7 @@ from tests.insights_rows import (
     plausible,
     unmeasured,
 )
+from tests.refusals import refusal
 from tests.unit.flows.asking import a_draft, a_question, doubts, produced, text_of
 from tests.unit.tasks.publishing.builders import BASELINE, POLICY, SUMMARIES, TEXTS, a_request, charging, event, people
 
@@ -234,7 +229,7 @@ def test_at_the_publish_gate_the_bytes_are_what_is_signed(tmp_path):
 @pytest.mark.parametrize("changes", [{"number": 2}, {"request": a_request(nonce="88" * 16)}])
 def test_files_of_another_request_are_refused(tmp_path, changes):
     draft, files = a_draft(tmp_path)
-    with pytest.raises(DraftOfAnotherRequest):
+    with refusal("DraftOfAnotherRequest"):
         build_publish_review(a_question(**changes), draft, files, None)
 
 

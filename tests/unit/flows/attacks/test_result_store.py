@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.attacks.result_store import AttackFolder, AttackUnreadable, AttackUnwritable
+from flows.attacks.result_store import AttackFolder
 from models_db.home import ProjectHome
+from tests.refusals import refusal
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_what_cannot_be_written_leaves_what_was(folder: AttackFolder, monkeypatc
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", full)
-        with pytest.raises(AttackUnwritable, match="No space left"):
+        with refusal("AttackUnwritable", match="No space left"):
             folder.write_texts("request", ["after"])
     assert folder.read_texts("request") == ["before"]
     assert len(list(folder.path.iterdir())) == 1
@@ -55,7 +56,7 @@ def test_a_damaged_file_is_no_attack(folder: AttackFolder) -> None:
     assert folder.read_split() is None
     folder.write_result({"finished": True})
     (folder.path / "stage.json").write_text('{"members": 1}')
-    with pytest.raises(AttackUnreadable):
+    with refusal("AttackUnreadable"):
         folder.read_split()
     folder.clear()
     assert folder.read_result() is None

@@ -2,8 +2,9 @@
 
 import pytest
 
-from flows.governance.principals import InvalidDate, InvalidPeriod, parse_period
+from flows.governance.principals import parse_period
 from models_db.database.base import utc_now
+from tests.refusals import refusal
 
 
 def test_a_period_is_whole_days() -> None:
@@ -27,11 +28,11 @@ def test_the_last_day_counts() -> None:
 
 @pytest.mark.parametrize(("since", "until"), [(None, "2020-01-01"), ("2090-01-02", "2090-01-01")])
 def test_no_day_at_all_is_refused(since: str | None, until: str) -> None:
-    with pytest.raises(InvalidPeriod):
+    with refusal("InvalidPeriod"):
         parse_period(since, until)
 
 
 @pytest.mark.parametrize("written", ["tomorrow", "2090-02-30", "9999-12-31", "2090-01-01T00:00", ""])
 def test_what_is_no_day_is_refused(written: str) -> None:
-    with pytest.raises(InvalidDate):
+    with refusal("InvalidDate"):
         parse_period(None, written)

@@ -6,11 +6,12 @@ from typing import Any, cast
 import pytest
 
 from flows.releases import extend
-from flows.releases.extend import ParentDiffers, ParentRelease, load_values
+from flows.releases.extend import ParentRelease, load_values
 from flows.workspace.workspace import Workspace
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest
 from tasks.mechanisms.core.post_processing import PostProcessing
+from tests.refusals import refusal
 
 VALUES: Json = {"vocabulary": ["kettle"]}
 ASKED: dict[str, Any] = {
@@ -54,6 +55,6 @@ def workspace(monkeypatch: pytest.MonkeyPatch) -> Workspace:
 def test_what_the_parent_has_paid_is_what_further_texts_rest_on(workspace: Workspace) -> None:
     assert load_values(workspace, further_texts(Amount(1000, 20))) == VALUES
     for other in (Amount(999, 20), Amount(1001, 20), Amount(1000), Amount()):
-        with pytest.raises(ParentDiffers) as differs:
+        with refusal("ParentDiffers") as differs:
             load_values(workspace, further_texts(other))
         assert differs.value.facts == {"request": 1, "part": "price"}

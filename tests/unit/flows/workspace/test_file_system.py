@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 from cli.app import app
 from flows.backup.restore import restore_home
 from flows.workspace import file_system
-from flows.workspace.file_system import NETWORK, NetworkFileSystem, file_system_of, require_local_ledger
+from flows.workspace.file_system import NETWORK, file_system_of, require_local_ledger
 from models_db.home import ProjectHome
+from tests.refusals import refusal
 
 LINES = """\
 sysfs /sys sysfs rw 0 0
@@ -69,10 +70,10 @@ def test_init_and_restore_refuse_a_sqlite_ledger_there_and_make_nothing(
 ) -> None:
     _on(mounts, tmp_path, kind)
     typed = CliRunner().invoke(app, ["init", "--home", str(tmp_path / "home"), "--json"])
-    refusal = json.loads(typed.stdout)
-    assert (typed.exit_code, refusal["error"], refusal["facts"]["file_system"]) == (3, "NetworkFileSystem", kind)
+    told = json.loads(typed.stdout)
+    assert (typed.exit_code, told["error"], told["facts"]["file_system"]) == (3, "NetworkFileSystem", kind)
     assert not (tmp_path / "home").exists()
-    with pytest.raises(NetworkFileSystem):
+    with refusal("NetworkFileSystem"):
         restore_home(tmp_path / "backup", ProjectHome(tmp_path / "restored"), "a test")
 
 
@@ -83,5 +84,5 @@ def test_a_ledger_elsewhere_decides_and_not_the_home(
     monkeypatch.setenv("ALMONER_DATABASE_URL", "postgresql+psycopg://server/ledger")
     require_local_ledger(ProjectHome(tmp_path))
     monkeypatch.setenv("ALMONER_DATABASE_URL", "sqlite:////srv/ledgers/almoner.db")
-    with pytest.raises(NetworkFileSystem):
+    with refusal("NetworkFileSystem"):
         require_local_ledger(ProjectHome(Path("/home/x")))

@@ -5,7 +5,7 @@ import sys
 import pytest
 import yaml
 
-from flows.workspace.object_stores import StoresFileExposed, buckets_of, open_source
+from flows.workspace.object_stores import buckets_of, open_source
 from models_db.errors import AlmonerError, EnvironmentProblem
 from models_db.home import ProjectHome
 from tasks.object_storage.address import Address
@@ -49,7 +49,7 @@ def test_what_is_said_of_a_bucket(home):
 
 @pytest.mark.parametrize("mode", [0o644, 0o620, 0o604])
 def test_a_file_that_others_may_touch_is_refused(home, mode):
-    with pytest.raises(StoresFileExposed):
+    with refusal("StoresFileExposed"):
         written(home, {"buckets": {}}, mode)
 
 
@@ -99,7 +99,7 @@ def test_two_stores_may_have_buckets_of_one_name(home):
     ],
 )  # fmt: skip
 def test_what_is_refused_of_other_stores(home, name, said):
-    with pytest.raises(FileInvalid) as refused:
+    with refusal("FileInvalid") as refused:
         written(home, {"buckets": {name: said}})
     assert "hunter2" not in refused.value.diagnostics().lower()
 

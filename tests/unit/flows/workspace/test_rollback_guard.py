@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows.workspace import rollback_guard
-from flows.workspace.rollback_guard import (
-    LedgerRolledBack,
-    RollbackGuardedDatabase,
-    SeenFileUnusable,
-    SeenFileUnwritable,
-    SeenHeads,
-)
+from flows.workspace.rollback_guard import RollbackGuardedDatabase, SeenFileUnusable, SeenFileUnwritable, SeenHeads
 from models_db.database.base import utc_now
 from models_db.home import ProjectHome
 from models_db.services.audit import chain
@@ -24,6 +18,7 @@ from models_db.services.audit.chain import ChainPosition
 from models_db.sessions.database import Database
 from tests.conftest import Ledgers
 from tests.contracts.tampering import FORGET_CHECKPOINTS, rewrite, superuser, truncate
+from tests.refusals import refusal
 from tests.support import World, append_link
 
 pytestmark = pytest.mark.dear
@@ -160,9 +155,9 @@ def test_a_ledger_that_lost_what_was_seen_is_refused(
     plain = replace(told, database=Database(told.database.url))
     before = home.seen.read_bytes()
     attack(plain)
-    with pytest.raises(LedgerRolledBack, match=how) as refused:
+    with refusal("LedgerRolledBack", match=how) as refused:
         opened(home, told.database)
-    with pytest.raises(LedgerRolledBack, match=how):
+    with refusal("LedgerRolledBack", match=how):
         rollback_guard.require_same_ledger(home, told.database)
     assert how in rollback_guard.check_rollback(home, told.database)
     assert (refused.value.exit_code, refused.value.facts["seen_link"]) == (1, seen(home).head.seq)
@@ -171,7 +166,7 @@ def test_a_ledger_that_lost_what_was_seen_is_refused(
 
 def test_a_known_ledger_is_not_built_anew(told: World, home: ProjectHome, ledgers: Ledgers) -> None:
     with ledgers.new(told.database.engine.dialect.name, bare=True) as bare:
-        with pytest.raises(LedgerRolledBack, match="no links"):
+        with refusal("LedgerRolledBack", match="no links"):
             rollback_guard.require_same_ledger(home, bare)
         home.seen.unlink()
         rollback_guard.require_same_ledger(home, bare)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flows.workspace import yaml_files
-from flows.workspace.yaml_files import FileUnreadable, FileUnwritable, new_file, read_yaml
+from flows.workspace.yaml_files import new_file, read_yaml
 from tests.refusals import refusal
 
 
@@ -46,7 +46,7 @@ def test_equal_keys_of_different_mappings_are_no_doubles(tmp_path: Path) -> None
 def test_what_is_not_utf8_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(content)
-    with pytest.raises(FileUnreadable, match="not UTF-8"):
+    with refusal("FileUnreadable", match="not UTF-8"):
         read_yaml(path, "a.yaml")
 
 
@@ -58,13 +58,13 @@ def test_a_control_character_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_and_huge_files_and_folders_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FileUnreadable, match="No such file"):
+    with refusal("FileUnreadable", match="No such file"):
         read_yaml(tmp_path / "none", "it")
-    with pytest.raises(FileUnreadable, match="directory"):
+    with refusal("FileUnreadable", match="directory"):
         read_yaml(tmp_path, "it")
     monkeypatch.setattr(yaml_files, "LARGEST_FILE", 3)
     (tmp_path / "big").write_text("a: 1")
-    with pytest.raises(FileUnreadable, match="larger than 3 bytes"):
+    with refusal("FileUnreadable", match="larger than 3 bytes"):
         read_yaml(tmp_path / "big", "it")
 
 
@@ -72,7 +72,7 @@ def test_a_new_file_is_new(tmp_path: Path) -> None:
     with new_file(tmp_path / "a") as out:
         out.write(b"x")
     assert (tmp_path / "a").read_bytes() == b"x"
-    with pytest.raises(FileUnwritable, match="File exists"), new_file(tmp_path / "a"):
+    with refusal("FileUnwritable", match="File exists"), new_file(tmp_path / "a"):
         pass
-    with pytest.raises(FileUnwritable, match="No such file"), new_file(tmp_path / "none" / "a"):
+    with refusal("FileUnwritable", match="No such file"), new_file(tmp_path / "none" / "a"):
         pass

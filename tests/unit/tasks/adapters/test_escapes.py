@@ -20,7 +20,7 @@ from torch import Tensor
 
 import flows.attacks.public_twin
 import tasks.decoding.loop
-from flows.attacks.public_twin import SummariesNotAttacked, TwinAttackRequest, attack_on_twin
+from flows.attacks.public_twin import TwinAttackRequest, attack_on_twin
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
@@ -43,6 +43,7 @@ from tasks.systems.summaries.group_means import noisy_means
 from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary, UsedAdapter
 from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.systems.summaries.token_level_rule import TokenLevelRule
+from tests.refusals import refusal
 from tests.unit.tasks.pricing.test_quote import priced
 from tests.unit.tasks.systems.asking import AMOUNT, ask
 from tests.unit.tasks.systems.private_decoding.test_neighbours import (
@@ -340,7 +341,7 @@ def test_a_request_for_summaries_is_not_attacked_on_a_stage_that_knows_no_groups
     (tmp_path / "home").mkdir()
     request = {"dataset": "reviews", "kind": "summaries", "mechanism": mechanism, "model": "tiny", "epsilon": 1}
     asked = {**request, "delta": "1e-6", "parameters": {"groups": ["a"]}, "prompt": {"description": "a summary"}}
-    with pytest.raises(SummariesNotAttacked, match="without regard to groups"):
+    with refusal("SummariesNotAttacked", match="without regard to groups"):
         attack_on_twin(tmp_path / "home", TwinAttackRequest(asked, twin="public"))
     assert not list((tmp_path / "home").iterdir())
 
