@@ -276,7 +276,12 @@ class Request:
             WrongState, ReleaseUndecided, BalancesWithheld: it is not to be seen yet, or not by the owner of this home.
         """
         if version not in ("steward", "public", "internal"):
-            raise _report_unknown(str(version))
+            raise UsageError(
+                f"A report has no version {str(version)!r}.",
+                "Take steward, public or internal.",
+                {"version": str(version)},
+                code="ReportUnknown",
+            )
         with session(self.project) as workspace:
             from flows.reports.build import report_facts
 
@@ -346,12 +351,3 @@ class DatasetMismatch(UsageError):
             "Leave `dataset` out of it, or take the other dataset: `home.dataset(NAME).request(...)`.",
             {"dataset": dataset, "named": named},
         )
-
-
-def _report_unknown(version: str) -> UsageError:
-    return UsageError(
-        f"A report has no version {version!r}.",
-        "Take steward, public or internal.",
-        {"version": version},
-        code="ReportUnknown",
-    )

@@ -37,7 +37,13 @@ class ProtectionGuard:
         now = protections(schema_items(self._connection))
         lost = self._before - now - set(declared_removals(step.up_revision))
         if lost:
-            raise _protection_lost(str(step.up_revision_id), sorted(lost))
+            raise EnvironmentProblem(
+                f"Migration {step.up_revision_id} loses what protects the ledger: {', '.join(sorted(lost))}. Nothing"
+                " was changed.",
+                "This is a fault of that migration: report it, and go on with the version of almoner used so far.",
+                {"revision": str(step.up_revision_id), "lost": sorted(lost)},
+                code="ProtectionLost",
+            )
         self._before = now
 
 
@@ -55,12 +61,3 @@ def protections(items: Iterable[SchemaItem]) -> frozenset[str]:
 def declared_removals(revision: object) -> tuple[str, ...]:
     """Return the protections that a version file declares as dropped for good."""
     return tuple(getattr(getattr(revision, "module", None), "gives_up", ()))
-
-
-def _protection_lost(revision: str, names: list[str]) -> EnvironmentProblem:
-    return EnvironmentProblem(
-        f"Migration {revision} loses what protects the ledger: {', '.join(names)}. Nothing was changed.",
-        "This is a fault of that migration: report it, and go on with the version of almoner used so far.",
-        {"revision": revision, "lost": names},
-        code="ProtectionLost",
-    )

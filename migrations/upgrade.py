@@ -71,7 +71,13 @@ def require_supported(database: Database) -> None:
     with database.read() as session:
         version = int(session.scalar(text("SHOW server_version_num")) or 0)
     if version < OLDEST_POSTGRESQL:
-        raise _postgresql_too_old(version // 10_000)
+        raise EnvironmentProblem(
+            f"This server is PostgreSQL {version // 10_000}; the ledger needs {OLDEST_POSTGRESQL // 10_000} or newer,"
+            " because in older versions a creator of roles can become the owner of the ledger. Nothing was changed.",
+            "Upgrade the server (`pg_upgrade`), then repeat the command.",
+            {"version": version // 10_000, "needed": OLDEST_POSTGRESQL // 10_000},
+            code="PostgreSQLTooOld",
+        )
 
 
 def _require_expected_schema(connection: Connection, revision: str) -> None:
@@ -103,13 +109,3 @@ def _acquire_upgrade_lock(connection: Connection) -> None:
     """Take the lock of upgrades on PostgreSQL; a writer of SQLite is alone already."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
-
-
-def _postgresql_too_old(version: int) -> EnvironmentProblem:
-    return EnvironmentProblem(
-        f"This server is PostgreSQL {version}; the ledger needs {OLDEST_POSTGRESQL // 10_000} or newer, because"
-        " in older versions a creator of roles can become the owner of the ledger. Nothing was changed.",
-        "Upgrade the server (`pg_upgrade`), then repeat the command.",
-        {"version": version, "needed": OLDEST_POSTGRESQL // 10_000},
-        code="PostgreSQLTooOld",
-    )

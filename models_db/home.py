@@ -60,7 +60,12 @@ class ProjectHome:
         named = os.environ.get("ALMONER_HOME")
         chosen = path or Path(named or Path.home() / ".almoner")
         if not is_storable(str(chosen)):
-            raise _home_path_unreadable(str(chosen))
+            raise EnvironmentProblem(
+                f"The path {str(chosen)!a} of the project home holds bytes that are not UTF-8, or a control character.",
+                "Name a folder in UTF-8 with --home or ALMONER_HOME.",
+                {"home": ascii(str(chosen))},
+                code="HomePathUnreadable",
+            )
         origin = "--home" if path else "ALMONER_HOME" if named else "the default, ~/.almoner"
         if not chosen.expanduser().is_absolute():
             origin += f" ({chosen}, seen from the working directory)"
@@ -198,15 +203,6 @@ def home_missing(root: Path) -> EnvironmentProblem:
         "Make one with `almoner init`, or name yours with --home or ALMONER_HOME.",
         {"home": str(root)},
         code="HomeMissing",
-    )
-
-
-def _home_path_unreadable(path: str) -> EnvironmentProblem:
-    return EnvironmentProblem(
-        f"The path {path!a} of the project home holds bytes that are not UTF-8, or a control character.",
-        "Name a folder in UTF-8 with --home or ALMONER_HOME.",
-        {"home": ascii(path)},
-        code="HomePathUnreadable",
     )
 
 

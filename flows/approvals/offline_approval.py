@@ -117,7 +117,12 @@ def encode_review(gate: Gate, inputs: RequestReviewInput | ProposalReviewInput, 
     )
     data = encode_json(ask.model_dump(mode="json"))
     if len(data) > MOST_REVIEW_BYTES:
-        raise _review_too_large(len(data))
+        raise UsageError(
+            f"The review would have {len(data):,} bytes; at most {MOST_REVIEW_BYTES:,} can be read again.",
+            "Decide on the machine that has the files, in the steward's own home.",
+            {"bytes": len(data), "largest": MOST_REVIEW_BYTES},
+            code="ReviewTooLarge",
+        )
     return data
 
 
@@ -219,13 +224,4 @@ def _invalid_approval_file(path: Path, reason: str) -> UsageError:
         " `almoner approve --from FILE --reason TEXT --export FILE` signs it; do not edit either file.",
         {"path": str(path), "reason": reason},
         code="InvalidApprovalFile",
-    )
-
-
-def _review_too_large(size: int) -> UsageError:
-    return UsageError(
-        f"The review would have {size:,} bytes; at most {MOST_REVIEW_BYTES:,} can be read again.",
-        "Decide on the machine that has the files, in the steward's own home.",
-        {"bytes": size, "largest": MOST_REVIEW_BYTES},
-        code="ReviewTooLarge",
     )

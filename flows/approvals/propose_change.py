@@ -202,7 +202,12 @@ def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> Re
             if proposals.state_of(session, proposal) == "open"
         ]
         if waiting:
-            raise _retraction_pending(request_id, waiting[0])
+            raise Refused(
+                f"Proposal {waiting[0]} already asks to retract release {request_id}.",
+                f'A steward decides: `almoner approve {waiting[0]} --gate proposal --reason "..."`.',
+                {"request": request_id, "proposal": waiting[0]},
+                code="RetractionPending",
+            )
         policy = version_for_request(session, workspace)
         proposal = proposals.propose_retraction(
             session, workspace.actor, request_id, policy, reason, _approval_period(workspace)
@@ -372,13 +377,4 @@ def _authorisation_not_in_force(number: int, kind: str, state: str) -> Refused:
         "See them with `almoner standing list`. Reject an open proposal with `almoner reject ID --gate proposal`.",
         {"proposal": number, "kind": kind, "state": state},
         code="AuthorisationNotInForce",
-    )
-
-
-def _retraction_pending(request_id: int, number: int) -> Refused:
-    return Refused(
-        f"Proposal {number} already asks to retract release {request_id}.",
-        f'A steward decides: `almoner approve {number} --gate proposal --reason "..."`.',
-        {"request": request_id, "proposal": number},
-        code="RetractionPending",
     )

@@ -118,7 +118,12 @@ class ReleasePlan:
             NoSuchAlternative: there are fewer.
         """
         if not 1 <= number <= len(self.alternatives):
-            raise _no_such_alternative(number, len(self.alternatives))
+            raise UsageError(
+                f"The plan has no alternative {number}; it has 1 to {len(self.alternatives)}.",
+                "Choose one with `--choice N`.",
+                {"last": len(self.alternatives)},
+                code="NoSuchAlternative",
+            )
         return self.alternatives[number - 1]
 
     def needs_examples(self, number: int) -> bool:
@@ -360,12 +365,3 @@ def parse_minutes(time: str | None) -> int | None:
         raise InvalidPlan(f"The time {time!r} is invalid: write 45m, 8h or 1h30m.")
     hours, minutes = form.groups(default="0")
     return 60 * int(hours) + int(minutes)
-
-
-def _no_such_alternative(number: int, last: int) -> UsageError:
-    return UsageError(
-        f"The plan has no alternative {number}; it has 1 to {last}.",
-        "Choose one with `--choice N`.",
-        {"last": last},
-        code="NoSuchAlternative",
-    )

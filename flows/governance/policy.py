@@ -155,17 +155,15 @@ def redact_refusals(workspace: Workspace) -> Iterator[None]:
         with workspace.database.read() as session:
             quiet = hides_balances(session, workspace.actor)
         if quiet:
-            raise _budget_refused(str(refusal.facts["dataset"])) from None
+            dataset = str(refusal.facts["dataset"])
+            raise Refused(
+                f"The budget of dataset {dataset!r} does not allow this.",
+                "Request less, or ask a steward what fits: the policy hides balances from analysts (`refusals:"
+                " quiet`).",
+                {"dataset": dataset},
+                code="BudgetRefused",
+            ) from None
         raise
-
-
-def _budget_refused(dataset: str) -> Refused:
-    return Refused(
-        f"The budget of dataset {dataset!r} does not allow this.",
-        "Request less, or ask a steward what fits: the policy hides balances from analysts (`refusals: quiet`).",
-        {"dataset": dataset},
-        code="BudgetRefused",
-    )
 
 
 class PolicyDiffers(Refused):

@@ -67,7 +67,13 @@ def write_values(home: ProjectHome, artifact: str, values: Json) -> str:
         home.released.mkdir(mode=0o700, exist_ok=True)
         write_over(_values_path(home, artifact), encode_json({"format": FORMAT, "values": values}), 0o600)
     except OSError as problem:
-        raise _values_unwritable(problem.strerror or type(problem).__name__) from None
+        reason = problem.strerror or type(problem).__name__
+        raise EnvironmentProblem(
+            f"The released values of the run cannot be stored: {reason}.",
+            "Make room in the project home and run the request again: the run continues and pays nothing twice.",
+            {"reason": reason},
+            code="ValuesUnwritable",
+        ) from None
     return digest(values)
 
 
@@ -225,13 +231,4 @@ def _values_missing(number: int) -> EnvironmentProblem:
         "Extend it in the home in which it was run, with its folder `released`; or make a new request.",
         {"request": number},
         code="ValuesMissing",
-    )
-
-
-def _values_unwritable(reason: str) -> EnvironmentProblem:
-    return EnvironmentProblem(
-        f"The released values of the run cannot be stored: {reason}.",
-        "Make room in the project home and run the request again: the run continues and pays nothing twice.",
-        {"reason": reason},
-        code="ValuesUnwritable",
     )

@@ -152,7 +152,13 @@ def last_two(home: ProjectHome, dataset: str) -> tuple[str, str]:
         published = history.published_requests(session, datasets.find_dataset(session, dataset).id)
         numbers = [request.id for request in published if request_body(request).get("kind") == ReleaseKind.INSIGHTS]
     if len(numbers) < 2:
-        raise _too_few_releases(dataset, len(numbers))
+        raise Refused(
+            f"The dataset {dataset!r} has {len(numbers)} published release{'' if len(numbers) == 1 else 's'} of"
+            " insights; a comparison needs two.",
+            "`almoner release list` shows what is published and what waits at a gate.",
+            {"dataset": dataset, "published": len(numbers)},
+            code="TooFewReleases",
+        )
     return str(numbers[1]), str(numbers[0])
 
 
@@ -292,7 +298,12 @@ def _require_comparable(old: InsightsRelease, new: InsightsRelease) -> None:
             raise Retracted(release.artifact)
     units = old.record.dataset.unit, new.record.dataset.unit
     if units[0] != units[1]:
-        raise _units_differ(*units)
+        raise UsageError(
+            f"The sizes of the releases count different units: {units[0]!r} and {units[1]!r}.",
+            "Compare releases of one unit of privacy.",
+            {"old": units[0], "new": units[1]},
+            code="UnitsDiffer",
+        )
 
 
 def _cautions(comparison: ReleaseComparison) -> Iterator[str]:
@@ -381,22 +392,3 @@ def _topic_json(topic: SizedTopic) -> dict[str, object]:
 
 def _round_figure(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
-
-
-def _units_differ(old: str, new: str) -> UsageError:
-    return UsageError(
-        f"The sizes of the releases count different units: {old!r} and {new!r}.",
-        "Compare releases of one unit of privacy.",
-        {"old": old, "new": new},
-        code="UnitsDiffer",
-    )
-
-
-def _too_few_releases(dataset: str, count: int) -> Refused:
-    return Refused(
-        f"The dataset {dataset!r} has {count} published release{'' if count == 1 else 's'} of insights;"
-        " a comparison needs two.",
-        "`almoner release list` shows what is published and what waits at a gate.",
-        {"dataset": dataset, "published": count},
-        code="TooFewReleases",
-    )

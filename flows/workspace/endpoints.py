@@ -76,7 +76,12 @@ def _write_endpoints(home: ProjectHome, endpoints: Mapping[str, Endpoint]) -> No
         )
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise _endpoints_unwritable(str(home.endpoints), reason) from None
+        raise EnvironmentProblem(
+            f"{home.endpoints} cannot be written: {reason}.",
+            "Check its permissions.",
+            {"path": str(home.endpoints)},
+            code="EndpointsUnwritable",
+        ) from None
 
 
 def _endpoint_fields(endpoint: Endpoint) -> dict[str, object]:
@@ -88,9 +93,3 @@ def _endpoint_fields(endpoint: Endpoint) -> dict[str, object]:
         name: model_to_json(field.default) for name, field in Endpoint.model_fields.items() if not field.is_required()
     }
     return {name: value for name, value in fields.items() if name != "name" and defaults.get(name, ...) != value}
-
-
-def _endpoints_unwritable(path: str, reason: str) -> EnvironmentProblem:
-    return EnvironmentProblem(
-        f"{path} cannot be written: {reason}.", "Check its permissions.", {"path": path}, code="EndpointsUnwritable"
-    )

@@ -31,7 +31,12 @@ def buckets_of(home: ProjectHome) -> Buckets:
     """
     path = home.stores
     if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise _stores_file_exposed(str(path))
+        raise EnvironmentProblem(
+            f"Other users of this machine can open {path}.",
+            f"Run `chmod 600 {path}`, and check that its content is yours.",
+            {"path": str(path)},
+            code="StoresFileExposed",
+        )
     sections = read_sections(path, "a word", PAGE)
     if sections.keys() - {"buckets"}:
         raise file_invalid(path.name, ["the file must have one key, `buckets:`"], PAGE)
@@ -125,12 +130,3 @@ def read_stored_document(home: ProjectHome, place: Address, name: str) -> bytes:
             raise FileUnfit(name, "is too large")
         with store.open(entry) as file:
             return file.read()
-
-
-def _stores_file_exposed(path: str) -> EnvironmentProblem:
-    return EnvironmentProblem(
-        f"Other users of this machine can open {path}.",
-        f"Run `chmod 600 {path}`, and check that its content is yours.",
-        {"path": path},
-        code="StoresFileExposed",
-    )

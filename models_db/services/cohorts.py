@@ -78,15 +78,6 @@ def cohorts_changed(dataset: str) -> Refused:
     )
 
 
-def _cohort_unknown(dataset: str, cohort: int, count: int) -> UsageError:
-    return UsageError(
-        f"There is no cohort {cohort} of {dataset!r}; it has {count}.",
-        f"Ask for some of 1 to {count}, for `newest`, or leave `cohorts` out to read all of them.",
-        {"dataset": dataset, "cohort": cohort, "cohorts": count},
-        code="CohortUnknown",
-    )
-
-
 def count_cohorts(session: Session, account_id: int) -> int:
     """Return how many cohorts a root account has."""
     return FIRST_COHORT + (session.scalar(select(func.count()).where(Cohort.account_id == account_id)) or 0)
@@ -111,7 +102,12 @@ def resolve_cohorts(session: Session, dataset: Dataset, requested: "str | Sequen
         return tuple(range(FIRST_COHORT, count + 1))
     read = (count,) if isinstance(requested, str) else tuple(requested)
     if read[-1] > count:
-        raise _cohort_unknown(dataset.name, read[-1], count)
+        raise UsageError(
+            f"There is no cohort {read[-1]} of {dataset.name!r}; it has {count}.",
+            f"Ask for some of 1 to {count}, for `newest`, or leave `cohorts` out to read all of them.",
+            {"dataset": dataset.name, "cohort": read[-1], "cohorts": count},
+            code="CohortUnknown",
+        )
     return read
 
 

@@ -55,15 +55,6 @@ def _name_taken(name: str) -> Refused:
     )
 
 
-def _principal_not_found(name: str, names: Sequence[str]) -> UsageError:
-    return UsageError(
-        f"The ledger has no principal named {name!r}.",
-        f"It knows {', '.join(names)}. An admin adds people: `almoner user add` (docs/people.md).",
-        {"known": list(names)},
-        code="PrincipalNotFound",
-    )
-
-
 def found_ledger(
     session: Session, name: str, public_key: str, overlap_commitment: str, login: str | None = None
 ) -> Actor:
@@ -193,7 +184,13 @@ def find_principal(session: Session, name: str) -> Principal:
     """
     principal = session.scalars(select(Principal).where(Principal.name == name)).one_or_none()
     if principal is None:
-        raise _principal_not_found(name, session.scalars(select(Principal.name).order_by(Principal.name)).all())
+        known = session.scalars(select(Principal.name).order_by(Principal.name)).all()
+        raise UsageError(
+            f"The ledger has no principal named {name!r}.",
+            f"It knows {', '.join(known)}. An admin adds people: `almoner user add` (docs/people.md).",
+            {"known": list(known)},
+            code="PrincipalNotFound",
+        )
     return principal
 
 
@@ -237,16 +234,12 @@ def require_role(session: Session, actor: Actor, *roles: str) -> None:
     """
     roles_held = roles_of(session, actor.id)
     if roles_held.isdisjoint(roles):
-        raise _role_required(actor.name, roles, sorted(roles_held))
-
-
-def _role_required(name: str, needed: Sequence[str], held: Sequence[str]) -> Refused:
-    return Refused(
-        f"{name!r} has the roles {', '.join(held) or 'none'}; this needs {' or '.join(needed)}.",
-        "An admin grants roles: `almoner user grant NAME ROLE --reason TEXT`.",
-        {"needed": list(needed), "held": list(held)},
-        code="RoleRequired",
-    )
+        raise Refused(
+            f"{actor.name!r} has the roles {', '.join(sorted(roles_held)) or 'none'}; this needs {' or '.join(roles)}.",
+            "An admin grants roles: `almoner user grant NAME ROLE --reason TEXT`.",
+            {"needed": list(roles), "held": sorted(roles_held)},
+            code="RoleRequired",
+        )
 
 
 def grant(

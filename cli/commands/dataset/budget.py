@@ -332,14 +332,10 @@ def _parse_cohorts(cohorts: str | None) -> str | tuple[int, ...] | None:
         return cohorts
     numbers = {parse_digits(part.strip()) or 0 for part in str(cohorts).split(",")}
     if 0 in numbers:
-        raise _invalid_cohort_list(str(cohorts))
+        raise UsageError(
+            f"{cohorts!r} names no cohorts.",
+            "Type `newest`, or numbers such as `1,2`.",
+            {"cohorts": cohorts},
+            code="InvalidCohortList",
+        )
     return tuple(sorted(numbers))
-
-
-def _invalid_cohort_list(typed: str) -> UsageError:
-    return UsageError(
-        f"{typed!r} names no cohorts.",
-        "Type `newest`, or numbers such as `1,2`.",
-        {"cohorts": typed},
-        code="InvalidCohortList",
-    )

@@ -144,7 +144,12 @@ class ApproveOptions:
             if name in needed and value is None:
                 raise _option_missing(name)
             if name not in (*needed, *also, "details") and value is not None:
-                raise _unexpected_option(name)
+                raise UsageError(
+                    f"{_OPTION_NAMES[name]} does not go together with the other options.",
+                    "`almoner approve --help` shows the six forms.",
+                    {"option": _OPTION_NAMES[name]},
+                    code="UnexpectedOption",
+                )
 
 
 def approve(
@@ -395,13 +400,4 @@ def _option_missing(name: str) -> UsageError:
         "`almoner approve --help` shows the six forms.",
         {"option": _OPTION_NAMES[name]},
         code="OptionMissing",
-    )
-
-
-def _unexpected_option(name: str) -> UsageError:
-    return UsageError(
-        f"{_OPTION_NAMES[name]} does not go together with the other options.",
-        "`almoner approve --help` shows the six forms.",
-        {"option": _OPTION_NAMES[name]},
-        code="UnexpectedOption",
     )
