@@ -328,7 +328,7 @@ def test_a_batch_operation_of_alembic_is_refused(
     """
     before, rows = whole(sqlite_database), snapshot(sqlite_database)
     revise(BATCH.format(table=table))
-    with pytest.raises(LedgerUnreachable if table == "entry" else "ProtectionLost") as refused:
+    with refusal("LedgerUnreachable" if table == "entry" else "ProtectionLost") as refused:
         upgrade(sqlite_database)
     if table == "unit_mark":
         guards = ("keeps_cohort", "no_delete", "no_update", "one_account", "open_claim")
