@@ -180,6 +180,7 @@ class Database:
 
 
 def _unsupported_database() -> EnvironmentProblem:
+    # The address may hold a password, so it is not repeated.
     return EnvironmentProblem(
         "The ledger's address is neither one of a PostgreSQL nor of an SQLite file.",
         "Set ALMONER_DATABASE_URL to postgresql://user@host/database, or unset it for a file in the home.",
