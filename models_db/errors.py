@@ -36,12 +36,13 @@ class AlmonerError(Exception):
         self, message: str, advice: str = "", facts: Mapping[str, object] | None = None, code: str | None = None
     ) -> None:
         super().__init__(message)
-        if advice:
-            self.add_note(advice)  # tracebacks show it
         self.message = message
         self.advice = advice
         self.facts = dict(facts or {})
         self.code = code or type(self).__name__
+        named = "" if self.code == type(self).__name__ else self.code
+        if note := ": ".join(filter(None, (named, advice))):
+            self.add_note(note)  # tracebacks show it, below the name of the class and the message
 
     def __reduce__(self) -> tuple[object, ...]:
         """Make errors of all kinds picklable, with any arguments of their constructors."""

@@ -51,6 +51,13 @@ def test_an_error_keeps_its_code_between_processes() -> None:
     assert (problem.code, problem.message, problem.advice, problem.facts) == ("NotYet", "no", "Ask again.", {"left": 1})
 
 
+def test_a_traceback_shows_code_and_advice() -> None:
+    assert Refused("no", "Ask again.", code="NotYet").__notes__ == ["NotYet: Ask again."]
+    assert Refused("no", code="NotYet").__notes__ == ["NotYet"]
+    advised = RuleViolated("nothing is held")
+    assert advised.__notes__ == pickle.loads(pickle.dumps(advised)).__notes__ == [advised.advice]
+
+
 def test_whatever_is_raised_as_a_base_class_has_a_code() -> None:
     """A program could not tell a `Refused` without a code from any other."""
     codes = [
