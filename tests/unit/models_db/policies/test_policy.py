@@ -155,7 +155,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"release": {"epsilon_max": True, "delta_max": 1e-7}}, "release.epsilon_max"),
     ({"delta_below_population": "yes"}, "delta_below_population"),
     ({"mechanisms": []}, "mechanisms"),
-    ({"mechanisms": ["magic"]}, "mechanisms.0"),
+    ({"mechanisms": ["Magic!"]}, "mechanisms.0"),
     ({"mechanisms": "public_only"}, "mechanisms"),
     ({"models": []}, "models"),
     ({"models": [""]}, "models.0"),
@@ -224,7 +224,7 @@ def test_what_is_a_policy_fits_the_schema(written: dict[str, Any]) -> None:
         {"colour": "red"},
         {"approvals": {"spend": 0}},
         {"release": {"epsilon_max": 4}},
-        {"mechanisms": ["magic"]},
+        {"mechanisms": ["Magic!"]},
     ],
 )
 def test_what_is_none_does_not_fit_the_schema(written: dict[str, Any]) -> None:
