@@ -5,13 +5,16 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 import typer
 import yaml
+from typer.core import TyperGroup
 
 from cli.app import app
+from cli.command_table import ListedCommand
 from flows.workspace.policy_file import DEFAULT_POLICY
 from models_db.policies.policy import Policy
 from models_db.values.requests import ReleaseRequest, model_to_json, parse_model
@@ -23,7 +26,6 @@ from tasks.planning.choices import CHOSEN_PARAMETERS
 from tasks.systems.invisible_ink import InvisibleInkParameters
 from tasks.systems.private_decoding import COUNT_SHARE
 from tasks.systems.registry import SYSTEMS
-from tests import json_page
 from tests.conftest import CONTRACT as CONTRACT_FOLDERS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,8 +36,19 @@ README = (ROOT / "README.md").read_text()
 REQUESTS = (ROOT / "docs" / "requests.md").read_text()
 
 
+def commands(group: TyperGroup, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield every command with its full name."""
+    for name, listed in group.commands.items():
+        found = listed.load() if isinstance(listed, ListedCommand) else listed
+        if isinstance(found, TyperGroup):
+            yield from commands(found, (*path, name))
+        else:
+            yield " ".join((*path, name)), found
+
+
 ROOT_COMMAND = typer.main.get_command(app)
-COMMANDS = dict(json_page.commands(ROOT_COMMAND))
+assert isinstance(ROOT_COMMAND, TyperGroup)
+COMMANDS = dict(commands(ROOT_COMMAND))
 CONTRACT = (
     "init", "doctor", "dataset register", "dataset ingest", "dataset list", "dataset show",
     "dataset cap", "budget show", "budget forecast", "budget simulate",
@@ -93,11 +106,6 @@ def test_the_page_of_commands_says_what_their_help_says() -> None:
 def test_every_command_takes_a_home_and_answers_in_json(name: str) -> None:
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     assert {"--home", "--json", "--json-schema"} <= options
-
-
-def test_the_page_of_results_is_made_from_their_schemas() -> None:
-    """`python -m tests.json_page` writes it."""
-    assert json_page.PAGE.read_text() == json_page.page_text()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
