@@ -16,13 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks import random_allocation, records, rehearsals, whole_release
+from benchmarks import random_allocation, records, rehearsals
 from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
 from benchmarks.external_models import figures as api_figures
 from benchmarks.external_models.tables import at_epsilon
-from benchmarks.gpu.reports import roofline
 from benchmarks.gpu.reports import tables as gpu_tables
 from benchmarks.in_context import accuracy as in_context
 from benchmarks.insights import figures as insights_figures
@@ -71,18 +70,12 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
     "attacks": {
         "emails": lambda: email_extraction.table(lines("email_extraction")),
     },
-    "benchmarks": {
-        "whole-release": lambda: whole_release.table(lines("whole_release")),
-    },
     "in-context": {
         "calibrated": lambda: in_context.table(lines("in_context"), "calibrated"),
     },
     "gpu": {
         "passed": lambda: gpu_tables.isolation_table(lines("gpu")),
         "speed": lambda: gpu_tables.speed_table(lines("gpu")),
-        "kernels": lambda: gpu_tables.kernels_table(lines("gpu")),
-        "calculated": roofline.calculated_table,
-        "clusters": roofline.cluster_table,
     },
     "insights-results": {
         "levels": lambda: insights_tables.levels_table(lines("insights")),
@@ -103,10 +96,6 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "films": lambda: records.table([*lines("records_films"), *lines("records_content")]),
         "content": lambda: records.content_table(lines("records_content")),
         "systems": lambda: records.table(lines("records_systems")),
-        "systems-content": lambda: records.content_table(
-            [line for line in lines("records_content") if line["cell"]["epsilon"] is None]
-            + list(lines("records_systems_content"))
-        ),
     },
     "summaries-results": {
         "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),

@@ -12,18 +12,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CONCERNS = ("benchmarks", "docs/figures")
 NO_RESULTS = {
-    "attacks": 3,
-    "capacity": 3,
-    "gpu": 2,
-    "in-context": 1,
-    "planning": 4,
+    "attacks": 2,
+    "capacity": 1,
+    "planning": 3,
     "proofs/secret-assignment": 7,
     "records": 1,
 }
 """How many tables of a page no script writes: parameters, errors, steps, and results of settled experiments."""
-
-SETTLED = {"capacity"}
-"""Figures whose scripts are gone."""
 
 
 @pytest.fixture(scope="module")
@@ -107,14 +102,14 @@ def test_every_table_of_results_stands_in_a_region(results: ModuleType, of_pages
     assert {name: count for name, count in counted.items() if count} == NO_RESULTS
 
 
-def test_every_figure_is_drawn_from_data_or_settled(results: ModuleType) -> None:
+def test_every_figure_is_drawn_from_data(results: ModuleType) -> None:
     shown = {
         name
         for page in (ROOT / "docs").rglob("*.md")
         for name in re.findall(r"\]\(figures/([a-z_]+)\.svg\)", page.read_text())
     }
     source = (ROOT / "benchmarks" / "results.py").read_text() + (ROOT / "benchmarks/insights/figures.py").read_text()
-    assert {name for name in shown if name not in source} == SETTLED
+    assert {name for name in shown if name not in source} == set()
     assert {path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")} - shown == set()
 
 

@@ -1,4 +1,4 @@
-"""Tables of docs/models.md: every family of networks beside transformers, and the memory that known models need.
+"""Every family of networks beside transformers, and the memory that known models need (docs/models.md).
 
     python -m benchmarks.inference.model_families
 

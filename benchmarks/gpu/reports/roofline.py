@@ -1,6 +1,6 @@
 """Roofline of a decoding step, and what one accelerator should write: calculated, nothing measured.
 
-    python -m benchmarks.gpu.reports.roofline       the capacity table of docs/gpu.md
+    python -m benchmarks.gpu.reports.roofline       prints the capacity of an H100
 
 A step of G generations with B references each has 1 + B rows a generation. The engine reads public and private rows in
 passes of their own, so the layers' weights are read twice. Each part of a step takes the longer of two times: its bytes
@@ -227,28 +227,11 @@ def releases_a_day(shape: Shape, device: Accelerator, work: Work) -> float:
     return SECONDS_A_DAY * rate / (work.texts * work.new_tokens)
 
 
-CLUSTERS: Final = (8, 1000)
-LEDGER_SHARE: Final = 0.95
-"""Of the time of 1,000 devices, what docs/capacity.md's simulation leaves for drawing."""
-
-
-def cluster_table() -> Iterator[str]:
-    """Yield the lines of docs/gpu.md's table of clusters: releases a day, each of 1,000 texts of 256 tokens."""
-    yield "| model | devices of a group | references |" + "".join(f" {count:,} H100 |" for count in CLUSTERS)
-    yield "| --- |" + " --- |" * (2 + len(CLUSTERS))
-    for shape, group in ((LLAMA_1B, 1), (LLAMA_8B, 1), (LLAMA_70B, 4)):
-        device = H100 if group == 1 else spread(shape, group)
-        for references in (7, 31):
-            each = LEDGER_SHARE * releases_a_day(shape, device, Work(references))
-            shown = "".join(f" {count // group * each:,.0f} |" for count in CLUSTERS)
-            yield f"| {shape.name} | {group} | {references} |{shown}"
-
-
 HEAD: Final = "| model | device | references | generations at once | ms of a step | tokens/s | releases a day |"
 
 
 def calculated_table() -> Iterator[str]:
-    """Yield the lines of docs/gpu.md's table."""
+    """Yield the lines of the table."""
     yield HEAD
     yield "| --- | --- |" + " --- |" * 5
     yield from capacity_rows()

@@ -78,16 +78,6 @@ def isolation_table(rows: Sequence[Row]) -> Iterator[str]:
             yield f"| {section.title} | {len(asked)} | {sum(1 for row in asked if row['passed'])} |"
 
 
-def kernels_table(rows: Sequence[Row]) -> Iterator[str]:
-    """Kernels of fixed order beside torch's own, by shape."""
-    yield "| shape | torch's own, ms | fixed order, ms | ratio |"
-    yield "| --- | --- | --- | --- |"
-    for row in rows:
-        if row["section"] == "kernels" and "ratio" in row:
-            own = row["cuBLAS ms"] if "cuBLAS ms" in row else row["grouped ms"]
-            yield f"| {row['name']} | {own:.3f} | {own * row['ratio']:.3f} | {row['ratio']:.2f} |"
-
-
 def _rate(row: Row | None) -> str:
     return f"{row['tokens/s']:,.0f}" if row else ""
 
