@@ -1,4 +1,4 @@
-"""Wording of topics, and notes on their keywords; its sentences change with docs/explorer.md."""
+"""Wording of topics, and notes on their keywords; its sentences change with docs/insights.md."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
