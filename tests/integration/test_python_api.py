@@ -1,6 +1,5 @@
 """docs/python-api.md and docs/python-flows.md are run from top to bottom, and print what they say that they print."""
 
-import importlib
 import io
 import os
 import re
@@ -195,33 +194,3 @@ def test_the_page_says_what_its_blocks_print(page: str) -> None:
     """A block that prints is followed by what it prints; the ones that cannot know it beforehand print drawn texts."""
     silent = [lines for _, lines, printed in steps(page) if "print(" in lines and "texts(" not in lines and not printed]
     assert silent == []
-
-
-def table_rows() -> list[tuple[str, str]]:
-    part = FLOWS.partition("## Which function a command calls")[2]
-    return re.findall(r"^\| (`almoner .+?) \| (.+?) \|$", part, re.MULTILINE)
-
-
-def dotted_names(cell: str) -> Iterator[str]:
-    """A name without a dot belongs to the module of the name before it."""
-    room = ""
-    for name in re.findall(r"`([\w.]+)`", cell):
-        if "." in name:
-            room = name.rpartition(".")[0]
-        yield name if "." in name else f"{room}.{name}"
-
-
-def exists(name: str) -> bool:
-    """Whether it is a module, or a name in one."""
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError:
-        room, _, last = name.rpartition(".")
-        return hasattr(importlib.import_module(room), last)
-    return True
-
-
-def test_the_functions_that_commands_call_exist() -> None:
-    rows = table_rows()
-    assert len(rows) >= 10
-    assert [name for _, cell in rows for name in dotted_names(cell) if not exists(name)] == []
