@@ -120,7 +120,7 @@ pictures: setup-dev weights
 	$(BIN)/python -m tests.pictures
 
 # With hashes: the base, and the whole program with PyPI's torch. The index of torch for CPUs has another file of the same
-# version, which requirements.lock takes without a hash (docs/decisions/0145).
+# version, which requirements.lock takes without a hash.
 lock: setup-dev
 	$(BIN)/python .ci/lock.py
 	$(PYTHON) -m venv .venv-lock

@@ -79,7 +79,7 @@ class RunningAttempt:
 
         A resumed attempt keeps the split, because a batch is paid for together with its units. The key is drawn for
         the split and destroyed with the journal (decision 0131). The name begins with the digest of the request, which
-        no two requests of a ledger share; a nonce is only what its requester wrote (decision 0101).
+        no two requests of a ledger share; a nonce is only what its requester wrote (decision 0131).
         """
         first = self.resume_point.first if self.resume_point else self.attempt.number
         return BatchSplit(self.split_key, f"{self.digest}/{first}")

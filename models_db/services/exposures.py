@@ -2,7 +2,7 @@
 
 One function, `find_secrecy_end`, says for all screens when and why a release's claim while its assignment is secret
 ended (decision 0132): by a steward's row, or by the first look at its internal figures. A row is of a request, because
-a run that failed or was given up after some draws has used an assignment too, and is charged for it (decision 0169).
+a run that failed or was given up after some draws has used an assignment too, and is charged for it (decision 0132).
 Looks at the unprotected figures of an account are rows that are never removed (PRIVACY §10.3).
 """
 

@@ -1,7 +1,7 @@
 """Random allocation: the loss of each unit if the batch that reads the unit is unknown.
 
 A release states these figures beside its unconditional claim, never in place of it (decision 0132). A request may be
-calibrated to them (decision 0154); rho is charged as ever. docs/proofs/secret-assignment.md has the proofs, the
+calibrated to them (decision 0132); rho is charged as ever. docs/proofs/secret-assignment.md has the proofs, the
 hypotheses and the conditions.
 
 A unit is in one of N batches, uniformly, by a secret. M of them are read; each makes draws that cost rho (zCDP). Let

@@ -79,7 +79,7 @@ def _plan(system: System, ask: PlanInputs) -> Plan:
     """Return a system's plan; that of an extension states no split whose assignment is secret.
 
     The claim for it rests on what was read of two systems (decision 0100, condition 4). A subclass of one of them, with
-    a rule or a split of its own, would inherit the claim and not what it rests on (decision 0169).
+    a rule or a split of its own, would inherit the claim and not what it rests on (decision 0132).
     """
     plan = system.plan(ask)
     return replace(plan, assignment=None) if is_of_extension(system.name) else plan
