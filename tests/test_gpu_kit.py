@@ -49,11 +49,3 @@ def test_the_kit_says_what_is_missing_without_any_package() -> None:
     done = subprocess.run([sys.executable, "-S", "-c", script], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not {"torch", "numpy", "tasks", "pydantic"} & set(json.loads(done.stdout.replace("'", '"')))
-
-
-def test_the_page_lists_each_section() -> None:
-    from benchmarks.gpu.sections import SECTIONS
-
-    page = (ROOT / "docs" / "gpu.md").read_text()
-    for section in SECTIONS:
-        assert f"| {section.title} | {section.limit:.0f} | {section.about} |" in page
