@@ -26,7 +26,6 @@ from tests.integration.prefect_rows import Rows, prefect_rows
 from tests.integration.story import Almoner, Served
 from tests.integration.team import Team, gathered
 from tests.second_accountant import plan_report_once
-from tests.support import PATIENCE
 
 WATCHED = {"caplog", "capsys", "capfd", "prefect_home"}
 """Who uses one of these looks at how a stage is reached, not only at what it leaves."""
@@ -181,7 +180,7 @@ def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (home / "server").mkdir()
         with (
             temporary_settings({PREFECT_HOME: home, PREFECT_LOCAL_STORAGE_PATH: home / "storage"}),
-            prefect_test_harness(server_startup_timeout=int(PATIENCE)),
+            prefect_test_harness(server_startup_timeout=180),
         ):
             yield home
 
