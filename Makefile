@@ -128,7 +128,7 @@ lock: setup-dev
 	.venv-lock/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-strip-extras --custom-compile-command "make lock" \
 	  --python-version 3.11 --constraint requirements.lock pyproject.toml --output-file requirements-base.lock
 	.venv-lock/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-strip-extras --custom-compile-command "make lock" \
-	  --python-version 3.11 --extra generation --extra s3 --constraint requirements.lock pyproject.toml \
+	  --python-version 3.11 --extra generation --extra orchestration --extra s3 --constraint requirements.lock pyproject.toml \
 	  --output-file requirements-generation.lock
 
 clean:

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 PROGRAM, DEVELOPMENT = ROOT / "requirements.lock", ROOT / "requirements-dev.lock"
-EXTRAS = ("generation", "s3")
+EXTRAS = ("generation", "orchestration", "s3")
 EDITABLE = ("editables",)  # hatchling takes it to install a checkout
 NOT_LOCKED = {"almoner", "pip", "setuptools", "wheel"}
 

@@ -153,7 +153,7 @@ def test_a_lock_with_hashes_has_the_versions_of_the_program(name: str, extras: t
         *(one for each in extras for one in project["optional-dependencies"][each]),
     ]
     assert lock.needed(wanted_by_us) <= here.keys()
-    assert ("torch" in here) == bool(extras)
+    assert ("torch" in here) == ("prefect" in here) == bool(extras)
     assert bool(cuda) == bool(extras)
 
 

@@ -153,7 +153,7 @@ def _answered(function: Command, context: CommandContext, parameters: Mapping[st
     """Run a command and print its result; an unexpected exception is reported as the named error that explains it.
 
     Raises:
-        GenerationMissing: a package of the extra `generation` is not installed.
+        GenerationMissing, OrchestrationMissing: a package of that extra is not installed.
         LedgerAltered: rows of the ledger differ from its audit log.
         FileInaccessible: the operating system refused access to a path.
         The errors of the command itself also pass through.

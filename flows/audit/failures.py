@@ -3,7 +3,7 @@
 from flows.audit.verify import ledger_altered
 from models_db.errors import AlmonerError, EnvironmentProblem
 from models_db.home import ProjectHome
-from tasks.common.generation_extra import name_missing
+from tasks.common.extras import name_missing
 
 NOT_OF_FILES = (ConnectionError, TimeoutError)
 """Errors of the operating system that concern a network, or a pipe whose reader has gone (typer then exits)."""
@@ -12,8 +12,9 @@ NOT_OF_FILES = (ConnectionError, TimeoutError)
 def explain(home: ProjectHome, problem: Exception) -> AlmonerError | None:
     """Return the named error behind an unexpected exception; None if there is none.
 
-    It is a `GenerationMissing` if a package of the extra `generation` is not installed, a `LedgerAltered` if rows of
-    the ledger differ from its audit log, else a `FileInaccessible` for an error of the operating system with a path.
+    It is a `GenerationMissing` if a package of the extra `generation` is not installed, an `OrchestrationMissing` if
+    Prefect is not, a `LedgerAltered` if rows of the ledger differ from its audit log, else a `FileInaccessible` for an
+    error of the operating system with a path.
     """
     if (missing := name_missing(problem)) is not None:
         return missing

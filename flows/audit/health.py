@@ -24,7 +24,7 @@ from models_db.services.queries import health
 from models_db.tables import Proposal
 from tasks.common.code_version import ROOMS
 from tasks.common.extensions import MODEL_FAMILIES, READERS, extension_sources, extensions, load
-from tasks.common.generation_extra import INSTALL, PACKAGES, missing_packages
+from tasks.common.extras import INSTALL, PACKAGES, missing_packages
 from tasks.evaluation.registry import METRICS
 from tasks.inference.catalogue.registry import list_models
 from tasks.inference.loading.check_model import usability_of

