@@ -13,6 +13,8 @@ import sys
 import threading
 from uuid import UUID
 
+from tasks.common.progress import ignore, listening
+
 
 def run_flow_run(flow_run_id: UUID, flow_name: str) -> None:
     """Run a flow run by Prefect's engine; its exit code is 0 when Prefect knows how the run ended or waits.
@@ -41,7 +43,8 @@ def main() -> None:
     """Carry out the flow run that the command line names."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a script inherits it ignored
     threading.Thread(target=interrupt_at_end_of_input, name="end of input", daemon=True).start()
-    run_flow_run(UUID(sys.argv[1]), sys.argv[2])
+    with listening(ignore, lambda line: print(line, file=sys.stderr)):  # noqa: T201  # Prefect learns names alone
+        run_flow_run(UUID(sys.argv[1]), sys.argv[2])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from flows.workspace.prefect_flow import API_VARIABLE
+from flows.workspace.prefect_flow import API_VARIABLE, set_environment
 from models_db.errors import EnvironmentProblem
 from tasks.common.extras import require_orchestration
 
@@ -40,16 +40,11 @@ def start_local_server(folder: Path, port: int) -> Iterator[str]:
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
     with os.fdopen(os.open(folder / "server.log", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)  # noqa: S603
-    before = os.environ.get(API_VARIABLE)
     try:
         _wait(process, port)
-        os.environ[API_VARIABLE] = f"http://{LOOPBACK}:{port}/api"
-        yield f"http://{LOOPBACK}:{port}"
+        with set_environment({API_VARIABLE: f"http://{LOOPBACK}:{port}/api"}):
+            yield f"http://{LOOPBACK}:{port}"
     finally:
-        if before is None:
-            os.environ.pop(API_VARIABLE, None)
-        else:
-            os.environ[API_VARIABLE] = before
         _stop(process)
 
 

@@ -4,10 +4,12 @@ A poll needs no Prefect. Between two polls a process remembers only its failed a
 ledger, so any number of pollers may run at the same time.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy.orm import Session
 
@@ -22,6 +24,11 @@ from models_db.services.schedules import ScheduleNotActive, SlotTaken
 from models_db.tables import ScheduleSlot
 from models_db.values.canonical_json import Json
 from tasks.workers.backend_settings import HERE, WorkerBackend
+
+DEVICE_VARIABLE: Final = "ALMONER_DEVICE"
+WORKERS_VARIABLE: Final = "ALMONER_WORKERS"
+BACKEND_VARIABLE: Final = "ALMONER_RUNNER"
+ADDRESS_VARIABLE: Final = "ALMONER_RUNNER_ADDRESS"
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,27 @@ class PollerSettings:
     def run_options(self) -> tuple[str, int, WorkerBackend]:
         """Return the options of the poller's runs."""
         return self.device, self.workers, self.backend
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables from which `of_environment` reads the options of the poller's runs."""
+        return {
+            DEVICE_VARIABLE: self.device,
+            WORKERS_VARIABLE: str(self.workers),
+            BACKEND_VARIABLE: self.backend.kind,
+            ADDRESS_VARIABLE: self.backend.address or "",
+        }
+
+    @classmethod
+    def of_environment(cls) -> "PollerSettings":
+        """Return the settings that the environment names.
+
+        Raises:
+            RunnerUnknown, RunnerAddressUnfit: it names no possible workers.
+        """
+        device, workers, kind, address = map(os.environ.get, cls().environment)
+        backend = WorkerBackend.of(kind or HERE.kind, address)
+        return cls(device or "auto", int(workers or 1), backend=backend)
 
 
 @dataclass(frozen=True)
@@ -87,16 +115,21 @@ class Poller:
     failed_requests: set[int] = field(default_factory=set)
     """Requests approved by hand whose run failed here; only a person runs them again."""
 
-    def poll(self, now: datetime) -> PollResult:
-        """Do all work due at `now` once; the home is opened again, because its policy may have changed."""
+    def poll(self, now: datetime, schedule: int | None = None) -> PollResult:
+        """Do all work due at `now` once, or that of one schedule.
+
+        The home is opened again, because its policy may have changed.
+        """
         done, workspace = PollResult(), open_workspace(self.home)
         roles = _own_roles(workspace)
         if "analyst" in roles:
             for due_slot in slots.list_due_slots(workspace, now, done.add_unreadable_schedule):
+                if schedule not in (None, due_slot.schedule):
+                    continue
                 with _collect_problem(due_slot, done):
                     _decide_slot(workspace, due_slot, done)
         if "runner" in roles:
-            self._run_slots(workspace, done)
+            self._run_slots(workspace, done, schedule)
             if self.settings.approved:
                 self._run_approved(workspace, done)
         return done

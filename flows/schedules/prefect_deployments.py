@@ -14,12 +14,13 @@ from prefect.exceptions import PrefectException
 
 from flows.schedules.poller import PollerSettings
 from flows.schedules.recurrence import Recurrence, parse_interval
+from flows.workspace.prefect_flow import set_environment
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
 from models_db.services import schedules
+from models_db.services.audit import chain
 from models_db.services.schedules import Timing
-from models_db.tables import Dataset
 from tasks.workers.time_limit import within
 
 if TYPE_CHECKING:
@@ -32,25 +33,23 @@ SECONDS_TO_ANSWER = 60
 UNREACHABLE_ERRORS = (httpx.HTTPError, OSError, RuntimeError, PrefectException)
 
 
-def deployments(workspace: Workspace, settings: PollerSettings) -> "list[RunnerDeployment]":
+def deployments(workspace: Workspace) -> "list[RunnerDeployment]":
     """Return a deployment for every active schedule whose rule Prefect can also read.
 
     Its runs call `flows.schedules.prefect_trigger.run_due_slot`. The loop of `almoner serve` serves the other
-    schedules.
+    schedules. A server learns the number of a schedule and the hash that names its ledger.
     """
     with workspace.database.read() as session:
         timings = [
-            (schedule.id, session.get_one(Dataset, schedule.dataset_id).name, Timing.of_schedule(schedule))
+            (schedule.id, chain.ledger_id(session), Timing.of_schedule(schedule))
             for schedule in schedules.list_all(session)
             if schedules.state_of(session, schedule.id) == "active"
         ]
-    candidates = [_schedule_deployment(workspace, settings, *each) for each in timings]
+    candidates = [_schedule_deployment(*each) for each in timings]
     return [each for each in candidates if each is not None]
 
 
-def _schedule_deployment(
-    workspace: Workspace, settings: PollerSettings, number: int, dataset: str, timing: Timing
-) -> "RunnerDeployment | None":
+def _schedule_deployment(number: int, ledger: str, timing: Timing) -> "RunnerDeployment | None":
     from prefect.deployments.runner import RunnerDeployment
     from prefect.types.entrypoint import EntrypointType
 
@@ -62,14 +61,12 @@ def _schedule_deployment(
         return None
     return RunnerDeployment.from_flow(
         run_due_slot,
-        name=f"{dataset}-{number}",
+        name=f"{ledger[:12]}-{number}",
         schedule=schedule,
-        parameters={"home": str(workspace.home.root), "schedule": number, "device": settings.device,
-                    "workers": settings.workers, "runner": settings.backend.kind,
-                    "runner_address": settings.backend.address},
+        parameters={"schedule": number, "ledger": ledger},
         tags=[TAG],
         entrypoint_type=EntrypointType.MODULE_PATH,
-    )  # fmt: skip
+    )
 
 
 def prefect_schedule(timing: Timing) -> "Schedule":
@@ -105,7 +102,7 @@ def start_prefect_runner(home: ProjectHome, settings: PollerSettings) -> Iterato
     from prefect.runner import Runner
 
     runner = Runner(name=TAG, pause_on_shutdown=False)
-    schedule_deployments = deployments(open_workspace(home), settings)
+    schedule_deployments = deployments(open_workspace(home))
     try:
         within(SECONDS_TO_ANSWER, lambda: [runner.add_deployment(each) for each in schedule_deployments])
     except UNREACHABLE_ERRORS as problem:
@@ -113,12 +110,13 @@ def start_prefect_runner(home: ProjectHome, settings: PollerSettings) -> Iterato
     loop = asyncio.new_event_loop()
     serving = loop.create_task(runner.start())
     thread = threading.Thread(target=_serve_deployments, args=(loop, serving), name=THREAD, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(serving.cancel)
-        thread.join(timeout=60)
+    with set_environment(settings.environment):  # for the processes of flow runs
+        thread.start()
+        try:
+            yield
+        finally:
+            loop.call_soon_threadsafe(serving.cancel)
+            thread.join(timeout=60)
 
 
 def _serve_deployments(loop: asyncio.AbstractEventLoop, serving: "asyncio.Task[None]") -> None:

@@ -8,7 +8,8 @@ into its log (docs/threat-model.md).
 import functools
 import os
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import Context
 from pathlib import Path
 from typing import Final, ParamSpec, TypedDict, TypeVar
@@ -56,6 +57,21 @@ def call_outside_engine(function: Callable[[], Result]) -> Result:
     Prefect's engine would record when each of its steps began and ended to the microsecond.
     """
     return Context().run(function)
+
+
+@contextmanager
+def set_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the duration of the block, for this process and those that it starts."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def names_prefect_server() -> bool:

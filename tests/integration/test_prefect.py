@@ -4,6 +4,7 @@ Inside a Prefect flow run they are its subflows; outside one, a server that is c
 """
 
 import json
+import os
 import threading
 import time
 import traceback
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import Mock
 
 import pytest
 from prefect import flow
@@ -26,9 +28,12 @@ from flows.schedules.prefect_deployments import THREAD, deployments, start_prefe
 from flows.schedules.prefect_trigger import run_due_slot
 from flows.workspace.prefect_flow import PRIVATE_FLOW
 from flows.workspace.workspace import open_workspace
+from models_db.services.audit import chain
 from models_db.services.gates import GateClosed
 from tasks.common.task_errors import TaskFailed
 from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.inference.catalogue.registry import ModelNotPulled
+from tasks.workers.backend_settings import WorkerBackend
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.prefect_rows import Rows, prefect_rows
 from tests.integration.story import REQUEST, Almoner
@@ -127,13 +132,14 @@ def test_a_schedule_is_a_deployment_that_knocks(almoner: Almoner, prefect_home: 
     scheduled(almoner, '--cron "0 6 * * 1" --zone Europe/Berlin')
     for rule in ("--every 12h", '--rrule "FREQ=MONTHLY;BYDAY=1MO;BYHOUR=6;BYMINUTE=0" --zone Europe/Berlin'):
         scheduled(almoner, rule)
-    made = deployments(open_workspace(almoner.home), PollerSettings())
-    assert [each.name for each in made] == ["clinic-1", "clinic-2", "clinic-3"]
+    ledger = ledger_of(almoner)
+    made = deployments(open_workspace(almoner.home))
+    assert [each.name for each in made] == [f"{ledger[:12]}-{number}" for number in (1, 2, 3)]
     assert {each.entrypoint for each in made} == {"flows.schedules.prefect_trigger.run_due_slot"}
     known = [each.apply() for each in made]
     with get_client(sync_client=True) as client:
         found = [client.read_deployment(each) for each in known]
-    assert [each.parameters["schedule"] for each in found] == [1, 2, 3]
+    assert [each.parameters for each in found] == [{"schedule": number, "ledger": ledger} for number in (1, 2, 3)]
     cron, interval, rule = (each.schedules[0].schedule for each in found)
     assert isinstance(cron, CronSchedule)
     assert isinstance(interval, IntervalSchedule)
@@ -142,11 +148,39 @@ def test_a_schedule_is_a_deployment_that_knocks(almoner: Almoner, prefect_home: 
     assert interval.interval == timedelta(hours=12)
     assert "DTSTART:20260101T000000" in rule.rrule
 
-    done = run_due_slot(almoner.home.root, 1)
-    assert done["runs"] == [{"schedule": 1, "request": 1, "outcome": "produced", "reason": "", "detail": ""}]
-    assert run_due_slot(almoner.home.root, 1) == {"slots": [], "runs": [], "problems": []}
-    assert fetch(almoner.database, "SELECT count(*) FROM schedule_slot") == [(1,)]
+    for _ in range(2):
+        run_due_slot(1, ledger)
+        assert fetch(almoner.database, "SELECT schedule_id, request_id FROM schedule_slot") == [(1, 1)]
+        assert almoner.state() == "produced"
     assert leaks(text_of(prefect_home)) == []
+
+
+def test_prefect_keeps_the_name_of_an_error_and_the_machine_its_text(
+    almoner: Almoner,
+    told_server: Path,
+    new_rows: Callable[[], Rows],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    authorised(almoner)
+    scheduled(almoner)
+    with pytest.raises(RuntimeError, match="OtherLedger"):
+        run_due_slot(1, "another")
+    for problem, name in ((ModelNotPulled("tiny"), "ModelNotPulled"), (ValueError(PRIVATE_TEXT), "TaskFailed")):
+        monkeypatch.setattr("flows.releases.pricing.model_facts", Mock(side_effect=problem))
+        with pytest.raises(RuntimeError, match=f"^{name}$"):
+            run_due_slot(1, ledger_of(almoner))
+    assert "'tiny'" in capsys.readouterr().err
+    assert fetch(almoner.database, "SELECT count(*) FROM schedule_slot") == [(0,)]
+    rows = str(new_rows())
+    assert "ModelNotPulled" in rows
+    assert "tiny" not in rows
+    assert leaks(text_of(told_server)) == []
+
+
+def ledger_of(almoner: Almoner) -> str:
+    with almoner.database.read() as session:
+        return chain.ledger_id(session)
 
 
 def is_served() -> bool:
@@ -156,12 +190,15 @@ def is_served() -> bool:
 def test_prefects_runner_works_beside_the_loop_and_ends_with_it(almoner: Almoner, prefect_home: Path) -> None:
     authorised(almoner)
     scheduled(almoner, '--cron "0 6 1 1 *"', start="2099-01-01")
-    with start_prefect_runner(almoner.home, PollerSettings()):
+    settings = PollerSettings("cpu", 2, backend=WorkerBackend("threads"))
+    before = dict(os.environ)
+    with start_prefect_runner(almoner.home, settings):
         assert is_served()
+        assert PollerSettings.of_environment() == settings
     assert not is_served()
+    assert dict(os.environ) == before
     with get_client(sync_client=True) as client:
-        found = client.read_deployment_by_name("schedule/clinic-1")
-    assert found.parameters["home"] == str(almoner.home.root)
+        found = client.read_deployment_by_name(f"schedule/{ledger_of(almoner)[:12]}-1")
     assert found.tags == ["almoner"]
 
 
@@ -189,7 +226,8 @@ def test_a_slot_that_prefect_starts_shows_none_of_its_engines_times(
     """Its engine would record when each text began and ended to the microsecond."""
     authorised(almoner)
     scheduled(almoner)
-    assert run_due_slot(almoner.home.root, 1)["runs"]
+    run_due_slot(1, ledger_of(almoner))
+    assert almoner.state() == "produced"
     rows = new_rows()
     assert [(row["name"], row["state_type"]) for row in rows["flow_run"]] == [("schedule-1", "COMPLETED")]
     assert rows["task_run"] == []

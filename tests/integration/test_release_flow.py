@@ -393,6 +393,8 @@ def test_a_server_beside_the_home_shows_the_schedules(almoner: Almoner) -> None:
     authorised(almoner)
     scheduled(almoner)
     port = free_port()
+    with almoner.database.read() as session:
+        ledger = chain.ledger_id(session)
     command = [sys.executable, "-m", "tests.integration.command_process", "serve", "--ui", "--ui-port", str(port)]
     environment = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
     server = subprocess.Popen([*command, "--every", "2"], env=environment, stdout=subprocess.PIPE, text=True)
@@ -407,7 +409,7 @@ def test_a_server_beside_the_home_shows_the_schedules(almoner: Almoner) -> None:
             with suppress(httpx.HTTPError):
                 deployments = httpx.post(f"{api}/deployments/filter", json={}).raise_for_status().json()
                 shown = [deployment["name"] for deployment in deployments]
-        assert shown == ["clinic-1"]
+        assert shown == [f"{ledger[:12]}-1"]
     finally:
         server.send_signal(signal.SIGINT)
         server.communicate(timeout=PATIENCE)
