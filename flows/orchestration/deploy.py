@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from flows.orchestration.release_flow import release
 from flows.orchestration.worker import WORKER_TYPE
-from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, TAG, UNREACHABLE_ERRORS, PrefectUnreachable
+from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, TAG, UNREACHABLE_ERRORS, prefect_unreachable
 from flows.workspace.yaml_files import file_unwritable
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.files import write_new
@@ -53,16 +53,15 @@ def deploy(pool: str, limit: int | None) -> Deployed:
         limit: how many flow runs of the pool may be under way at once, on all machines; None for no limit.
 
     Raises:
-        PoolNameUnfit.
-        PrefectNotConfigured: no server is named.
-        PrefectUnreachable: it does not answer, or refuses.
+        UsageError: Prefect takes no such name.
+        EnvironmentProblem: no server is named, or it does not answer, or refuses.
     """
     require_pool_name(pool)
     require_server()
     try:
         within(SECONDS_TO_ANSWER, lambda: _deploy(pool, limit))
     except UNREACHABLE_ERRORS as problem:
-        raise PrefectUnreachable(type(problem).__name__) from None
+        raise prefect_unreachable(problem) from None
     return Deployed(pool, f"{release.name}/{DEPLOYMENT}", tuple(QUEUES))
 
 
@@ -76,40 +75,54 @@ def require_pool_name(pool: str) -> None:
     """Check that Prefect takes the name of a work pool.
 
     Raises:
-        PoolNameUnfit.
+        UsageError: it does not (`PoolNameUnfit`).
     """
     try:
         WorkPoolCreate(name=pool)
+        fits = pool.isprintable()
     except ValidationError:
-        raise PoolNameUnfit(pool) from None
-    if not pool.isprintable():
-        raise PoolNameUnfit(pool)
+        fits = False
+    if not fits:
+        raise UsageError(
+            f"Prefect takes no work pool of the name {pool!r}.",
+            "Use printable characters without / % & > <, and at least one.",
+            {"pool": pool},
+            code="PoolNameUnfit",
+        )
 
 
 def require_server() -> None:
     """Check that Prefect's settings name a server.
 
     Raises:
-        PrefectNotConfigured.
+        EnvironmentProblem: they name none (`PrefectNotConfigured`).
     """
     if not PREFECT_API_URL.value():
-        raise PrefectNotConfigured
+        raise EnvironmentProblem(
+            "No Prefect server is configured: PREFECT_API_URL is not set.",
+            "Start one (`prefect server start`) and set PREFECT_API_URL=http://127.0.0.1:4200/api.",
+            code="PrefectNotConfigured",
+        )
 
 
 def start_release(request: int, ledger: str, queue: str) -> UUID:
     """Create a flow run of the release flow for a request of a ledger; return its id.
 
     Raises:
-        PrefectNotConfigured, PrefectUnreachable: as `deploy`.
-        NotDeployed: the server has no such deployment or queue.
+        EnvironmentProblem: no server is named, it does not answer, or it has no such deployment or queue.
     """
     require_server()
     try:
         return within(SECONDS_TO_ANSWER, lambda: _create_flow_run(request, ledger, queue))
     except ObjectNotFound:
-        raise NotDeployed(queue) from None
+        raise EnvironmentProblem(
+            f"The Prefect server has no deployment {release.name}/{DEPLOYMENT}, or its pool has no queue {queue!r}.",
+            f"Deploy it with `almoner deploy`; the queues are {', '.join(QUEUES)}.",
+            {"queue": queue},
+            code="NotDeployed",
+        ) from None
     except UNREACHABLE_ERRORS as problem:
-        raise PrefectUnreachable(type(problem).__name__) from None
+        raise prefect_unreachable(problem) from None
 
 
 def _create_flow_run(request: int, ledger: str, queue: str) -> UUID:
@@ -152,7 +165,7 @@ def write_prefect_yaml(path: Path, pool: str) -> None:
     """Write `prefect_yaml` as a new file.
 
     Raises:
-        PoolNameUnfit.
+        UsageError: Prefect takes no such name.
         FileUnwritable: it exists, or cannot be written.
     """
     require_pool_name(pool)
@@ -190,35 +203,3 @@ def _runner_deployment(pool: str) -> RunnerDeployment:
         enforce_parameter_schema=True,
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-
-
-class PoolNameUnfit(UsageError):
-    """Name of a work pool that Prefect does not take."""
-
-    def __init__(self, pool: str) -> None:
-        super().__init__(
-            f"Prefect takes no work pool of the name {pool!r}.",
-            "Use printable characters without / % & > <, and at least one.",
-            {"pool": pool},
-        )
-
-
-class PrefectNotConfigured(EnvironmentProblem):
-    """A command needs a Prefect server, and no setting names one."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "No Prefect server is configured: PREFECT_API_URL is not set.",
-            "Start one (`prefect server start`) and set PREFECT_API_URL=http://127.0.0.1:4200/api.",
-        )
-
-
-class NotDeployed(EnvironmentProblem):
-    """The server does not know the release flow, or not the queue."""
-
-    def __init__(self, queue: str) -> None:
-        super().__init__(
-            f"The Prefect server has no deployment {release.name}/{DEPLOYMENT}, or its pool has no queue {queue!r}.",
-            f"Deploy it with `almoner deploy`; the queues are {', '.join(QUEUES)}.",
-            {"queue": queue},
-        )

@@ -30,8 +30,8 @@ def start_local_server(folder: Path, port: int) -> Iterator[str]:
         the address of its page.
 
     Raises:
-        EnvironmentProblem: Prefect is not installed.
-        LocalServerFailed: it has not begun to answer, for instance because something else listens at the port.
+        EnvironmentProblem: Prefect is not installed, or the server has not begun to answer, for instance because
+            something else listens at the port.
     """
     require_orchestration()
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -58,7 +58,12 @@ def _wait(process: "subprocess.Popen[bytes]", port: int) -> None:
                 return
         except httpx.HTTPError:
             time.sleep(0.3)
-    raise LocalServerFailed(port)
+    raise EnvironmentProblem(
+        f"Prefect's server has not begun to answer at port {port}.",
+        "Its log is prefect/server.log in the home. If the port is taken, name another one with --ui-port.",
+        {"port": port},
+        code="LocalServerFailed",
+    )
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
@@ -68,14 +73,3 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-class LocalServerFailed(EnvironmentProblem):
-    """The Prefect server beside the home does not answer."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__(
-            f"Prefect's server has not begun to answer at port {port}.",
-            "Its log is prefect/server.log in the home. If the port is taken, name another one with --ui-port.",
-            {"port": port},
-        )

@@ -106,7 +106,11 @@ def confirm_request(request: int, ledger: str) -> None:
         _ = settings.place
         with open_workspace(settings.home).database.read() as session:
             if chain.ledger_id(session) != ledger:
-                raise OtherLedger
+                raise UsageError(
+                    "The flow run names another ledger than that of this machine's home.",
+                    "Give each ledger a work pool of its own: `almoner deploy --pool NAME`.",
+                    code="OtherLedger",
+                )
             next_step(session, request)
 
 
@@ -187,16 +191,6 @@ def _suspend(request: int, step: ReleaseStep) -> None:
     page = f"{NEXT_COMMAND[step].format(number=request)}\n\n{describe_links(request)}"
     create_markdown_artifact(page, key=f"request-{request}")
     suspend_flow_run(key=str(uuid4()))
-
-
-class OtherLedger(UsageError):
-    """A flow run is about a request of a ledger that is not this machine's."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The flow run names another ledger than that of this machine's home.",
-            "Give each ledger a work pool of its own: `almoner deploy --pool NAME`.",
-        )
 
 
 FLOWS: Final = {each.name: each for each in (release,)}

@@ -35,7 +35,7 @@ def describe_links(number: int) -> str:
     """Return the page of a request as Markdown.
 
     Raises:
-        InvalidDashboardAddress: the dashboard's address is none.
+        UsageError: the dashboard's address is none (`InvalidDashboardAddress`).
     """
     address = dashboard_address()
     return _COMMANDS.format(number=number) if address is None else _LINKS.format(number=number, address=address)
@@ -45,7 +45,7 @@ def dashboard_address() -> str | None:
     """Return the address under which browsers reach the dashboard, without a slash at its end; None where none is set.
 
     Raises:
-        InvalidDashboardAddress: it is no http or https address, or has more than a host and a port.
+        UsageError: it is no http or https address, or has more than a host and a port (`InvalidDashboardAddress`).
     """
     written = os.environ.get(ADDRESS_VARIABLE, "")
     if not written:
@@ -56,15 +56,9 @@ def dashboard_address() -> str | None:
     except ValueError:
         found = None
     if found is None:
-        raise InvalidDashboardAddress
-    return found[1]
-
-
-class InvalidDashboardAddress(UsageError):
-    """The dashboard's public address cannot be linked to. It may hold a password and is not repeated."""
-
-    def __init__(self) -> None:
-        super().__init__(
+        raise UsageError(  # the address may hold a password and is not repeated
             f"{ADDRESS_VARIABLE} is no address of a dashboard. Nothing was done.",
             "Give https:// or http://, a host and a port, and nothing else: https://almoner.example.org:8717.",
+            code="InvalidDashboardAddress",
         )
+    return found[1]

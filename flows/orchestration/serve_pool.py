@@ -12,7 +12,7 @@ from prefect.exceptions import ObjectNotFound
 from flows.orchestration.deploy import require_pool_name, require_server
 from flows.orchestration.worker import WORKER_TYPE, ReleaseWorker
 from flows.orchestration.worker_settings import WorkerSettings
-from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, UNREACHABLE_ERRORS, PrefectUnreachable
+from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, UNREACHABLE_ERRORS, prefect_unreachable
 from flows.workspace.workspace import open_workspace
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome
@@ -37,10 +37,9 @@ def serve_pool(
     A run that is under way when the worker is stopped ends as with Ctrl-C, and another worker goes on with it.
 
     Raises:
-        PoolNameUnfit.
-        RunnerRoleMissing: the home's owner is no runner, and could run nothing.
-        PrefectNotConfigured, PrefectUnreachable: no server is named, or it does not answer.
-        PoolMissing: it has no such work pool, or one of another type.
+        UsageError: Prefect takes no such name of a pool.
+        Refused: the home's owner is no runner, and could run nothing.
+        EnvironmentProblem: no server is named, it does not answer, or it has no such work pool, or one of another type.
         And as `flows.workspace.workspace.open_workspace` and `tasks.object_storage.address.parse_place`.
     """
     require_pool_name(pool)
@@ -54,7 +53,7 @@ def serve_pool(
         with suppress(KeyboardInterrupt, asyncio.CancelledError):
             asyncio.run(worker.start(run_once=once, printer=tell))
     except* UNREACHABLE_ERRORS as problems:
-        raise PrefectUnreachable(type(problems.exceptions[0]).__name__) from None
+        raise prefect_unreachable(problems.exceptions[0]) from None
 
 
 def _new_name() -> str:
@@ -66,7 +65,13 @@ def _require_runner(home: ProjectHome) -> None:
     workspace = open_workspace(home)
     with workspace.database.read() as session:
         if "runner" not in people.roles_of(session, workspace.actor.id):
-            raise RunnerRoleMissing(workspace.actor.name)
+            name = workspace.actor.name
+            raise Refused(
+                f"{name} is not a runner, so a worker from this home could run nothing.",
+                f"An admin grants the role: `almoner user grant {name} runner`.",
+                {"principal": name},
+                code="RunnerRoleMissing",
+            )
 
 
 def _kind_of_pool(pool: str) -> str:
@@ -78,31 +83,14 @@ def _require_pool(pool: str) -> None:
     try:
         kind = within(SECONDS_TO_ANSWER, lambda: _kind_of_pool(pool))
     except ObjectNotFound:
-        raise PoolMissing(pool, "none") from None
+        kind = "none"
     except UNREACHABLE_ERRORS as problem:
-        raise PrefectUnreachable(type(problem).__name__) from None
+        raise prefect_unreachable(problem) from None
     if kind != WORKER_TYPE:
-        raise PoolMissing(pool, kind)
-
-
-class RunnerRoleMissing(Refused):
-    """A worker is to be started from a home whose owner may run nothing."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name} is not a runner, so a worker from this home could run nothing.",
-            f"An admin grants the role: `almoner user grant {name} runner`.",
-            {"principal": name},
-        )
-
-
-class PoolMissing(EnvironmentProblem):
-    """The Prefect server has no work pool of that name for an almoner worker."""
-
-    def __init__(self, pool: str, kind: str) -> None:
         found = "has no such work pool" if kind == "none" else f"has a work pool of that name and of the type {kind!r}"
-        super().__init__(
+        raise EnvironmentProblem(
             f"An almoner worker cannot serve the pool {pool!r}: the Prefect server {found}.",
             f"Make it with `almoner deploy --pool {pool}`.",
             {"pool": pool, "type": kind},
+            code="PoolMissing",
         )

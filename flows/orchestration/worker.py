@@ -82,8 +82,7 @@ class ReleaseWorker(BaseWorker[ReleaseJobConfiguration, ReleaseVariables, Releas
         """Carry out a flow run in a process of its own, which ends with this worker.
 
         Raises:
-            UnknownFlow: its flow is not one of almoner's.
-            ParametersUnfit: it has other parameters than its flow.
+            UsageError: its flow is not one of almoner's, or it has other parameters than its flow.
         """
         name = (await self.client.read_flow(flow_run.flow_id)).name
         require_runnable(name, flow_run.parameters)
@@ -144,34 +143,26 @@ class ReleaseWorker(BaseWorker[ReleaseJobConfiguration, ReleaseVariables, Releas
 
 
 def require_runnable(flow_name: str, parameters: Mapping[str, Any]) -> None:
-    """Check that a flow run is of a flow of ours and has its parameters, before a process is started for it."""
+    """Check that a flow run is of a flow of ours and has its parameters, before a process is started for it.
+
+    Raises:
+        UsageError: it is not (`UnknownFlow`), or has not (`ParametersUnfit`).
+    """
     if flow_name not in FLOWS:
-        raise UnknownFlow(flow_name)
+        raise UsageError(
+            f"An almoner worker runs the flows {', '.join(sorted(FLOWS))}, and not {flow_name!r}.",
+            "Give its deployment a work pool of another type.",
+            {"flow": flow_name},
+            code="UnknownFlow",
+        )
     flow = FLOWS[flow_name]
     try:
         inspect.signature(flow.fn).bind(**parameters)
         flow.validate_parameters(dict(parameters))
     except (TypeError, ParameterTypeError):
-        raise ParametersUnfit(flow_name) from None
-
-
-class UnknownFlow(UsageError):
-    """A flow run of the pool is of no flow that an almoner worker carries out."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"An almoner worker runs the flows {', '.join(sorted(FLOWS))}, and not {name!r}.",
-            "Give its deployment a work pool of another type.",
-            {"flow": name},
-        )
-
-
-class ParametersUnfit(UsageError):
-    """A flow run has other parameters than its flow; they are not repeated, because anybody may have typed them."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The parameters of this run are not those of the flow {name!r}.",
+        raise UsageError(  # the parameters are not repeated, because anybody may have typed them
+            f"The parameters of this run are not those of the flow {flow_name!r}.",
             "Start a release with `almoner release start ID`.",
-            {"flow": name},
-        )
+            {"flow": flow_name},
+            code="ParametersUnfit",
+        ) from None

@@ -36,13 +36,16 @@ class WorkerSettings:
         """Return the settings that the environment names.
 
         Raises:
-            DestinationMissing: it names no destination.
-            HomePathUnreadable: its home is no path.
-            InvalidDashboardAddress: its dashboard has no address to link to.
+            UsageError: it names no destination (`DestinationMissing`), its home is no path, or its dashboard has no
+                address to link to.
         """
         destination = os.environ.get(DESTINATION_VARIABLE)
         if not destination:
-            raise DestinationMissing
+            raise UsageError(
+                f"{DESTINATION_VARIABLE} names no destination, so no release could be published from here.",
+                f"Set {DESTINATION_VARIABLE} to a folder or s3://bucket/prefix, or use `almoner worker --to`.",
+                code="DestinationMissing",
+            )
         dashboard_address()
         return cls(ProjectHome.locate(), destination, os.environ.get(DEVICE_VARIABLE, "auto"))
 
@@ -63,13 +66,3 @@ class WorkerSettings:
             DESTINATION_VARIABLE: self.destination,
             DEVICE_VARIABLE: self.device,
         }
-
-
-class DestinationMissing(UsageError):
-    """A machine is to publish, and does not say where to."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"{DESTINATION_VARIABLE} names no destination, so no release could be published from here.",
-            f"Set {DESTINATION_VARIABLE} to a folder or s3://bucket/prefix, or give `almoner worker` the option --to.",
-        )

@@ -74,8 +74,7 @@ def prefect_schedule(timing: Timing) -> "Schedule":
 
     Raises:
         ValueError: Prefect does not support such a rule.
-        InvalidScheduleRule: the rule is malformed.
-        ZoneUnknown: this machine does not know its time zone.
+        UsageError: the rule is malformed, or this machine does not know its time zone.
     """
     from prefect.client.schemas.schedules import CronSchedule, RRuleSchedule
     from prefect.schedules import Cron, Interval, RRule
@@ -97,7 +96,7 @@ def start_prefect_runner(home: ProjectHome, settings: PollerSettings) -> Iterato
     A server that becomes unreachable later does not stop the loop, which needs none.
 
     Raises:
-        PrefectUnreachable: the configured server does not answer, or is no Prefect server.
+        EnvironmentProblem: the configured server does not answer, or is no Prefect server.
     """
     from prefect.runner import Runner
 
@@ -106,7 +105,7 @@ def start_prefect_runner(home: ProjectHome, settings: PollerSettings) -> Iterato
     try:
         within(SECONDS_TO_ANSWER, lambda: [runner.add_deployment(each) for each in schedule_deployments])
     except UNREACHABLE_ERRORS as problem:
-        raise PrefectUnreachable(type(problem).__name__) from None  # its text may repeat the address
+        raise prefect_unreachable(problem) from None
     loop = asyncio.new_event_loop()
     serving = loop.create_task(runner.start())
     thread = threading.Thread(target=_serve_deployments, args=(loop, serving), name=THREAD, daemon=True)
@@ -126,12 +125,12 @@ def _serve_deployments(loop: asyncio.AbstractEventLoop, serving: "asyncio.Task[N
     loop.close()
 
 
-class PrefectUnreachable(EnvironmentProblem):
-    """The configured Prefect server does not answer."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The Prefect server that PREFECT_API_URL names cannot be used: {reason}.",
-            "Start it (`prefect server start`), or serve without it: `almoner serve --without-prefect`.",
-            {"reason": reason},
-        )
+def prefect_unreachable(problem: BaseException) -> EnvironmentProblem:
+    """Return the error of a server that cannot be used, without the text of `problem`, which may repeat its address."""
+    reason = type(problem).__name__
+    return EnvironmentProblem(
+        f"The Prefect server that PREFECT_API_URL names cannot be used: {reason}.",
+        "Start it (`prefect server start`), or serve without it: `almoner serve --without-prefect`.",
+        {"reason": reason},
+        code="PrefectUnreachable",
+    )

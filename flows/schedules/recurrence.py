@@ -46,7 +46,7 @@ class Recurrence:
         """Return the recurrence that a schedule's row describes.
 
         Raises:
-            ZoneUnknown: this machine does not know its time zone.
+            UsageError: this machine does not know its time zone (`ZoneUnknown`).
         """
         return cls(timing.kind, timing.rule, _load_zone(timing.zone), datetime.fromisoformat(timing.starts_at))
 
@@ -54,7 +54,7 @@ class Recurrence:
         """Return the latest time that is not after `now`; None if there is none.
 
         Raises:
-            InvalidScheduleRule: the ledger holds an invalid rule.
+            UsageError: the ledger holds an invalid rule (`InvalidScheduleRule`).
         """
         if now < self.starts_at:
             return None
@@ -123,14 +123,14 @@ def parse_interval(rule: str) -> timedelta:
     """Parse an interval such as `6h`.
 
     Raises:
-        InvalidScheduleRule: the text is no interval, or the interval is longer than ten years.
+        UsageError: the text is no interval, or the interval is longer than ten years (`InvalidScheduleRule`).
     """
     match = _INTERVAL.fullmatch(rule)
     if match is None:
-        raise InvalidScheduleRule("interval", rule, "it is not a whole number followed by m, h, d or w")
+        raise _invalid_rule("interval", rule, "it is not a whole number followed by m, h, d or w")
     step = int(match[1]) * INTERVAL_UNITS[match[2]]
     if step > _LONGEST_STEP:
-        raise InvalidScheduleRule("interval", rule, "it is longer than ten years")
+        raise _invalid_rule("interval", rule, "it is longer than ten years")
     return step
 
 
@@ -141,7 +141,7 @@ def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: dateti
         start: a date or time on the clock of `zone`; None is the next full minute or, for an interval, one step later.
 
     Raises:
-        ZoneUnknown, InvalidStartTime, InvalidScheduleRule.
+        UsageError: one of them is invalid (`ZoneUnknown`, `InvalidStartTime`, `InvalidScheduleRule`).
     """
     rule = " ".join(rule.split())
     where, begins = _load_zone(zone), now.replace(second=0, microsecond=0) + timedelta(minutes=1)
@@ -150,7 +150,7 @@ def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: dateti
     if start is not None:
         begins = _parse_start(start, where)
         if begins.year > _LAST_YEAR:
-            raise InvalidStartTime(start)
+            raise invalid_start(start)
     timing = Timing(kind, rule, zone, utc_now(begins))
     _require_valid_rule(timing, now)
     return timing
@@ -159,26 +159,31 @@ def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: dateti
 def _require_valid_rule(timing: Timing, now: datetime) -> None:
     """Check that the rule is valid and has a future time."""
     if len(timing.rule) > _LONGEST_RULE:
-        raise InvalidScheduleRule(timing.kind, timing.rule[:40], f"it is longer than {_LONGEST_RULE} characters")
+        raise _invalid_rule(timing.kind, timing.rule[:40], f"it is longer than {_LONGEST_RULE} characters")
     if timing.kind == "cron" and len(timing.rule.split()) != 5:
-        raise InvalidScheduleRule(
+        raise _invalid_rule(
             timing.kind, timing.rule, "a cron line has five fields: minute, hour, day, month, day of the week"
         )
     if timing.kind == "rrule" and (frequency := _TOO_OFTEN.search(timing.rule)):
-        raise InvalidScheduleRule(timing.kind, timing.rule, f"{frequency[0]!r} is too frequent; use --cron or --every")
+        raise _invalid_rule(timing.kind, timing.rule, f"{frequency[0]!r} is too frequent; use --cron or --every")
     try:
         coming = Recurrence.of_timing(timing).next_slots(now, 1)
     except _RULE_ERRORS:
-        raise InvalidScheduleRule(timing.kind, timing.rule, "it cannot be read") from None
+        raise _invalid_rule(timing.kind, timing.rule, "it cannot be read") from None
     if not coming:
-        raise InvalidScheduleRule(timing.kind, timing.rule, "it is never due")
+        raise _invalid_rule(timing.kind, timing.rule, "it is never due")
 
 
 def _load_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ZoneUnknown(name) from None
+        raise UsageError(
+            f"The time zone {name!r} does not exist.",
+            "Use an IANA name, such as Europe/Berlin or UTC.",
+            {"zone": name},
+            code="ZoneUnknown",
+        ) from None
 
 
 def _parse_start(written: str, zone: ZoneInfo) -> datetime:
@@ -186,7 +191,7 @@ def _parse_start(written: str, zone: ZoneInfo) -> datetime:
         moment = datetime.fromisoformat(written)
         return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError):  # the first and the last day of all years are another year's elsewhere
-        raise InvalidStartTime(written) from None
+        raise invalid_start(written) from None
 
 
 def _cron_times(rule: str, at: datetime, *, reverse: bool = False) -> Iterator[datetime]:
@@ -195,55 +200,45 @@ def _cron_times(rule: str, at: datetime, *, reverse: bool = False) -> Iterator[d
     try:
         return CronSim(rule, at, reverse=reverse)
     except CronSimError:
-        raise InvalidScheduleRule("cron", rule, "it cannot be read") from None
+        raise _invalid_rule("cron", rule, "it cannot be read") from None
 
 
 def _rrule_times(rule: str, start: datetime) -> Any:
     """Return the times of a recurrence rule on a wall clock.
 
     Raises:
-        InvalidScheduleRule: the rule is invalid, or its interval is zero: dateutil would search for ever.
+        UsageError: the rule is invalid, or its interval is zero: dateutil would search for ever.
     """
     from dateutil.rrule import rrule, rrulestr  # only schedules need it
 
     if "\n" in rule or "DTSTART" in rule.upper():
-        raise InvalidScheduleRule("rrule", rule, "it must be one RRULE, without a start; use --start")
+        raise _invalid_rule("rrule", rule, "it must be one RRULE, without a start; use --start")
     if _UNTIL_IN_UTC.search(rule):
-        raise InvalidScheduleRule("rrule", rule, "its UNTIL is in UTC; write it in the time of --zone, without Z")
+        raise _invalid_rule("rrule", rule, "its UNTIL is in UTC; write it in the time of --zone, without Z")
     try:
         stands = any(int(each) < 1 for each in _RRULE_INTERVAL.findall(rule))
         rule_set = None if stands else rrulestr(rule, dtstart=start)
     except _RULE_ERRORS:
-        raise InvalidScheduleRule("rrule", rule, "it cannot be read") from None
+        raise _invalid_rule("rrule", rule, "it cannot be read") from None
     if not isinstance(rule_set, rrule):
-        raise InvalidScheduleRule("rrule", rule, "its INTERVAL is less than 1" if stands else "it is not an RRULE")
+        raise _invalid_rule("rrule", rule, "its INTERVAL is less than 1" if stands else "it is not an RRULE")
     return rule_set
 
 
-class InvalidScheduleRule(UsageError):
-    """The schedule rule is malformed or never due."""
-
-    def __init__(self, kind: str, rule: str, reason: str) -> None:
-        super().__init__(
-            f"The {kind} {rule!r} is not a valid schedule rule: {reason}.",
-            'For example --cron "0 6 * * 1", --every 12h, or --rrule "FREQ=MONTHLY;BYDAY=1MO;BYHOUR=6;BYMINUTE=0".',
-            {"kind": kind, "rule": rule},
-        )
+def _invalid_rule(kind: str, rule: str, reason: str) -> UsageError:
+    return UsageError(
+        f"The {kind} {rule!r} is not a valid schedule rule: {reason}.",
+        'For example --cron "0 6 * * 1", --every 12h, or --rrule "FREQ=MONTHLY;BYDAY=1MO;BYHOUR=6;BYMINUTE=0".',
+        {"kind": kind, "rule": rule},
+        code="InvalidScheduleRule",
+    )
 
 
-class ZoneUnknown(UsageError):
-    """The time zone does not exist."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The time zone {name!r} does not exist.", "Use an IANA name, such as Europe/Berlin or UTC.", {"zone": name}
-        )
-
-
-class InvalidStartTime(UsageError):
-    """The start is not a date or time."""
-
-    def __init__(self, written: str) -> None:
-        super().__init__(
-            f"The start {written!r} is not a date or time.", "Write 2027-01-04 or 2027-01-04T06:00.", {"start": written}
-        )
+def invalid_start(written: str) -> UsageError:
+    """Return the error of a start, or of a slot, that is no date or time."""
+    return UsageError(
+        f"The start {written!r} is not a date or time.",
+        "Write 2027-01-04 or 2027-01-04T06:00.",
+        {"start": written},
+        code="InvalidStartTime",
+    )

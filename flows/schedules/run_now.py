@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from flows.schedules.poller import Poller, PollerSettings, PollResult
-from flows.schedules.recurrence import InvalidStartTime, Recurrence
+from flows.schedules.recurrence import Recurrence, invalid_start
 from flows.schedules.slots import DueSlot, find_due_slot
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
@@ -21,9 +21,9 @@ def run_schedule_now(
     """Decide a slot and run its request; without `slot`, decide the due slot and run the pending requests.
 
     Raises:
-        ScheduleUnknown: there is no such schedule.
-        NoSuchSlot: the schedule has no slot at that time, or it is not due yet.
-        NothingDue: no slot is due, and no request is pending.
+        UsageError: there is no such schedule (`ScheduleUnknown`).
+        UsageError: the schedule has no slot at that time, or it is not due yet (`NoSuchSlot`).
+        Refused: no slot is due, and no request is pending (`NothingDue`).
         SlotTaken: the slot is already decided.
         ScheduleNotActive: the schedule is paused or over.
         The errors of `flows.schedules.slots.decide_slot`.
@@ -37,7 +37,12 @@ def run_schedule_now(
     if due_slot is not None:
         return poller.run_slot(DueSlot(number, due_slot))
     if not waiting:
-        raise NothingDue(number)
+        raise Refused(
+            f"Schedule {number} has no slot that is due.",
+            f"See when it is due next: `almoner schedule show {number}`.",
+            {"schedule": number},
+            code="NothingDue",
+        )
     return poller.run_unfinished(number)
 
 
@@ -46,30 +51,13 @@ def _parse_slot_time(schedule: Schedule, written: str, now: datetime) -> str:
     try:
         moment = datetime.fromisoformat(written)
     except ValueError:
-        raise InvalidStartTime(written) from None
+        raise invalid_start(written) from None
     at = (moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(schedule.zone))).astimezone(UTC)
     if at > now or Recurrence.of_timing(Timing.of_schedule(schedule)).latest_slot(at) != at:
-        raise NoSuchSlot(schedule.id, written)
+        raise UsageError(
+            f"Schedule {schedule.id} has no slot at {written} that is due.",
+            f"See its slots with `almoner schedule show {schedule.id}`.",
+            {"schedule": schedule.id, "slot": written},
+            code="NoSuchSlot",
+        )
     return utc_now(at)
-
-
-class NoSuchSlot(UsageError):
-    """The schedule has no slot at this time, or it is not due yet."""
-
-    def __init__(self, number: int, written: str) -> None:
-        super().__init__(
-            f"Schedule {number} has no slot at {written} that is due.",
-            f"See its slots with `almoner schedule show {number}`.",
-            {"schedule": number, "slot": written},
-        )
-
-
-class NothingDue(Refused):
-    """Every slot that was due has been decided and run."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"Schedule {number} has no slot that is due.",
-            f"See when it is due next: `almoner schedule show {number}`.",
-            {"schedule": number},
-        )

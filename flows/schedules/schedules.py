@@ -106,8 +106,9 @@ def create_schedule(
 
     Raises:
         ProposalReasonMissing: there is no reason.
-        InvalidScheduleRule, ZoneUnknown, InvalidStartTime: the rule, the zone or the start is invalid.
-        ProposalUnknown, AuthorisationNotSchedulable: there is no such authorisation, or it is over.
+        UsageError: the rule, the zone or the start is invalid.
+        ProposalUnknown: there is no such authorisation.
+        Refused: it is over, or no standing authorisation (`AuthorisationNotSchedulable`).
         RoleDenied: only an analyst creates a schedule.
     """
     require_reason(reason)
@@ -146,7 +147,13 @@ def _live_authorisation(session: Session, standing: int) -> Proposal:
     state = proposals.state_of(session, proposal)
     if proposal.kind != "standing" or state not in LIVE_STATES or str(proposal.until) <= utc_now():
         state_text = f"is {state}" if proposal.kind == "standing" else f"is a {proposal.kind} proposal"
-        raise AuthorisationNotSchedulable(standing, "is over" if state_text == "is carried" else state_text)
+        finding = "is over" if state_text == "is carried" else state_text
+        raise Refused(
+            f"Proposal {standing} {finding}; a schedule needs a standing authorisation that is open or in force.",
+            "See them with `almoner standing list`; propose one: `almoner standing propose FILE.yaml`.",
+            {"proposal": standing},
+            code="AuthorisationNotSchedulable",
+        )
     return proposal
 
 
@@ -155,7 +162,7 @@ def change_schedule(workspace: Workspace, number: int, kind: str, reason: str) -
 
     Raises:
         ProposalReasonMissing: there is no reason.
-        ScheduleUnknown: there is no such schedule.
+        UsageError: there is no such schedule (`ScheduleUnknown`).
         ScheduleNotActive: the state of the schedule does not allow the change.
         RoleDenied: only a steward or the creator of the schedule may change it.
     """
@@ -176,7 +183,7 @@ def load_schedule(workspace: Workspace, number: int, limit: int = 20) -> tuple[S
     """Return one schedule, and its newest slots, newest first.
 
     Raises:
-        ScheduleUnknown: there is no such schedule.
+        UsageError: there is no such schedule (`ScheduleUnknown`).
     """
     with workspace.database.read() as session:
         row = schedule_row(session, schedules.find_schedule(session, number), datetime.now(UTC))
@@ -225,14 +232,3 @@ def slot_row(session: Session, slot: ScheduleSlot) -> SlotRow:
     if ended is not None and state in UNRUN_STATES:
         return SlotRow(slot.slot, slot.request_id, "given up", ended.reason, ended.detail)
     return SlotRow(slot.slot, slot.request_id, state, "", "")
-
-
-class AuthorisationNotSchedulable(Refused):
-    """The proposal is not a standing authorisation that a schedule can use."""
-
-    def __init__(self, number: int, finding: str) -> None:
-        super().__init__(
-            f"Proposal {number} {finding}; a schedule needs a standing authorisation that is open or in force.",
-            "See them with `almoner standing list`; propose one: `almoner standing propose FILE.yaml`.",
-            {"proposal": number},
-        )

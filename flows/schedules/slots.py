@@ -103,7 +103,7 @@ def find_due_slot(session: Session, schedule: Schedule, now: datetime) -> str | 
     """Return the newest due time of a schedule that is not decided; older ones are skipped.
 
     Raises:
-        ZoneUnknown, InvalidScheduleRule: this machine cannot read the schedule.
+        UsageError: this machine cannot read the schedule (`ZoneUnknown`, `InvalidScheduleRule`).
     """
     if schedules.state_of(session, schedule.id) != "active":
         return None
@@ -143,7 +143,7 @@ def decide_slot(workspace: Workspace, due_slot: DueSlot) -> SlotDecision:
     """Submit the request of a slot, or skip the slot.
 
     Raises:
-        ScheduleUnknown: there is no such schedule.
+        UsageError: there is no such schedule (`ScheduleUnknown`).
         SlotTaken: the slot is already decided.
         ScheduleNotActive: the schedule is paused or over.
         PolicyDiffers, OwnAuthorisation, RoleDenied, RuleViolated: the owner of this home may not request it; the slot

@@ -87,7 +87,7 @@ def find_schedule(session: Session, number: int) -> Schedule:
     """Return the schedule with that number.
 
     Raises:
-        ScheduleUnknown: there is none.
+        UsageError: there is none (`ScheduleUnknown`).
     """
     schedule = session.get(Schedule, number)
     if schedule is None:
@@ -130,7 +130,7 @@ def record_change(session: Session, actor: Actor, number: int, kind: str, reason
     """Pause, resume or end a schedule.
 
     Raises:
-        ScheduleUnknown: there is none.
+        UsageError: there is none (`ScheduleUnknown`).
         ScheduleNotActive: it is not where this change begins.
         RoleDenied: only a steward or its creator changes it, and only a steward resumes it after another paused it.
     """

@@ -34,7 +34,7 @@ from flows.orchestration import deploy, release_flow
 from flows.orchestration.release_flow import EXECUTE_TAG, StepFailed, execute_release, publish_and_deliver, release
 from flows.orchestration.review_flow_runs import request_of, review_flow_runs
 from flows.orchestration.serve_pool import serve_pool
-from flows.orchestration.worker import ParametersUnfit, require_runnable
+from flows.orchestration.worker import require_runnable
 from flows.orchestration.worker_settings import DESTINATION_VARIABLE
 from flows.releases.publish import publish_release
 from models_db.services.audit import chain
@@ -49,6 +49,7 @@ from tests.integration.killing import balance, killed
 from tests.integration.prefect_rows import prefect_rows
 from tests.integration.story import Almoner
 from tests.integration.test_schedules import authorised, scheduled
+from tests.refusals import refusal
 from tests.support import PATIENCE, fetch, free_port
 
 pytestmark = pytest.mark.slow  # a Prefect server
@@ -258,7 +259,7 @@ def test_forged_parameters_begin_nothing(almoner: Almoner, pool: str, parameters
         client.set_flow_run_state(run.id, Pending(), force=True)
         with pytest.raises((ParameterTypeError, SignatureMismatchError, TypeError)):
             run_flow(release, flow_run=client.read_flow_run(run.id))
-    with pytest.raises(ParametersUnfit):
+    with refusal("ParametersUnfit"):
         require_runnable("release", parameters)
     assert almoner.everything() == before
 

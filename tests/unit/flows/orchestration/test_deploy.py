@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.orchestration.deploy import PoolNameUnfit, deploy, require_pool_name, write_prefect_yaml
+from flows.orchestration.deploy import deploy, require_pool_name, write_prefect_yaml
 from flows.orchestration.serve_pool import serve_pool
 from models_db.home import ProjectHome
+from tests.refusals import refusal
 
 UNFIT = ["", " ", "''", "1/3", "notes.jsonl/x", "a%b", "a&b", "<a", "a>", "two\nlines", "\ud800"]
 
@@ -21,7 +22,7 @@ def test_an_unfit_name_is_refused_by_everybody(name: str, tmp_path: Path) -> Non
         lambda: serve_pool(ProjectHome(tmp_path / "home"), name, str(tmp_path)),
     )
     for call in calls:
-        with pytest.raises(PoolNameUnfit) as refused:
+        with refusal("PoolNameUnfit") as refused:
             call()
         assert (refused.value.exit_code, refused.value.facts) == (2, {"pool": name})
     assert list(tmp_path.iterdir()) == []

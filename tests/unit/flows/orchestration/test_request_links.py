@@ -2,13 +2,9 @@
 
 import pytest
 
-from flows.orchestration.request_links import (
-    ADDRESS_VARIABLE,
-    InvalidDashboardAddress,
-    dashboard_address,
-    describe_links,
-)
+from flows.orchestration.request_links import ADDRESS_VARIABLE, dashboard_address, describe_links
 from models_db.errors import UsageError
+from tests.refusals import refusal
 
 
 def test_without_an_address_there_are_commands_and_no_links(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +58,7 @@ def test_links_begin_with_the_address(monkeypatch: pytest.MonkeyPatch, written: 
 )
 def test_another_address_is_refused_and_not_repeated(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     monkeypatch.setenv(ADDRESS_VARIABLE, written)
-    with pytest.raises(InvalidDashboardAddress) as refused:
+    with refusal("InvalidDashboardAddress") as refused:
         describe_links(3)
     assert isinstance(refused.value, UsageError)
     assert "hunter2" not in f"{refused.value.diagnostics()} {refused.value.facts}"
