@@ -29,8 +29,8 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.prefect_task import private_task
 from tasks.pricing.quote import Quote
 from tasks.text.interfaces import Embedder, Tagger
-from tasks.values.attack_result import AttackResult
 from tasks.values.generated import GeneratedText
+from tasks.values.metric_result import MetricResult
 
 if TYPE_CHECKING:
     from tasks.inference.network.language_model import LanguageModel
@@ -139,7 +139,7 @@ def tools_at_hand(model: "LanguageModel") -> Tools:
 
 
 @private_task
-def attack_release(stage: TwinSplit, released: Sequence[str], what: str, tools: Tools) -> tuple[AttackResult, ...]:
+def attack_release(stage: TwinSplit, released: Sequence[str], what: str, tools: Tools) -> tuple[MetricResult, ...]:
     """Run every attack that the tools allow on texts made from the split's members; the results are public."""
     labels = [[document.label or "" for document in side] for side in (stage.members, stage.nonmembers)]
     attack_input = AttackInput(

@@ -42,7 +42,7 @@ from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
 from tasks.mechanisms.counts.set_histogram import calibrate_set_histogram
 from tasks.systems.insights.cluster_descriptions import plain_topic
 from tasks.systems.insights.hierarchy import Keyword
-from tasks.systems.insights.hierarchy_parameters import HierarchySettings
+from tasks.systems.insights.parameters import HierarchySettings
 from tasks.systems.insights.run_tools import Tools
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.simple_clio.run import ClioRun

@@ -1,4 +1,4 @@
-"""Registry of attacks by name: an `AttackInput` in, an `AttackResult` out.
+"""Registry of attacks by name: an `AttackInput` in, an `MetricResult` out.
 
 A figure that cannot be measured is null: without released texts, held-out people, canaries or labels.
 An attack whose tool is missing is left out of a suite by `possible`, so that no figure is mistaken for a measurement.
@@ -18,8 +18,7 @@ from tasks.attacks.roc import METHOD, SOURCE, Separation, separation
 from tasks.attacks.unigram_model import UnigramModel
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.registry import Need
-from tasks.values.attack_result import AttackResult
-from tasks.values.metric_result import Value, rounded
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 
 @dataclass(frozen=True)
@@ -33,11 +32,11 @@ class Attack:
     """
 
     name: str
-    compute: Callable[[AttackInput], AttackResult]
+    compute: Callable[[AttackInput], MetricResult]
     needs: frozenset[Need] = frozenset()
 
 
-def membership_embedding(scene: AttackInput) -> AttackResult:
+def membership_embedding(scene: AttackInput) -> MetricResult:
     """Measure membership by similarity of embeddings (URANIA, appendix F)."""
     embed, texts = scene.embed, scene.texts
     if embed is None:
@@ -47,7 +46,7 @@ def membership_embedding(scene: AttackInput) -> AttackResult:
     return _membership(scene, "membership_embedding", result, how, "Liu et al., URANIA, 2025, appendix F")
 
 
-def membership_likelihood(scene: AttackInput) -> AttackResult:
+def membership_likelihood(scene: AttackInput) -> MetricResult:
     """Measure membership by likelihood: under the release's own language, against a public model."""
     score, texts = scene.score, scene.texts
     if score is None:
@@ -57,7 +56,7 @@ def membership_likelihood(scene: AttackInput) -> AttackResult:
     return _membership(scene, "membership_likelihood", result, how, "after Meeus et al., arXiv 2502.14921")
 
 
-def membership_overlap(scene: AttackInput) -> AttackResult:
+def membership_overlap(scene: AttackInput) -> MetricResult:
     """Measure membership by copies: the share of a text's four-word runs that were released."""
     texts = scene.texts
     result = _judged(scene, lambda candidates: overlap_scores(texts, candidates))
@@ -65,7 +64,7 @@ def membership_overlap(scene: AttackInput) -> AttackResult:
     return _membership(scene, "membership_overlap", result, how, "containment: Broder, SEQUENCES 1997")
 
 
-def canary_membership(scene: AttackInput) -> AttackResult:
+def canary_membership(scene: AttackInput) -> MetricResult:
     """Planted canaries against held-out ones of the same form: membership without any other difference."""
     planted = scene.canaries.planted if scene.canaries else ()
     held_out = scene.canaries.held_out if scene.canaries else ()
@@ -76,7 +75,7 @@ def canary_membership(scene: AttackInput) -> AttackResult:
     return _membership(scene, "canary_membership", result, how, "Meeus et al., arXiv 2502.14921")
 
 
-def canary_exposure(scene: AttackInput) -> AttackResult:
+def canary_exposure(scene: AttackInput) -> MetricResult:
     """Exposure of planted secrets, and how many of them appear."""
     values: dict[str, Value] = dict.fromkeys(
         ("exposure_mean", "exposure_mean_low", "exposure_mean_high", "exposure_max", "held_out_exposure_mean")
@@ -105,7 +104,7 @@ def canary_exposure(scene: AttackInput) -> AttackResult:
     for name, side in (("planted", planted), ("held_out", held_out)):
         exact, near = appearing(side, texts)
         values |= {name: len(side), f"{name}_appearing": exact, f"{name}_nearly_appearing": near}
-    return AttackResult(
+    return MetricResult(
         name="canary_exposure",
         exposure=scene.exposure,
         values=values,
@@ -116,7 +115,7 @@ def canary_exposure(scene: AttackInput) -> AttackResult:
     )
 
 
-def identifier_extraction(scene: AttackInput) -> AttackResult:
+def identifier_extraction(scene: AttackInput) -> MetricResult:
     """E-mail addresses, telephone numbers and, with a tagger, names of the corpus that were released."""
     members, nonmembers = scene.fair
     values: dict[str, Value] = {}
@@ -132,7 +131,7 @@ def identifier_extraction(scene: AttackInput) -> AttackResult:
                 f"{kind} {result.corpus.appearing} of {result.corpus.of}, held out {result.held_out.appearing}"
             )
     tagger = f"names by {scene.tag.name}" if scene.tag else "no names without a tagger"
-    return AttackResult(
+    return MetricResult(
         name="identifier_extraction",
         exposure=scene.exposure,
         values=values,
@@ -144,7 +143,7 @@ def identifier_extraction(scene: AttackInput) -> AttackResult:
     )
 
 
-def attribute_inference(scene: AttackInput) -> AttackResult:
+def attribute_inference(scene: AttackInput) -> MetricResult:
     """Return the label of a person, guessed from the released texts nearest to the first half of that person's text."""
     embed = scene.embed
     if embed is None:
@@ -162,7 +161,7 @@ def attribute_inference(scene: AttackInput) -> AttackResult:
     if result and result.members.share is not None:
         held_out = "none" if result.held_out.share is None else f"{result.held_out.share:.3f}"
         line = f"right for {result.members.share:.3f} of members, {held_out} of held-out people"
-    return AttackResult(
+    return MetricResult(
         name="attribute_inference",
         exposure=scene.exposure,
         values=values,
@@ -174,7 +173,7 @@ def attribute_inference(scene: AttackInput) -> AttackResult:
     )
 
 
-def replay(scene: AttackInput) -> AttackResult:
+def replay(scene: AttackInput) -> MetricResult:
     """Compare released texts that copy members with those that share as much with non-members by chance."""
     texts = scene.texts
     values: dict[str, Value] = {"texts": len(texts)}
@@ -185,7 +184,7 @@ def replay(scene: AttackInput) -> AttackResult:
         values |= {f"{name}largest_share": rounded(max(each.shares), 4) if measured else None}
         values |= _shares(f"{name}near_copies", each.near if measured else None)
     measured = values["longest_run"] is not None
-    return AttackResult(
+    return MetricResult(
         name="replay",
         exposure=scene.exposure,
         values=values,
@@ -233,8 +232,8 @@ def _nothing(members: int, nonmembers: int) -> Separation:
     return Separation(members, nonmembers, None, None, separation([], []).rates)
 
 
-def _membership(scene: AttackInput, name: str, result: Separation, how: str, source: str) -> AttackResult:
-    return AttackResult(
+def _membership(scene: AttackInput, name: str, result: Separation, how: str, source: str) -> MetricResult:
+    return MetricResult(
         name=name,
         exposure=scene.exposure,
         values=result.values(),

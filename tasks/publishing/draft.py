@@ -18,12 +18,12 @@ from tasks.common.files import (
 )
 from tasks.publishing.derived_files import derived_files
 from tasks.publishing.documents.parquet import parquet
-from tasks.release.errors import ArtifactChanged
 from tasks.release.file_names import EVALUATION, PARQUET, RECORD, TEXTS
 from tasks.release.format_versions import drafted_files
 from tasks.release.insight_rows import carried, insight_line
 from tasks.release.public_content import PublicContent, refuse_internal
 from tasks.release.record import ReleaseRecord
+from tasks.release.signatures.attestation import artifact_changed
 from tasks.release.text_rows import line
 from tasks.values.insight import Insight
 from tasks.values.metric_result import MetricResult
@@ -92,16 +92,16 @@ def rehash(folder: Path, files: Mapping[str, Mapping[str, str | int]]) -> None:
     try:
         present = set(os.listdir(folder))
     except OSError:
-        raise ArtifactChanged("the folder", "cannot be read") from None
+        raise artifact_changed("the folder", "cannot be read") from None
     if differences := sorted(present ^ set(files)):
-        raise ArtifactChanged(differences[0], "is missing or unexpected")
+        raise artifact_changed(differences[0], "is missing or unexpected")
     for name, expected in sorted(files.items()):
         try:
             is_unchanged = measure(folder / name) == dict(expected)
         except FileUnfit as error:
-            raise ArtifactChanged(name, error.reason) from None
+            raise artifact_changed(name, error.reason) from None
         if not is_unchanged:
-            raise ArtifactChanged(name, "has other content")
+            raise artifact_changed(name, "has other content")
 
 
 def read_metrics(data: bytes) -> list[MetricResult]:

@@ -14,7 +14,6 @@ from models_db.errors import Refused
 from models_db.values.canonical_json import encode_canonical
 from tasks.common.files import FileTable, FileUnfit, decode_json, encode_json, read_document
 from tasks.common.strict_model import Digest, Strict, read_as
-from tasks.release.errors import ArtifactChanged
 from tasks.release.file_names import ATTESTATION, RECORD
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.ed25519 import SigningKey
@@ -54,7 +53,7 @@ def attestation_payload(folder: Path, files: FileTable) -> bytes:
     """
     data = read_document(folder / RECORD)
     if hashlib.sha256(data).hexdigest() != files[RECORD]["sha256"]:
-        raise ArtifactChanged(RECORD, "has other content")
+        raise artifact_changed(RECORD, "has other content")
     return statement(ReleaseRecord.from_bytes(data), files)
 
 
@@ -176,3 +175,13 @@ class NotAttested(Refused):
             " made otherwise do not count here.",
             {"reason": reason},
         )
+
+
+def artifact_changed(name: str, reason: str) -> Refused:
+    """Return the error for a draft that differs from the files that were produced and approved."""
+    return Refused(
+        f"The draft differs from what was approved: {name} {reason}.",
+        "Nothing was published. Find out who changed the quarantine folder; the output of a run is never edited.",
+        {"file": name, "reason": reason},
+        code="ArtifactChanged",
+    )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.systems.insights.hierarchy_parameters import HierarchySettings
+from tasks.systems.insights.parameters import HierarchySettings
 from tasks.text.keyword_normalisation import roots
 from tasks.text.output_cleaning import plain_text
 from tasks.values.insight import MIXED, UNNAMED, Insight, Origin, SupportRule, Topic

@@ -7,7 +7,19 @@ from pydantic import Field
 
 from models_db.values.requests import ExactDecimal, RequestModel
 from tasks.analysis.facets.parameters import FacetSettings
-from tasks.systems.insights.hierarchy_parameters import HierarchySettings
+
+
+class HierarchySettings(RequestModel):
+    """`hierarchy:` of a request: the groups above clusters.
+
+    Attributes:
+        levels: number of levels, the clusters included; 1 adds none. A level that would have a single group, or a group
+            for each of its nodes, is left out.
+        branching: approximate number of nodes per group.
+    """
+
+    levels: Annotated[int, Field(ge=1, le=6)] = 2
+    branching: Annotated[int, Field(ge=2, le=1000)] = 10
 
 
 class InsightParameters(RequestModel):

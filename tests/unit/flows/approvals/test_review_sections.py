@@ -9,7 +9,6 @@ from models_db.values.canonical_json import digest
 from models_db.values.requests import model_to_json
 from tasks.publishing.draft import write_draft
 from tasks.release.claim import ClaimTooSmall
-from tasks.release.errors import ArtifactChanged
 from tasks.release.signatures.attestation import attestation_payload
 from tests.insights_rows import (
     described,
@@ -222,7 +221,7 @@ def test_at_the_publish_gate_the_bytes_are_what_is_signed(tmp_path):
     assert asked.payload == attestation_payload(draft, files)
     assert "You ran this release yourself." in text_of(asked)
     (draft / "texts.jsonl").write_text("other")
-    with pytest.raises(ArtifactChanged):
+    with refusal("ArtifactChanged"):
         build_publish_review(question, draft, files, None)
 
 

@@ -17,11 +17,11 @@ from models_db.values.canonical_json import digest
 from tasks.publishing import bundle
 from tasks.publishing.bundle import BundleExists, BundleInvalid, DestinationUnusable
 from tasks.publishing.verify import verify_release
-from tasks.release.errors import ArtifactChanged
 from tasks.release.file_names import DRAFT_FILES, bundle_name
 from tasks.release.format_versions import bundle_files
 from tasks.release.signatures.approvals import NotApproved
 from tasks.release.signatures.attestation import NotAttested
+from tests.refusals import refusal
 from tests.support import require
 from tests.unit.tasks.publishing.builders import HEAD, TEXTS, Steward, a_record, a_request
 
@@ -146,7 +146,7 @@ def test_another_release_of_the_same_number_is_refused(release, out, published, 
 def test_a_draft_that_is_not_the_approved_one_is_refused(release, out, name):
     with (release.draft / name).open("ab") as file:
         file.write(b" ")
-    with pytest.raises(ArtifactChanged):
+    with refusal("ArtifactChanged"):
         release.publish(out)
     assert not out.exists()
 

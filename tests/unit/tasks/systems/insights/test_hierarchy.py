@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from tasks.systems.insights.hierarchy import Keyword, Node, cluster_node, covering, hierarchy, numbered_nodes
-from tasks.systems.insights.hierarchy_parameters import HierarchySettings
+from tasks.systems.insights.parameters import HierarchySettings
 from tasks.values.insight import MIXED, UNNAMED, Insight, SupportRule, Topic
 
 FIELDS = ("food", "money", "sport", "law")

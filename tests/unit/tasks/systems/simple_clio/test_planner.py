@@ -18,7 +18,7 @@ from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
 from tasks.systems.base import NotForGovernedData
 from tasks.systems.insights import run_tools
-from tasks.systems.insights.hierarchy_parameters import HierarchySettings
+from tasks.systems.insights.parameters import HierarchySettings
 from tasks.systems.insights.private_units import PrivateUnits
 from tasks.systems.insights.run_tools import Tools
 from tasks.systems.registry import system_for
