@@ -21,17 +21,17 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/python-reference.md"}
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 47340,
-    "modules of the product": 832,
-    "error classes": 545,
-    "statements of tests": 67480,
-    "statements of benchmarks": 7783,
+    "statements of the product": 47295,
+    "modules of the product": 830,
+    "error classes": 332,
+    "statements of tests": 66137,
+    "statements of benchmarks": 7764,
     "tables": 50,
     "commands": 87,
     "options": 262,
     "settings of files": 164,
-    "words of documentation": 137400,
-    "decisions": 40,
+    "words of documentation": 110438,
+    "decisions": 19,
 }
 SLACK = 0.005
 """A ceiling that is higher by more than this share is lowered."""
