@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from fractions import Fraction
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Annotated, Any
@@ -21,13 +20,14 @@ from pydantic import BaseModel, Field
 
 from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount
-from models_db.values.requests import ExactDecimal, ReleaseRequest
+from models_db.values.requests import ExactDecimal
 from models_db.values.requests import RequestModel as WrittenByPeople
 from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import RunContext
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.interface import Sampling
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
+from tasks.systems.base import System
 from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import Plan, PlanInputs
 from tests.tiny_model import tiny_network
@@ -310,7 +310,7 @@ class CountedParameters(WrittenByPeople):
 
 
 @dataclass(frozen=True)
-class Counted:
+class Counted(System):
     """Releases a noisy count of the units, and has texts written that mention it. Half of the prompts are equal.
 
     Attributes:
@@ -321,18 +321,9 @@ class Counted:
     name: str = "keyphrase_seeding"
     kinds: tuple[str, ...] = ("synthetic_corpus",)
     parameters: type[BaseModel] = CountedParameters
-    charges: bool = True
     shows_private_text: bool = False
+    texts_have_blocks: bool = False
     facts: Mapping[str, str] = field(default_factory=dict)
-
-    def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
-        return request
-
-    def failure_delta_share(self, parameters: BaseModel) -> Fraction:
-        return Fraction(0)
-
-    def seconds_per_unit(self, parameters: BaseModel) -> float:
-        return 0.0
 
     def plan(self, ask: PlanInputs) -> Plan:
         wanted = _asked(ask.parameters)

@@ -26,18 +26,13 @@ _A_MILLION = 1_000_000
 _CENT = Decimal("0.01")
 
 
-def shows_private_text(system: System) -> bool:
-    """Return whether a system shows private text to the model: true unless the system declares otherwise."""
-    return getattr(system, "shows_private_text", True) is not False
-
-
 def require_public_prompts(system: System, model: str) -> None:
     """Check that nothing private would leave this machine.
 
     Raises:
         ExternalModelRefused: the model is behind an API, and the system shows private text.
     """
-    if is_external(model) and shows_private_text(system):
+    if is_external(model) and system.shows_private_text is not False:
         raise ExternalModelRefused(system.name, model)
 
 

@@ -22,7 +22,8 @@ from tasks.inference.backends.interface import SEES, Sampling
 from tasks.inference.backends.response_cache import FILE
 from tasks.inference.catalogue.registry import ModelNotPulled, find, list_models
 from tasks.inference.loading.loading import located
-from tasks.pricing.external_models import FACT, shows_private_text
+from tasks.pricing.external_models import FACT
+from tasks.systems.base import System
 from tasks.systems.registry import SYSTEMS
 from tests.integration.canary import CANARIES, PRIVATE_TEXT
 from tests.integration.killing import balance, killed
@@ -150,15 +151,12 @@ def test_a_system_that_shows_private_text_is_refused_at_pricing_and_at_run(
 
 
 def test_no_system_of_today_that_reads_rows_with_the_model_may_use_an_external_one() -> None:
-    class Silent:
-        """Says nothing of itself."""
-
-    assert shows_private_text(Silent())  # type: ignore[arg-type]
+    assert System.shows_private_text is True  # of a system that says nothing of itself
     reading = {
         "invisible_ink", "private_prediction", "private_icl", "few_shot_generation", "adapmixed", "public_only",
         "non_private", "token_level_summary", "one_shot_summary", "urania", "simple_clio", "question_histogram",
     }  # fmt: skip
-    assert reading <= {name for name, system in SYSTEMS.items() if shows_private_text(system)}
+    assert reading <= {name for name, system in SYSTEMS.items() if system.shows_private_text}
 
 
 def test_the_recorder_would_hear_a_system_that_leaks(

@@ -30,7 +30,6 @@ from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.planning.batches import LabelWithoutSample
-from tasks.pricing.external_models import shows_private_text
 from tasks.systems.keyphrase_seeding import KeyphraseSeeding
 from tasks.systems.keyphrase_seeding import run as keyphrase_run
 from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
@@ -139,7 +138,7 @@ def test_a_temporary_fault_among_private_phrases_ends_the_run(
 def test_it_is_a_system_that_shows_no_private_text():
     for kind in ("synthetic_corpus", "demonstrations"):
         assert isinstance(system_for("keyphrase_seeding", kind), KeyphraseSeeding)
-    assert not shows_private_text(SYSTEM)
+    assert SYSTEM.shows_private_text is False
 
 
 @pytest.mark.parametrize(

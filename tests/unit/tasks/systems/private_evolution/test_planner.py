@@ -14,7 +14,6 @@ from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_hi
 from tasks.mechanisms.counts.set_histogram import BinsInvalid
 from tasks.mechanisms.registry import recompute
 from tasks.planning.batches import LabelWithoutSample
-from tasks.pricing.external_models import shows_private_text
 from tasks.systems.private_evolution import PrivateEvolution
 from tasks.systems.private_evolution.parameters import EvolutionParameters
 from tasks.systems.private_evolution.schedule import WAYS, Schedule, Sizes
@@ -37,7 +36,7 @@ def candidates(**changes: Any) -> tuple[int, ...]:
 def test_it_is_a_system_that_shows_a_model_nothing_private(kind: str) -> None:
     system = system_for("private_evolution", kind)
     assert isinstance(system, PrivateEvolution)
-    assert not shows_private_text(system)
+    assert system.shows_private_text is False
     assert system.charges
     assert system.failure_delta_share(settings()) == 0
 
