@@ -77,10 +77,12 @@ def read_policy(path: Path, what: str) -> Policy:
 
 
 def _require_known_mechanisms(policy: Policy, what: str) -> None:
-    from tasks.systems.registry import SYSTEMS  # only a policy that names mechanisms waits for every system
-
     allowed = [policy.mechanisms, *(rules.mechanisms for rules in policy.datasets.values())]
     named = {name for names in allowed for name in names or () if not is_of_extension(name)}
+    if not named:
+        return
+    from tasks.systems.registry import SYSTEMS  # most policies name none, and need not wait for every system
+
     if unknown := sorted(named - SYSTEMS.own.keys()):
         raise UsageError(
             f"{what} allows mechanisms that do not exist: {', '.join(unknown)}.",
