@@ -27,7 +27,7 @@ from migrations.schema_inventory import SchemaItem
 from migrations.upgrade import upgrade
 from models_db.sessions.database import Database
 from tests.object_store import ENVIRONMENT, ObjectStore
-from tests.own_home import FOLDER
+from tests.own_home import move_out
 from tests.result_schemas import compare_results
 from tests.support import World, require
 
@@ -132,7 +132,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     """Leave no folder behind."""
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    move_out()
 
 
 class PostgreSQL:

@@ -1,11 +1,13 @@
 """A home for the tests of one process: they read nothing of the user's own, and write nothing there.
 
 It is imported first, because Prefect reads its settings when it is imported. Of the user's models there are those that
-`make weights` fetches, as links.
+`make weights` fetches, as links. A process that a test starts lives in the home of that test, with the environment that
+the test gave it; a worker of pytest moves into one of its own.
 """
 
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -20,7 +22,11 @@ STORE = "ALMONER_TESTS_STORE"
 """Variable that says where the user's models are: for workers, whose own home is within that of these tests."""
 OF_THE_USER = re.compile(r"ALMONER_(?!REQUIRE_|TESTS_)|AWS_|HF_|PREFECT_|RAY_|XDG_")
 WEIGHTS = ("smollm2-135m-instruct", "all-minilm-l6-v2")
-FOLDER = Path(tempfile.mkdtemp(prefix="almoner-run-"))
+HOME, RESIDENT = "ALMONER_TESTS_HOME", "ALMONER_TESTS_RESIDENT"
+"""Variables that say where the home is, and who moved in: a worker of pytest, or the one process that has no workers."""
+WHO = os.environ.get("PYTEST_XDIST_WORKER", "pytest")
+IS_GUEST = os.environ.get(RESIDENT) == WHO
+FOLDER = Path(os.environ[HOME] if IS_GUEST else tempfile.mkdtemp(prefix="almoner-run-"))
 
 
 def linked(source: Path, folder: Path, names: Collection[str]) -> Path:
@@ -33,6 +39,12 @@ def linked(source: Path, folder: Path, names: Collection[str]) -> Path:
     return folder
 
 
+def move_out() -> None:
+    """Remove the home of whoever moved in."""
+    if not IS_GUEST:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+
+
 def move_in() -> None:
     """Let the environment name this home: no settings, no telemetry, no hub; threads that wait sleep (see tasks)."""
     store = Path(os.environ.setdefault(STORE, str(models_folder())))
@@ -42,6 +54,8 @@ def move_in() -> None:
     (FOLDER / "home").mkdir()
     (FOLDER / "home" / ".gitconfig").write_text(f"[safe]\n\tdirectory = {Path(__file__).parents[1]}\n")
     os.environ |= {
+        HOME: str(FOLDER),
+        RESIDENT: WHO,
         "HOME": str(FOLDER / "home"),
         "ALMONER_MODELS": str(models),
         "DO_NOT_TRACK": "1",
@@ -66,4 +80,5 @@ def on_request(name: str) -> Iterator[Path]:
         yield found
 
 
-move_in()
+if not IS_GUEST:
+    move_in()

@@ -2,6 +2,8 @@
 
 import os
 import pwd
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,11 @@ def test_models_that_a_stranger_has_are_there_for_tests_that_ask_for_them(
     with on_request("gemma3-270m"):
         assert [model.name for model in models_folder().iterdir()] == [known["gemma3-270m"]]
     assert models_folder() == FOLDER / "models"
+
+
+def test_a_process_that_a_test_starts_keeps_the_environment_that_it_was_given(tmp_path: Path) -> None:
+    code = "import os, tests.conftest; print(os.environ['ALMONER_HOME'], os.environ['HOME'])"
+    environment = os.environ | {"ALMONER_HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(tmp_path), str(FOLDER / "home")]
+    assert FOLDER.is_dir()
