@@ -23,7 +23,7 @@ STORE = "ALMONER_TESTS_STORE"
 OF_THE_USER = re.compile(r"ALMONER_(?!REQUIRE_|TESTS_)|AWS_|HF_|PREFECT_|RAY_|XDG_")
 WEIGHTS = ("smollm2-135m-instruct", "all-minilm-l6-v2")
 HOME, RESIDENT = "ALMONER_TESTS_HOME", "ALMONER_TESTS_RESIDENT"
-"""Variables that say where the home is, and who moved in: a worker of pytest, or the one process that has no workers."""
+"""Variables that say where the home is, and who moved in: a worker of pytest, or its only process."""
 WHO = os.environ.get("PYTEST_XDIST_WORKER", "pytest")
 IS_GUEST = os.environ.get(RESIDENT) == WHO
 FOLDER = Path(os.environ[HOME] if IS_GUEST else tempfile.mkdtemp(prefix="almoner-run-"))
