@@ -18,7 +18,7 @@ from tasks.object_storage.bucket import open_store
 from tasks.object_storage.bucket_settings import PAGE, SETTINGS, Buckets
 from tasks.object_storage.hub_dataset import HubDataset, fetch_dataset
 from tasks.publishing.object_store_delivery import BundlePrefix, fetch, listed
-from tasks.publishing.verify import NoBundle
+from tasks.publishing.verify import no_bundle
 
 
 def buckets_of(home: ProjectHome) -> Buckets:
@@ -125,7 +125,7 @@ def read_stored_document(home: ProjectHome, place: Address, name: str) -> bytes:
         entry = (store.find(place) if place.key else None) or store.find(place / name)
         if entry is None:
             next(store.list_below(place), None)  # a bucket that is missing says so here
-            raise NoBundle(place)
+            raise no_bundle(place)
         if entry.size > LARGEST_FILE:
             raise FileUnfit(name, "is too large")
         with store.open(entry) as file:

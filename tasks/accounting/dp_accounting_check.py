@@ -71,11 +71,11 @@ def plan_report(events: Sequence[PrivacyEvent], delta: Exact) -> PlanReport:
         raise InvalidTarget(f"The plan's failure probabilities leave nothing of delta {delta}.")
     for event in events:
         if event.relation != "add_or_remove_one":
-            raise NotReportable(event.mechanism)
+            raise _not_reportable(event.mechanism)
     name, accountant, composed = _accountant(ComposedDpEvent([dp_event_from_json(event.dp_event) for event in events]))
     epsilon = float(accountant.compose(composed).get_epsilon(float_below(delta_conv)))
     if not math.isfinite(epsilon):
-        raise NotReportable("NonPrivateDpEvent")
+        raise _not_reportable("NonPrivateDpEvent")
     return PlanReport(
         delta=terminating(claim),
         zcdp_epsilon=epsilon_of(spent.rho, delta_conv),
@@ -91,18 +91,18 @@ def dp_event_from_json(stored: Json) -> DpEvent:
         NotReportable: it is not an event of dp-accounting's vocabulary.
     """
     if not isinstance(stored, Mapping):
-        raise NotReportable(type(stored).__name__)
+        raise _not_reportable(type(stored).__name__)
     name = str(stored.get("class_name"))
     event_class = getattr(dp_event, name, None)
     if stored.get("module_name") != MODULE or not (isinstance(event_class, type) and issubclass(event_class, DpEvent)):
-        raise NotReportable(name)
+        raise _not_reportable(name)
     fields = {key: value for key, value in stored.items() if key not in {"module_name", "class_name"}}
     if set(fields) != set(inspect.signature(event_class).parameters):
-        raise NotReportable(name)
+        raise _not_reportable(name)
     try:
         return event_class(**{key: _decoded(value) for key, value in fields.items()})
     except ValueError:
-        raise NotReportable(name) from None
+        raise _not_reportable(name) from None
 
 
 def _accountant(event: DpEvent) -> tuple[Literal["PLD", "RDP"], PrivacyAccountant, DpEvent]:
@@ -118,7 +118,7 @@ def _accountant(event: DpEvent) -> tuple[Literal["PLD", "RDP"], PrivacyAccountan
     renyi = _without_discrete_laplace(event)
     if rdp.supports(renyi):
         return "RDP", rdp, renyi
-    raise NotReportable(type(event).__name__)
+    raise _not_reportable(type(event).__name__)
 
 
 def _without_discrete_laplace(event: DpEvent) -> DpEvent:
@@ -143,12 +143,10 @@ def _decoded(value: Json) -> Any:
     return value
 
 
-class NotReportable(Refused):
-    """An event that dp-accounting cannot read for add/remove-one."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"dp-accounting has no add/remove-one figure for {what!r}.",
-            "The zCDP figure of the ledger stands on its own; update almoner if the event is newer than it.",
-            {"event": what},
-        )
+def _not_reportable(what: str) -> Refused:
+    return Refused(
+        f"dp-accounting has no add/remove-one figure for {what!r}.",
+        "The zCDP figure of the ledger stands on its own; update almoner if the event is newer than it.",
+        {"event": what},
+        code="NotReportable",
+    )

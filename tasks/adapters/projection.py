@@ -16,15 +16,13 @@ CLIP_QUANTILE: Final = 0.5
 proportional to the clip norm, is not sized for the longest."""
 
 
-class TooFewDocuments(UsageError):
-    """More directions or centres than the documents determine."""
-
-    def __init__(self, what: str, requested: int, most: int) -> None:
-        super().__init__(
-            f"{what.capitalize()} of {requested} cannot be fitted: the groups to learn from allow at most {most}.",
-            f"Request fewer {what}, or train on more documents.",
-            {"what": what, "asked": requested, "most": most},
-        )
+def _too_few_documents(what: str, requested: int, most: int) -> UsageError:
+    return UsageError(
+        f"{what.capitalize()} of {requested} cannot be fitted: the groups to learn from allow at most {most}.",
+        f"Request fewer {what}, or train on more documents.",
+        {"what": what, "asked": requested, "most": most},
+        code="TooFewDocuments",
+    )
 
 
 def fit_space(sets: Sequence[Tensor], dimensions: int, centres: int, seed: int) -> tuple[Space, float]:
@@ -43,7 +41,7 @@ def fit_space(sets: Sequence[Tensor], dimensions: int, centres: int, seed: int) 
     mean, projection = _directions(states, dimensions)
     projected = torch.stack([torch.mv(projection, row - mean) for row in states])
     if centres > (different := len({tuple(row) for row in projected.tolist()})):
-        raise TooFewDocuments("centres", centres, different)
+        raise _too_few_documents("centres", centres, different)
     middles = projected.new_zeros((1, len(projection)))
     if centres > 1:
         middles = torch.from_numpy(k_means(projected.double().numpy(), centres, seed)).float()
@@ -72,7 +70,7 @@ def _directions(states: Tensor, dimensions: int) -> tuple[Tensor, Tensor]:
     _, sizes, directions = torch.linalg.svd(wide - mean, full_matrices=False)
     most = int((sizes > 1e-9 * sizes.max().clamp_min(1e-30)).sum())
     if dimensions > most:
-        raise TooFewDocuments("dimensions", dimensions, most)
+        raise _too_few_documents("dimensions", dimensions, most)
     principal = directions[:dimensions]
     signs = principal.gather(1, principal.abs().argmax(1, keepdim=True)).sign()
     return mean.float(), (principal * signs).float().contiguous()

@@ -81,7 +81,7 @@ def find_adapter(identifier: str) -> KnownAdapter:
     if not matches:
         raise AdapterUnknown(identifier, [adapter.meta.name for adapter in adapters])
     if len(matches) > 1:
-        raise AdapterAmbiguous(identifier, [adapter.digest for adapter in matches])
+        raise _adapter_ambiguous(identifier, [adapter.digest for adapter in matches])
     return matches[0]
 
 
@@ -93,7 +93,12 @@ def require_name_free(name: str) -> None:
     """
     for adapter in list_adapters():
         if adapter.meta.name == name:
-            raise AdapterNameTaken(name, adapter.digest)
+            raise UsageError(
+                f"An adapter {name!r} exists already.",
+                "Choose another --name; adapters are never changed.",
+                {"adapter": name, "digest": adapter.digest},
+                code="AdapterNameTaken",
+            )
 
 
 def read_meta(digest: str) -> AdapterMeta:
@@ -114,11 +119,11 @@ def require_fit(adapter: KnownAdapter, model: str, model_digest: str | None = No
     """
     meta = adapter.meta
     if meta.model != model:
-        raise AdapterUnfit(adapter, f"it was trained for the model {meta.model!r}, not for {model!r}")
+        raise _adapter_unfit(adapter, f"it was trained for the model {meta.model!r}, not for {model!r}")
     if model_digest is not None and meta.model_digest != model_digest:
-        raise AdapterUnfit(adapter, f"it was trained for other weights of {model!r}")
+        raise _adapter_unfit(adapter, f"it was trained for other weights of {model!r}")
     if width is not None and meta.width != width:
-        raise AdapterUnfit(adapter, f"it takes hidden states of width {meta.width}; those of {model!r} have {width}")
+        raise _adapter_unfit(adapter, f"it takes hidden states of width {meta.width}; those of {model!r} have {width}")
 
 
 def load_adapter(adapter: KnownAdapter, model: "LanguageModel") -> "Adapter":
@@ -213,37 +218,22 @@ class AdapterUnknown(UsageError):
         )
 
 
-class AdapterAmbiguous(UsageError):
-    """A name that several adapters have."""
-
-    def __init__(self, identifier: str, digests: list[str]) -> None:
-        super().__init__(
-            f"{len(digests)} adapters have the name or the digest prefix {identifier!r}.",
-            f"Name one by its digest: {', '.join(each[:16] for each in digests)}.",
-            {"adapter": identifier, "digests": digests},
-        )
+def _adapter_ambiguous(identifier: str, digests: list[str]) -> UsageError:
+    return UsageError(
+        f"{len(digests)} adapters have the name or the digest prefix {identifier!r}.",
+        f"Name one by its digest: {', '.join(each[:16] for each in digests)}.",
+        {"adapter": identifier, "digests": digests},
+        code="AdapterAmbiguous",
+    )
 
 
-class AdapterNameTaken(UsageError):
-    """A new adapter with the name of another."""
-
-    def __init__(self, name: str, digest: str) -> None:
-        super().__init__(
-            f"An adapter {name!r} exists already.",
-            "Choose another --name; adapters are never changed.",
-            {"adapter": name, "digest": digest},
-        )
-
-
-class AdapterUnfit(UsageError):
-    """An adapter that was made for another model."""
-
-    def __init__(self, adapter: KnownAdapter, reason: str) -> None:
-        super().__init__(
-            f"The adapter {adapter.meta.name!r} cannot be used: {reason}.",
-            "Name the adapter's own model, or train an adapter for this one.",
-            {"adapter": adapter.digest, "model": adapter.meta.model},
-        )
+def _adapter_unfit(adapter: KnownAdapter, reason: str) -> UsageError:
+    return UsageError(
+        f"The adapter {adapter.meta.name!r} cannot be used: {reason}.",
+        "Name the adapter's own model, or train an adapter for this one.",
+        {"adapter": adapter.digest, "model": adapter.meta.model},
+        code="AdapterUnfit",
+    )
 
 
 class AdapterDamaged(EnvironmentProblem):

@@ -108,10 +108,10 @@ def make_canaries(
     """
     others = count if held_out is None else held_out
     if count < 1 or copies < 1 or others < 0 or alternatives < 1:
-        raise CanariesInvalid("At least one canary, one copy of it and one alternative are needed.")
+        raise _canaries_invalid("At least one canary, one copy of it and one alternative are needed.")
     total = count + others + alternatives
     if total > len(WORDS) ** SECRET_WORDS // 2:
-        raise CanariesInvalid(f"There are not {total} different secrets to choose from.")
+        raise _canaries_invalid(f"There are not {total} different secrets to choose from.")
     drawn: dict[str, None] = {}
     while len(drawn) < total:
         drawn[" ".join(WORDS[rng.uniform_below(len(WORDS))] for _ in range(SECRET_WORDS))] = None
@@ -163,8 +163,7 @@ def appearing(canaries: Sequence[Canary], released: Iterable[str]) -> tuple[int,
     return exact, near
 
 
-class CanariesInvalid(UsageError):
-    """Canaries that cannot be made."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "Ask for fewer canaries or alternatives, but for at least one of each.")
+def _canaries_invalid(message: str) -> UsageError:
+    return UsageError(
+        message, "Ask for fewer canaries or alternatives, but for at least one of each.", code="CanariesInvalid"
+    )

@@ -90,7 +90,7 @@ def split_twin(
     """
     inside = min(members, len(units) // 2)
     if inside < FEWEST:
-        raise TwinTooSmall(len(units), members)
+        raise _twin_too_small(len(units), members)
     order = shuffled(units, rng)
     rest = order[inside:]
     # Whoever lends a canary its beginning is in the copy with it, so on neither side.
@@ -113,12 +113,10 @@ def _beginning(text: str, most: int = 25) -> str:
     return " ".join(text.split()[:most])
 
 
-class TwinTooSmall(UsageError):
-    """A public corpus with too few units."""
-
-    def __init__(self, units: int, members: int) -> None:
-        super().__init__(
-            f"A corpus of {units} units cannot be cut into {FEWEST} or more members and as many non-members.",
-            "Name a larger public corpus, or ask for more members.",
-            {"units": units, "members": members},
-        )
+def _twin_too_small(units: int, members: int) -> UsageError:
+    return UsageError(
+        f"A corpus of {units} units cannot be cut into {FEWEST} or more members and as many non-members.",
+        "Name a larger public corpus, or ask for more members.",
+        {"units": units, "members": members},
+        code="TwinTooSmall",
+    )

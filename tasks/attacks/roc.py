@@ -110,7 +110,11 @@ def separation(members: Sequence[float], nonmembers: Sequence[float]) -> Separat
     """
     inside, outside = np.asarray(members, np.float64), np.asarray(nonmembers, np.float64)
     if not (np.isfinite(inside).all() and np.isfinite(outside).all()):
-        raise ScoreNotFinite
+        raise UsageError(
+            "A membership score is NaN or infinite.",
+            "Give every text a finite score; an empty one may get the lowest.",
+            code="ScoreNotFinite",
+        )
     if not (len(inside) and len(outside)):
         return Separation(len(inside), len(outside), None, None, dict.fromkeys(LOW_RATES))
     wins, losses = _placements(inside, outside)
@@ -166,12 +170,3 @@ def _rate(inside: NDArray[np.float64], outside: NDArray[np.float64], most: float
     # What is above the first non-member that must stay below the threshold.
     bar = np.sort(outside)[::-1][allowed] if allowed < len(outside) else -math.inf
     return Rate(int(np.count_nonzero(inside > bar)), len(inside))
-
-
-class ScoreNotFinite(UsageError):
-    """An attack gave a score that cannot be compared."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A membership score is NaN or infinite.", "Give every text a finite score; an empty one may get the lowest."
-        )

@@ -47,7 +47,12 @@ def audit(
         TooFewTrials: not even a mechanism without noise would be caught.
     """
     if trials < FEWEST_TRIALS:
-        raise TooFewTrials(trials)
+        raise UsageError(
+            f"{trials} trials cannot prove anything about an epsilon of 1.",
+            f"Ask for at least {FEWEST_TRIALS}; the usual number is {TRIALS:,}.",
+            {"trials": trials, "fewest": FEWEST_TRIALS},
+            code="TooFewTrials",
+        )
     outcomes: dict[bool, list[int]] = {True: [], False: []}
     for done in range(0, trials, _AT_ONCE):
         some = min(_AT_ONCE, trials - done)
@@ -55,14 +60,3 @@ def audit(
             sample += case.sample(present, some)
     bound = epsilon_lower_bound(outcomes[True], outcomes[False], float(case.delta), confidence)
     return MechanismAudit(case, bound)
-
-
-class TooFewTrials(UsageError):
-    """An audit that could prove nothing."""
-
-    def __init__(self, trials: int) -> None:
-        super().__init__(
-            f"{trials} trials cannot prove anything about an epsilon of 1.",
-            f"Ask for at least {FEWEST_TRIALS}; the usual number is {TRIALS:,}.",
-            {"trials": trials, "fewest": FEWEST_TRIALS},
-        )

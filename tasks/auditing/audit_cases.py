@@ -73,9 +73,19 @@ def case_of(mechanism: str) -> AuditCase:
         MechanismWithoutClaim: the mechanism claims nothing about what it reads, or reads nothing.
     """
     if mechanism in WITHOUT_CLAIM:
-        raise MechanismWithoutClaim(mechanism)
+        raise Refused(
+            f"{mechanism!r} has no epsilon that an audit could contradict: {WITHOUT_CLAIM[mechanism]}.",
+            f"Audit one that is charged: {', '.join(CASES)}.",
+            {"mechanism": mechanism, "known": list(CASES)},
+            code="MechanismWithoutClaim",
+        )
     if mechanism not in CASES:
-        raise NoAudit(mechanism)
+        raise UsageError(
+            f"There is no mechanism {mechanism!r} to audit.",
+            f"Mechanisms: {', '.join(CASES)}. The mechanisms of a release are on its card.",
+            {"mechanism": mechanism, "known": list(CASES)},
+            code="NoAudit",
+        )
     return CASES[mechanism]()
 
 
@@ -283,25 +293,3 @@ WITHOUT_CLAIM: Mapping[str, str] = {
     for name in uncharged.NAMES
 } | {post_processing.MECHANISM: "it makes more of what an earlier release has paid for, and reads no private text"}
 """Mechanisms that have nothing to audit, and why."""
-
-
-class NoAudit(UsageError):
-    """No mechanism of that name."""
-
-    def __init__(self, mechanism: str) -> None:
-        super().__init__(
-            f"There is no mechanism {mechanism!r} to audit.",
-            f"Mechanisms: {', '.join(CASES)}. The mechanisms of a release are on its card.",
-            {"mechanism": mechanism, "known": list(CASES)},
-        )
-
-
-class MechanismWithoutClaim(Refused):
-    """A mechanism that makes no claim an audit could contradict."""
-
-    def __init__(self, mechanism: str) -> None:
-        super().__init__(
-            f"{mechanism!r} has no epsilon that an audit could contradict: {WITHOUT_CLAIM[mechanism]}.",
-            f"Audit one that is charged: {', '.join(CASES)}.",
-            {"mechanism": mechanism, "known": list(CASES)},
-        )

@@ -23,7 +23,7 @@ from tasks.corpus.identity.labels import LabelFields, fields_of
 from tasks.corpus.identity.units import random_unit
 from tasks.corpus.readers.documents import DuplicateDocument, SourceDocument
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.sources import FileRepeated, Shard, Source, SourceChanged, source_digest, source_state
+from tasks.corpus.readers.sources import Shard, Source, SourceChanged, file_repeated, source_digest, source_state
 from tasks.corpus.readers.text_form import AS_FOUND, TextForm, describe_forms
 from tasks.corpus.store import DATABASE, SCHEMA
 from tasks.corpus.unit_notes import UnitNotes
@@ -172,7 +172,7 @@ def _once(documents: Iterator[SourceDocument], repeated: Mapping[int, int]) -> I
     """
     for document in documents:
         if isinstance(table := document.source, Shard) and table.number in repeated:
-            raise FileRepeated(table.folder, table.number, repeated[table.number])
+            raise file_repeated(table.folder, table.number, repeated[table.number])
         yield document
 
 

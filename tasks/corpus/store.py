@@ -171,7 +171,11 @@ class Corpus:
             LabelsNotKept, StoreBusy, StoreUnreadable.
         """
         if not self.has_labels:
-            raise LabelsNotKept
+            raise Refused(
+                "The request declares labels or groups, but the dataset's version was ingested without any.",
+                "Ingest it again with --label-field FIELD, or ask without them.",
+                code="LabelsNotKept",
+            )
 
     def batches(
         self,
@@ -467,14 +471,4 @@ class StoreUnreadable(EnvironmentProblem):
         super().__init__(
             "A stored dataset version is damaged or was made by another version of almoner.",
             "Restore the folder `corpora` from a backup, or ingest the dataset again.",
-        )
-
-
-class LabelsNotKept(Refused):
-    """Labels are asked of a version that was ingested without them."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The request declares labels or groups, but the dataset's version was ingested without any.",
-            "Ingest it again with --label-field FIELD, or ask without them.",
         )

@@ -180,32 +180,20 @@ class NoEngine:
         self._named = model
 
     def __getattr__(self, name: str) -> Never:
-        raise EngineMissing(self._named)
+        raise Refused(
+            f"This step needs a model of this machine, and the request names {self._named!r}, which is behind an API.",
+            "Name a model of `almoner models list`.",
+            {"model": self._named},
+            code="EngineMissing",
+        )
 
 
 class NoCorpus:
     """Placeholder for the corpus of a release made of released values alone; any use of it raises `CorpusClosed`."""
 
     def __getattr__(self, name: str) -> Never:
-        raise CorpusClosed
-
-
-class CorpusClosed(Refused):
-    """A run used the corpus without the right to read it."""
-
-    def __init__(self) -> None:
-        super().__init__(
+        raise Refused(
             "This release extends another one and may not read private text.",
             "Nothing was read. Report this as a fault of the software.",
-        )
-
-
-class EngineMissing(Refused):
-    """A system reaches for the engine in a release that an external model writes."""
-
-    def __init__(self, model: str) -> None:
-        super().__init__(
-            f"This step needs a model of this machine, and the request names {model!r}, which is behind an API.",
-            "Name a model of `almoner models list`.",
-            {"model": model},
+            code="CorpusClosed",
         )

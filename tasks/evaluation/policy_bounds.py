@@ -42,7 +42,12 @@ def require_measurable(required: Required) -> None:
     """
     problems = [problem for metric, bounds in required.items() for problem in _unmeasurable(metric, bounds)]
     if problems:
-        raise NotMeasurable(problems)
+        raise UsageError(
+            f"The policy requires evaluations that cannot be had: {'; '.join(problems)}.",
+            f"Correct `evaluation` in the policy; nothing was adopted. The format is in {POLICY_PAGE}.",
+            {"problems": problems},
+            code="NotMeasurable",
+        )
 
 
 def missed(required: Required, measured: Mapping[str, MetricResult]) -> tuple[BoundCheck, ...]:
@@ -93,17 +98,6 @@ def _is_within(value: Value, bound: MetricBound) -> bool:
     except InvalidOperation:
         return False
     return number.is_finite() and bound.admits(number)
-
-
-class NotMeasurable(UsageError):
-    """A policy requires a metric that no gate may show."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__(
-            f"The policy requires evaluations that cannot be had: {'; '.join(problems)}.",
-            f"Correct `evaluation` in the policy; nothing was adopted. The format is in {POLICY_PAGE}.",
-            {"problems": problems},
-        )
 
 
 class OutsideBounds(Refused):

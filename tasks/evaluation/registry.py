@@ -153,7 +153,7 @@ def requested(names: Iterable[str], *, governed: bool) -> tuple[Metric, ...]:
         if name not in METRICS:
             raise UnknownMetric(name)
         if governed and METRICS[name].exposure == "internal":
-            raise InternalMetric(name)
+            raise _internal_metric(name)
         metrics.append(METRICS[name])
     return tuple(metrics)
 
@@ -204,13 +204,11 @@ class UnknownMetric(UsageError):
         )
 
 
-class InternalMetric(Refused):
-    """A request asks for a metric that may not be seen before the publish decision."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The metric {name!r} reads private data unprotected; a request on governed data may not ask for it.",
-            f"Ask for {', '.join(names('public', 'charged'))}; run `almoner evaluate --internal` once the publish"
-            " decision is recorded.",
-            {"metric": name, "allowed": names("public", "charged")},
-        )
+def _internal_metric(name: str) -> Refused:
+    return Refused(
+        f"The metric {name!r} reads private data unprotected; a request on governed data may not ask for it.",
+        f"Ask for {', '.join(names('public', 'charged'))}; run `almoner evaluate --internal` once the publish"
+        " decision is recorded.",
+        {"metric": name, "allowed": names("public", "charged")},
+        code="InternalMetric",
+    )

@@ -70,11 +70,17 @@ def recompute(event: PrivacyEvent) -> Amount:
             something else than they do.
     """
     if event.mechanism not in MECHANISMS:
-        raise UnknownMechanism(event.mechanism)
+        raise Refused(
+            f"This version of almoner knows no mechanism {event.mechanism!r}.",
+            "Read the record with the version that wrote it, or a later one; where the name has a dot, install the "
+            "extension that it belongs to.",
+            {"mechanism": event.mechanism},
+            code="UnknownMechanism",
+        )
     try:
         rebuilt = MECHANISMS[event.mechanism](event)
     except (KeyError, TypeError, ValueError, AlmonerError):
-        raise EventInconsistent(event.mechanism) from None
+        raise _event_inconsistent(event.mechanism) from None
     same = (
         rebuilt.mechanism == event.mechanism
         and rebuilt.count == event.count
@@ -83,28 +89,14 @@ def recompute(event: PrivacyEvent) -> Amount:
         and rebuilt.relation == event.relation
     )
     if not same:
-        raise EventInconsistent(event.mechanism)
+        raise _event_inconsistent(event.mechanism)
     return rebuilt.loss
 
 
-class UnknownMechanism(Refused):
-    """A stored event names a mechanism this version does not know."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"This version of almoner knows no mechanism {name!r}.",
-            "Read the record with the version that wrote it, or a later one; where the name has a dot, install the "
-            "extension that it belongs to.",
-            {"mechanism": name},
-        )
-
-
-class EventInconsistent(Refused):
-    """A stored event contradicts itself."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"A stored {name!r} event does not follow from its own parameters.",
-            "The record was altered or damaged: do not rely on its claim.",
-            {"mechanism": name},
-        )
+def _event_inconsistent(name: str) -> Refused:
+    return Refused(
+        f"A stored {name!r} event does not follow from its own parameters.",
+        "The record was altered or damaged: do not rely on its claim.",
+        {"mechanism": name},
+        code="EventInconsistent",
+    )

@@ -19,9 +19,9 @@ from tasks.object_storage.address import Address
 from tasks.object_storage.bucket_settings import AnySettings, Buckets, GoogleSettings, S3Settings
 from tasks.object_storage.errors import (
     StoreAnswer,
-    StoreExtraMissing,
     StoreFailed,
     code_of,
+    store_extra_missing,
     translate_store_errors,
 )
 
@@ -204,7 +204,7 @@ def open_store(address: Address, buckets: Buckets) -> Iterator[Store]:
     try:
         system = _open_files(address, settings)
     except ImportError:
-        raise StoreExtraMissing(address.scheme) from None
+        raise store_extra_missing(address.scheme) from None
     store = Store(system)
     try:
         yield store

@@ -17,7 +17,6 @@ from models_db.values.requests import RequestModel, TextLine
 from tasks.common.network import Address as Url
 from tasks.common.network import Variable, is_loopback
 from tasks.object_storage.address import AZURE, GOOGLE, S3, Address
-from tasks.object_storage.errors import CredentialsUnset
 
 PAGE: Final = "docs/stores.md"
 
@@ -144,7 +143,12 @@ def read_secret(address: Address, variable: str | None) -> str | None:
     if variable is None:
         return None
     if not (value := os.environ.get(variable, "")):
-        raise CredentialsUnset(address, variable)
+        raise EnvironmentProblem(
+            f"The variable {variable}, named for the bucket of {address}, is not set.",
+            f"Set {variable} in the environment of this command.",
+            {"address": str(address), "variable": variable},
+            code="CredentialsUnset",
+        )
     return value
 
 

@@ -74,7 +74,7 @@ def _answered(address: Address, code: str) -> EnvironmentProblem | Refused:
     if code in _DENIED:
         return StoreDenied(address, "the store does not allow it")
     if code == "PlainHttp":
-        return EndpointUnsafe(address)
+        return endpoint_unsafe(address)
     if code == "NoSuchBucket":
         return BucketMissing(address)
     if code in _CHANGED:
@@ -108,15 +108,14 @@ _DEFAULT_PLACE = "a bucket that stores.yaml does not name is looked for at Amazo
 _EXTRAS = {S3: "s3", GOOGLE: "gcs", AZURE: "azure"}
 
 
-class StoreExtraMissing(EnvironmentProblem):
+def store_extra_missing(scheme: str) -> EnvironmentProblem:
     """Packages for a kind of object store that are not installed."""
-
-    def __init__(self, scheme: str) -> None:
-        super().__init__(
-            f"{scheme}:// addresses need packages that are not installed.",
-            f"Install them with `pip install 'almoner[{_EXTRAS[scheme]}]'`.",
-            {"extra": _EXTRAS[scheme]},
-        )
+    return EnvironmentProblem(
+        f"{scheme}:// addresses need packages that are not installed.",
+        f"Install them with `pip install 'almoner[{_EXTRAS[scheme]}]'`.",
+        {"extra": _EXTRAS[scheme]},
+        code="StoreExtraMissing",
+    )
 
 
 class StoreUnreachable(EnvironmentProblem):
@@ -133,15 +132,14 @@ class StoreUnreachable(EnvironmentProblem):
         )
 
 
-class EndpointUnsafe(EnvironmentProblem):
+def endpoint_unsafe(address: Address) -> EnvironmentProblem:
     """Endpoint over plain http, named by the environment, whose traffic others could read."""
-
-    def __init__(self, address: Address) -> None:
-        super().__init__(
-            f"The store of {address} would be reached over plain http, which anybody on the network can read.",
-            "Use https. Plain http goes to this machine alone.",
-            {"address": str(address)},
-        )
+    return EnvironmentProblem(
+        f"The store of {address} would be reached over plain http, which anybody on the network can read.",
+        "Use https. Plain http goes to this machine alone.",
+        {"address": str(address)},
+        code="EndpointUnsafe",
+    )
 
 
 class StoreDenied(EnvironmentProblem):
@@ -152,17 +150,6 @@ class StoreDenied(EnvironmentProblem):
             f"Access to {address} is denied: {reason}.",
             "Check the credentials of this session and the rights on the bucket; docs/stores.md lists what is needed.",
             {"address": str(address), "reason": reason},
-        )
-
-
-class CredentialsUnset(EnvironmentProblem):
-    """Environment variable that should hold a secret and is empty."""
-
-    def __init__(self, address: Address, variable: str) -> None:
-        super().__init__(
-            f"The variable {variable}, named for the bucket of {address}, is not set.",
-            f"Set {variable} in the environment of this command.",
-            {"address": str(address), "variable": variable},
         )
 
 

@@ -78,7 +78,9 @@ def fetch_dataset(
     import huggingface_hub
 
     def ask(call: Callable[[], _Answer]) -> _Answer:
-        return ask_hub(call, lambda: HubDatasetHidden(dataset), lambda reason: HubDatasetUnreachable(dataset, reason))
+        return ask_hub(
+            call, lambda: _hub_dataset_hidden(dataset), lambda reason: _hub_dataset_unreachable(dataset, reason)
+        )
 
     named = ask(lambda: huggingface_hub.list_repo_files(dataset.repo, repo_type="dataset", revision=dataset.commit))
     chosen = choose(PurePosixPath(dataset.path), [PurePosixPath(name) for name in named])
@@ -108,23 +110,19 @@ class CommitMissing(UsageError):
         )
 
 
-class HubDatasetHidden(EnvironmentProblem):
-    """A dataset that is gated, private, or not there."""
-
-    def __init__(self, dataset: HubDataset) -> None:
-        super().__init__(
-            f"The hub does not show {dataset} to this account: it is gated, private, or not there.",
-            "Accept its terms on its page and set HF_TOKEN to a token of that account.",
-            {"dataset": str(dataset)},
-        )
+def _hub_dataset_hidden(dataset: HubDataset) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The hub does not show {dataset} to this account: it is gated, private, or not there.",
+        "Accept its terms on its page and set HF_TOKEN to a token of that account.",
+        {"dataset": str(dataset)},
+        code="HubDatasetHidden",
+    )
 
 
-class HubDatasetUnreachable(EnvironmentProblem):
-    """A dataset that the hub does not deliver."""
-
-    def __init__(self, dataset: HubDataset, reason: str) -> None:
-        super().__init__(
-            f"{dataset} could not be downloaded: {reason}.",
-            "Check the network and Hugging Face's settings (HF_ENDPOINT, HF_HUB_OFFLINE), and the path in the address.",
-            {"dataset": str(dataset), "reason": reason},
-        )
+def _hub_dataset_unreachable(dataset: HubDataset, reason: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"{dataset} could not be downloaded: {reason}.",
+        "Check the network and Hugging Face's settings (HF_ENDPOINT, HF_HUB_OFFLINE), and the path in the address.",
+        {"dataset": str(dataset), "reason": reason},
+        code="HubDatasetUnreachable",
+    )

@@ -11,7 +11,7 @@ from s3fs.core import _error_wrapper
 
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket_settings import S3Settings, is_safe, read_secret
-from tasks.object_storage.errors import EndpointUnsafe, StoreAnswer, translate_store_errors
+from tasks.object_storage.errors import StoreAnswer, endpoint_unsafe, translate_store_errors
 from tasks.object_storage.limits import deadline, read_bounded
 
 
@@ -82,7 +82,7 @@ def open_s3(address: Address, settings: S3Settings) -> S3Files:
         endpoint = str(files.s3.meta.endpoint_url)  # this connects to nobody
     if not is_safe(endpoint):
         sync(files.loop, files.close)
-        raise EndpointUnsafe(address)
+        raise endpoint_unsafe(address)
     return files
 
 

@@ -46,9 +46,19 @@ class BatchLayout:
 
     def __post_init__(self) -> None:
         if self.samples < self.blocks:
-            raise BlockWithoutSample(self.samples, self.blocks)
+            raise UsageError(
+                f"{self.samples} samples cannot be shared by {self.blocks} blocks: each block makes at least one.",
+                f"Ask for at least {self.blocks} samples.",
+                {"samples": self.samples, "blocks": self.blocks},
+                code="BlockWithoutSample",
+            )
         if self.samples < self.labels:
-            raise LabelWithoutSample(self.samples, self.labels)
+            raise UsageError(
+                f"{self.samples} samples cannot be shared by {self.labels} labels: each label has at least one.",
+                f"Ask for at least {self.labels} samples, or declare fewer labels.",
+                {"samples": self.samples, "labels": self.labels},
+                code="LabelWithoutSample",
+            )
 
     @property
     def cells(self) -> int:
@@ -134,25 +144,3 @@ def labels_without_batches(parts: PartParameters, samples: int) -> list[str | No
 def with_labels(texts: Sequence[GeneratedText], labels: Sequence[str | None]) -> tuple[GeneratedText, ...]:
     """Return the texts with the labels of their places, one for each."""
     return tuple(replace(text, label=label) for text, label in zip(texts, labels, strict=True))
-
-
-class LabelWithoutSample(UsageError):
-    """Fewer samples than labels."""
-
-    def __init__(self, samples: int, labels: int) -> None:
-        super().__init__(
-            f"{samples} samples cannot be shared by {labels} labels: each label has at least one.",
-            f"Ask for at least {labels} samples, or declare fewer labels.",
-            {"samples": samples, "labels": labels},
-        )
-
-
-class BlockWithoutSample(UsageError):
-    """Fewer samples than blocks."""
-
-    def __init__(self, samples: int, blocks: int) -> None:
-        super().__init__(
-            f"{samples} samples cannot be shared by {blocks} blocks: each block makes at least one.",
-            f"Ask for at least {blocks} samples.",
-            {"samples": samples, "blocks": blocks},
-        )

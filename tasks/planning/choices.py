@@ -139,28 +139,16 @@ def clip_norm_per_reference(facts: Mapping[str, str]) -> Fraction:
     return max(Fraction(norm) - Fraction(1, 10**4), Fraction(norm) / 2) / PROBE_REFERENCES
 
 
-class LengthNeeded(UsageError):
-    """No `max_new_tokens` for texts whose length a schema or a form decides."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The request leaves `max_new_tokens` out, and its texts follow a schema or a form, which decides how long"
-            " they are.",
-            "Write `max_new_tokens` into `parameters`: as many tokens as the longest text needs.",
-        )
-
-
-class PopulationNeeded(UsageError):
+def population_needed(names: list[str]) -> UsageError:
     """A request omits a parameter that only a declared population can decide."""
-
-    def __init__(self, names: list[str]) -> None:
-        which = " and ".join(f"`{name}`" for name in names)
-        super().__init__(
-            f"The request leaves {which} out, and the dataset declares no population to choose from.",
-            f"Write {which} into `parameters`. A public number of units is declared when a dataset is registered:"
-            " `almoner dataset register NAME ... --population N`.",
-            {"parameters": names},
-        )
+    which = " and ".join(f"`{name}`" for name in names)
+    return UsageError(
+        f"The request leaves {which} out, and the dataset declares no population to choose from.",
+        f"Write {which} into `parameters`. A public number of units is declared when a dataset is registered:"
+        " `almoner dataset register NAME ... --population N`.",
+        {"parameters": names},
+        code="PopulationNeeded",
+    )
 
 
 class TooFewUnits(UsageError):

@@ -60,12 +60,18 @@ class PartParameters(RequestModel):
                 raise ValueError("groups_per_unit is about groups, and none are declared")
             return self
         if self.groups_per_unit > len(self.groups):
-            raise ContributionBoundExceeded(self.groups_per_unit, len(self.groups))
+            raise _contribution_bound_exceeded(self.groups_per_unit, len(self.groups))
         for name, unfit in (
             ("samples", len(self.groups)), ("batches", None), ("labels", ()),
         ):  # fmt: skip
             if getattr(self, name, unfit) != unfit:
-                raise GroupsContradicted(name)
+                raise UsageError(
+                    f"With `groups`, `{name}` is fixed: each group gets one text, made from all units that wrote in"
+                    " it.",
+                    f"Leave `{name}` out.",
+                    {"parameter": name},
+                    code="GroupsContradicted",
+                )
         return self
 
 
@@ -103,7 +109,7 @@ def require_parts_for(kind: str, parameters: BaseModel) -> None:
     if kind == ReleaseKind.DEMONSTRATIONS and not labels_of(parameters):
         raise LabelsNeeded
     if kind == ReleaseKind.SUMMARIES and not groups:
-        raise GroupsNeeded
+        raise groups_needed()
     if kind != ReleaseKind.SUMMARIES and groups:
         raise GroupsUnexpected(kind)
 
@@ -120,7 +126,7 @@ def with_catalogue(parameters: Mapping[str, Any], catalogue: Sequence[PublicGrou
     """
     requested = parameters.get("groups")
     if requested == EVERY and not catalogue:
-        raise GroupUnknown(EVERY, 0)
+        raise _group_unknown(EVERY, 0)
     if requested == EVERY:
         return {**parameters, "groups": model_to_json(list(catalogue))}
     if not catalogue or not isinstance(requested, list | tuple):
@@ -137,7 +143,7 @@ def _catalogue_group(requested: object, declared: Mapping[str, PublicGroup]) -> 
     except ValueError:
         return requested  # validation of the format reports what is wrong with it
     if name is not None and name not in declared:
-        raise GroupUnknown(name, len(declared))
+        raise _group_unknown(name, len(declared))
     return requested if isinstance(requested, Mapping) or name is None else model_to_json(declared[name])
 
 
@@ -151,14 +157,13 @@ class LabelsNeeded(UsageError):
         )
 
 
-class GroupsNeeded(UsageError):
+def groups_needed() -> UsageError:
     """Summaries without groups."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The kind `summaries` is one text for each public group, and the request names none.",
-            "Declare them: `parameters.groups: [...]`, or `all` of the dataset's catalogue. See docs/summaries.md.",
-        )
+    return UsageError(
+        "The kind `summaries` is one text for each public group, and the request names none.",
+        "Declare them: `parameters.groups: [...]`, or `all` of the dataset's catalogue. See docs/summaries.md.",
+        code="GroupsNeeded",
+    )
 
 
 class GroupsUnexpected(UsageError):
@@ -172,36 +177,21 @@ class GroupsUnexpected(UsageError):
         )
 
 
-class GroupUnknown(UsageError):
-    """A group that the dataset's catalogue does not have."""
-
-    def __init__(self, name: str, declared: int) -> None:
-        super().__init__(
-            f"The group {name!r} is not among the {declared} that the dataset's public metadata declares."
-            if name != EVERY
-            else "`groups: all` needs a dataset whose public metadata declares its groups.",
-            "Correct the request, or have the dataset's owner declare the group. Nothing was submitted.",
-            {"group": name, "declared": declared},
-        )
+def _group_unknown(name: str, declared: int) -> UsageError:
+    return UsageError(
+        f"The group {name!r} is not among the {declared} that the dataset's public metadata declares."
+        if name != EVERY
+        else "`groups: all` needs a dataset whose public metadata declares its groups.",
+        "Correct the request, or have the dataset's owner declare the group. Nothing was submitted.",
+        {"group": name, "declared": declared},
+        code="GroupUnknown",
+    )
 
 
-class ContributionBoundExceeded(UsageError):
-    """More groups per unit than there are groups."""
-
-    def __init__(self, bound: int, groups: int) -> None:
-        super().__init__(
-            f"groups_per_unit is {bound}, and the release has {groups} groups: more would be paid than can be read.",
-            f"Set it to {groups} at most. A smaller bound costs less, and reads each unit in fewer groups.",
-            {"groups_per_unit": bound, "groups": groups},
-        )
-
-
-class GroupsContradicted(UsageError):
-    """Parameter that contradicts the groups, which decide it."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"With `groups`, `{name}` is fixed: each group gets one text, made from all units that wrote in it.",
-            f"Leave `{name}` out.",
-            {"parameter": name},
-        )
+def _contribution_bound_exceeded(bound: int, groups: int) -> UsageError:
+    return UsageError(
+        f"groups_per_unit is {bound}, and the release has {groups} groups: more would be paid than can be read.",
+        f"Set it to {groups} at most. A smaller bound costs less, and reads each unit in fewer groups.",
+        {"groups_per_unit": bound, "groups": groups},
+        code="ContributionBoundExceeded",
+    )

@@ -56,12 +56,12 @@ def plan_with_metrics(
     if not estimates:
         return _plan(system, ask)
     if extended_of(ask.parameters) is not None:
-        raise ChargedMetricOfFurtherTexts(next(metric.name for metric in metrics if metric.estimate is not None))
+        raise _charged_metric_of_further_texts(next(metric.name for metric in metrics if metric.estimate is not None))
     if ask.amount is None:
-        raise ChargedMetricNeedsClaim(next(metric.name for metric in metrics if metric.estimate is not None))
+        raise _charged_metric_needs_claim(next(metric.name for metric in metrics if metric.estimate is not None))
     share_of_each = int(Fraction(share) * ask.amount.rho) // len(estimates)
     if share_of_each < 1:
-        raise ShareTooSmall(share, len(estimates))
+        raise _share_too_small(share, len(estimates))
     noise = calibrate_count(share_of_each)  # its price is a histogram's, however many bins it has
     charge = noise.loss() * len(estimates)
     plan = _plan(system, replace(ask, amount=ask.amount - charge))
@@ -154,38 +154,28 @@ def digest_of(subject: EvaluationInput) -> str:
     return digest.hexdigest()
 
 
-class ChargedMetricNeedsClaim(UsageError):
-    """A charged metric in a release that charges nothing."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The metric {name!r} is paid out of the release's budget, and this release has none.",
-            "Leave it out of `evaluation`, or choose a private mechanism with an epsilon and a delta.",
-            {"metric": name},
-        )
+def _charged_metric_needs_claim(name: str) -> UsageError:
+    return UsageError(
+        f"The metric {name!r} is paid out of the release's budget, and this release has none.",
+        "Leave it out of `evaluation`, or choose a private mechanism with an epsilon and a delta.",
+        {"metric": name},
+        code="ChargedMetricNeedsClaim",
+    )
 
 
-class ChargedMetricOfFurtherTexts(UsageError):
-    """A charged metric in a release that is made of released values.
-
-    The metric would read the corpus, which such a release may not; and the amount left for the mechanisms would differ
-    from the one that the parent has paid for them.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The metric {name!r} reads the corpus and is paid for, and a release that extends another does neither.",
-            "Leave it out of `evaluation`.",
-            {"metric": name},
-        )
+def _charged_metric_of_further_texts(name: str) -> UsageError:
+    return UsageError(
+        f"The metric {name!r} reads the corpus and is paid for, and a release that extends another does neither.",
+        "Leave it out of `evaluation`.",
+        {"metric": name},
+        code="ChargedMetricOfFurtherTexts",
+    )
 
 
-class ShareTooSmall(UsageError):
-    """Share of rho that is too small for the charged metrics."""
-
-    def __init__(self, share: Decimal, metrics: int) -> None:
-        super().__init__(
-            f"A share of {share} of this release's rho buys nothing for {metrics} charged metrics.",
-            "Raise `evaluation_share` or epsilon, or ask for fewer charged metrics.",
-            {"share": str(share), "metrics": metrics},
-        )
+def _share_too_small(share: Decimal, metrics: int) -> UsageError:
+    return UsageError(
+        f"A share of {share} of this release's rho buys nothing for {metrics} charged metrics.",
+        "Raise `evaluation_share` or epsilon, or ask for fewer charged metrics.",
+        {"share": str(share), "metrics": metrics},
+        code="ShareTooSmall",
+    )

@@ -33,7 +33,13 @@ def require_public_prompts(system: System, model: str) -> None:
         ExternalModelRefused: the model is behind an API, and the system shows private text.
     """
     if is_external(model) and system.shows_private_text is not False:
-        raise ExternalModelRefused(system.name, model)
+        raise Refused(
+            f"{system.name!r} shows private text to the language model, so {model!r} is refused: it is behind an API,"
+            " and private text does not leave this machine.",
+            "Name a model of `almoner models list`, or a mechanism that shows released values alone.",
+            {"mechanism": system.name, "model": model},
+            code="ExternalModelRefused",
+        )
 
 
 def with_external_fact(plan: Plan, model: str, revision: str) -> Plan:
@@ -91,15 +97,3 @@ def _seconds(requests: int, tokens: int, endpoint: Endpoint) -> int | None:
     limits = [(requests, endpoint.per_minute), (tokens, endpoint.tokens_per_minute)]
     minimums = [-(-60 * count // most) for count, most in limits if most is not None]
     return max(minimums) if minimums else None
-
-
-class ExternalModelRefused(Refused):
-    """A model behind an API, for a system that shows private text to the model."""
-
-    def __init__(self, mechanism: str, model: str) -> None:
-        super().__init__(
-            f"{mechanism!r} shows private text to the language model, so {model!r} is refused: it is behind an API, and"
-            " private text does not leave this machine.",
-            "Name a model of `almoner models list`, or a mechanism that shows released values alone.",
-            {"mechanism": mechanism, "model": model},
-        )

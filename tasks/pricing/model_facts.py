@@ -9,7 +9,7 @@ from models_db.values.canonical_json import Json
 from tasks.common.network import is_external
 from tasks.inference.backends.endpoints import Endpoint, endpoint_of
 from tasks.inference.catalogue import registry
-from tasks.inference.catalogue.local_models import LocalModel, MergedParts, ModelFolderMissing
+from tasks.inference.catalogue.local_models import LocalModel, MergedParts, model_folder_missing
 from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.loading.check_model import require_usable
 from tasks.inference.loading.tokenizer_checks import check_grammar, check_prompt
@@ -75,7 +75,7 @@ def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> M
         return ModelFacts(name, endpoint.revision, endpoint.digest, endpoint.licence, endpoint)
     known = registry.find(name)
     if isinstance(known, LocalModel) and not known.folder.is_dir():
-        raise ModelFolderMissing(name, known.folder)
+        raise model_folder_missing(name, known.folder)
     for model in registry.list_models():
         if model.name == name and model.installed and model.digest:
             check = require_usable(name)

@@ -25,7 +25,12 @@ def with_default_preset(prompt: Prompt, kind: str, system: System, model: str, *
     """
     unworded = Prompt(description=prompt.description, examples=prompt.examples, date=prompt.date)
     if kind == ReleaseKind.INSIGHTS and prompt != Prompt(description=prompt.description):
-        raise WordingUnused(kind)
+        raise UsageError(
+            f"A release of {kind} words its prompts itself; only `prompt.description` is used.",
+            "Leave `preset` and the templates out of `prompt`.",
+            {"kind": kind},
+            code="WordingUnused",
+        )
     if kind == ReleaseKind.SUMMARIES and prompt.preset is None and prompt.form is None:
         return prompt.model_copy(update={"preset": "summary"})
     preset = preset_of(model)
@@ -48,60 +53,32 @@ def require_form(
         MetricNeedsConversation: a metric asks the model in a conversation, and the model has none.
     """
     if prompt.form == "completion" and not system.renders_prompt:
-        raise FormUnsupported(system.name)
+        raise UsageError(
+            f"{system.name!r} asks its model in conversations, so it cannot use `prompt.form: completion`.",
+            "Leave `prompt.form` out and name an instruction-tuned model, or choose a mechanism that draws texts token"
+            " by token, such as invisible_ink.",
+            {"mechanism": system.name},
+            code="FormUnsupported",
+        )
     if prompt.examples and not system.renders_prompt:
-        raise ExamplesUnsupported(system.name)
+        raise UsageError(
+            f"{system.name!r} asks its model in conversations of its own, so no row would read `prompt.examples`.",
+            "Leave them out, or choose a mechanism that draws texts token by token, such as invisible_ink.",
+            {"mechanism": system.name},
+            code="ExamplesUnsupported",
+        )
     if prompt.form is None and check is not None:
         require_conversation(check)
     if check is not None and check.template_problem:
         for metric in metrics:
             if "conversation" in metric.needs:
-                raise MetricNeedsConversation(metric.name, model)
-
-
-class FormUnsupported(UsageError):
-    """A completion, and a system that asks its model in conversations."""
-
-    def __init__(self, mechanism: str) -> None:
-        super().__init__(
-            f"{mechanism!r} asks its model in conversations, so it cannot use `prompt.form: completion`.",
-            "Leave `prompt.form` out and name an instruction-tuned model, or choose a mechanism that draws texts token"
-            " by token, such as invisible_ink.",
-            {"mechanism": mechanism},
-        )
-
-
-class ExamplesUnsupported(UsageError):
-    """Public examples, and a system whose conversations do not show them."""
-
-    def __init__(self, mechanism: str) -> None:
-        super().__init__(
-            f"{mechanism!r} asks its model in conversations of its own, so no row would read `prompt.examples`.",
-            "Leave them out, or choose a mechanism that draws texts token by token, such as invisible_ink.",
-            {"mechanism": mechanism},
-        )
-
-
-class MetricNeedsConversation(UsageError):
-    """A metric that asks a model in a conversation, and a model without a chat template."""
-
-    def __init__(self, metric: str, model: str) -> None:
-        super().__init__(
-            f"The metric {metric!r} asks the model {model!r} in a conversation, and it has no usable chat template.",
-            "Leave the metric out of `evaluation`, or name an instruction-tuned model.",
-            {"metric": metric, "model": model},
-        )
-
-
-class WordingUnused(UsageError):
-    """Wording of prompts in a request whose kind of release has its own."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(
-            f"A release of {kind} words its prompts itself; only `prompt.description` is used.",
-            "Leave `preset` and the templates out of `prompt`.",
-            {"kind": kind},
-        )
+                raise UsageError(
+                    f"The metric {metric.name!r} asks the model {model!r} in a conversation, and it has no usable"
+                    " chat template.",
+                    "Leave the metric out of `evaluation`, or name an instruction-tuned model.",
+                    {"metric": metric.name, "model": model},
+                    code="MetricNeedsConversation",
+                )
 
 
 def require_context(parameters: BaseModel, check: ModelCheck | None, rendered: RenderedPrompt | None = None) -> None:

@@ -32,8 +32,8 @@ from tasks.planning.block_selection import Reading
 from tasks.planning.choices import ChoiceInputs, PublicFacts
 from tasks.planning.influence import Influence
 from tasks.planning.labels_and_groups import (
-    GroupsNeeded,
     PartParameters,
+    groups_needed,
     names_of,
     require_parts_for,
     with_catalogue,
@@ -344,7 +344,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     request = system.resolve_names(request)
     fields = with_catalogue(request.parameters, dataset.public.groups)
     if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES and not fields.get("groups"):
-        raise GroupsNeeded  # and not that `samples` is missing, which follows from them
+        raise groups_needed()  # and not that `samples` is missing, which follows from them
     metrics = requested(request.evaluation, governed=dataset.governed)
     embedder = registry.embedder_json(request.evaluation_embedder) if needs_embedder(metrics) else None
     claim = SecretClaim.of(request)

@@ -192,7 +192,7 @@ def _build(approved: _Approved, added: Mapping[str, bytes], target: Path) -> Non
     report = verify_release(partial, approved.key.public_key)
     if not report.holds:
         _remove(partial)
-        raise BundleInvalid([f"{check.name}: {check.detail.rstrip('.')}" for check in report.checks if not check.ok])
+        raise _bundle_invalid([f"{check.name}: {check.detail.rstrip('.')}" for check in report.checks if not check.ok])
     partial.rename(target)
     sync_folder(target.parent)
 
@@ -245,15 +245,13 @@ class BundleExists(Refused):
         )
 
 
-class BundleInvalid(Refused):
-    """A bundle that does not verify; it is not delivered."""
-
-    def __init__(self, failures: list[str]) -> None:
-        super().__init__(
-            f"The bundle does not verify: {'; '.join(failures)}.",
-            "Nothing was delivered. Report this: the run produced a release that contradicts itself.",
-            {"failures": failures},
-        )
+def _bundle_invalid(failures: list[str]) -> Refused:
+    return Refused(
+        f"The bundle does not verify: {'; '.join(failures)}.",
+        "Nothing was delivered. Report this: the run produced a release that contradicts itself.",
+        {"failures": failures},
+        code="BundleInvalid",
+    )
 
 
 class DestinationUnusable(EnvironmentProblem):

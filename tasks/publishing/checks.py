@@ -69,22 +69,19 @@ _LARGEST_REPORTABLE = 100  # above it, dp-accounting's curves take unbounded mem
 _TOLERANCE = Decimal("0.01")  # versions of dp-accounting search different grids of orders
 
 
-class CheckFailed(Refused):
-    """A failed check of a bundle."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, "Do not rely on this bundle.")
+def _check_failed(reason: str) -> Refused:
+    return Refused(reason, "Do not rely on this bundle.", code="CheckFailed")
 
 
 def files(bundle: OpenedBundle) -> str:
     """Check that the folder holds the files of a bundle, all of them regular, and beside them `PASSED_OVER` at most."""
     present, expected = set(os.listdir(bundle.folder)), bundle_files(bundle.kind)
     if missing := sorted(set(expected) - present):
-        raise CheckFailed(f"missing: {', '.join(missing)}")
+        raise _check_failed(f"missing: {', '.join(missing)}")
     if unexpected := sorted(present - set(expected) - PASSED_OVER):
         named = ", ".join(escape_controls(name[:_LONGEST_NAME]) for name in unexpected[:_MOST_NAMED])
         more = f" and {len(unexpected) - _MOST_NAMED} more" if len(unexpected) > _MOST_NAMED else ""
-        raise CheckFailed(f"{len(unexpected)} unexpected files: {named}{more}")
+        raise _check_failed(f"{len(unexpected)} unexpected files: {named}{more}")
     for name in expected:
         with open_regular_file(bundle.folder / name):
             pass
@@ -104,14 +101,14 @@ def digests(bundle: OpenedBundle) -> str:
         return "every file has its digest in SHA256SUMS"
     for name, facts in bundle.digests.items():
         if f"{facts['sha256']}  {name}\n".encode() not in listed:
-            raise CheckFailed(f"{name} does not have the digest that SHA256SUMS lists")
-    raise CheckFailed("SHA256SUMS lists other files, or is not in its format")
+            raise _check_failed(f"{name} does not have the digest that SHA256SUMS lists")
+    raise _check_failed("SHA256SUMS lists other files, or is not in its format")
 
 
 def signature(bundle: OpenedBundle) -> str:
     """Check that the seal is a valid signature on SHA256SUMS."""
     if not bundle.seal.fits(read_document(bundle.folder / SUMS)):
-        raise CheckFailed("the signature is not valid for SHA256SUMS")
+        raise _check_failed("the signature is not valid for SHA256SUMS")
     return f"signed by the key {ed25519.fingerprint(bundle.seal.public_key)}"
 
 
@@ -128,21 +125,21 @@ def _require_figures(record: ReleaseRecord) -> None:
         CheckFailed: a figure is none. Its value was drawn, so it cannot be computed again.
     """
     if not all(_NUMBERS.fullmatch(figure) for figure in record.released.values()):
-        raise CheckFailed("a released figure is not a number")
+        raise _check_failed("a released figure is not a number")
 
 
 def request(bundle: OpenedBundle) -> str:
     """Check that the record follows from the approved request, and that the request has the stated digest."""
     record = bundle.record
     if digest(record.request) != record.request_sha256:
-        raise CheckFailed("the request does not have the stated digest")
+        raise _check_failed("the request does not have the stated digest")
     if record.request["policy"] != digest(model_to_json(record.policy)):
-        raise CheckFailed("the request was made under another policy")
+        raise _check_failed("the request was made under another policy")
     further_fields: dict[str, Any] = {name: getattr(record, name) for name in _NOT_IN_THE_REQUEST}
     rebuilt = ReleaseRecord.from_request(record.release, record.request, **further_fields).to_json()
     stored = record.to_json()
     if differences := sorted(name for name in stored if stored[name] != rebuilt[name]):
-        raise CheckFailed(f"not what follows from the approved request: {', '.join(differences)}")
+        raise _check_failed(f"not what follows from the approved request: {', '.join(differences)}")
     return "claim, mechanisms and parameters are those of the approved request"
 
 
@@ -157,7 +154,7 @@ def events(bundle: OpenedBundle) -> str:
     """Check that each event's loss is the cost of its parameters."""
     for event in bundle.record.events:
         if recompute(event) != event.loss:
-            raise CheckFailed(f"the cost of a {event.mechanism!r} event is not the one that it states")
+            raise _check_failed(f"the cost of a {event.mechanism!r} event is not the one that it states")
     return f"{len(bundle.record.events)} events, each recomputed to the last digit"
 
 
@@ -168,20 +165,20 @@ def claim(bundle: OpenedBundle) -> str:
         return "the release makes no claim; the dataset is marked as public"
     epsilon, delta = exact(record.claim.epsilon), exact(record.claim.delta)
     if record.claim != state_claim(record.events, epsilon, delta, assignment_of_plan(record.request["plan"])):
-        raise CheckFailed("the claim's figures do not follow from the events")
+        raise _check_failed("the claim's figures do not follow from the events")
     loss = bundle.vouched
     implied = implied_epsilon(loss, delta)
     if Fraction(implied) > epsilon:
-        raise CheckFailed(f"the events imply epsilon {implied}, more than the claimed {record.claim.epsilon}")
+        raise _check_failed(f"the events imply epsilon {implied}, more than the claimed {record.claim.epsilon}")
     if record.lifetime:
         _require_leading(record.cap_changes, record.lifetime)
     if record.lifetime and not loss.fits(lifetime_claim(record.lifetime.epsilon, record.lifetime.delta).cap):
-        raise CheckFailed("the release alone exceeds the lifetime claim of its dataset")
+        raise _check_failed("the release alone exceeds the lifetime claim of its dataset")
     paid = f", paid with release {record.parent}," if record.parent else ""
     claimed = f"claimed {record.claim.epsilon} at {record.claim.delta}"
     if (secret := record.claim.secret_assignment) is not None:
         if int(record.released.get("batches_per_block", 0)) < secret.batches:
-            raise CheckFailed("the release was split into fewer batches than its claim counts")
+            raise _check_failed("the release was split into fewer batches than its claim counts")
         claimed += f"; epsilon {secret.epsilon} {CONDITION}, recomputed"
     return f"rho {loss.rho_text}{paid} implies epsilon {implied}, {claimed}"
 
@@ -191,7 +188,7 @@ def _require_leading(changes: Sequence[CapChange], lifetime: Lifetime) -> None:
     ends = [(change.new_epsilon, change.new_delta) for change in changes]
     starts = [(change.old_epsilon, change.old_delta) for change in changes[1:]]
     if changes and [*starts, (lifetime.epsilon, lifetime.delta)] != ends:
-        raise CheckFailed("the changes of the dataset's budget do not lead to its lifetime claim")
+        raise _check_failed("the changes of the dataset's budget do not lead to its lifetime claim")
     for change in changes:
         lifetime_claim(change.old_epsilon, change.old_delta)  # raises where no caps follow from it
 
@@ -202,13 +199,13 @@ def independent_accountant(bundle: OpenedBundle) -> str:
     if claim is None or bundle.spent == Amount():
         return "nothing to account for"
     if recorded is None:
-        raise CheckFailed("the record has no second opinion")
+        raise _check_failed("the record has no second opinion")
     if exact(claim.epsilon) > _LARGEST_REPORTABLE:
         return f"not recomputed: epsilon is above {_LARGEST_REPORTABLE}"
     recomputed = second_opinion(bundle.record.events, claim.delta)
     ours, theirs = Decimal(recomputed.epsilon if recomputed else 0), Decimal(recorded.epsilon)
     if recorded.delta != claim.delta or abs(ours - theirs) > _TOLERANCE * max(ours, theirs):
-        raise CheckFailed(f"dp-accounting gives epsilon {ours} here, the record states {theirs}")
+        raise _check_failed(f"dp-accounting gives epsilon {ours} here, the record states {theirs}")
     return f"dp-accounting gives epsilon {ours}"
 
 
@@ -229,9 +226,9 @@ def texts(bundle: OpenedBundle) -> str:
             row = _row(stored_line, record.kind, count, labelled=bool(labels))
             allowed = labels[count - 1 : count] if record.claim else record.labels
             if labels and row[part(record.kind)] not in allowed:
-                raise CheckFailed(f"line {count} has another {part(record.kind)} than its position requires")
+                raise _check_failed(f"line {count} has another {part(record.kind)} than its position requires")
     if record.claim is not None and count != record.texts:
-        raise CheckFailed(f"{count} texts, the request asks for {record.texts}")
+        raise _check_failed(f"{count} texts, the request asks for {record.texts}")
     return f"{count} texts"
 
 
@@ -251,13 +248,13 @@ def _row(stored: bytes, kind: str, number: int, *, labelled: bool) -> dict[str, 
         values = (text_of(row), row[part(kind)] if labelled else None)
         expected = line(kind, number, *values)
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise CheckFailed(f"line {number} is not {_what(kind, labelled=labelled)}") from None
+        raise _check_failed(f"line {number} is not {_what(kind, labelled=labelled)}") from None
     if not set(row) - {"record"} <= (required := fields(kind, labelled=labelled)) or not required <= set(row):
-        raise CheckFailed(f"line {number} is not {_what(kind, labelled=labelled)}")
+        raise _check_failed(f"line {number} is not {_what(kind, labelled=labelled)}")
     if row["id"] != number or isinstance(row["id"], bool):
-        raise CheckFailed(f"line {number} is out of order")
+        raise _check_failed(f"line {number} is out of order")
     if expected != stored:
-        raise CheckFailed(f"line {number} is not in its one form")
+        raise _check_failed(f"line {number} is not in its one form")
     return dict(row)
 
 
@@ -272,9 +269,9 @@ def measurements(bundle: OpenedBundle) -> str:
     refuse_internal(metrics, bundle.record)
     for metric in metrics:
         if metric.name not in METRICS or METRICS[metric.name].exposure != metric.exposure:
-            raise CheckFailed(f"a metric {metric.name!r} marked {metric.exposure!r} is unknown here")
+            raise _check_failed(f"a metric {metric.name!r} marked {metric.exposure!r} is unknown here")
     if [metric.name for metric in metrics] != list(dict.fromkeys(bundle.record.request["evaluation"])):
-        raise CheckFailed("not the metrics of the request")
+        raise _check_failed("not the metrics of the request")
     return f"{len(metrics)} metrics, all publishable"
 
 
@@ -339,9 +336,9 @@ def checkpoint(bundle: OpenedBundle) -> str:
     """Check that the checkpoint is for this artifact and signed by the publisher."""
     checkpoint = bundle.checkpoint
     if checkpoint.artifact_sha256 != bundle.artifact:
-        raise CheckFailed("the checkpoint is for another artifact")
+        raise _check_failed("the checkpoint is for another artifact")
     if not checkpoint.authentic or checkpoint.public_key != bundle.seal.public_key:
-        raise CheckFailed("the checkpoint is not signed by the publisher's key")
+        raise _check_failed("the checkpoint is not signed by the publisher's key")
     return f"audit chain at {checkpoint.ledger_head}"
 
 
@@ -349,9 +346,9 @@ def charge(bundle: OpenedBundle) -> str:
     """Check that the ledger has charged every block of the plan at least what the release's events cost."""
     charged, cost = bundle.checkpoint.charged, bundle.spent
     if list(charged.blocks) != bundle.record.request["plan"]["blocks"]:
-        raise CheckFailed("the ledger has charged other blocks than those of the approved plan")
+        raise _check_failed("the ledger has charged other blocks than those of the approved plan")
     if exact(charged.rho) < exact(cost.rho_text) or exact(charged.delta) < exact(cost.delta_text):
-        raise CheckFailed(f"the ledger has charged rho {charged.rho} on a block, and the events cost {cost.rho_text}")
+        raise _check_failed(f"the ledger has charged rho {charged.rho} on a block, and the events cost {cost.rho_text}")
     return f"the ledger has charged rho {charged.rho} on each block; the events cost rho {cost.rho_text}"
 
 
@@ -360,12 +357,12 @@ def columns(bundle: OpenedBundle) -> str:
     # A file that SHA256SUMS does not list is refused without being parsed.
     listed = read_document(bundle.folder / SUMS)
     if f"{bundle.digests[PARQUET]['sha256']}  {PARQUET}\n".encode() not in listed:
-        raise CheckFailed(f"{PARQUET} does not have the digest that SHA256SUMS lists")
+        raise _check_failed(f"{PARQUET} does not have the digest that SHA256SUMS lists")
     record = bundle.record
     with open_regular_file(bundle.folder / TEXTS) as rows, open_regular_file(bundle.folder / PARQUET) as file:
         same = same_rows(file.read(), rows.readlines(), record.kind, labelled=bool(record.labels))
     if not same:
-        raise CheckFailed(f"{PARQUET} has other columns or rows than {TEXTS}")
+        raise _check_failed(f"{PARQUET} has other columns or rows than {TEXTS}")
     return f"{PARQUET} has the rows of {TEXTS}"
 
 
@@ -376,7 +373,7 @@ def generated(name: str) -> Callable[[OpenedBundle], str]:
         if name not in drafted_files(bundle.kind):
             return f"only releases of insights have {name}"
         if read_document(bundle.folder / name) != MAKERS[name](bundle.disclosure).encode():
-            raise CheckFailed(f"{name} is not the one that this version of almoner writes for this record")
+            raise _check_failed(f"{name} is not the one that this version of almoner writes for this record")
         return "follows from the record and the measurements alone"
 
     return check
@@ -387,7 +384,7 @@ def not_retracted(later: OpenedBundle, *, holds: bool) -> Callable[[OpenedBundle
 
     def retraction(bundle: OpenedBundle) -> str:
         if not holds:
-            raise CheckFailed(f"the bundle {later.folder.name} does not verify, so its list cannot be used")
+            raise _check_failed(f"the bundle {later.folder.name} does not verify, so its list cannot be used")
         later.revocations.require_valid(bundle.artifact)
         signer = "the same key" if later.seal.public_key == bundle.seal.public_key else "ANOTHER key"
         return f"not on the list of {later.folder.name}, signed by {signer}{_exposure(later, bundle)}"
@@ -400,7 +397,7 @@ def carries_key(trusted: str) -> Callable[[OpenedBundle], str]:
 
     def authenticity(bundle: OpenedBundle) -> str:
         if bundle.seal.public_key != trusted:
-            raise CheckFailed(f"signed by {ed25519.fingerprint(bundle.seal.public_key)}, not by the trusted key")
+            raise _check_failed(f"signed by {ed25519.fingerprint(bundle.seal.public_key)}, not by the trusted key")
         return "signed by the trusted key"
 
     return authenticity

@@ -75,7 +75,12 @@ def write_draft(
         sync_folder(folder)
         sync_folder(folder.parent)
     except OSError as error:
-        raise DraftUnwritable(folder, error) from None
+        raise EnvironmentProblem(
+            f"The draft {folder} cannot be written: {error.strerror}.",
+            "Check that the disk has room and that the folder does not exist; each attempt has a folder of its own.",
+            {"folder": str(folder)},
+            code="DraftUnwritable",
+        ) from None
     return {name: measure(folder / name) for name in drafted_files(record.kind)}
 
 
@@ -124,14 +129,3 @@ def read_metrics(data: bytes) -> list[MetricResult]:
 def _unicode(text: str) -> str:
     """Return `text` without characters that UTF-8 cannot encode: one of them must not void a paid release."""
     return text.encode("utf-8", "replace").decode()
-
-
-class DraftUnwritable(EnvironmentProblem):
-    """A folder for a draft that exists already or cannot be written."""
-
-    def __init__(self, folder: Path, error: OSError) -> None:
-        super().__init__(
-            f"The draft {folder} cannot be written: {error.strerror}.",
-            "Check that the disk has room and that the folder does not exist; each attempt has a folder of its own.",
-            {"folder": str(folder)},
-        )

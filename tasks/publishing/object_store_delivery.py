@@ -31,7 +31,7 @@ from tasks.publishing.bundle import (
     write_bundle,
 )
 from tasks.publishing.draft import rehash
-from tasks.publishing.verify import NoBundle
+from tasks.publishing.verify import no_bundle
 from tasks.release.file_names import CHECKPOINT, SUMS, SUMS_SIGNATURE, bundle_name
 from tasks.release.signatures.chain_checkpoint import Checkpoint
 from tasks.release.signatures.ed25519 import SigningKey
@@ -169,7 +169,13 @@ class _Place:
             raise BundleExists(self._target)
         for name, sha256 in expected.items():
             if name not in objects or measured(self._store, objects[name]) != sha256:
-                raise DeliveredFileDiffers(self._target, name)
+                raise EnvironmentProblem(
+                    f"{name} at {self._target} differs from the file that was sent. The bundle has no seal, so it is"
+                    " not valid.",
+                    "Find out who else writes to that address, or what the store changes; then publish again.",
+                    {"bundle": str(self._target), "file": name},
+                    code="DeliveredFileDiffers",
+                )
 
 
 def listed(store: Store, target: Address) -> dict[str, Entry]:
@@ -195,9 +201,14 @@ def fetch(store: Store, objects: Mapping[str, Entry], target: Address, into: Pat
         ObjectChanged: an object is being written.
     """
     if not objects:
-        raise NoBundle(target)
+        raise no_bundle(target)
     if SUMS_SIGNATURE not in objects:
-        raise BundleUnfinished(target)
+        raise Refused(
+            f"The bundle at {target} is not finished: {SUMS_SIGNATURE}, which is written last, is missing.",
+            "Its publisher repeats the same `almoner publish`, which goes on. Do not rely on the objects there.",
+            {"bundle": str(target)},
+            code="BundleUnfinished",
+        )
     into.mkdir(mode=0o700)
     if sum(entry.size for entry in objects.values()) > shutil.disk_usage(into).free:
         raise BundleUnfit(target)
@@ -212,17 +223,6 @@ def measured(store: Store, entry: Entry) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class BundleUnfinished(Refused):
-    """A bundle whose delivery was interrupted."""
-
-    def __init__(self, target: Address) -> None:
-        super().__init__(
-            f"The bundle at {target} is not finished: {SUMS_SIGNATURE}, which is written last, is missing.",
-            "Its publisher repeats the same `almoner publish`, which goes on. Do not rely on the objects there.",
-            {"bundle": str(target)},
-        )
-
-
 class BundleUnfit(Refused):
     """An address without a bundle, or with one too large to download."""
 
@@ -231,15 +231,4 @@ class BundleUnfit(Refused):
             f"The content of {target} is not a bundle, or is larger than the free space of this machine.",
             "Give the address that `almoner publish` printed.",
             {"bundle": str(target)},
-        )
-
-
-class DeliveredFileDiffers(EnvironmentProblem):
-    """A store that holds other content than it was sent."""
-
-    def __init__(self, target: Address, name: str) -> None:
-        super().__init__(
-            f"{name} at {target} differs from the file that was sent. The bundle has no seal, so it is not valid.",
-            "Find out who else writes to that address, or what the store changes; then publish again.",
-            {"bundle": str(target), "file": name},
         )

@@ -190,16 +190,16 @@ def open_unaltered(folder: Path, place: str) -> OpenedBundle:
     bundle = OpenedBundle(folder)
     for name, check in CHECKS:
         if name in CONTENT_CHECKS and not (result := _run_check(name, check, bundle)).ok:
-            raise BundleAltered(place, result)
+            raise _bundle_altered(place, result)
     return bundle
 
 
 def _require_bundle(folder: Path) -> None:
     """Raise NoBundle if there is no folder, or one without a record whose folders have one."""
     if not folder.is_dir():
-        raise NoBundle(folder)
+        raise no_bundle(folder)
     if not (folder / RECORD).exists() and (bundles := sorted(path.parent for path in folder.glob(f"*/{RECORD}"))):
-        raise NoBundle(folder, bundles)
+        raise no_bundle(folder, bundles)
 
 
 def _run_check(name: str, check: Callable[[OpenedBundle], str], bundle: OpenedBundle) -> Check:
@@ -245,26 +245,22 @@ def _if_readable(read: Callable[[], T]) -> T | None:
         return None
 
 
-class NoBundle(UsageError):
+def no_bundle(place: Place, inside: Sequence[Path] = ()) -> UsageError:
     """A path or address without a bundle, or a folder that bundles are in."""
-
-    def __init__(self, place: Place, inside: Sequence[Path] = ()) -> None:
-        missing = "nothing at" if isinstance(place, Address) else "no folder"
-        named = ", ".join(escape_controls(bundle) for bundle in inside[:_MOST_NAMED])
-        more = f" and {len(inside) - _MOST_NAMED} more" if len(inside) > _MOST_NAMED else ""
-        problem, advice = f"There is {missing} {place}.", "Give the path of the bundle that `almoner publish` wrote."
-        if inside:
-            problem, advice = f"{place} is a folder of bundles.", f"Give one of them: {named}{more}."
-        super().__init__(problem, advice, {"bundle": str(place)})
+    missing = "nothing at" if isinstance(place, Address) else "no folder"
+    named = ", ".join(escape_controls(bundle) for bundle in inside[:_MOST_NAMED])
+    more = f" and {len(inside) - _MOST_NAMED} more" if len(inside) > _MOST_NAMED else ""
+    problem, advice = f"There is {missing} {place}.", "Give the path of the bundle that `almoner publish` wrote."
+    if inside:
+        problem, advice = f"{place} is a folder of bundles.", f"Give one of them: {named}{more}."
+    return UsageError(problem, advice, {"bundle": str(place)}, code="NoBundle")
 
 
-class BundleAltered(Refused):
-    """A bundle whose record or rows are not those that were approved, or that cannot be read."""
-
-    def __init__(self, place: str, failed: Check) -> None:
-        detail = escape_controls(failed.detail).rstrip(".")
-        super().__init__(
-            f"The bundle {escape_controls(place)} cannot be used: {failed.name}: {detail}.",
-            "Fetch it again from its publisher; `almoner verify-release` shows every check.",
-            {"bundle": place, "check": failed.name, "detail": detail},
-        )
+def _bundle_altered(place: str, failed: Check) -> Refused:
+    detail = escape_controls(failed.detail).rstrip(".")
+    return Refused(
+        f"The bundle {escape_controls(place)} cannot be used: {failed.name}: {detail}.",
+        "Fetch it again from its publisher; `almoner verify-release` shows every check.",
+        {"bundle": place, "check": failed.name, "detail": detail},
+        code="BundleAltered",
+    )

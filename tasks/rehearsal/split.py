@@ -63,7 +63,7 @@ def split_people(units: Sequence[CorpusDocument], size: int, name: str, rng: Ran
     """
     held = min(HELD_OUT_MOST, max(HELD_OUT_LEAST, len(units) // 4))
     if len(units) - held < FEWEST_PEOPLE:
-        raise RehearsalTwinTooSmall(name, len(units))
+        raise _rehearsal_twin_too_small(name, len(units))
     order = shuffled(units, rng)
     return RehearsalSplit(rng.random_bytes(32), tuple(order[held:][:size]), tuple(order[:held]))
 
@@ -95,14 +95,12 @@ def rehearsed_batches(per_cell: int, cells: int, texts: int, people: int, declar
     return RehearsedBatches(made, Fraction(people, cells * made), Fraction(declared, cells * per_cell))
 
 
-class RehearsalTwinTooSmall(UsageError):
-    """A public corpus with too few people for a rehearsal."""
-
-    def __init__(self, name: str, units: int) -> None:
-        least = FEWEST_PEOPLE + HELD_OUT_LEAST
-        super().__init__(
-            f"The public dataset {name!r} has {units} units that can be read; a rehearsal needs at least {least}:"
-            f" {FEWEST_PEOPLE} to read and {HELD_OUT_LEAST} to compare with.",
-            "Name a larger public dataset with --on.",
-            {"dataset": name, "units": units, "least": least},
-        )
+def _rehearsal_twin_too_small(name: str, units: int) -> UsageError:
+    least = FEWEST_PEOPLE + HELD_OUT_LEAST
+    return UsageError(
+        f"The public dataset {name!r} has {units} units that can be read; a rehearsal needs at least {least}:"
+        f" {FEWEST_PEOPLE} to read and {HELD_OUT_LEAST} to compare with.",
+        "Name a larger public dataset with --on.",
+        {"dataset": name, "units": units, "least": least},
+        code="RehearsalTwinTooSmall",
+    )

@@ -177,48 +177,50 @@ class ApprovedRequest(Strict):
         require_public_prompts(system, self.model.name)
         parameters = parse_model(system.parameters, self.parameters, f"`parameters` of {self.mechanism}")
         if encode_canonical(model_to_json(parameters)) != encode_canonical(self.parameters):
-            raise PlanMismatch("its parameters are not written out in full")
+            raise _plan_mismatch("its parameters are not written out in full")
         require_parts_for(self.kind, parameters)
         require_schema_for(self.kind, parameters)
         stored_prompt = self.prompt.model_dump(exclude_none=True)
         prompt = parse_model(Prompt, stored_prompt, "`prompt`")
         if encode_canonical(prompt_json(prompt, names_of(parameters))) != encode_canonical(stored_prompt):
-            raise PlanMismatch("its prompt is not written out in full")
+            raise _plan_mismatch("its prompt is not written out in full")
         if reason := system.contradiction(parameters, (self.model.name, self.model.sha256), self.prompt.model_dump()):
-            raise PlanMismatch(reason)
+            raise _plan_mismatch(reason)
         if self.public_metadata is not None:
             self._require_declared(self.public_metadata)
         if self.choices is not None and not set(self.choices) <= set(self.parameters):
-            raise PlanMismatch("it names choices that are no parameters")
+            raise _plan_mismatch("it names choices that are no parameters")
         reading = self._reading()
         if len(self.plan.blocks) != reading.size:
-            raise PlanMismatch("it charges other blocks than it reads")
+            raise _plan_mismatch("it charges other blocks than it reads")
         inputs = PlanInputs(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
         if self.prompt_sha256 is not None and not system.renders_prompt:
-            raise PlanMismatch("it has a digest of prompts that its rows do not read")
+            raise _plan_mismatch("it has a digest of prompts that its rows do not read")
         metrics = requested(self.evaluation, governed=self.governed)
         ask = reading.restrict_inputs(inputs)
         plan = plan_with_metrics(system, ask, metrics, self._evaluation_share())
         self._require_for_metrics(metrics, paid=bool(plan.measuring))
         plan = with_external_fact(reading.renumber_plan(plan), self.model.name, self.model.revision)
         if encode_canonical(plan_json(plan)) != encode_canonical(self._stated_plan()):
-            raise PlanMismatch(
+            raise _plan_mismatch(
                 f"{self.mechanism} with these parameters leads to another plan in this version of almoner"
             )
 
     def _require_for_metrics(self, metrics: Sequence[Metric], *, paid: bool) -> None:
         """Check that there is a share, and an embedder, exactly where some metric needs one."""
         if (self.evaluation_share is not None) != paid:
-            raise PlanMismatch("it has a share for charged metrics without naming any, or names some without a share")
+            raise _plan_mismatch("it has a share for charged metrics without naming any, or names some without a share")
         if (self.evaluation_embedder is not None) != needs_embedder(metrics):
-            raise PlanMismatch("it has an embedder without metrics that need one, or such metrics without an embedder")
+            raise _plan_mismatch(
+                "it has an embedder without metrics that need one, or such metrics without an embedder"
+            )
 
     def _reading(self) -> Reading:
         """Return the selection of the dataset's blocks that it reads."""
         try:
             return reading_of_request({"cohorts": self.cohorts}, self.blocks)
         except ValueError:
-            raise PlanMismatch("there are no such cohorts") from None
+            raise _plan_mismatch("there are no such cohorts") from None
 
     def _evaluation_share(self) -> Decimal:
         """Return the share of rho for charged metrics; the default where there are none."""
@@ -229,13 +231,13 @@ class ApprovedRequest(Strict):
     def _require_declared(self, stated: dict[str, Any]) -> None:
         declared = model_to_json(parse_model(PublicMetadata, stated, "`public_metadata`"))
         if not stated or encode_canonical(declared) != encode_canonical(stated):
-            raise PlanMismatch("its public metadata is not in its one form")
+            raise _plan_mismatch("its public metadata is not in its one form")
 
     def _amount(self, system: System, parameters: BaseModel) -> Amount | None:
         if not system.charges:
             return None
         if self.epsilon is None or self.delta is None:
-            raise PlanMismatch("a mechanism that charges needs an epsilon and a delta")
+            raise _plan_mismatch("a mechanism that charges needs an epsilon and a delta")
         return release_amount(self.epsilon, self.delta, system.failure_delta_share(parameters))
 
     def _stated_plan(self) -> Json:
@@ -252,12 +254,10 @@ def groups_asked(kind: str, parameters: Mapping[str, Any]) -> tuple[PublicGroup,
     return tuple(map(PublicGroup.model_validate, parameters["groups"])) if kind == ReleaseKind.SUMMARIES else ()
 
 
-class PlanMismatch(Refused):
-    """The charged plan is not the one that the request leads to."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The plan does not follow from the request: {reason}.",
-            "Approve nothing of it; do not rely on its bundle, unless the version of almoner that made it verifies it.",
-            {"reason": reason},
-        )
+def _plan_mismatch(reason: str) -> Refused:
+    return Refused(
+        f"The plan does not follow from the request: {reason}.",
+        "Approve nothing of it; do not rely on its bundle, unless the version of almoner that made it verifies it.",
+        {"reason": reason},
+        code="PlanMismatch",
+    )

@@ -117,15 +117,9 @@ def require_accepted(weaknesses: tuple[str, ...], *, accepted: bool) -> None:
         WeakPromise: it was not.
     """
     if weaknesses and not accepted:
-        raise WeakPromise(weaknesses)
-
-
-class WeakPromise(UsageError):
-    """A claim that protects hardly anybody, without the option that accepts it."""
-
-    def __init__(self, weaknesses: tuple[str, ...]) -> None:
-        super().__init__(
+        raise UsageError(
             " ".join(weaknesses),
             "Nothing was done. Take a smaller epsilon or delta, or repeat the command with --accept-weak-promise.",
             {"weaknesses": list(weaknesses)},
+            code="WeakPromise",
         )

@@ -43,15 +43,9 @@ def refuse_internal(metrics: Sequence[MetricResult], record: ReleaseRecord) -> N
     """
     for metric in metrics:
         if record.dataset.governed and metric.exposure == "internal":
-            raise UnpublishableMetric(metric.name)
-
-
-class UnpublishableMetric(Refused):
-    """A measurement that reads governed data without protection would be published."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The metric {name!r} reads private data unprotected and may not be part of a release.",
-            "Leave it out; after the publish decision `almoner evaluate --internal` computes it for the stewards.",
-            {"metric": name},
-        )
+            raise Refused(
+                f"The metric {metric.name!r} reads private data unprotected and may not be part of a release.",
+                "Leave it out; after the publish decision `almoner evaluate --internal` computes it for the stewards.",
+                {"metric": metric.name},
+                code="UnpublishableMetric",
+            )

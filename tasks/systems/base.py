@@ -126,12 +126,11 @@ class System(ABC):
         """Generate the texts of a plan."""
 
 
-class NotForGovernedData(Refused):
+def not_for_governed_data(mechanism: str) -> Refused:
     """The system reads private text without protection."""
-
-    def __init__(self, mechanism: str) -> None:
-        super().__init__(
-            f"{mechanism!r} shows private text to the model without any guarantee; on governed data it is refused.",
-            "Use it on a dataset registered with `--public`, or choose a private mechanism.",
-            {"mechanism": mechanism},
-        )
+    return Refused(
+        f"{mechanism!r} shows private text to the model without any guarantee; on governed data it is refused.",
+        "Use it on a dataset registered with `--public`, or choose a private mechanism.",
+        {"mechanism": mechanism},
+        code="NotForGovernedData",
+    )

@@ -21,7 +21,7 @@ from tasks.planning.choices import Choice, ChoiceInputs, fit_samples
 from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
-from tasks.systems.base import NotForGovernedData, System
+from tasks.systems.base import System, not_for_governed_data
 from tasks.systems.private_decoding import top_k_text
 from tasks.systems.text_choices import choose_for_texts
 from tasks.values.generated import Generated
@@ -136,7 +136,7 @@ class NonPrivate(_Baseline):
             NotForGovernedData: the dataset is not marked public.
         """
         if ask.governed:
-            raise NotForGovernedData(self.name)
+            raise not_for_governed_data(self.name)
         return _plan(ask, uncharged(self.name))
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:

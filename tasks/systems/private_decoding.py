@@ -36,10 +36,10 @@ from tasks.planning.choices import (
     PROBE_REFERENCES,
     Choice,
     ChoiceInputs,
-    PopulationNeeded,
     TooFewUnits,
     clip_norm_per_reference,
     fit_samples,
+    population_needed,
     references_for,
     units_per_text,
 )
@@ -137,7 +137,7 @@ class ChargedSystem(System, Generic[Parameters]):
         settings: Parameters = parse_model(self.parameters, filled, f"`parameters` of {self.name}")  # type: ignore[assignment]
         cells, population = inputs.facts.blocks * max(1, len(settings.labels)), inputs.facts.population
         if population is None:
-            raise PopulationNeeded([name for name in ("samples", "references") if name in missing])
+            raise population_needed([name for name in ("samples", "references") if name in missing])
         strong, full = self._useful_references(settings, inputs.amount(settings))
         choices = {}
         samples = settings.samples

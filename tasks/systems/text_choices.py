@@ -23,6 +23,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from models_db.errors import UsageError
 from tasks.inference.structured_output.form_parameters import form_of
 from tasks.inference.structured_output.schema_parameters import schema_of
 from tasks.planning.choices import (
@@ -30,13 +31,12 @@ from tasks.planning.choices import (
     MOST_SAMPLES,
     Choice,
     ChoiceInputs,
-    LengthNeeded,
-    PopulationNeeded,
     PublicFacts,
     TooFewUnits,
     fit_samples,
     missing_parameters,
     placeholders,
+    population_needed,
     probe,
 )
 from tasks.systems.base import System
@@ -134,7 +134,7 @@ def choose_for_released_values(
         choices["samples"] = free_samples(cells) if samples is None else samples(settings, cells)
     if "references" in missing:
         if population is None:
-            raise PopulationNeeded(["references"])
+            raise population_needed(["references"])
         if population < cells:
             raise TooFewUnits(population, cells)
         of_labels = f" over {cells} labels" if cells > 1 else ""
@@ -150,7 +150,12 @@ def free_samples(cells: int) -> Choice:
 
 def _require_free_length(settings: BaseModel) -> None:
     if form_of(settings) is not None or schema_of(settings) is not None:
-        raise LengthNeeded
+        raise UsageError(
+            "The request leaves `max_new_tokens` out, and its texts follow a schema or a form, which decides how long"
+            " they are.",
+            "Write `max_new_tokens` into `parameters`: as many tokens as the longest text needs.",
+            code="LengthNeeded",
+        )
 
 
 def _most_tokens(facts: PublicFacts) -> int:

@@ -28,17 +28,15 @@ Found = TypeVar("Found")
 Progress = Callable[[int, int], None]
 
 
-class TaggerChanged(EnvironmentProblem):
-    """The pipeline is missing, or is not the pinned one."""
-
-    def __init__(self, installed: str | None) -> None:
-        super().__init__(
-            f"The tagger {PACKAGE} {VERSION} is {'not the pinned one' if installed else 'not installed'}.",
-            "Install the version that requirements.lock names; if that changes nothing, find out who changed its files."
-            if installed
-            else "Install it with `pip install 'almoner[generation]'`.",
-            {"package": PACKAGE, "pinned": PINNED, "found": installed},
-        )
+def _tagger_changed(installed: str | None) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The tagger {PACKAGE} {VERSION} is {'not the pinned one' if installed else 'not installed'}.",
+        "Install the version that requirements.lock names; if that changes nothing, find out who changed its files."
+        if installed
+        else "Install it with `pip install 'almoner[generation]'`.",
+        {"package": PACKAGE, "pinned": PINNED, "found": installed},
+        code="TaggerChanged",
+    )
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def require_tagger() -> Path:
     folder = _folder()
     actual = files_digest(folder)
     if actual != PINNED:
-        raise TaggerChanged(actual)
+        raise _tagger_changed(actual)
     return folder
 
 
@@ -115,7 +113,7 @@ def files_digest(folder: Path) -> str:
 def _folder() -> Path:
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
-        raise TaggerChanged(None)
+        raise _tagger_changed(None)
     return Path(spec.origin).parent / f"{PACKAGE}-{VERSION}"
 
 

@@ -39,11 +39,13 @@ class WorkerBackend:
             RunnerAddressUnfit: the kind is not `ray`, or the connection to its address is not protected.
         """
         if kind not in KINDS:
-            raise RunnerUnknown(kind)
+            raise UsageError(
+                f"There is no runner {kind!r}.", f"Use {', '.join(KINDS)}.", {"runner": kind}, code="RunnerUnknown"
+            )
         if not address:
             return cls(kind)
         if kind != RAY:
-            raise RunnerAddressUnfit(f"the runner {kind!r} has no address")
+            raise _runner_address_unfit(f"the runner {kind!r} has no address")
         _require_protected(address)
         return cls(kind, address)
 
@@ -62,11 +64,11 @@ def _require_protected(address: str) -> None:
         parts = urlsplit(f"//{address}")
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        raise RunnerAddressUnfit("it is not of the form HOST:PORT") from None
+        raise _runner_address_unfit("it is not of the form HOST:PORT") from None
     if not host or port is None or parts.netloc != address or parts.username is not None:
-        raise RunnerAddressUnfit("it is not of the form HOST:PORT")
+        raise _runner_address_unfit("it is not of the form HOST:PORT")
     if not (os.environ.get("RAY_USE_TLS") == "1" or is_loopback(host)):
-        raise RunnerAddressUnfit("it belongs to another machine, and the connection is not protected by TLS")
+        raise _runner_address_unfit("it belongs to another machine, and the connection is not protected by TLS")
 
 
 @contextmanager
@@ -108,7 +110,12 @@ def _create_runner(backend: WorkerBackend, count: int, gpus: int) -> Runner:
             case "threads":
                 return ThreadRunner()
     except ModuleNotFoundError as missing:
-        raise RunnerNotInstalled(backend.kind) from missing
+        raise EnvironmentProblem(
+            f"The runner {backend.kind!r} needs a library that is not installed.",
+            f'Install it: pip install "almoner[{backend.kind}]".',
+            {"runner": backend.kind, "extra": backend.kind},
+            code="RunnerNotInstalled",
+        ) from missing
     return ProcessRunner()
 
 
@@ -130,31 +137,11 @@ def _local_token() -> str:
     return secrets.token_hex(32)
 
 
-class RunnerUnknown(UsageError):
-    """Runner kind that is not one of `KINDS`."""
-
-    def __init__(self, kind_name: str) -> None:
-        super().__init__(f"There is no runner {kind_name!r}.", f"Use {', '.join(KINDS)}.", {"runner": kind_name})
-
-
-class RunnerAddressUnfit(UsageError):
-    """Runner address that is malformed or that private text may not be sent to."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The address of the runner cannot be used: {reason}.",
-            "Use HOST:PORT and RAY_USE_TLS=1 with --runner ray (docs/distributed.md), or no address for a cluster of"
-            " this machine.",
-            {"reason": reason},
-        )
-
-
-class RunnerNotInstalled(EnvironmentProblem):
-    """Library of a cluster backend that is not installed."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(
-            f"The runner {kind!r} needs a library that is not installed.",
-            f'Install it: pip install "almoner[{kind}]".',
-            {"runner": kind, "extra": kind},
-        )
+def _runner_address_unfit(reason: str) -> UsageError:
+    return UsageError(
+        f"The address of the runner cannot be used: {reason}.",
+        "Use HOST:PORT and RAY_USE_TLS=1 with --runner ray (docs/distributed.md), or no address for a cluster of"
+        " this machine.",
+        {"reason": reason},
+        code="RunnerAddressUnfit",
+    )

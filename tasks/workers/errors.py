@@ -3,33 +3,32 @@
 from models_db.errors import EnvironmentProblem
 
 
-class ClusterUnreachable(EnvironmentProblem):
+def cluster_unreachable(kind: str, reason: str) -> EnvironmentProblem:
     """Cluster address at which nothing answers, or nothing with the right keys."""
+    return EnvironmentProblem(
+        f"The {kind} cluster cannot be used: {reason}.",
+        "Check the address, whether the cluster runs, and the TLS settings of this machine (docs/distributed.md).",
+        {"runner": kind, "reason": reason},
+        code="ClusterUnreachable",
+    )
 
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(
-            f"The {kind} cluster cannot be used: {reason}.",
-            "Check the address, whether the cluster runs, and the TLS settings of this machine (docs/distributed.md).",
-            {"runner": kind, "reason": reason},
-        )
 
-
-class NoWorkers(EnvironmentProblem):
+def no_workers(kind: str) -> EnvironmentProblem:
     """A cluster without workers."""
+    return EnvironmentProblem(
+        f"The {kind} cluster has no worker.",
+        "Start some, and run the request again.",
+        {"runner": kind},
+        code="NoWorkers",
+    )
 
-    def __init__(self, kind: str) -> None:
-        super().__init__(
-            f"The {kind} cluster has no worker.", "Start some, and run the request again.", {"runner": kind}
-        )
 
-
-class NoGpus(EnvironmentProblem):
+def no_gpus(kind: str, workers: int, gpus: int = 1) -> EnvironmentProblem:
     """A cluster with fewer free GPUs than workers need, each of them `gpus` on one machine."""
-
-    def __init__(self, kind: str, workers: int, gpus: int = 1) -> None:
-        each = "one for each worker" if gpus == 1 else f"{gpus} on one machine for each worker"
-        super().__init__(
-            f"The {kind} cluster has fewer than {workers * gpus} free GPUs, {each}.",
-            "Ask for fewer --workers, or start nodes with more GPUs, and run the request again.",
-            {"runner": kind, "workers": workers, "gpus": gpus},
-        )
+    each = "one for each worker" if gpus == 1 else f"{gpus} on one machine for each worker"
+    return EnvironmentProblem(
+        f"The {kind} cluster has fewer than {workers * gpus} free GPUs, {each}.",
+        "Ask for fewer --workers, or start nodes with more GPUs, and run the request again.",
+        {"runner": kind, "workers": workers, "gpus": gpus},
+        code="NoGpus",
+    )

@@ -25,7 +25,7 @@ import ray
 from ray.exceptions import RayError
 
 from tasks.common.task_errors import TaskFailed
-from tasks.workers.errors import ClusterUnreachable, NoGpus, NoWorkers
+from tasks.workers.errors import cluster_unreachable, no_gpus, no_workers
 from tasks.workers.mailbox import ThreadMailbox
 from tasks.workers.pool import Body, Channel, Message, NumberedMessage, WorkerDied, WorkerPool, deserialize, serialize
 
@@ -60,7 +60,7 @@ class RayRunner:
                 ray.init(address=address, **QUIET)
         except (OSError, RuntimeError, ValueError, RayError) as problem:
             self.close()
-            raise ClusterUnreachable("ray", type(problem).__name__) from None
+            raise cluster_unreachable("ray", type(problem).__name__) from None
 
     def start(self, bodies: Sequence[Body]) -> WorkerPool:
         """Start one actor for each body.
@@ -76,7 +76,7 @@ class RayRunner:
         if len(ready) < len(actors):
             for actor in actors:
                 ray.kill(actor)  # it would take a place as soon as one is free
-            raise NoGpus("ray", len(bodies), self._gpus) if self._gpus else NoWorkers("ray")
+            raise no_gpus("ray", len(bodies), self._gpus) if self._gpus else no_workers("ray")
         pairs = zip(actors, bodies, strict=True)
         pool = WorkerPool([_Worker(number, *pair, messages) for number, pair in enumerate(pairs)], messages)
         self._pools.append(pool)

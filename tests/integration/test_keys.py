@@ -14,12 +14,12 @@ from cli.commands.operations import home as init_command
 from flows.workspace.home_keys import load_overlap_key, load_partition_key
 from models_db.services import datasets
 from tasks.common.files import encode_json
-from tasks.corpus.identity.keys import KeyDiffers
 from tests.integration.killing import killed
 from tests.integration.story import NOTES, Almoner
 from tests.integration.test_altered_ledger import alter
 from tests.integration.test_extend import produced as keyphrases_produced
 from tests.integration.test_extend import published as keyphrases_published
+from tests.refusals import refusal
 from tests.support import fetch
 
 CONCERNS = ("flows/workspace", "flows/datasets", "flows/releases", "flows/backup", "tasks/corpus", "migrations/schema")
@@ -81,7 +81,7 @@ def test_any_flipped_bit_is_another_key(any_almoner: Almoner, kind: str) -> None
         for place in range(len(key)):
             for bit in (place % 8, (place + 3) % 8):
                 path.write_bytes(key[:place] + bytes([key[place] ^ (1 << bit)]) + key[place + 1 :])
-                with pytest.raises(KeyDiffers, match=path.name):
+                with refusal("KeyDiffers", match=path.name):
                     load()
                 refused += 1
         path.write_bytes(key)
@@ -174,7 +174,7 @@ def test_a_program_gets_the_same_refusal(almoner: Almoner) -> None:
     path = key_of(almoner, "partition")
     path.write_bytes(bytes(32))
     before = almoner.everything()
-    with pytest.raises(KeyDiffers, match=path.name):
+    with refusal("KeyDiffers", match=path.name):
         almoner_package.open(almoner.home.root).request(1).run()
     assert almoner.everything()[0] == before[0]
 

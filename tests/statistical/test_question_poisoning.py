@@ -25,7 +25,6 @@ from tasks.corpus.store import Corpus
 from tasks.decoding.structured_output import Record
 from tasks.inference.engine.answer_likelihood import AnswerLikelihood
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.systems.base import NotForGovernedData
 from tasks.systems.insights.private_units import PrivateUnits
 from tasks.systems.insights.run_tools import Tools
 from tasks.systems.question_histogram import QuestionHistogram, histogram_for
@@ -37,6 +36,7 @@ from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.simple_clio.run import ClioRun
 from tasks.values.insight import Facets
 from tasks.values.plan import PlanInputs
+from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.insights.scribes import Scribe
 from tests.unit.tasks.systems.workshop import Workshop, store
@@ -181,5 +181,5 @@ def test_simple_clio_is_steered_and_is_refused_where_it_would_matter(corpus_of):
         (text,) = ClioRun(wanted, bench, tools).generated().texts
         assert text.insight is not None
         assert re.fullmatch(f"People with {illness}", text.insight.topic.name)
-    with pytest.raises(NotForGovernedData):
+    with refusal("NotForGovernedData"):
         SimpleClio().plan(PlanInputs(None, wanted, 1, None, governed=True))

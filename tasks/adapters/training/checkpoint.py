@@ -78,9 +78,20 @@ def resume(order: Order) -> State | None:
         stored_digest = facts.pop("order")
         state = State(**facts, tensors=tensors)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise CheckpointUnreadable(order.name) from None
+        raise UsageError(
+            f"The checkpoint of the training {order.name!r} cannot be read.",
+            "Begin again with --anew.",
+            {"adapter": order.name},
+            code="CheckpointUnreadable",
+        ) from None
     if stored_digest != order.digest:
-        raise TrainingDiffers(order.name)
+        raise UsageError(
+            f"A training named {order.name!r} was interrupted, and it has another order: other data, another model or"
+            " other options.",
+            "Repeat its command to go on, choose another --name, or begin again with --anew.",
+            {"adapter": order.name},
+            code="TrainingDiffers",
+        )
     return state
 
 
@@ -108,24 +119,3 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
             _, number, name = key.split(".")
             state.setdefault(int(number), {})[name] = value
     optimiser.load_state_dict({**whole, "state": state})
-
-
-class TrainingDiffers(UsageError):
-    """A checkpoint of another order under the same name."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"A training named {name!r} was interrupted, and it has another order: other data, another model or"
-            " other options.",
-            "Repeat its command to go on, choose another --name, or begin again with --anew.",
-            {"adapter": name},
-        )
-
-
-class CheckpointUnreadable(UsageError):
-    """A damaged checkpoint."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The checkpoint of the training {name!r} cannot be read.", "Begin again with --anew.", {"adapter": name}
-        )

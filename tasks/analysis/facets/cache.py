@@ -232,17 +232,15 @@ def _errors_by_name(folder: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise FacetCacheNotWritable(folder, getattr(error, "sqlite_errorname", type(error).__name__)) from None
+        raise _facet_cache_not_writable(folder, getattr(error, "sqlite_errorname", type(error).__name__)) from None
     except OSError as error:
-        raise FacetCacheNotWritable(folder, error.strerror or type(error).__name__) from None
+        raise _facet_cache_not_writable(folder, error.strerror or type(error).__name__) from None
 
 
-class FacetCacheNotWritable(EnvironmentProblem):
-    """The cache of facets cannot be read or written."""
-
-    def __init__(self, folder: Path, reason: str) -> None:
-        super().__init__(
-            f"Facets cannot be kept in {folder}: {reason}.",
-            "Make room and check that the folder is yours. Its content may be deleted; it is then extracted again.",
-            {"folder": str(folder), "reason": reason},
-        )
+def _facet_cache_not_writable(folder: Path, reason: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"Facets cannot be kept in {folder}: {reason}.",
+        "Make room and check that the folder is yours. Its content may be deleted; it is then extracted again.",
+        {"folder": str(folder), "reason": reason},
+        code="FacetCacheNotWritable",
+    )

@@ -123,14 +123,14 @@ class FacetSettings(RequestModel):
     def _possible(self) -> "FacetSettings":
         kinds = {field.name: field.kind for field in self.fields}
         if len(kinds) < len(self.fields):
-            raise FacetFieldsInvalid("two fields have one name")
+            raise _facet_fields_invalid("two fields have one name")
         for name, kind in ((SUMMARY, "text"), (KEYWORDS, "list")):
             if kinds.get(name) != kind:
-                raise FacetFieldsInvalid(f"a field `{name}` of kind {kind} is needed")
+                raise _facet_fields_invalid(f"a field `{name}` of kind {kind} is needed")
         if (size := sum(field.characters for field in self.fields)) > MOST_CHARACTERS:
-            raise FacetFieldsInvalid(f"all fields together have up to {size} characters (at most {MOST_CHARACTERS})")
+            raise _facet_fields_invalid(f"all fields together have up to {size} characters (at most {MOST_CHARACTERS})")
         if (size := self._prompt_characters) > MOST_TOLD:
-            raise FacetFieldsInvalid(f"their descriptions and examples have {size} characters (at most {MOST_TOLD})")
+            raise _facet_fields_invalid(f"their descriptions and examples have {size} characters (at most {MOST_TOLD})")
         return self
 
     @property
@@ -159,12 +159,10 @@ class FacetSettings(RequestModel):
         return digest(model_to_json(self))
 
 
-class FacetFieldsInvalid(UsageError):
-    """Fields that cannot be extracted, or that later stages cannot use."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"These facet fields are not possible: {reason}.",
-            "Correct `facets.fields`, or leave it out; docs/facets.md has an example.",
-            {"reason": reason},
-        )
+def _facet_fields_invalid(reason: str) -> UsageError:
+    return UsageError(
+        f"These facet fields are not possible: {reason}.",
+        "Correct `facets.fields`, or leave it out; docs/facets.md has an example.",
+        {"reason": reason},
+        code="FacetFieldsInvalid",
+    )

@@ -150,11 +150,16 @@ def build(
         KeywordCandidatesMissing: no word is in two texts.
     """
     if not 1 <= size <= MOST_WORDS:
-        raise SizeInvalid(size)
+        raise UsageError(
+            f"A keyword set has 1 to {MOST_WORDS} keywords, not {size}.",
+            "Give another --size.",
+            {"size": size},
+            code="SizeInvalid",
+        )
     occurrences = Occurrences(texts)
     ranked = candidates(texts, tag, occurrences)
     if not ranked:
-        raise KeywordCandidatesMissing(len(texts))
+        raise _keyword_candidates_missing(len(texts))
     selected = different(ranked[: CONSIDERED * size], embed)
     built = Built(tuple(selected[:size]), len(ranked), min(len(ranked), CONSIDERED * size) - len(selected))
     if write is None or not rounds:
@@ -254,21 +259,10 @@ def _answer_list(answer: Mapping[str, Any], name: str) -> list[object]:
     return list(items) if isinstance(items, list) else []
 
 
-class SizeInvalid(UsageError):
-    """A size below 1 or above the largest set."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(
-            f"A keyword set has 1 to {MOST_WORDS} keywords, not {size}.", "Give another --size.", {"size": size}
-        )
-
-
-class KeywordCandidatesMissing(UsageError):
-    """Public texts in which no candidate occurs twice."""
-
-    def __init__(self, texts: int) -> None:
-        super().__init__(
-            f"No candidate keyword occurs in two of the {texts} texts.",
-            "Use more texts that resemble those that the keywords are for.",
-            {"texts": texts},
-        )
+def _keyword_candidates_missing(texts: int) -> UsageError:
+    return UsageError(
+        f"No candidate keyword occurs in two of the {texts} texts.",
+        "Use more texts that resemble those that the keywords are for.",
+        {"texts": texts},
+        code="KeywordCandidatesMissing",
+    )

@@ -106,12 +106,17 @@ def _read_keyword_file(path: Path) -> Mapping[str, Json]:
         with open_user_file(path) as file:
             content = parse_json(file.read(LARGEST_FILE + 1), most_bytes=LARGEST_FILE)
     except OSError as problem:
-        raise WordsUnreadable(path, problem.strerror or type(problem).__name__) from None
+        raise UsageError(
+            f"The keywords in {path} cannot be read: {problem.strerror or type(problem).__name__}.",
+            "Check the path, or create the file with `almoner keywords build`.",
+            {"path": str(path)},
+            code="WordsUnreadable",
+        ) from None
     except ValueError:
-        raise WordsInvalid(path) from None
+        raise _words_invalid(path) from None
     words = content.get("words") if isinstance(content, dict) else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise WordsInvalid(path)
+        raise _words_invalid(path)
     return cast("Mapping[str, Json]", content)
 
 
@@ -126,23 +131,10 @@ def _file_origin(path: Path, content: Mapping[str, Json]) -> str:
     return f"{path.name}{provenance}"[:300]
 
 
-class WordsUnreadable(UsageError):
-    """A file of public words cannot be read."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"The keywords in {path} cannot be read: {reason}.",
-            "Check the path, or create the file with `almoner keywords build`.",
-            {"path": str(path)},
-        )
-
-
-class WordsInvalid(UsageError):
-    """A file that is not in the format of public words."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"{path} is not a keyword file.",
-            'Create it with `almoner keywords build`, or write {"words": ["...", "..."]}. See docs/keywords.md.',
-            {"path": str(path)},
-        )
+def _words_invalid(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} is not a keyword file.",
+        'Create it with `almoner keywords build`, or write {"words": ["...", "..."]}. See docs/keywords.md.',
+        {"path": str(path)},
+        code="WordsInvalid",
+    )

@@ -61,7 +61,7 @@ def create_key(path: Path) -> str:
     except FileExistsError:
         raise KeyExists(path) from None
     except OSError as error:
-        raise KeyNotWritable(path, error) from None
+        raise _key_not_writable(path, error) from None
     try:
         with open(descriptor, "wb") as file:
             file.write(key)
@@ -69,7 +69,7 @@ def create_key(path: Path) -> str:
             os.fsync(file.fileno())
     except OSError as error:
         path.unlink()
-        raise KeyNotWritable(path, error) from None
+        raise _key_not_writable(path, error) from None
     return key_commitment(key)
 
 
@@ -101,7 +101,7 @@ def load_key(path: Path, commitment: str) -> bytes:
     """
     key = _read_key(path)
     if key_commitment(key) != commitment:
-        raise KeyDiffers(path)
+        raise _key_differs(path)
     return key
 
 
@@ -111,24 +111,23 @@ def _read_key(path: Path) -> bytes:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             key = file.read(KEY_BYTES + 1)
     except OSError as error:
-        raise KeyMissing(path, error) from None
-    if mode & 0o077:
-        raise KeyTooOpen(path, mode)
-    if len(key) != KEY_BYTES:
-        raise KeyDiffers(path)
-    return key
-
-
-class KeyMissing(EnvironmentProblem):
-    """A key file cannot be read."""
-
-    def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(
+        raise EnvironmentProblem(
             f"The key {path} cannot be read: {error.strerror}.",
             "Restore it from a backup, or copy it from the home that made it (docs/people.md): nobody can be put into"
             " their block, or recognised, without it.",
             {"key": str(path)},
+            code="KeyMissing",
+        ) from None
+    if mode & 0o077:
+        raise EnvironmentProblem(
+            f"The key {path} is accessible to other users (mode {mode:04o}).",
+            f"Find out who has seen it; then close it with `chmod 600 {path}`.",
+            {"key": str(path), "mode": f"{mode:04o}"},
+            code="KeyTooOpen",
         )
+    if len(key) != KEY_BYTES:
+        raise _key_differs(path)
+    return key
 
 
 class KeyExists(EnvironmentProblem):
@@ -142,35 +141,20 @@ class KeyExists(EnvironmentProblem):
         )
 
 
-class KeyNotWritable(EnvironmentProblem):
-    """A key file cannot be made."""
-
-    def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(
-            f"The key {path} cannot be written: {error.strerror}.",
-            "Make room and check that the folder is yours.",
-            {"key": str(path)},
-        )
+def _key_not_writable(path: Path, error: OSError) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The key {path} cannot be written: {error.strerror}.",
+        "Make room and check that the folder is yours.",
+        {"key": str(path)},
+        code="KeyNotWritable",
+    )
 
 
-class KeyTooOpen(EnvironmentProblem):
-    """A key file that other users may read or write."""
-
-    def __init__(self, path: Path, mode: int) -> None:
-        super().__init__(
-            f"The key {path} is accessible to other users (mode {mode:04o}).",
-            f"Find out who has seen it; then close it with `chmod 600 {path}`.",
-            {"key": str(path), "mode": f"{mode:04o}"},
-        )
-
-
-class KeyDiffers(EnvironmentProblem):
-    """A key file that does not hold the key to which the ledger is committed."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"The key {path} is not the key with which the ledger began: it is damaged, or another one.",
-            "Nothing was read, nothing was spent. Move this file aside and put the right one there, from a backup or"
-            " from the home that made it (docs/backup.md).",
-            {"key": str(path)},
-        )
+def _key_differs(path: Path) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The key {path} is not the key with which the ledger began: it is damaged, or another one.",
+        "Nothing was read, nothing was spent. Move this file aside and put the right one there, from a backup or"
+        " from the home that made it (docs/backup.md).",
+        {"key": str(path)},
+        code="KeyDiffers",
+    )

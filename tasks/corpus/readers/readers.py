@@ -63,9 +63,9 @@ from tasks.corpus.readers.text_form import (
     DELIMITERS,
     UTF_8,
     WIDE,
-    FormUnfit,
     TextForm,
     contradicts,
+    form_unfit,
     has_odd_zeros,
     is_utf8_under,
     marked_encoding,
@@ -136,20 +136,25 @@ def read_documents(
         raise SourceMissing(path)
     labels = fields_of(label_field)
     if len(set(labels)) < len(labels):
-        raise LabelFieldRepeated(labels)
+        raise UsageError(
+            f"A field is named twice among the label fields: {', '.join(labels)}.",
+            "Name each field once; their values together are a document's label.",
+            {"label": list(labels)},
+            code="LabelFieldRepeated",
+        )
     allowed = frozenset(map(normalise_unit, allowed_units))
     require_present_state(path)
     kind = source_state(path).format if is_folder else format_of(path)
     if is_folder and kind is None:
         raise SourceEmpty(path)
     if (kind in _WITHOUT_ENCODING and form.encoding) or (kind not in (".csv", ".csv.gz") and form.delimiter):
-        raise FormUnfit(name_of(path), "a delimiter" if form.delimiter else "an encoding")
+        raise form_unfit(name_of(path), "a delimiter" if form.delimiter else "an encoding")
     forms = set() if forms is None else forms
     if is_folder and kind == TEXT:
         if unit_field not in (None, *FOLDER_UNITS):
             raise UnknownFolderUnit(path, unit_field or "")
         if labels:
-            raise FolderWithoutLabels(path, FIELD_SEPARATOR.join(labels))
+            raise _folder_without_labels(path, FIELD_SEPARATOR.join(labels))
         fields = Fields(unit_field, TextTemplate.parse("text"), "id", (), {}, allowed, on_bad_unit, None, form, forms)
         return _guarded(_read_folder, path, fields, most)
     read = _read_shards if is_folder else _reader_of(path)
@@ -172,9 +177,9 @@ def _guarded(read: Callable[[Source, Fields], Documents], path: Source, fields: 
     if empty:
         raise SourceEmpty(path)
     if fields.labels and not labelled:
-        raise LabelFieldEmpty(path, FIELD_SEPARATOR.join(fields.labels))
+        raise _label_field_empty(path, FIELD_SEPARATOR.join(fields.labels))
     if unseen:
-        raise TemplateFieldMissing(path, min(unseen), str(fields.text))
+        raise _template_field_missing(path, min(unseen), str(fields.text))
 
 
 class _Lines:
@@ -481,47 +486,30 @@ class UnknownFolderUnit(UsageError):
         )
 
 
-class FolderWithoutLabels(UsageError):
-    """Labels are asked of a text folder, which has none."""
-
-    def __init__(self, source: Source, label_field: str) -> None:
-        super().__init__(
-            f"The text folder {name_of(source)!r} has no field {label_field!r}: its files have no labels.",
-            "Leave the label field out, or write the texts into a JSONL, CSV or Parquet file with a label in each.",
-            {"file": name_of(source), "label": label_field},
-        )
+def _folder_without_labels(source: Source, label_field: str) -> UsageError:
+    return UsageError(
+        f"The text folder {name_of(source)!r} has no field {label_field!r}: its files have no labels.",
+        "Leave the label field out, or write the texts into a JSONL, CSV or Parquet file with a label in each.",
+        {"file": name_of(source), "label": label_field},
+        code="FolderWithoutLabels",
+    )
 
 
-class LabelFieldRepeated(UsageError):
-    """A label field that is named twice."""
-
-    def __init__(self, label_fields: Sequence[str]) -> None:
-        super().__init__(
-            f"A field is named twice among the label fields: {', '.join(label_fields)}.",
-            "Name each field once; their values together are a document's label.",
-            {"label": list(label_fields)},
-        )
+def _label_field_empty(source: Source, label_field: str) -> UsageError:
+    return UsageError(
+        f"No record of {name_of(source)!r} has a label in {label_field!r}.",
+        "Name the right field, then ingest again; nothing of this attempt was kept.",
+        {"file": name_of(source), "label": label_field},
+        code="LabelFieldEmpty",
+    )
 
 
-class LabelFieldEmpty(UsageError):
-    """A label field that no record has: most likely a typing error."""
-
-    def __init__(self, source: Source, label_field: str) -> None:
-        super().__init__(
-            f"No record of {name_of(source)!r} has a label in {label_field!r}.",
-            "Name the right field, then ingest again; nothing of this attempt was kept.",
-            {"file": name_of(source), "label": label_field},
-        )
-
-
-class TemplateFieldMissing(UsageError):
-    """A field of a text template that no record has: most likely a typing error."""
-
-    def __init__(self, source: Source, field_name: str, template: str) -> None:
-        super().__init__(
-            f"No record of {name_of(source)!r} that was read has the field {field_name!r} of the text {template!r}.",
-            "Nothing was kept. `--text` named the fields when the dataset was registered. `almoner dataset register`"
-            " may be repeated with other fields until the first ingest. If the field is to be empty everywhere, write"
-            " it as an empty text in one record.",
-            {"file": name_of(source), "field": field_name},
-        )
+def _template_field_missing(source: Source, field_name: str, template: str) -> UsageError:
+    return UsageError(
+        f"No record of {name_of(source)!r} that was read has the field {field_name!r} of the text {template!r}.",
+        "Nothing was kept. `--text` named the fields when the dataset was registered. `almoner dataset register`"
+        " may be repeated with other fields until the first ingest. If the field is to be empty everywhere, write"
+        " it as an empty text in one record.",
+        {"file": name_of(source), "field": field_name},
+        code="TemplateFieldMissing",
+    )

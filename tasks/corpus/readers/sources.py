@@ -116,7 +116,12 @@ def source_state(path: Source) -> SourceState:
             if isinstance(file, Path):
                 status = file.stat()
                 if (place := (status.st_dev, status.st_ino)) in seen:
-                    raise FileTwice(path, number)
+                    raise UsageError(
+                        f"File {number} of {name_of(path)!r} is a link to an earlier file of the folder.",
+                        "Remove it. Files are counted in byte order of their paths.",
+                        {"file": name_of(path), "number": number},
+                        code="FileTwice",
+                    )
                 seen.add(place)
             size += facts[1]
             stamp.update(length_prefixed(os.fsencode(inside)) + repr(facts).encode())
@@ -200,7 +205,7 @@ def require_present_state(source: Source) -> None:
         found = beside.is_object() if isinstance(beside, StoredSource) else beside.exists() and not beside.is_dir()
         listed = _names_listed(source, beside) if found else None
     if source.name not in listed if listed is not None else is_cache(source.name):
-        raise SavedDatasetUnfit(source, "it is a result that `datasets` keeps, and no part of the dataset")
+        raise _saved_dataset_unfit(source, "it is a result that `datasets` keeps, and no part of the dataset")
 
 
 def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:
@@ -229,7 +234,9 @@ def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:
                 raise TableLogUnread(folder, kind)
         if contents.has_data(inside):
             if is_cache(inside.name):
-                raise SavedDatasetUnfit(folder, "it keeps results of `datasets`, and says not which files are the data")
+                raise _saved_dataset_unfit(
+                    folder, "it keeps results of `datasets`, and says not which files are the data"
+                )
             yield inside, file
     contents.require_read()
 
@@ -292,7 +299,7 @@ class _Contents:
             raise TableLogUnread(self._folder, COMMITS)
         unread = self._unread + (self._documents if self._format in (None, TEXT) else Counter())
         if unread:
-            raise FilesUnread(self._folder, unread)
+            raise _files_unread(self._folder, unread)
 
 
 def _alike(kind: str) -> str:
@@ -352,7 +359,7 @@ def _local_files(whole: Path, folder: Path) -> Iterator[Path]:
         listed = sorted(entries, key=_path_order)
     wanted = _names_wanted(whole, {entry.name: Path(entry.path) for entry in listed if entry.name in (STATE, SPLITS)})
     if wanted is not None and not wanted <= {entry.name for entry in listed}:
-        raise SavedDatasetUnfit(whole, "files that it lists are missing")
+        raise _saved_dataset_unfit(whole, "files that it lists are missing")
     for entry in listed:
         if wanted is not None and entry.name not in wanted:
             continue
@@ -383,7 +390,7 @@ def _stored_files(folder: StoredSource) -> Iterator[tuple[PurePath, Source]]:
     for place, names in listings.items():
         held = {inside.relative_to(place).parts[0] for inside, _ in files if place in inside.parents}
         if counts(place) and not names <= held:
-            raise SavedDatasetUnfit(folder, "files that it lists are missing")
+            raise _saved_dataset_unfit(folder, "files that it lists are missing")
     yield from ((inside, file) for inside, file in files if counts(inside))
 
 
@@ -397,7 +404,7 @@ def _names_listed(whole: Source, description: Source) -> frozenset[str] | None:
         with _open(description) as file:
             return names_listed(file, description.name)
     except NotPlain as problem:
-        raise SavedDatasetUnfit(whole, str(problem)) from None
+        raise _saved_dataset_unfit(whole, str(problem)) from None
 
 
 @contextmanager
@@ -552,48 +559,32 @@ class TableLogUnread(UsageError):
         )
 
 
-class SavedDatasetUnfit(UsageError):
-    """A folder of `datasets.save_to_disk` of which it is not known what the dataset is."""
-
-    def __init__(self, source: Source, problem: str) -> None:
-        super().__init__(
-            f"{name_of(source)!r} is not a dataset as `datasets.save_to_disk` writes it: {problem}.",
-            "Save the dataset into a new folder with `save_to_disk`, then ingest that.",
-            {"file": name_of(source), "reason": problem},
-        )
+def _saved_dataset_unfit(source: Source, problem: str) -> UsageError:
+    return UsageError(
+        f"{name_of(source)!r} is not a dataset as `datasets.save_to_disk` writes it: {problem}.",
+        "Save the dataset into a new folder with `save_to_disk`, then ingest that.",
+        {"file": name_of(source), "reason": problem},
+        code="SavedDatasetUnfit",
+    )
 
 
-class FilesUnread(UsageError):
-    """A folder with files that look like data, in formats that almoner does not read."""
-
-    def __init__(self, source: Source, ends: Mapping[str, int]) -> None:
-        listed = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
-        super().__init__(
-            f"The folder {name_of(source)!r} holds files that look like data and are not read: {listed}.",
-            "Convert them, or move what is not part of the corpus elsewhere. A table with tabs is read once it is"
-            " called .csv.",
-            {"file": name_of(source), "ends": sorted(ends)},
-        )
+def _files_unread(source: Source, ends: Mapping[str, int]) -> UsageError:
+    listed = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
+    return UsageError(
+        f"The folder {name_of(source)!r} holds files that look like data and are not read: {listed}.",
+        "Convert them, or move what is not part of the corpus elsewhere. A table with tabs is read once it is"
+        " called .csv.",
+        {"file": name_of(source), "ends": sorted(ends)},
+        code="FilesUnread",
+    )
 
 
-class FileTwice(UsageError):
-    """One file under two names in a folder: its records would count twice."""
-
-    def __init__(self, source: Source, number: int) -> None:
-        super().__init__(
-            f"File {number} of {name_of(source)!r} is a link to an earlier file of the folder.",
-            "Remove it. Files are counted in byte order of their paths.",
-            {"file": name_of(source), "number": number},
-        )
-
-
-class FileRepeated(UsageError):
+def file_repeated(source: Source, number: int, earlier: int) -> UsageError:
     """A table in a folder that holds the records of another one."""
-
-    def __init__(self, source: Source, number: int, earlier: int) -> None:
-        super().__init__(
-            f"File {number} of {name_of(source)!r} holds the same bytes as file {earlier}, packed or not.",
-            "Remove one of them: without a unit field, a record that comes twice is two units. Nothing of this attempt"
-            " was kept. Files are counted in byte order of their paths.",
-            {"file": name_of(source), "number": number, "earlier": earlier},
-        )
+    return UsageError(
+        f"File {number} of {name_of(source)!r} holds the same bytes as file {earlier}, packed or not.",
+        "Remove one of them: without a unit field, a record that comes twice is two units. Nothing of this attempt"
+        " was kept. Files are counted in byte order of their paths.",
+        {"file": name_of(source), "number": number, "earlier": earlier},
+        code="FileRepeated",
+    )

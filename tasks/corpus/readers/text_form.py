@@ -65,15 +65,20 @@ def parse_form(encoding: str | None, delimiter: str | None) -> TextForm:
     if delimiter is not None:
         sign = DELIMITERS.get(delimiter.lower(), "\t" if delimiter == "\\t" else delimiter)
         if sign not in _PLURALS:
-            raise DelimiterUnknown
+            raise UsageError(
+                "The delimiter named is not one that almoner reads.",
+                f"Name one of {', '.join(DELIMITERS)}; convert a file with another.",
+                {"delimiters": list(DELIMITERS)},
+                code="DelimiterUnknown",
+            )
     if encoding is None:
         return TextForm(None, sign)
     try:
         known = codecs.lookup(encoding).name.replace("utf-8-sig", UTF_8)
     except (LookupError, ValueError):
-        raise EncodingUnknown from None
+        raise _encoding_unknown() from None
     if known not in _ENCODINGS:
-        raise EncodingUnknown
+        raise _encoding_unknown()
     return TextForm(known, sign)
 
 
@@ -164,34 +169,20 @@ def _described(form: TextForm) -> str:
     return ", ".join(filter(None, (encoding or UTF_8, cells)))
 
 
-class EncodingUnknown(UsageError):
-    """An encoding that almoner does not read."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The encoding named is not one that almoner reads.",
-            "Name for instance utf-8, utf-16, cp1252 (Windows in Western Europe), cp1250 (in Central Europe), cp1251"
-            " (Cyrillic), iso8859-1, shift_jis, gb18030; or convert the file to UTF-8.",
-        )
+def _encoding_unknown() -> UsageError:
+    return UsageError(
+        "The encoding named is not one that almoner reads.",
+        "Name for instance utf-8, utf-16, cp1252 (Windows in Western Europe), cp1250 (in Central Europe), cp1251"
+        " (Cyrillic), iso8859-1, shift_jis, gb18030; or convert the file to UTF-8.",
+        code="EncodingUnknown",
+    )
 
 
-class DelimiterUnknown(UsageError):
-    """A delimiter that almoner does not read."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The delimiter named is not one that almoner reads.",
-            f"Name one of {', '.join(DELIMITERS)}; convert a file with another.",
-            {"delimiters": list(DELIMITERS)},
-        )
-
-
-class FormUnfit(UsageError):
+def form_unfit(file: str, what: str) -> UsageError:
     """An encoding or a delimiter is named for a source that has none."""
-
-    def __init__(self, file: str, what: str) -> None:
-        super().__init__(
-            f"{file!r} is in a format without {what}.",
-            f"Leave the option out; {what} is that of " + ("CSV." if what == "a delimiter" else "CSV, JSONL and .txt."),
-            {"file": file},
-        )
+    return UsageError(
+        f"{file!r} is in a format without {what}.",
+        f"Leave the option out; {what} is that of " + ("CSV." if what == "a delimiter" else "CSV, JSONL and .txt."),
+        {"file": file},
+        code="FormUnfit",
+    )

@@ -40,12 +40,12 @@ class TextTemplate:
         try:
             parts = tuple(Formatter().parse(written.replace("\\n", "\n")))
         except ValueError:
-            raise TextTemplateInvalid(written) from None
+            raise _text_template_invalid(written) from None
         if any(name == "" or form or conversion for _, name, form, conversion in parts):
-            raise TextTemplateInvalid(written)
+            raise _text_template_invalid(written)
         template = cls(written, tuple((literal, name) for literal, name, _, _ in parts), composed=True)
         if not template.fields:
-            raise TextTemplateInvalid(written)
+            raise _text_template_invalid(written)
         return template
 
     def __str__(self) -> str:
@@ -88,12 +88,10 @@ def _value_text(value: object) -> str | None:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
-class TextTemplateInvalid(UsageError):
-    """A template of a text that names no field, or has braces that are no place."""
-
-    def __init__(self, written: str) -> None:
-        super().__init__(
-            f"The text {written!r} is neither the name of a field nor a template with places such as {{title}}.",
-            "Write a field's name, or for instance '{title}\\n\\n{body}'; a literal brace is written twice.",
-            {"text": written},
-        )
+def _text_template_invalid(written: str) -> UsageError:
+    return UsageError(
+        f"The text {written!r} is neither the name of a field nor a template with places such as {{title}}.",
+        "Write a field's name, or for instance '{title}\\n\\n{body}'; a literal brace is written twice.",
+        {"text": written},
+        code="TextTemplateInvalid",
+    )

@@ -90,7 +90,13 @@ class CoverageEstimate:
             TooFewTexts: whatever the units voted, it would say nothing.
         """
         if request.samples < FEWEST_TEXTS:
-            raise TooFewTexts(request.samples)
+            raise UsageError(
+                f"`{NAME}` compares units with at least {FEWEST_TEXTS} texts, and the request asks for"
+                f" {request.samples}.",
+                f"Raise `parameters.samples`, or leave `{NAME}` out of `evaluation`; nothing was submitted.",
+                {"samples": request.samples, "fewest": FEWEST_TEXTS},
+                code="TooFewTexts",
+            )
         return min(MOST_CENTRES, request.samples // TEXTS_A_CENTRE) + 1
 
     def places(self, subject: EvaluationInput, request: EstimateRequest) -> Callable[[UnitText], int | None]:
@@ -147,14 +153,3 @@ def _supported_share(private: NDArray[np.float64], released: NDArray[np.float64]
 
 def _distances(rows: Points, centres: Points) -> Points:
     return np.asarray(np.linalg.norm(rows[:, None] - centres[None], axis=2), np.float64)
-
-
-class TooFewTexts(UsageError):
-    """A map of so few texts shows nothing."""
-
-    def __init__(self, samples: int) -> None:
-        super().__init__(
-            f"`{NAME}` compares units with at least {FEWEST_TEXTS} texts, and the request asks for {samples}.",
-            f"Raise `parameters.samples`, or leave `{NAME}` out of `evaluation`; nothing was submitted.",
-            {"samples": samples, "fewest": FEWEST_TEXTS},
-        )

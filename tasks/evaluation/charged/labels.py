@@ -25,7 +25,11 @@ class LabelEstimate:
             NoLabels: the request declares none.
         """
         if not request.labels:
-            raise NoLabels
+            raise UsageError(
+                f"`{NAME}` counts units by label, and the request declares no labels.",
+                f"Declare `parameters.labels: [...]`, or leave `{NAME}` out of `evaluation`.",
+                code="NoLabels",
+            )
         return len(request.labels)
 
     def places(self, subject: EvaluationInput, request: EstimateRequest) -> Callable[[UnitText], int | None]:
@@ -57,14 +61,4 @@ class LabelEstimate:
             method="units in each declared label, in their order, by a charged noisy histogram; half the sum of"
             f" absolute differences between their shares and those of the released texts; {NOISE_INTERVAL}",
             line=note,
-        )
-
-
-class NoLabels(UsageError):
-    """A histogram of labels is asked for, and there are none."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"`{NAME}` counts units by label, and the request declares no labels.",
-            f"Declare `parameters.labels: [...]`, or leave `{NAME}` out of `evaluation`.",
         )

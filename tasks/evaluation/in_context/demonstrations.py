@@ -21,37 +21,22 @@ class Example:
     label: str
 
 
-class UnknownLabel(UsageError):
-    """An example carries a label that the task does not have."""
-
-    def __init__(self, task: Task, label: str) -> None:
-        super().__init__(
-            f"The task {task.name!r} has no label {label!r}.",
-            f"Its labels are {', '.join(task.labels)}.",
-            {"task": task.name, "label": label, "known": list(task.labels)},
-        )
+def _too_few_demonstrations(requested: int, available: int) -> UsageError:
+    return UsageError(
+        f"{requested} demonstrations are asked for; there are {available} that are not empty.",
+        "Ask for fewer shots, or release more texts.",
+        {"wanted": requested, "available": available},
+        code="TooFewDemonstrations",
+    )
 
 
-class TooFewDemonstrations(UsageError):
-    """More demonstrations are asked for than there are."""
-
-    def __init__(self, requested: int, available: int) -> None:
-        super().__init__(
-            f"{requested} demonstrations are asked for; there are {available} that are not empty.",
-            "Ask for fewer shots, or release more texts.",
-            {"wanted": requested, "available": available},
-        )
-
-
-class LabelWithoutDemonstration(UsageError):
-    """A balanced choice needs more texts of a label than there are."""
-
-    def __init__(self, label: str, requested: int, available: int) -> None:
-        super().__init__(
-            f"A balanced choice takes {requested} demonstrations of {label!r}; there are {available}.",
-            "Ask for fewer shots, choose at random, or release more texts of this label.",
-            {"label": label, "wanted": requested, "available": available},
-        )
+def _label_without_demonstration(label: str, requested: int, available: int) -> UsageError:
+    return UsageError(
+        f"A balanced choice takes {requested} demonstrations of {label!r}; there are {available}.",
+        "Ask for fewer shots, choose at random, or release more texts of this label.",
+        {"label": label, "wanted": requested, "available": available},
+        code="LabelWithoutDemonstration",
+    )
 
 
 def require_labels(task: Task, examples: Sequence[Example]) -> None:
@@ -62,7 +47,12 @@ def require_labels(task: Task, examples: Sequence[Example]) -> None:
     """
     for example in examples:
         if not task.fills_slots and example.label not in task.words:
-            raise UnknownLabel(task, example.label)
+            raise UsageError(
+                f"The task {task.name!r} has no label {example.label!r}.",
+                f"Its labels are {', '.join(task.labels)}.",
+                {"task": task.name, "label": example.label, "known": list(task.labels)},
+                code="UnknownLabel",
+            )
 
 
 def choose(task: Task, pool: Sequence[Example], shots: int, seed: int, how: Choice | None = None) -> list[Example]:
@@ -79,7 +69,7 @@ def choose(task: Task, pool: Sequence[Example], shots: int, seed: int, how: Choi
     require_labels(task, pool)
     usable = [example for example in pool if example.text.strip() and example.label.strip()]
     if shots > len(usable):
-        raise TooFewDemonstrations(shots, len(usable))
+        raise _too_few_demonstrations(shots, len(usable))
     generator = np.random.default_rng(seed)
     mixed = [usable[place] for place in generator.permutation(len(usable))]
     balanced = (how or ("random" if task.fills_slots else "balanced")) == "balanced" and not task.fills_slots
@@ -93,6 +83,6 @@ def _balanced(task: Task, mixed: Sequence[Example], shots: int, generator: np.ra
     for place, label in enumerate(labels):
         quota = shots // len(labels) + (place < shots % len(labels))
         if quota > len(by_label[place]):
-            raise LabelWithoutDemonstration(label, quota, len(by_label[place]))
+            raise _label_without_demonstration(label, quota, len(by_label[place]))
     rounds = chain.from_iterable(zip_longest(*by_label))
     return [example for example in rounds if example is not None][:shots]

@@ -13,15 +13,13 @@ MOST_BYTES = 16 << 20
 """Maximum number of bytes of one line."""
 
 
-class NoExample(UsageError):
-    """A line of the file is no labelled text."""
-
-    def __init__(self, file: Path, line: int) -> None:
-        super().__init__(
-            f"Line {line} of {file.name} is not a labelled text.",
-            "Each line is a JSON object with a text `text` and a text `label`, in UTF-8.",
-            {"file": file.name, "line": line},
-        )
+def _no_example(file: Path, line: int) -> UsageError:
+    return UsageError(
+        f"Line {line} of {file.name} is not a labelled text.",
+        "Each line is a JSON object with a text `text` and a text `label`, in UTF-8.",
+        {"file": file.name, "line": line},
+        code="NoExample",
+    )
 
 
 def read_examples(task: Task, file: Path) -> list[Example]:
@@ -44,7 +42,7 @@ def _example(file: Path, number: int, line: bytes) -> Example:
     try:
         record: Any = parse_json(line, most_bytes=MOST_BYTES)
     except ValueError:  # a line that is not UTF-8 raises one too
-        raise NoExample(file, number) from None
+        raise _no_example(file, number) from None
     if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in ("text", "label")):
-        raise NoExample(file, number)
+        raise _no_example(file, number)
     return Example(record["text"], record["label"])

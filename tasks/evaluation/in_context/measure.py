@@ -21,17 +21,6 @@ MAX_TEXT_TOKENS = 128
 ZERO_SHOT, ZERO_SHOT_NAMED = "zero_shot", "zero_shot_named"
 
 
-class NoTestItems(UsageError):
-    """There are no test items."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(
-            f"There is not one test item for the task {task.name!r}.",
-            "Give a public file with at least one labelled text.",
-            {"task": task.name},
-        )
-
-
 @dataclass(frozen=True)
 class InContextTest:
     """A model and the public items it is asked about; every column of a table is measured by the same one.
@@ -52,7 +41,12 @@ class InContextTest:
 
     def __post_init__(self) -> None:
         if not self.items:
-            raise NoTestItems(self.task)
+            raise UsageError(
+                f"There is not one test item for the task {self.task.name!r}.",
+                "Give a public file with at least one labelled text.",
+                {"task": self.task.name},
+                code="NoTestItems",
+            )
         require_labels(self.task, self.items)
 
     def zero_shot(self) -> InContextResult:

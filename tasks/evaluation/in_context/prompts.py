@@ -31,15 +31,13 @@ CONTENT_FREE = ("N/A", "", "[MASK]")
 Tokens = tuple[int, ...]
 
 
-class PromptTooLong(UsageError):
-    """The prompt does not fit into the model's context even without demonstrations."""
-
-    def __init__(self, needed: int, possible: int) -> None:
-        super().__init__(
-            f"The prompt without demonstrations needs {needed} positions; the model has {possible}.",
-            "Allow fewer tokens for a text, or choose a model with a longer context.",
-            {"needed": needed, "possible": possible},
-        )
+def _prompt_too_long(needed: int, possible: int) -> UsageError:
+    return UsageError(
+        f"The prompt without demonstrations needs {needed} positions; the model has {possible}.",
+        "Allow fewer tokens for a text, or choose a model with a longer context.",
+        {"needed": needed, "possible": possible},
+        code="PromptTooLong",
+    )
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class PromptWriter:
         """
         opening = self._opening() + self._tokens(self.task.instruction + END)
         if len(opening) > room:
-            raise PromptTooLong(len(opening), room)
+            raise _prompt_too_long(len(opening), room)
         parts = [self._demonstration(example) for example in demonstrations]
         dropped = 0
         while len(opening) + sum(len(tokens) for tokens, _ in parts[dropped:]) > room:

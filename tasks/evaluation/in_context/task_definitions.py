@@ -47,17 +47,6 @@ class Task:
         return label if self.fills_slots else self.words[label]
 
 
-class UnknownTask(UsageError):
-    """No task of that name."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"There is no in-context task named {name!r}.",
-            f"Choose one of {', '.join(TASKS)}.",
-            {"task": name, "known": list(TASKS)},
-        )
-
-
 def task_named(name: str) -> Task:
     """Return the task of that name.
 
@@ -65,7 +54,12 @@ def task_named(name: str) -> Task:
         UnknownTask.
     """
     if name not in TASKS:
-        raise UnknownTask(name)
+        raise UsageError(
+            f"There is no in-context task named {name!r}.",
+            f"Choose one of {', '.join(TASKS)}.",
+            {"task": name, "known": list(TASKS)},
+            code="UnknownTask",
+        )
     return TASKS[name]
 
 

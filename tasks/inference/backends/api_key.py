@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 from tasks.inference.backends.endpoints import Endpoint
-from tasks.inference.backends.errors import EndpointKeyMissing
+from tasks.inference.backends.errors import endpoint_key_missing
 
 SHORTEST: Final = 8
 """Characters of a key that is looked for in answers. Servers that need none are given a word in its place."""
@@ -47,7 +47,7 @@ def key_for(endpoint: Endpoint) -> Key | None:
         return None
     value = os.environ.get(endpoint.key_env, "").strip()
     if not value:
-        raise EndpointKeyMissing(endpoint.name, endpoint.key_env, "is not set")
+        raise endpoint_key_missing(endpoint.name, endpoint.key_env, "is not set")
     if not _KEY.fullmatch(value):
-        raise EndpointKeyMissing(endpoint.name, endpoint.key_env, "holds spaces or characters that no key has")
+        raise endpoint_key_missing(endpoint.name, endpoint.key_env, "holds spaces or characters that no key has")
     return Key(value)

@@ -90,23 +90,21 @@ FAILURES: Final[Mapping[str, type[EndpointFailed]]] = {
 """Every kind of trouble by the name that `backends.request` gives it."""
 
 
-class EndpointKeyMissing(EnvironmentProblem):
+def endpoint_key_missing(endpoint: str, variable: str, reason: str) -> EnvironmentProblem:
     """The variable that an endpoint's configuration names holds no key."""
+    return EnvironmentProblem(
+        f"The endpoint {endpoint!r} needs a key from the environment variable {variable}, which {reason}.",
+        f"Set {variable} where almoner runs. Nothing was spent.",
+        {"endpoint": endpoint, "variable": variable},
+        code="EndpointKeyMissing",
+    )
 
-    def __init__(self, endpoint: str, variable: str, reason: str) -> None:
-        super().__init__(
-            f"The endpoint {endpoint!r} needs a key from the environment variable {variable}, which {reason}.",
-            f"Set {variable} where almoner runs. Nothing was spent.",
-            {"endpoint": endpoint, "variable": variable},
-        )
 
-
-class AnswersUnwritable(EnvironmentProblem):
+def answers_unwritable(reason: str) -> EnvironmentProblem:
     """Answers of an endpoint cannot be kept."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The answers of an endpoint cannot be stored in quarantine: {reason}.",
-            "Make room, then go on with `almoner run`.",
-            {"reason": reason},
-        )
+    return EnvironmentProblem(
+        f"The answers of an endpoint cannot be stored in quarantine: {reason}.",
+        "Make room, then go on with `almoner run`.",
+        {"reason": reason},
+        code="AnswersUnwritable",
+    )

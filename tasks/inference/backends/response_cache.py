@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from models_db.values.canonical_json import Json, digest
-from tasks.inference.backends.errors import AnswersUnwritable
+from tasks.inference.backends.errors import answers_unwritable
 from tasks.inference.backends.interface import Completion
 
 FILE: Final = "answers"
@@ -85,7 +85,7 @@ class Answers:
         except OSError as problem:
             reason = problem.strerror or type(problem).__name__
         if reason is not None:
-            raise AnswersUnwritable(reason)
+            raise answers_unwritable(reason)
 
     def _read(self, path: Path) -> None:
         """Read the answers that an interrupted run left; an incomplete line counts as no answer."""
@@ -98,7 +98,7 @@ class Answers:
         except OSError as problem:
             reason = problem.strerror or type(problem).__name__
         if reason is not None:
-            raise AnswersUnwritable(reason)
+            raise answers_unwritable(reason)
         self._whole = data.endswith(b"\n")
         for line in data.split(b"\n"):
             self._take(line)

@@ -22,40 +22,19 @@ class UnknownDevice(UsageError):
         super().__init__(f"There is no device {name!r}.", "Use auto, cpu, cuda, cuda:N or cuda:A-B.", {"device": name})
 
 
-class DeviceMissing(EnvironmentProblem):
-    """A device that this machine does not have."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"This machine has no device {name!r}.", "Use --device auto.", {"device": name})
-
-
-class OneDeviceNeeded(UsageError):
-    """A group of devices for work that is done on one."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The devices {name!r} are several, and only the layers of a language model are spread over several.",
-            "Name one device, such as cuda:0.",
-            {"device": name},
-        )
+def _device_missing(name: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"This machine has no device {name!r}.", "Use --device auto.", {"device": name}, code="DeviceMissing"
+    )
 
 
-class GroupNotDivisible(UsageError):
-    """Devices that cannot be divided evenly among workers."""
-
-    def __init__(self, name: str, devices: int, workers: int) -> None:
-        super().__init__(
-            f"The {devices} devices of {name!r} cannot be divided evenly among {workers} workers.",
-            "Choose a number of --workers that divides the number of devices, or --device cuda for one GPU each.",
-            {"device": name, "devices": devices, "workers": workers},
-        )
-
-
-class BadThreads(UsageError):
-    """ALMONER_THREADS is not a positive integer."""
-
-    def __init__(self, value: str) -> None:
-        super().__init__(f"ALMONER_THREADS={value!r} is not a positive integer.", "Unset it, or give a number.")
+def _group_not_divisible(name: str, devices: int, workers: int) -> UsageError:
+    return UsageError(
+        f"The {devices} devices of {name!r} cannot be divided evenly among {workers} workers.",
+        "Choose a number of --workers that divides the number of devices, or --device cuda for one GPU each.",
+        {"device": name, "devices": devices, "workers": workers},
+        code="GroupNotDivisible",
+    )
 
 
 def choose_devices(name: str = "auto") -> tuple[torch.device, ...]:
@@ -74,13 +53,13 @@ def choose_devices(name: str = "auto") -> tuple[torch.device, ...]:
         if first >= last:
             raise UnknownDevice(name)
         if last >= torch.cuda.device_count():
-            raise DeviceMissing(name)
+            raise _device_missing(name)
         return tuple(torch.device("cuda", index) for index in range(first, last + 1))
     kind, _, index = name.partition(":")
     if kind not in ("cpu", "cuda") or (name != kind and not (kind == "cuda" and index.isdecimal())):
         raise UnknownDevice(name)
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise DeviceMissing(name)
+        raise _device_missing(name)
     return (torch.device(name),)
 
 
@@ -93,7 +72,12 @@ def choose_device(name: str = "auto") -> torch.device:
     """
     devices = choose_devices(name)
     if len(devices) > 1:
-        raise OneDeviceNeeded(name)
+        raise UsageError(
+            f"The devices {name!r} are several, and only the layers of a language model are spread over several.",
+            "Name one device, such as cuda:0.",
+            {"device": name},
+            code="OneDeviceNeeded",
+        )
     return devices[0]
 
 
@@ -128,7 +112,7 @@ def devices_for(name: str, count: int) -> list[str]:
     if len(devices) > 1:
         each, left_over = divmod(len(devices), count)
         if not each or left_over:
-            raise GroupNotDivisible(name, len(devices), count)
+            raise _group_not_divisible(name, len(devices), count)
         return [name_of(devices[first : first + each]) for first in range(0, len(devices), each)]
     device = devices[0]
     if device.type != "cuda" or device.index is not None:
@@ -140,7 +124,11 @@ def use_threads() -> int:
     """Let torch compute with ALMONER_THREADS threads, or with its own choice where unset; return their number."""
     if value := os.environ.get("ALMONER_THREADS", ""):
         if not value.isdecimal() or int(value) == 0:
-            raise BadThreads(value)
+            raise UsageError(
+                f"ALMONER_THREADS={value!r} is not a positive integer.",
+                "Unset it, or give a number.",
+                code="BadThreads",
+            )
         torch.set_num_threads(int(value))
     return torch.get_num_threads()
 

@@ -13,17 +13,15 @@ _WORDS: Final = ("No space left on device", "os error 28", "Disk quota exceeded"
 """Words by which pip, the hub's client and safetensors tell a full disk; their errors have no number of the system."""
 
 
-class ModelDiskFull(EnvironmentProblem):
-    """The disk has no room for a model."""
-
-    def __init__(self, name: str, folder: Path, needed: int, free: int) -> None:
-        left = f"{size_text(free)} are free"
-        room = f"{size_text(needed)} are needed, and {left}" if needed else f"{left}, and it needs more"
-        super().__init__(
-            f"The disk of {folder} has no room for the model {name!r}: {room}.",
-            "Free disk space, or name a folder on another disk: ALMONER_MODELS, or HF_HOME for models of Hugging Face.",
-            {"model": name, "folder": str(folder), "needed": needed or None, "free": free},
-        )
+def _model_disk_full(name: str, folder: Path, needed: int, free: int) -> EnvironmentProblem:
+    left = f"{size_text(free)} are free"
+    room = f"{size_text(needed)} are needed, and {left}" if needed else f"{left}, and it needs more"
+    return EnvironmentProblem(
+        f"The disk of {folder} has no room for the model {name!r}: {room}.",
+        "Free disk space, or name a folder on another disk: ALMONER_MODELS, or HF_HOME for models of Hugging Face.",
+        {"model": name, "folder": str(folder), "needed": needed or None, "free": free},
+        code="ModelDiskFull",
+    )
 
 
 def free_disk(folder: Path) -> int:
@@ -43,12 +41,12 @@ def require_disk(name: str, folder: Path, needed: int) -> Iterator[None]:
         ModelDiskFull: less is free, or the disk became full inside.
     """
     if needed > (free := free_disk(folder)):
-        raise ModelDiskFull(name, folder, needed, free)
+        raise _model_disk_full(name, folder, needed, free)
     try:
         yield
     except Exception as error:
         if is_disk_full(error):
-            raise ModelDiskFull(name, folder, needed, free_disk(folder)) from error
+            raise _model_disk_full(name, folder, needed, free_disk(folder)) from error
         raise
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models_db.errors import EnvironmentProblem, UsageError
+from models_db.errors import EnvironmentProblem
 from tasks.inference.catalogue import model_store
 
 REVISION = "local"
@@ -53,33 +53,14 @@ class LocalModel:
         return _folder() / f"{self.name}.digest.json"
 
 
-class ModelExists(UsageError):
-    """A name that another model has."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"There is a model {name!r} already.",
-            "Choose another name; `almoner models list` shows those in use.",
-            {"model": name},
-        )
-
-
-class ModelNotAdded(UsageError):
-    """A name of no model that was added from a folder."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"No model {name!r} was added from a folder.", "See `almoner models list`.", {"model": name})
-
-
-class ModelFolderMissing(EnvironmentProblem):
+def model_folder_missing(name: str, folder: Path) -> EnvironmentProblem:
     """The folder of an added model is not there any more."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        super().__init__(
-            f"The folder {folder} of the model {name!r} is not there.",
-            f"Put it back, or remove the model: almoner models remove {name}.",
-            {"model": name, "folder": str(folder)},
-        )
+    return EnvironmentProblem(
+        f"The folder {folder} of the model {name!r} is not there.",
+        f"Put it back, or remove the model: almoner models remove {name}.",
+        {"model": name, "folder": str(folder)},
+        code="ModelFolderMissing",
+    )
 
 
 def local_models() -> list[LocalModel]:

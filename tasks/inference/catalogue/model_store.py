@@ -81,17 +81,16 @@ DIGEST_FORMAT = 4
 """Format of the record of a digest; a record in another format is made anew."""
 
 
-class ModelChanged(EnvironmentProblem):
+def model_changed(name: str, recorded: str, actual: str) -> EnvironmentProblem:
     """Installed files of a model are not the ones that were installed."""
-
-    def __init__(self, name: str, recorded: str, actual: str) -> None:
-        super().__init__(
-            f"The files of the model {name!r} have changed since it was pulled: weights, configuration, tokenizer or "
-            "chat template.",
-            "Find out who changed them. Then delete the folder of a pulled model and pull it again; remove an added "
-            "one and add it again.",
-            {"model": name, "recorded": recorded, "found": actual},
-        )
+    return EnvironmentProblem(
+        f"The files of the model {name!r} have changed since it was pulled: weights, configuration, tokenizer or "
+        "chat template.",
+        "Find out who changed them. Then delete the folder of a pulled model and pull it again; remove an added "
+        "one and add it again.",
+        {"model": name, "recorded": recorded, "found": actual},
+        code="ModelChanged",
+    )
 
 
 def models_folder() -> Path:
@@ -176,7 +175,7 @@ def _recorded(name: str, folder: Path, files: list[Path], record: Path) -> tuple
         return str(stored["digest"]), stamps
     digest = listing_digest(folder, files)
     if stored and stored["digest"] != digest:
-        raise ModelChanged(name, stored["digest"], digest)
+        raise model_changed(name, stored["digest"], digest)
     write_text(record, json.dumps({"format": DIGEST_FORMAT, "digest": digest, "files": stamps}, indent=2))
     return digest, stamps
 
@@ -199,7 +198,7 @@ def open_model(name: str, folder: Path, record: Path) -> Iterator[tuple[str, Pat
     except OSError as error:
         found = f"no file {error.filename}"
     if found != digest:
-        raise ModelChanged(name, digest, found)
+        raise model_changed(name, digest, found)
 
 
 @contextmanager

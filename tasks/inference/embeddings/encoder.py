@@ -115,7 +115,12 @@ class TextEmbedder:
             WordPiecesUnavailable: the embedder is not `shaped`.
         """
         if not self.shaped:
-            raise WordPiecesUnavailable(self.model)
+            raise UsageError(
+                f"{self.model!r} adds text around every text, so there are no word pieces of the text alone.",
+                f"Use {EMBEDDER}, or a model without a prompt of its own.",
+                {"model": self.model},
+                code="WordPiecesUnavailable",
+            )
         marks, done = self._marks(texts), 0
         embedded: dict[int, tuple[NDArray[np.float32], NDArray[np.bool_]]] = {}
         for group in _groups([len(flags) for flags in marks]):
@@ -239,16 +244,5 @@ class NotPooled(UsageError):
         super().__init__(
             f"{name!r} cannot be used as an embedder: it has no modules.json, so how its rows are pooled is not known.",
             f"Use {EMBEDDER}, or a model that was made for sentence-transformers.",
-            {"model": name},
-        )
-
-
-class WordPiecesUnavailable(UsageError):
-    """An embedder that wraps a text in a prompt or a template: its word pieces are not those of the text alone."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name!r} adds text around every text, so there are no word pieces of the text alone.",
-            f"Use {EMBEDDER}, or a model without a prompt of its own.",
             {"model": name},
         )

@@ -50,7 +50,12 @@ class WorkerEnvironment:
         """
         for part in fields(self):
             if getattr(self, part.name) != getattr(other, part.name):
-                raise WorkerDiffers(part.name)
+                raise EnvironmentProblem(
+                    f"A worker has another {part.name} than this run, which was approved for its own.",
+                    "Install the same almoner, libraries and models on all machines, and use one kind of device.",
+                    {"part": part.name},
+                    code="WorkerDiffers",
+                )
 
 
 @dataclass(frozen=True)
@@ -117,17 +122,6 @@ def shared(rooms: Sequence[MemoryShare]) -> list[MemoryShare]:
         )
         for room in rooms
     ]
-
-
-class WorkerDiffers(EnvironmentProblem):
-    """A worker's environment differs from the run's."""
-
-    def __init__(self, part: str) -> None:
-        super().__init__(
-            f"A worker has another {part} than this run, which was approved for its own.",
-            "Install the same almoner, libraries and models on all machines, and use one kind of device.",
-            {"part": part},
-        )
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,6 @@ _SETTING = "ALMONER_MEMORY"
 _SHARE = {"cpu": 0.5, "cuda": 0.75}
 
 
-class BadMemory(UsageError):
-    """ALMONER_MEMORY is not a number of bytes."""
-
-    def __init__(self, value: str) -> None:
-        super().__init__(f"{_SETTING}={value!r} is not a positive number of bytes.", "Unset it, or give a number.")
-
-
 class NotEnoughMemory(EnvironmentProblem):
     """The memory does not hold one generation."""
 
@@ -37,17 +30,18 @@ class NotEnoughMemory(EnvironmentProblem):
         )
 
 
-class ModelTooLarge(EnvironmentProblem):
+def model_too_large(
+    name: str, device: str, precision: str, needed: int, free: int, *, part: bool = False
+) -> EnvironmentProblem:
     """A model does not fit into the memory that is free; `part`: a device has no memory for its part of the layers."""
-
-    def __init__(self, name: str, device: str, precision: str, needed: int, free: int, *, part: bool = False) -> None:
-        super().__init__(
-            f"The model {name!r} does not fit into the memory of {device}: its weights {'there ' * part}take "
-            f"{size_text(needed)} in {precision}, and {size_text(free)} are free.",
-            "Free memory, request another precision, or choose a smaller model. `almoner models check` says what each "
-            "precision needs, and whether the layers fit when they are spread over several devices.",
-            {"model": name, "device": device, "precision": precision, "needed": needed, "free": free},
-        )
+    return EnvironmentProblem(
+        f"The model {name!r} does not fit into the memory of {device}: its weights {'there ' * part}take "
+        f"{size_text(needed)} in {precision}, and {size_text(free)} are free.",
+        "Free memory, request another precision, or choose a smaller model. `almoner models check` says what each "
+        "precision needs, and whether the layers fit when they are spread over several devices.",
+        {"model": name, "device": device, "precision": precision, "needed": needed, "free": free},
+        code="ModelTooLarge",
+    )
 
 
 class MemoryRanOut(EnvironmentProblem):
@@ -108,7 +102,9 @@ def asked_memory() -> int | None:
     """
     value = os.environ.get(_SETTING, "")
     if value and (not value.isdecimal() or int(value) == 0):
-        raise BadMemory(value)
+        raise UsageError(
+            f"{_SETTING}={value!r} is not a positive number of bytes.", "Unset it, or give a number.", code="BadMemory"
+        )
     return int(value) if value else None
 
 

@@ -14,8 +14,6 @@ from tasks.inference.catalogue.local_models import (
     REVISION,
     LocalModel,
     MergedParts,
-    ModelExists,
-    ModelNotAdded,
     find_local,
     forget_local,
     write_local,
@@ -89,7 +87,12 @@ def remove_model(name: str) -> LocalModel:
     with model_store.pull_lock(name):
         model = find_local(name)
         if model is None:
-            raise ModelNotAdded(name)
+            raise UsageError(
+                f"No model {name!r} was added from a folder.",
+                "See `almoner models list`.",
+                {"model": name},
+                code="ModelNotAdded",
+            )
         _remove_made(model)
     return model
 
@@ -102,7 +105,12 @@ def _remove_made(model: LocalModel) -> None:
 
 def _require_free(name: str) -> None:
     if find_local(name) is not None or any(spec.name == name for spec in registry.REGISTRY):
-        raise ModelExists(name)
+        raise UsageError(
+            f"There is a model {name!r} already.",
+            "Choose another name; `almoner models list` shows those in use.",
+            {"model": name},
+            code="ModelExists",
+        )
 
 
 def _require_model(path: Path) -> None:
@@ -142,7 +150,7 @@ def _require_unchanged(name: str, before: MergedParts, after: MergedParts, made:
     for one, other in ((before.base, after.base), (before.adapter, after.adapter)):
         if one != other:
             shutil.rmtree(made)
-            raise model_store.ModelChanged(name, one, other)
+            raise model_store.model_changed(name, one, other)
 
 
 def _made_folder(name: str) -> Path:

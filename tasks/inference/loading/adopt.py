@@ -41,18 +41,6 @@ _TOLERANCE = 1e-3
 _MOST_DIVERGENCE = 0.25
 
 
-class PrecisionTooCoarse(UsageError):
-    """A model whose output changes too much with fewer bits per weight."""
-
-    def __init__(self, name: str, precision: Precision, divergence: float) -> None:
-        super().__init__(
-            f"In {precision}, the distributions of {name!r} are {divergence:.2f} nats from those in float32; "
-            f"at most {_MOST_DIVERGENCE} are taken.",
-            "Request precision float32, or choose another model.",
-            {"model": name, "precision": precision, "divergence": round(divergence, 4)},
-        )
-
-
 @torch.inference_mode()
 def wrap_network(
     network: Any,
@@ -282,4 +270,10 @@ def _check_divergence(model: LanguageModel, prompts: list[list[int]], own: list[
     """Raise PrecisionTooCoarse unless our distributions are about the network's own."""
     divergence = mean_divergence(own, _engine_logits(model, prompts))
     if not divergence <= _MOST_DIVERGENCE:
-        raise PrecisionTooCoarse(model.name, model.precision, divergence)
+        raise UsageError(
+            f"In {model.precision}, the distributions of {model.name!r} are {divergence:.2f} nats from those in"
+            f" float32; at most {_MOST_DIVERGENCE} are taken.",
+            "Request precision float32, or choose another model.",
+            {"model": model.name, "precision": model.precision, "divergence": round(divergence, 4)},
+            code="PrecisionTooCoarse",
+        )

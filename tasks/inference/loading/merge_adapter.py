@@ -38,16 +38,15 @@ _PLAIN: Final[Mapping[str, tuple[object, ...]]] = {
 _NAME: Final = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
 
 
-class AdapterUnfit(UsageError):
+def adapter_unfit(adapter: Path, reason: str) -> UsageError:
     """An adapter that cannot be merged."""
-
-    def __init__(self, adapter: Path, reason: str) -> None:
-        super().__init__(
-            f"The adapter {adapter} cannot be merged: {reason}.",
-            "Give a folder of PEFT's with plain LoRA weights as safetensors, trained for this model; or merge it with "
-            "PEFT and add the merged model.",
-            {"adapter": str(adapter)},
-        )
+    return UsageError(
+        f"The adapter {adapter} cannot be merged: {reason}.",
+        "Give a folder of PEFT's with plain LoRA weights as safetensors, trained for this model; or merge it with "
+        "PEFT and add the merged model.",
+        {"adapter": str(adapter)},
+        code="AdapterUnfit",
+    )
 
 
 def merge_adapter(folder: Path, adapter: Path, target: Path) -> Path:
@@ -74,7 +73,7 @@ def merge_adapter(folder: Path, adapter: Path, target: Path) -> Path:
             weights[f"{module}.weight"] = _merged(adapter, module, weight, *left.pop(module), scale)
         save_file(weights, target / file.name, metadata={"format": "pt"})
     if left:
-        raise AdapterUnfit(adapter, f"the model has no weights {next(iter(left))}")
+        raise adapter_unfit(adapter, f"the model has no weights {next(iter(left))}")
     return target
 
 
@@ -87,16 +86,16 @@ def adapter_digest(adapter: Path) -> str:
     try:
         return listing_digest(adapter, [adapter / WEIGHTS, adapter / CONFIG])
     except OSError as error:
-        raise AdapterUnfit(adapter, f"it cannot be read ({error.strerror})") from error
+        raise adapter_unfit(adapter, f"it cannot be read ({error.strerror})") from error
 
 
 def _merged(adapter: Path, module: str, weight: Tensor, down: Tensor, up: Tensor, scale: float) -> Tensor:
     """Return [N, K] + scale [N, r] [r, K] in the weight's type."""
     if down.dim() != 2 or up.dim() != 2 or (up.shape[0], down.shape[1]) != tuple(weight.shape):
-        raise AdapterUnfit(adapter, f"its weights of {module} have another shape than the model's")
+        raise adapter_unfit(adapter, f"its weights of {module} have another shape than the model's")
     merged = weight.float() + scale * (up.float() @ down.float())
     if not merged.isfinite().all():
-        raise AdapterUnfit(adapter, f"its weights of {module} are not finite")
+        raise adapter_unfit(adapter, f"its weights of {module} are not finite")
     return merged.to(weight.dtype)
 
 
@@ -113,15 +112,15 @@ def _read_adapter(adapter: Path) -> tuple[float, dict[str, tuple[Tensor, Tensor]
         raise
     except Exception as error:  # json, safetensors and the system raise their own; nothing here is private
         first_line = str(error).partition("\n")[0] or type(error).__name__
-        raise AdapterUnfit(adapter, f"it cannot be read ({first_line})") from error
+        raise adapter_unfit(adapter, f"it cannot be read ({first_line})") from error
     pairs: dict[str, dict[str, Tensor]] = {}
     for name, tensor in parts.items():
         match = _NAME.fullmatch(name)
         if match is None:
-            raise AdapterUnfit(adapter, f"it has weights of another kind, {name}")
+            raise adapter_unfit(adapter, f"it has weights of another kind, {name}")
         pairs.setdefault(match["module"], {})[match["part"]] = tensor
     if not pairs or any(set(pair) != {"A", "B"} for pair in pairs.values()):
-        raise AdapterUnfit(adapter, "it has not both parts of each matrix")
+        raise adapter_unfit(adapter, "it has not both parts of each matrix")
     return scale, {module: (pair["A"], pair["B"]) for module, pair in pairs.items()}
 
 
@@ -133,8 +132,8 @@ def _scale(adapter: Path, settings: Mapping[str, Any]) -> float:
     """
     for name, plain in _PLAIN.items():
         if settings.get(name, plain[0]) not in plain:
-            raise AdapterUnfit(adapter, f"it has {name}: {settings[name]!r}")
+            raise adapter_unfit(adapter, f"it has {name}: {settings[name]!r}")
     rank, alpha = settings["r"], settings["lora_alpha"]
     if type(rank) is not int or rank < 1 or not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        raise AdapterUnfit(adapter, f"its rank {rank!r} or its lora_alpha {alpha!r} is not a number")
+        raise adapter_unfit(adapter, f"its rank {rank!r} or its lora_alpha {alpha!r} is not a number")
     return float(alpha) / (math.sqrt(rank) if settings.get("use_rslora") else rank)

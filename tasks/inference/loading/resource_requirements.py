@@ -12,7 +12,7 @@ from tasks.inference.catalogue.disk_space import free_disk
 from tasks.inference.catalogue.layer_layout import layers_of_devices, usable_bytes
 from tasks.inference.catalogue.model_check import Machine, NetworkShape, RowSizes
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
-from tasks.inference.engine.memory import ModelTooLarge, all_memory, free_memory, is_out_of_memory, spread_budget
+from tasks.inference.engine.memory import all_memory, free_memory, is_out_of_memory, model_too_large, spread_budget
 from tasks.inference.network.capabilities import can_pack, is_available, keeps_bfloat16
 
 
@@ -139,7 +139,7 @@ def require_memory(
     parts = _weight_parts(shape, devices, precision)
     shortest = min(zip(devices, parts, map(free_memory, devices), strict=True), key=lambda part: part[2] - part[1])
     device, needed, free = shortest
-    refusal = ModelTooLarge(name, str(device), precision, needed, free, part=len(devices) > 1)
+    refusal = model_too_large(name, str(device), precision, needed, free, part=len(devices) > 1)
     if needed > free:
         raise refusal
     try:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tasks.inference.structured_output.form import Form, FormTooLong
 from tasks.inference.structured_output.form_tokens import FormNotWritable, SlotTokens, Tokens, puts_a_space, spelling
-from tasks.inference.structured_output.token_bytes import EndTokenMissing, TokenTexts, name_of
+from tasks.inference.structured_output.token_bytes import TokenTexts, end_token_missing, name_of
 
 
 @dataclass(frozen=True)
@@ -221,6 +221,6 @@ def _end(tokenizer: Any, stop_tokens: Sequence[int]) -> int:
         EndTokenMissing: none does.
     """
     if not stop_tokens:
-        raise EndTokenMissing(name_of(tokenizer))
+        raise end_token_missing(name_of(tokenizer))
     own = getattr(tokenizer, "eos_token_id", None)
     return next((token for token in stop_tokens if token == own), min(stop_tokens))

@@ -62,14 +62,8 @@ def require_one_grammar(parameters: BaseModel) -> None:
         FormAndSchema: they are.
     """
     if form_of(parameters) is not None and schema_of(parameters) is not None:
-        raise FormAndSchema
-
-
-class FormAndSchema(UsageError):
-    """Two grammars for one text."""
-
-    def __init__(self) -> None:
-        super().__init__(
+        raise UsageError(
             "A release has a `schema` or a `form`, not both.",
             "Leave out `parameters.form` for records, and `parameters.schema` for texts.",
+            code="FormAndSchema",
         )

@@ -17,7 +17,7 @@ from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.structured_output.automaton import DEAD, Automaton
 from tasks.inference.structured_output.json_schema import grammar_schema
 from tasks.inference.structured_output.schema_constraint import TokenLimitTooSmall
-from tasks.inference.structured_output.token_bytes import EndTokenMissing, TokenTexts, name_of
+from tasks.inference.structured_output.token_bytes import TokenTexts, end_token_missing, name_of
 
 PLAUSIBLE = 0.05
 """Least probability of a plausible token, relative to the likeliest; see `Grammar.best`."""
@@ -49,7 +49,7 @@ class Grammar:
             TokenLimitTooSmall: the shortest answer does not fit.
         """
         if not model.stop_tokens:
-            raise EndTokenMissing(name_of(model.tokenizer))
+            raise end_token_missing(name_of(model.tokenizer))
         tokens = TokenTexts.of(model.tokenizer, model.vocabulary)
         needed = automaton.tokens_to_end(tokens.texts, tokens.letters.shape[1])
         if (fewest := int(needed[automaton.start]) + 1) > max_new_tokens:

@@ -73,7 +73,7 @@ def grammar_schema(schema: object) -> Schema:
     builder = _Builder(well_formed)
     built = builder.build(well_formed, "schema", 0)
     if builder.problems:
-        raise SchemaNotSupported(builder.problems)
+        raise _schema_not_supported(builder.problems)
     if (size := _characters(built)) > MOST_CHARACTERS:
         raise SchemaTooLarge(f"its strings and arrays have {size} characters to count", f"{MOST_CHARACTERS}")
     return built
@@ -87,7 +87,7 @@ def record_schema(schema: object) -> Schema:
     """
     built = grammar_schema(schema)
     if built.get("type") != "object":
-        raise SchemaNotSupported(["schema: a record is an object, so its `type` is object"])
+        raise _schema_not_supported(["schema: a record is an object, so its `type` is object"])
     return built
 
 
@@ -106,7 +106,7 @@ def _well_formed(schema: object) -> Schema:
     if size > MOST_BYTES:
         raise SchemaTooLarge(f"it has {size} bytes", f"{MOST_BYTES}")
     if parsed.pop("$schema", DIALECT) != DIALECT:
-        raise SchemaNotSupported([f"schema.$schema: the dialect is {DIALECT}"])
+        raise _schema_not_supported([f"schema.$schema: the dialect is {DIALECT}"])
     try:
         Draft202012Validator.check_schema(parsed)
     except SchemaError as wrong:
@@ -286,15 +286,13 @@ class SchemaInvalid(UsageError):
         )
 
 
-class SchemaNotSupported(UsageError):
-    """A schema has a constraint that a grammar cannot enforce."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__(
-            f"The schema of the records cannot be used: {'; '.join(problems)}.",
-            "docs/records.md lists what a schema may say. Leave the rest out: a looser schema is still a schema.",
-            {"problems": problems},
-        )
+def _schema_not_supported(problems: list[str]) -> UsageError:
+    return UsageError(
+        f"The schema of the records cannot be used: {'; '.join(problems)}.",
+        "docs/records.md lists what a schema may say. Leave the rest out: a looser schema is still a schema.",
+        {"problems": problems},
+        code="SchemaNotSupported",
+    )
 
 
 class SchemaTooLarge(UsageError):

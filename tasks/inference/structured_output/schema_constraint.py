@@ -28,7 +28,7 @@ from tasks.inference.structured_output.form_constraint import FormConstraint
 from tasks.inference.structured_output.form_parameters import FormParameters, form_of, require_one_grammar
 from tasks.inference.structured_output.json_schema import grammar_schema
 from tasks.inference.structured_output.schema_parameters import RecordParameters
-from tasks.inference.structured_output.token_bytes import EndTokenMissing, TokenTexts, name_of
+from tasks.inference.structured_output.token_bytes import TokenTexts, end_token_missing, name_of
 
 CACHE_BYTES = 64 * 2**20
 """Masks that are remembered, by state of the automaton."""
@@ -65,7 +65,7 @@ class RecordConstraint:
             TokenLimitTooSmall: the shortest record does not fit.
         """
         if not stop_tokens:
-            raise EndTokenMissing(name_of(tokenizer))
+            raise end_token_missing(name_of(tokenizer))
         self._automaton = Automaton.of(grammar_schema(schema))
         self._tokens = TokenTexts.of(tokenizer, vocabulary)
         self._stops = list(stop_tokens)

@@ -110,13 +110,13 @@ def _spelling(tokenizer: Any) -> dict[int, bytes]:
     elif {"Replace", "ByteFallback"} <= parts <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
         spell = _sentencepiece
     else:
-        raise TokenizerNotSupported(name_of(tokenizer), f"its decoder is {', '.join(sorted(parts)) or 'missing'}")
+        raise _tokenizer_not_supported(name_of(tokenizer), f"its decoder is {', '.join(sorted(parts)) or 'missing'}")
     added = set(tokenizer.added_tokens_decoder) | set(tokenizer.all_special_ids)
     words: Mapping[str, int] = tokenizer.get_vocab()
     try:
         return {token: spell(word) for word, token in words.items() if token not in added}
     except KeyError as unknown:
-        raise TokenizerNotSupported(name_of(tokenizer), f"a token contains {unknown.args[0]!r}") from None
+        raise _tokenizer_not_supported(name_of(tokenizer), f"a token contains {unknown.args[0]!r}") from None
 
 
 def _decoders(tokenizer: Any) -> Iterator[str]:
@@ -153,7 +153,7 @@ def _check(tokenizer: Any, spelt: Mapping[int, bytes]) -> None:
         tokens = tokenizer(probe, add_special_tokens=False)["input_ids"]
         joined = b"".join(spelt.get(token, b"?") for token in tokens).removeprefix(b" ")
         if joined != probe.encode() or tokenizer.decode(tokens, skip_special_tokens=True).strip() != probe:
-            raise TokenizerNotSupported(name_of(tokenizer), "its tokens do not spell what it decodes them to")
+            raise _tokenizer_not_supported(name_of(tokenizer), "its tokens do not spell what it decodes them to")
 
 
 def name_of(tokenizer: Any) -> str:
@@ -161,24 +161,21 @@ def name_of(tokenizer: Any) -> str:
     return str(getattr(tokenizer, "name_or_path", "") or "unnamed")
 
 
-class EndTokenMissing(UsageError):
+def end_token_missing(name: str) -> UsageError:
     """A constrained text must end, and the model has no way to say so."""
+    return UsageError(
+        f"The model {name!r} has no token that ends a text, so no text can end that is held to a schema or form.",
+        "Choose an instruction-tuned model, or set `constrained: false` (a schema), or leave out `form`.",
+        {"model": name},
+        code="EndTokenMissing",
+    )
 
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The model {name!r} has no token that ends a text, so no text can end that is held to a schema or form.",
-            "Choose an instruction-tuned model, or set `constrained: false` (a schema), or leave out `form`.",
-            {"model": name},
-        )
 
-
-class TokenizerNotSupported(UsageError):
-    """A tokenizer whose tokens cannot be read as bytes."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"Texts cannot be constrained with the tokenizer of {name!r}: {reason}.",
-            "Choose a model with a byte-level or SentencePiece tokenizer, or set `constrained: false` (a schema), or"
-            " leave out `form`.",
-            {"model": name, "reason": reason},
-        )
+def _tokenizer_not_supported(name: str, reason: str) -> UsageError:
+    return UsageError(
+        f"Texts cannot be constrained with the tokenizer of {name!r}: {reason}.",
+        "Choose a model with a byte-level or SentencePiece tokenizer, or set `constrained: false` (a schema), or"
+        " leave out `form`.",
+        {"model": name, "reason": reason},
+        code="TokenizerNotSupported",
+    )

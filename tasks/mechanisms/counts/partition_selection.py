@@ -70,12 +70,12 @@ class PartitionSelection:
 
     def __post_init__(self) -> None:
         if not 1 <= self.contributions <= MOST_CONTRIBUTIONS:
-            raise SelectionInvalid(f"A unit names at most 1 to {MOST_CONTRIBUTIONS} candidates.")
+            raise _selection_invalid(f"A unit names at most 1 to {MOST_CONTRIBUTIONS} candidates.")
         each = self.epsilon / self.contributions
         if not LEAST_EPSILON <= each <= LARGEST_EPSILON or (self.epsilon * EPSILON_GRID).denominator != 1:
-            raise SelectionInvalid(f"Epsilon must be a multiple of 2^-30 and 2^-14 to 4 a candidate, not {each}.")
+            raise _selection_invalid(f"Epsilon must be a multiple of 2^-30 and 2^-14 to 4 a candidate, not {each}.")
         if not self._rounding < self.delta < Fraction(1, 2) or Fraction(float(self.delta)) != self.delta:
-            raise SelectionInvalid("Delta must be a double, above 2^-44 a candidate and below a half.")
+            raise _selection_invalid("Delta must be a double, above 2^-44 a candidate and below a half.")
 
     @property
     def _rounding(self) -> Fraction:
@@ -168,7 +168,7 @@ def calibrate_selection(amount: Amount, contributions: int) -> PartitionSelectio
         SelectionInvalid: no such number of contributions.
     """
     if not 1 <= contributions <= MOST_CONTRIBUTIONS:
-        raise SelectionInvalid(f"A unit names at most 1 to {MOST_CONTRIBUTIONS} candidates.")
+        raise _selection_invalid(f"A unit names at most 1 to {MOST_CONTRIBUTIONS} candidates.")
     delta = Fraction(amount.delta, DELTA_UNIT) - contributions * ROUNDING
     if delta <= contributions * ROUNDING:
         raise SelectionUnaffordable(amount, contributions)
@@ -206,9 +206,9 @@ def _probabilities(selection: PartitionSelection) -> tuple[float, ...]:
         if chance >= 1:
             break
         if len(probabilities) > MOST_UNITS:
-            raise StrategyDisagrees
+            raise _strategy_disagrees()
     if not satisfies_dp(probabilities, selection):
-        raise StrategyDisagrees
+        raise _strategy_disagrees()
     return tuple(probabilities)
 
 
@@ -251,11 +251,10 @@ def satisfies_dp(probabilities: Iterable[float], selection: PartitionSelection) 
     )
 
 
-class SelectionInvalid(UsageError):
-    """An epsilon, delta or number of contributions that no selection has."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "Give the keyword set another share of the budget, or let a unit name fewer.")
+def _selection_invalid(message: str) -> UsageError:
+    return UsageError(
+        message, "Give the keyword set another share of the budget, or let a unit name fewer.", code="SelectionInvalid"
+    )
 
 
 class SelectionUnaffordable(UsageError):
@@ -271,11 +270,9 @@ class SelectionUnaffordable(UsageError):
         )
 
 
-class StrategyDisagrees(EnvironmentProblem):
-    """Candidates would be kept more readily than is charged."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The probabilities computed here do not confirm the charge of partition selection.",
-            "Install the PyDP version of the lock file; nothing was drawn with these.",
-        )
+def _strategy_disagrees() -> EnvironmentProblem:
+    return EnvironmentProblem(
+        "The probabilities computed here do not confirm the charge of partition selection.",
+        "Install the PyDP version of the lock file; nothing was drawn with these.",
+        code="StrategyDisagrees",
+    )

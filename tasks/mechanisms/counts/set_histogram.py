@@ -75,7 +75,12 @@ class SetHistogram:
     def __post_init__(self) -> None:
         check_sigma(self.scale)
         if self.bins is not None and not 1 <= self.bins <= MOST_BINS:
-            raise BinsInvalid(self.bins)
+            raise UsageError(
+                f"A histogram has 1 to {MOST_BINS} bins, not {self.bins}.",
+                "Ask for fewer.",
+                {"bins": self.bins},
+                code="BinsInvalid",
+            )
         if not 1 <= self.contributions <= MOST_CONTRIBUTIONS:
             raise ContributionsInvalid(self.contributions)
 
@@ -210,13 +215,6 @@ def _measurement(histogram: SetHistogram) -> Measurement:
         return check_with_opendp(gaussian, math.sqrt(histogram.contributions), histogram.loss())
     laplace = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
     return check_pure_with_opendp(laplace, histogram.contributions, histogram.epsilon)
-
-
-class BinsInvalid(UsageError):
-    """A histogram of no bins, or of too many."""
-
-    def __init__(self, bins: int) -> None:
-        super().__init__(f"A histogram has 1 to {MOST_BINS} bins, not {bins}.", "Ask for fewer.", {"bins": bins})
 
 
 class ContributionsInvalid(UsageError):

@@ -46,7 +46,7 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.rounding import exact, float_above
-from tasks.mechanisms.core.opendp_check import ULPS, Measurement, OpenDPChargesMore
+from tasks.mechanisms.core.opendp_check import ULPS, Measurement, open_dpcharges_more
 from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.discrete_laplace import rounded_laplace
@@ -80,11 +80,13 @@ class SparseVector:
 
     def __post_init__(self) -> None:
         if not 0 < self.noise <= LARGEST_NOISE or (self.noise * NOISE_GRID).denominator != 1:
-            raise ThresholdNoiseInvalid(
+            raise _threshold_noise_invalid(
                 f"The noise multiplier must be a multiple of 2^-10 up to 2^20, not {self.noise}."
             )
         if not Fraction(1, 16) <= self.test_ratio <= 16:
-            raise ThresholdNoiseInvalid(f"The noise of a test is 1/16 to 16 of the threshold's, not {self.test_ratio}.")
+            raise _threshold_noise_invalid(
+                f"The noise of a test is 1/16 to 16 of the threshold's, not {self.test_ratio}."
+            )
         if not 1 <= self.references <= LARGEST_REFERENCES:
             raise TokenDrawInvalid(f"The number of references must be 1 to 2^20, not {self.references}.")
 
@@ -204,7 +206,7 @@ def _confirmed_samplers(tests: SparseVector) -> _Samplers:
     """
     samplers = _Samplers(_discrete_laplace(tests.threshold_scale), _discrete_laplace(tests.test_scale))
     if samplers.threshold.map(NORM) + samplers.test.map(2 * NORM) > tests.epsilon * (1 + ULPS):
-        raise OpenDPChargesMore
+        raise open_dpcharges_more()
     return samplers
 
 
@@ -213,8 +215,5 @@ def _discrete_laplace(scale: Fraction) -> Measurement:
     return dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=float_above(scale))
 
 
-class ThresholdNoiseInvalid(UsageError):
-    """The noise of the tests is out of range."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "Give the tests another share of the budget.")
+def _threshold_noise_invalid(message: str) -> UsageError:
+    return UsageError(message, "Give the tests another share of the budget.", code="ThresholdNoiseInvalid")

@@ -65,7 +65,11 @@ def candidates(public: Tensor, top_k: int | None, draw: IntegerTableMechanism) -
     """
     usable = _finite_or_absent(public)
     if bool((usable.amax(dim=1) == -math.inf).any()):
-        raise NoCandidates
+        raise EnvironmentProblem(
+            "The model gives no finite logit for the public prompt.",
+            "Check the model's files with `almoner models list`, or choose another dtype.",
+            code="NoCandidates",
+        )
     if not top_k or top_k >= public.shape[1]:
         everything = torch.arange(public.shape[1], device=public.device).expand_as(public)
         return Candidates(everything, usable > -math.inf)
@@ -180,13 +184,3 @@ def _exp_table(device: torch.device) -> Tensor:
     table = (torch.exp(-nats) * _TABLE_ONE).round().to(torch.int64)
     table[-1] = 0
     return table.to(device)
-
-
-class NoCandidates(EnvironmentProblem):
-    """The model's public logits are all NaN or infinite."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The model gives no finite logit for the public prompt.",
-            "Check the model's files with `almoner models list`, or choose another dtype.",
-        )

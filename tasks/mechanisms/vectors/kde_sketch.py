@@ -76,7 +76,7 @@ class KdeSketches:
         limits = (MOST_FEATURES, MOST_LABELS, MOST_POSITIONS)
         shape = (self.features, self.labels, self.positions)
         if not all(1 <= size <= most for size, most in zip(shape, limits, strict=True)) or self.size > LARGEST:
-            raise SketchInvalid(*shape)
+            raise _sketch_invalid(*shape)
         _ = self.vectors  # checks the scale
 
     @property
@@ -192,13 +192,11 @@ def calibrate_kde(rho: int, features: int, labels: int, positions: int) -> KdeSk
     return sketches
 
 
-class SketchInvalid(UsageError):
-    """Sketches that are too many or too large."""
-
-    def __init__(self, features: int, labels: int, positions: int) -> None:
-        super().__init__(
-            f"There are no sketches of {features} features for {labels} labels at {positions} positions.",
-            f"At most {MOST_FEATURES} features, {MOST_LABELS} labels and {MOST_POSITIONS} positions, and"
-            f" {LARGEST} numbers together (two a feature).",
-            {"features": features, "labels": labels, "positions": positions},
-        )
+def _sketch_invalid(features: int, labels: int, positions: int) -> UsageError:
+    return UsageError(
+        f"There are no sketches of {features} features for {labels} labels at {positions} positions.",
+        f"At most {MOST_FEATURES} features, {MOST_LABELS} labels and {MOST_POSITIONS} positions, and"
+        f" {LARGEST} numbers together (two a feature).",
+        {"features": features, "labels": labels, "positions": positions},
+        code="SketchInvalid",
+    )

@@ -219,7 +219,12 @@ class Rounds:
 
     def _use(self, kind: str) -> None:
         if not self._left[kind]:
-            raise RoundsExhausted(kind)
+            raise Refused(
+                f"All {kind} rounds of this clustering are used up.",
+                "Nothing more was drawn. Report this: the clusterer exceeds its plan.",
+                {"kind": kind},
+                code="RoundsExhausted",
+            )
         self._left[kind] -= 1
 
     def _noisy(self, noise: NoisyMean, exact_sums: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -256,14 +261,3 @@ class RoundsInvalid(UsageError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "Correct the parameters of the request.")
-
-
-class RoundsExhausted(Refused):
-    """A clusterer asked for one round more than its charge pays for."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(
-            f"All {kind} rounds of this clustering are used up.",
-            "Nothing more was drawn. Report this: the clusterer exceeds its plan.",
-            {"kind": kind},
-        )

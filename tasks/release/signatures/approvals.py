@@ -147,7 +147,7 @@ def require_approved(decisions: Iterable[SignedDecision], record: ReleaseRecord,
     keys: dict[str, str] = {}
     owners: dict[str, str] = {}
     if len({decision.passkey.ledger for decision in decisions if decision.passkey is not None}) > 1:
-        raise NotApproved("publish", "its passkeys are certified for different ledgers")
+        raise _not_approved("publish", "its passkeys are certified for different ledgers")
     for person in (record.people.requester, record.people.runner):
         _acquaint(keys, person.name, person.public_key, "spend")
     for number, decision in enumerate(decisions):
@@ -155,9 +155,9 @@ def require_approved(decisions: Iterable[SignedDecision], record: ReleaseRecord,
         _acquaint(keys, decision.approver, decision.public_key, decision.gate)
         passkey = decision.passkey
         if passkey is not None and owners.setdefault(passkey.public_key, decision.public_key) != decision.public_key:
-            raise NotApproved(decision.gate, f"{decision.approver!r} and another person have the same passkey")
+            raise _not_approved(decision.gate, f"{decision.approver!r} and another person have the same passkey")
         if any((other.gate, other.public_key) == (decision.gate, decision.public_key) for other in decisions[:number]):
-            raise NotApproved(decision.gate, f"{decision.approver!r} decided twice")
+            raise _not_approved(decision.gate, f"{decision.approver!r} decided twice")
     _check_counts(decisions, record)
     if record.standing:
         _check_covered(record.standing, record)
@@ -172,9 +172,9 @@ def subjects_of(record: ReleaseRecord, artifact: str) -> dict[str, tuple[int, st
 def _acquaint(keys: dict[str, str], name: str, key: str, gate: str) -> None:
     """Note in `keys` ({plain name: key}) that `name` acts with `key`; one person has one name and one key."""
     if keys.setdefault(comparable_name(name), key) != key:
-        raise NotApproved(gate, f"{name!r} has two keys")
+        raise _not_approved(gate, f"{name!r} has two keys")
     if list(keys.values()).count(key) > 1:
-        raise NotApproved(gate, f"{name!r} and another person have the same key")
+        raise _not_approved(gate, f"{name!r} and another person have the same key")
 
 
 def _check_decision(decision: SignedDecision, record: ReleaseRecord, subjects: Mapping[str, tuple[int, str]]) -> None:
@@ -188,7 +188,7 @@ def _check_decision(decision: SignedDecision, record: ReleaseRecord, subjects: M
         (not decision.authentic, "a signature does not verify"),
     ):
         if violated:
-            raise NotApproved(decision.gate, reason)
+            raise _not_approved(decision.gate, reason)
 
 
 def _took_part(decision: SignedDecision, record: ReleaseRecord) -> bool:
@@ -213,7 +213,7 @@ def _check_covered(standing: Standing, record: ReleaseRecord) -> None:
         ),
     ):
         if violated:
-            raise NotApproved("proposal", reason)
+            raise _not_approved("proposal", reason)
 
 
 def _check_counts(decisions: Sequence[SignedDecision], record: ReleaseRecord) -> None:
@@ -221,7 +221,7 @@ def _check_counts(decisions: Sequence[SignedDecision], record: ReleaseRecord) ->
     for gate in GATES:
         approved = len({decision.public_key for decision in decisions if decision.gate == gate})
         if approved < needed[gate]:
-            raise NotApproved(gate, f"{approved} of {needed[gate]} approvals")
+            raise _not_approved(gate, f"{approved} of {needed[gate]} approvals")
 
 
 def required_approvals(record: ReleaseRecord) -> Mapping[str, int]:
@@ -261,12 +261,10 @@ def read_approvals(data: bytes) -> list[SignedDecision]:
     return decisions
 
 
-class NotApproved(Refused):
-    """The approvals do not open a gate for exactly the content to be published."""
-
-    def __init__(self, gate: str, reason: str) -> None:
-        super().__init__(
-            f"The {gate} gate is not passed: {reason}.",
-            "Let the stewards decide with `almoner approve`; a change of request or bytes voids earlier decisions.",
-            {"gate": gate, "reason": reason},
-        )
+def _not_approved(gate: str, reason: str) -> Refused:
+    return Refused(
+        f"The {gate} gate is not passed: {reason}.",
+        "Let the stewards decide with `almoner approve`; a change of request or bytes voids earlier decisions.",
+        {"gate": gate, "reason": reason},
+        code="NotApproved",
+    )

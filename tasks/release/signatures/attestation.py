@@ -127,9 +127,9 @@ def require_attested(
         NotAttested: another statement, or a missing, foreign or false signature.
     """
     if envelope.payload != payload:
-        raise NotAttested("its statement is not that of these files and their record")
+        raise _not_attested("its statement is not that of these files and their record")
     if not set(envelope.signatures) <= {publisher, *stewards}:
-        raise NotAttested("it has a signature of a key that neither approved nor published")
+        raise _not_attested("it has a signature of a key that neither approved nor published")
     for signer in envelope.signatures:
         _require_signatures(envelope, [signer], 1, "a signature does not verify")
     _require_signatures(envelope, [publisher], 1, "the publisher has not signed")
@@ -146,7 +146,7 @@ def _require_signatures(envelope: "Envelope", keys: Collection[str], threshold: 
     try:
         envelope.verify([_key(key) for key in sorted(set(keys))], threshold)
     except (VerificationError, ValueError):
-        raise NotAttested(reason) from None
+        raise _not_attested(reason) from None
 
 
 def _key(public_key: str) -> "SSlibKey":
@@ -165,16 +165,14 @@ def _read_signature(attestation: str) -> DsseSignature:
     return read_as(DsseSignature, decode_json(attestation.encode() + b"\n", ATTESTATION), ATTESTATION)
 
 
-class NotAttested(Refused):
-    """The attestation of a release does not match its files, record and approvers."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The attestation does not hold: {reason}.",
-            "Every steward whose approval counts signs the statement when approving with `almoner approve`; approvals"
-            " made otherwise do not count here.",
-            {"reason": reason},
-        )
+def _not_attested(reason: str) -> Refused:
+    return Refused(
+        f"The attestation does not hold: {reason}.",
+        "Every steward whose approval counts signs the statement when approving with `almoner approve`; approvals"
+        " made otherwise do not count here.",
+        {"reason": reason},
+        code="NotAttested",
+    )
 
 
 def artifact_changed(name: str, reason: str) -> Refused:

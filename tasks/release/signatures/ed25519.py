@@ -60,9 +60,9 @@ class SigningKey:
         try:
             private = load_pem_private_key(pem, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
-            raise SigningKeyUnusable(path, "is not a private key") from None  # the cause may quote the file
+            raise _signing_key_unusable(path, "is not a private key") from None  # the cause may quote the file
         if not isinstance(private, Ed25519PrivateKey):
-            raise SigningKeyUnusable(path, "is not an Ed25519 key")
+            raise _signing_key_unusable(path, "is not an Ed25519 key")
         return cls._from_private(private)
 
     @classmethod
@@ -77,7 +77,7 @@ class SigningKey:
         try:
             return cls._from_private(openssh.private_key(data, passphrase))
         except openssh.NotOpenSSH as error:
-            raise OpenSSHKeyUnfit(path, str(error)) from None
+            raise _open_sshkey_unfit(path, str(error)) from None
 
     def save(self, path: Path) -> None:
         """Write the key to the new file `path`: 0600, whole or not at all, on disk when this returns.
@@ -95,9 +95,9 @@ class SigningKey:
                 draft.unlink()
             sync_folder(path.parent)
         except FileExistsError:
-            raise SigningKeyUnusable(path, "exists already, and a key is never replaced") from None
+            raise _signing_key_unusable(path, "exists already, and a key is never replaced") from None
         except OSError as error:
-            raise SigningKeyUnusable(path, f"cannot be written: {error.strerror}") from None
+            raise _signing_key_unusable(path, f"cannot be written: {error.strerror}") from None
 
     @classmethod
     def _from_private(cls, private: Ed25519PrivateKey) -> "SigningKey":
@@ -125,7 +125,7 @@ def home_key(path: Path, imported: Path | None, passphrase: Callable[[], str]) -
     if not path.exists():
         key.save(path)
     elif SigningKey.load(path) != key:
-        raise SigningKeyUnusable(path, "exists already and is another key, and a key is never replaced")
+        raise _signing_key_unusable(path, "exists already and is another key, and a key is never replaced")
     return key
 
 
@@ -169,7 +169,7 @@ def checked_public_key(text: str) -> str:
     """
     key = text.strip().lower()
     if not PUBLIC_KEY.fullmatch(key):
-        raise NotAPublicKey
+        raise _not_apublic_key()
     return key
 
 
@@ -185,9 +185,9 @@ def _secret(path: Path) -> bytes:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             data = file.read(LARGEST_KEY_FILE)
     except OSError as error:
-        raise SigningKeyUnusable(path, f"cannot be read: {error.strerror}") from None
+        raise _signing_key_unusable(path, f"cannot be read: {error.strerror}") from None
     if mode & 0o077:
-        raise SigningKeyUnusable(path, f"is accessible to other users (mode {mode:04o})")
+        raise _signing_key_unusable(path, f"is accessible to other users (mode {mode:04o})")
     return data
 
 
@@ -196,56 +196,50 @@ def _public_file(path: Path) -> str:
         with open_user_file(path) as file:
             text = file.read(LARGEST_KEY_FILE).decode("utf-8").strip()
     except (OSError, ValueError):
-        raise NotAPublicKey("it is neither a key nor a file with one") from None
+        raise _not_apublic_key("it is neither a key nor a file with one") from None
     if "PRIVATE KEY" in text:
-        raise NotAPublicKey("that file holds a private key, which must never be shared")
+        raise _not_apublic_key("that file holds a private key, which must never be shared")
     return text
 
 
 def _persons_key(text: str) -> str:
     if openssh.LINE.match(text):
         if "\n" in text:
-            raise NotAPublicKey("it is more than one line")
+            raise _not_apublic_key("it is more than one line")
         try:
             key = openssh.public_key_of_line(text)
         except openssh.NotOpenSSH as error:
-            raise NotAPublicKey(f"it {error}") from None
+            raise _not_apublic_key(f"it {error}") from None
     else:
         key = bytes.fromhex(checked_public_key(text))
     if not is_persons_key(key):
-        raise NotAPublicKey("no private key belongs to it")
+        raise _not_apublic_key("no private key belongs to it")
     return key.hex()
 
 
-class SigningKeyUnusable(EnvironmentProblem):
-    """A key file that cannot be used, or would be overwritten."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"The signing key {path} {reason}.",
-            f"Only its owner may read it (`chmod 600 {path}`, after finding out who has seen it); restore a lost one"
-            " from a backup.",
-            {"key": str(path), "reason": reason},
-        )
+def _signing_key_unusable(path: Path, reason: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The signing key {path} {reason}.",
+        f"Only its owner may read it (`chmod 600 {path}`, after finding out who has seen it); restore a lost one"
+        " from a backup.",
+        {"key": str(path), "reason": reason},
+        code="SigningKeyUnusable",
+    )
 
 
-class OpenSSHKeyUnfit(UsageError):
-    """An OpenSSH private key that cannot be imported."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"The OpenSSH key {path} {reason}.",
-            "Name the private file (not the `.pub`) of an Ed25519 key; `ssh-keygen -t ed25519` makes one.",
-            {"key": str(path), "reason": reason},
-        )
+def _open_sshkey_unfit(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"The OpenSSH key {path} {reason}.",
+        "Name the private file (not the `.pub`) of an Ed25519 key; `ssh-keygen -t ed25519` makes one.",
+        {"key": str(path), "reason": reason},
+        code="OpenSSHKeyUnfit",
+    )
 
 
-class NotAPublicKey(UsageError):
-    """Text that is not a public key."""
-
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(
-            f"Not a usable public key: {reason}." if reason else "A public key is 64 hexadecimal digits.",
-            "Ask its owner for the public key that `almoner init` showed, or for the `.pub` file of an Ed25519 key.",
-            {"reason": reason},
-        )
+def _not_apublic_key(reason: str = "") -> UsageError:
+    return UsageError(
+        f"Not a usable public key: {reason}." if reason else "A public key is 64 hexadecimal digits.",
+        "Ask its owner for the public key that `almoner init` showed, or for the `.pub` file of an Ed25519 key.",
+        {"reason": reason},
+        code="NotAPublicKey",
+    )

@@ -53,9 +53,9 @@ def read_answer(answer: str, rp_id: str, origin: str, ledger: str, challenge: by
         client_data = decode_url(stated["client_data"], MOST_ANSWER).decode()
         attestation = decode_url(stated["attestation"], MOST_ANSWER)
     except (InvalidJson, KeyError, TypeError, ValueError):
-        raise PasskeyAnswerUnfit("is not in the form of the dashboard's page") from None
+        raise _passkey_answer_unfit("is not in the form of the dashboard's page") from None
     if not states_ceremony(client_data, "webauthn.create", origin, challenge):
-        raise PasskeyAnswerUnfit("is of another page, or for another invitation")
+        raise _passkey_answer_unfit("is of another page, or for another invitation")
     return _read_attestation(attestation, rp_id, origin, ledger)
 
 
@@ -67,17 +67,17 @@ def _read_attestation(attestation: bytes, rp_id: str, origin: str, ledger: str) 
         credential = data.credential_data
         key = None if credential is None else _spell_key(credential.public_key)
     except Exception:  # noqa: BLE001  # hostile CBOR raises what it likes
-        raise PasskeyAnswerUnfit("has an unreadable attestation object") from None
+        raise _passkey_answer_unfit("has an unreadable attestation object") from None
     if credential is None or key is None or not PUBLIC_KEY.fullmatch(key):
-        raise PasskeyAnswerUnfit("has no key of the types ES256 (P-256) or Ed25519")
+        raise _passkey_answer_unfit("has no key of the types ES256 (P-256) or Ed25519")
     if not _is_key(*key.split(":")):
-        raise PasskeyAnswerUnfit("has a key to which no private key belongs")
+        raise _passkey_answer_unfit("has a key to which no private key belongs")
     if data.rp_id_hash != hashlib.sha256(rp_id.encode()).digest():
-        raise PasskeyAnswerUnfit("is of another host")
+        raise _passkey_answer_unfit("is of another host")
     if not (data.flags & USER_PRESENT and data.flags & USER_VERIFIED):
-        raise PasskeyAnswerUnfit("was given without a PIN, a fingerprint or the like")
+        raise _passkey_answer_unfit("was given without a PIN, a fingerprint or the like")
     if not 0 < len(credential.credential_id) <= LONGEST_CREDENTIAL_ID:
-        raise PasskeyAnswerUnfit("names its key unfitly")
+        raise _passkey_answer_unfit("names its key unfitly")
     return CreatedPasskey(PasskeyTerms(key, rp_id, origin, ledger), encode_url(credential.credential_id))
 
 
@@ -113,12 +113,10 @@ def decode_url(text: str, most: int) -> bytes:
     return urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-class PasskeyAnswerUnfit(Refused):
-    """What a browser answered makes no passkey for this invitation."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The browser's answer {reason}; nothing was recorded.",
-            "Copy the whole command from the page of the newest `almoner passkey invite`, and type it in that home.",
-            {"reason": reason},
-        )
+def _passkey_answer_unfit(reason: str) -> Refused:
+    return Refused(
+        f"The browser's answer {reason}; nothing was recorded.",
+        "Copy the whole command from the page of the newest `almoner passkey invite`, and type it in that home.",
+        {"reason": reason},
+        code="PasskeyAnswerUnfit",
+    )

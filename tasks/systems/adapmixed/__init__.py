@@ -64,10 +64,21 @@ class AdaPMixed(PrivateDecodingSystem[AdaPMixedParameters]):
             BlockWithoutSample: fewer samples than blocks.
         """
         if ask.governed:
-            raise GuaranteeDependsOnData(self.name)
+            raise Refused(
+                f"The privacy loss of {self.name!r} is computed from the private data and holds for that data alone;"
+                " on governed data it is refused.",
+                "Use it on a dataset registered with `--public` to compare; otherwise choose a mechanism that charges.",
+                {"mechanism": self.name},
+                code="GuaranteeDependsOnData",
+            )
         settings, _ = self._settings_and_layout(ask.parameters, ask.blocks)
         if not (settings.batches or ask.population):
-            raise BatchesNotDeclared(self.name)
+            raise UsageError(
+                f"{self.name!r} needs to know how many batches there are, and nothing pays for a count.",
+                "Declare `parameters.batches`, or a population with the dataset.",
+                {"mechanism": self.name},
+                code="BatchesNotDeclared",
+            )
         return super().plan(ask)
 
     def calibrate(self, rho: int, settings: AdaPMixedParameters) -> CalibratedMechanisms:
@@ -106,26 +117,3 @@ class AdaPMixed(PrivateDecodingSystem[AdaPMixedParameters]):
         loss = max((text.facts["renyi_loss"] for text in texts), default=0.0)
         mixed = sum(text.facts["private_tokens"] for text in texts) / max(1, len(texts))
         return {LOSS_FIGURE: f"{loss:.4f}", "private_tokens_per_text": f"{mixed:.2f}"}
-
-
-class GuaranteeDependsOnData(Refused):
-    """The system's guarantee is a function of the data."""
-
-    def __init__(self, mechanism: str) -> None:
-        super().__init__(
-            f"The privacy loss of {mechanism!r} is computed from the private data and holds for that data alone;"
-            " on governed data it is refused.",
-            "Use it on a dataset registered with `--public` to compare; otherwise choose a mechanism that charges.",
-            {"mechanism": mechanism},
-        )
-
-
-class BatchesNotDeclared(UsageError):
-    """A system that charges nothing cannot buy a count of the units."""
-
-    def __init__(self, mechanism: str) -> None:
-        super().__init__(
-            f"{mechanism!r} needs to know how many batches there are, and nothing pays for a count.",
-            "Declare `parameters.batches`, or a population with the dataset.",
-            {"mechanism": mechanism},
-        )

@@ -13,7 +13,7 @@ from tasks.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.planning.unit_seconds import seconds_per_unit
-from tasks.systems.base import NotForGovernedData, System
+from tasks.systems.base import System, not_for_governed_data
 from tasks.systems.insights.prompts import SENTENCES
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.values.generated import Generated
@@ -47,7 +47,7 @@ class SimpleClio(System):
             UnknownModel, ModelKindMismatch: the embedder is unknown.
         """
         if ask.governed:
-            raise NotForGovernedData(self.name)
+            raise not_for_governed_data(self.name)
         parameters = self._typed_parameters(ask.parameters)
         find(parameters.embedder, "embedder")
         extracted = (ask.population or 0) if parameters.facets.extractor == "model" else 0

@@ -304,7 +304,12 @@ def _adapter_of_request(settings: OneShotParameters) -> KnownAdapter:
     """Return the adapter of this machine with the digest of the request, which covers its meta data."""
     adapter = find_adapter(settings.adapter.sha256)
     if adapter.meta != settings.adapter.meta:
-        raise AdapterChanged(adapter)
+        raise UsageError(
+            f"The request describes the adapter {adapter.meta.name!r} differently from the adapter's own file.",
+            "Submit it again with the adapter's name.",
+            {"adapter": adapter.digest},
+            code="AdapterChanged",
+        )
     return adapter
 
 
@@ -314,39 +319,16 @@ def _require_worded(adapter: KnownAdapter, request: ReleaseRequest) -> None:
     for name in ("description", "system", "private"):
         requested_text = getattr(prompt, name)
         if requested_text is not None and requested_text != getattr(wording, name):
-            raise AdapterPromptDiffers(adapter, name, getattr(wording, name))
+            raise UsageError(
+                f"`prompt.{name}` differs from the prompt that the adapter {adapter.meta.name!r} was trained with.",
+                f"Use {getattr(wording, name)!r}, or train an adapter with your prompt.",
+                {"adapter": adapter.digest, "field": name},
+                code="AdapterPromptDiffers",
+            )
     if LABEL not in Template.read("private", wording.private).places:
-        raise AdapterUnlabelled(adapter)
-
-
-class AdapterChanged(UsageError):
-    """A stored request whose description of its adapter differs from the adapter's own."""
-
-    def __init__(self, adapter: KnownAdapter) -> None:
-        super().__init__(
-            f"The request describes the adapter {adapter.meta.name!r} differently from the adapter's own file.",
-            "Submit it again with the adapter's name.",
-            {"adapter": adapter.digest},
-        )
-
-
-class AdapterPromptDiffers(UsageError):
-    """A request that states another prompt than its adapter's."""
-
-    def __init__(self, adapter: KnownAdapter, name: str, wording: str) -> None:
-        super().__init__(
-            f"`prompt.{name}` differs from the prompt that the adapter {adapter.meta.name!r} was trained with.",
-            f"Use {wording!r}, or train an adapter with your prompt.",
-            {"adapter": adapter.digest, "field": name},
-        )
-
-
-class AdapterUnlabelled(UsageError):
-    """An adapter whose prompt has no place for the subject of a group."""
-
-    def __init__(self, adapter: KnownAdapter) -> None:
-        super().__init__(
+        raise UsageError(
             f"The adapter {adapter.meta.name!r} was trained without the subject of a group in its prompt.",
             "Give every line of its training file an `about`, and train it again. See docs/adapters.md.",
             {"adapter": adapter.digest},
+            code="AdapterUnlabelled",
         )

@@ -11,14 +11,7 @@ from models_db.home import ProjectHome
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket import open_store
 from tasks.object_storage.bucket_settings import AzureSettings, Buckets, GoogleSettings, S3Settings
-from tasks.object_storage.errors import (
-    BucketMissing,
-    CredentialsUnset,
-    EndpointUnsafe,
-    StoreDenied,
-    StoreExtraMissing,
-    StoreUnreachable,
-)
+from tasks.object_storage.errors import BucketMissing, StoreDenied, StoreUnreachable
 from tests.refusals import refusal
 
 HERE = Address("clinic", "a.jsonl")
@@ -118,7 +111,7 @@ def test_nothing_lies_beside_the_buckets(home):
 def test_a_variable_that_is_named_is_set(monkeypatch):
     monkeypatch.delenv("NOWHERE", raising=False)
     with (
-        pytest.raises(CredentialsUnset, match="NOWHERE"),
+        refusal("CredentialsUnset", match="NOWHERE"),
         open_store(HERE, Buckets({Address("clinic"): S3Settings(key_env="NOWHERE", secret_env="NOWHERE")})),
     ):
         pass
@@ -134,7 +127,7 @@ def test_a_profile_that_is_named_is_there(s3):
 
 def test_the_environment_cannot_name_an_unsafe_endpoint(s3, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://s3.example.org")
-    with pytest.raises(EndpointUnsafe), open_store(HERE, Buckets()):
+    with refusal("EndpointUnsafe"), open_store(HERE, Buckets()):
         pass
 
 
@@ -187,7 +180,7 @@ def test_without_the_extra_somebody_says_which_it_is(home, monkeypatch, scheme, 
         monkeypatch.delitem(sys.modules, f"tasks.object_storage.{name}", raising=False)
     written(home, {"buckets": {"az://clinic": AZURE}})
     with (
-        pytest.raises(StoreExtraMissing, match="not installed") as refused,
+        refusal("StoreExtraMissing", match="not installed") as refused,
         open_source(home, Address("clinic", "a", scheme)),
     ):
         pass

@@ -28,9 +28,10 @@ from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import dp_events
 from tasks.accounting.conversions import independent_coordinates
-from tasks.accounting.dp_accounting_check import NotReportable, dp_event_from_json, plan_report
+from tasks.accounting.dp_accounting_check import dp_event_from_json, plan_report
 from tasks.accounting.rounding import float_above
 from tasks.accounting.zcdp import InvalidTarget, epsilon_of
+from tests.refusals import refusal
 
 
 def dp_event_json(event: DpEvent) -> Json:
@@ -139,9 +140,9 @@ def test_what_dp_accounting_cannot_read_is_refused():
     unsupported = PrivacyEvent("later", 1, {}, Amount(1), dp_event_json(UnsupportedDpEvent()))
     not_private = PrivacyEvent("non_private", 1, {}, Amount(), dp_event_json(NonPrivateDpEvent()))
     for event in (other_relation, unsupported, not_private):
-        with pytest.raises(NotReportable) as refusal:
+        with refusal("NotReportable") as refused:
             plan_report([event], "1e-6")
-        assert refusal.value.exit_code == 1
+        assert refused.value.exit_code == 1
 
 
 @given(st.floats(1e-6, 1e3), st.integers(1, 10**6))
@@ -204,5 +205,5 @@ ZCDP = {"module_name": "dp_accounting.dp_event", "class_name": "ZCDpEvent", "rho
     ],
 )
 def test_foreign_json_is_refused(stored):
-    with pytest.raises(NotReportable):
+    with refusal("NotReportable"):
         dp_event_from_json(stored)

@@ -127,10 +127,10 @@ def test_a_lifetime_without_failures_has_all_of_delta_for_the_conversion():
 )
 def test_impossible_targets_are_refused(epsilon, delta):
     for buy in (release_amount, lifetime_cap):
-        with pytest.raises(InvalidTarget) as refusal:
+        with pytest.raises(InvalidTarget) as refused:
             buy(epsilon, delta)
-        assert refusal.value.exit_code == 2
-        assert refusal.value.advice
+        assert refused.value.exit_code == 2
+        assert refused.value.advice
 
 
 def test_other_refusals():

@@ -7,12 +7,13 @@ import torch
 from pydantic import ValidationError
 
 from tasks.adapters.logit_lens import word_tokens
-from tasks.adapters.projection import TooFewDocuments, clipped, fit_space
+from tasks.adapters.projection import clipped, fit_space
 from tasks.adapters.prompts import reading_pieces, writing_pieces
 from tasks.adapters.training.frozen_model import Line, freeze
 from tasks.adapters.training.loss_plot import curve
 from tasks.adapters.training.settings import TrainingSettings, default_wording
 from tasks.inference.prompts.templates import ControlTokens, ReferenceMissing
+from tests.refusals import refusal
 from tests.tiny_model import tiny_model, tiny_network
 from tests.unit.tasks.systems.summaries.school import lessons, network, order
 
@@ -48,10 +49,10 @@ def test_the_groups_average_and_spread_are_those_of_clipped_means() -> None:
 def test_more_than_documents_can_show_is_refused() -> None:
     two = [torch.randn((2, 12), generator=torch.Generator().manual_seed(1))]
     for dimensions, centres, what in ((2, 1, "Dimensions"), (1, 3, "Centres")):
-        with pytest.raises(TooFewDocuments, match=what):
+        with refusal("TooFewDocuments", match=what):
             fit_space(two, dimensions, centres, 0)
     same = [torch.ones((4, 12))]
-    with pytest.raises(TooFewDocuments, match="at most 0"):
+    with refusal("TooFewDocuments", match="at most 0"):
         fit_space(same, 1, 1, 0)
     assert fit_space(two, 0, 1, 0)[0].projection.shape == (12, 12)
 

@@ -35,7 +35,7 @@ from tasks.inference.engine.session import RowValues
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
-from tasks.release.approved_request import ApprovedRequest, PlanMismatch
+from tasks.release.approved_request import ApprovedRequest
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_decoding import PrivateDecodingSystem
 from tasks.systems.summaries import one_shot
@@ -381,5 +381,5 @@ def test_a_record_cannot_tell_of_another_prompt_or_model_than_its_adapters(
     named = {"nonce": "n" * 32, "policy": "a" * 64, "code": "c" * 64, "model": model}
     body: Any = json.loads(encode_canonical(request.body)) | named
     ApprovedRequest.model_validate(body).require_planned()
-    with pytest.raises(PlanMismatch, match="its adapter"):
+    with refusal("PlanMismatch", match="its adapter"):
         ApprovedRequest.model_validate(body | {part: body[part] | changes}).require_planned()

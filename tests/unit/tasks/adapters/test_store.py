@@ -15,6 +15,7 @@ from tasks.adapters import store
 from tasks.adapters.adapter import Adapter, tensors_of
 from tasks.adapters.metadata import AdapterMeta, KnownAdapter
 from tasks.inference.catalogue.model_store import file_sha256
+from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.systems.summaries.planted import adapter
 
@@ -66,7 +67,7 @@ def test_an_adapter_is_found_by_name_by_digest_and_by_its_beginning() -> None:
         with pytest.raises(store.AdapterUnknown):
             store.find_adapter(named)
     kept(adapter(seed=8))
-    with pytest.raises(store.AdapterAmbiguous):
+    with refusal("AdapterAmbiguous"):
         store.find_adapter("planted")
 
 
@@ -79,22 +80,22 @@ def test_a_home_without_adapters_has_none() -> None:
 def test_a_name_is_given_once() -> None:
     kept(adapter())
     store.require_name_free("another")
-    with pytest.raises(store.AdapterNameTaken):
+    with refusal("AdapterNameTaken"):
         store.require_name_free("planted")
 
 
 def test_an_adapter_of_another_model_is_refused() -> None:
     model = tiny_model()
     wide = kept(adapter(width=48, name="wide"))
-    with pytest.raises(store.AdapterUnfit, match="width 48"):
+    with refusal("AdapterUnfit", match="width 48"):
         store.load_adapter(wide, model)
     fit = kept(adapter())
-    with pytest.raises(store.AdapterUnfit, match="other weights"):
+    with refusal("AdapterUnfit", match="other weights"):
         store.load_adapter(fit, replace(model, digest="e" * 64))
-    with pytest.raises(store.AdapterUnfit, match="trained for the model 'tiny'"):
+    with refusal("AdapterUnfit", match="trained for the model 'tiny'"):
         store.load_adapter(fit, replace(model, name="other"))
     store.require_fit(fit, "tiny")
-    with pytest.raises(store.AdapterUnfit):
+    with refusal("AdapterUnfit"):
         store.require_fit(fit, "smollm2-135m-instruct")
 
 

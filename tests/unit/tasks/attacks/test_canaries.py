@@ -8,7 +8,6 @@ from tasks.attacks.canaries import (
     ALTERNATIVES,
     SECRET_WORDS,
     WORDS,
-    CanariesInvalid,
     Canary,
     CorpusDocument,
     appearing,
@@ -19,6 +18,7 @@ from tasks.attacks.canaries import (
 )
 from tasks.attacks.unigram_model import UnigramModel
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
+from tests.refusals import refusal
 from tests.unit.tasks.attacks.people import random_texts
 
 
@@ -46,12 +46,12 @@ def test_planting_adds_units_and_changes_none():
 
 @pytest.mark.parametrize("wrong", [{"count": 0}, {"count": 1, "copies": 0}, {"count": 1, "alternatives": 0}])
 def test_impossible_canaries_are_refused(wrong):
-    with pytest.raises(CanariesInvalid):
+    with refusal("CanariesInvalid"):
         make_canaries(rng=OS_RANDOM, **wrong)
 
 
 def test_more_secrets_than_there_are_are_refused():
-    with pytest.raises(CanariesInvalid, match="different secrets"):
+    with refusal("CanariesInvalid", match="different secrets"):
         make_canaries(1, OS_RANDOM, alternatives=64**4)
 
 

@@ -5,9 +5,10 @@ from collections import Counter
 
 import pytest
 
-from tasks.attacks.canaries import CanariesInvalid, CorpusDocument
-from tasks.attacks.public_twin import MOST_NONMEMBERS, TwinSplit, TwinTooSmall, shuffled, split_twin
+from tasks.attacks.canaries import CorpusDocument
+from tasks.attacks.public_twin import MOST_NONMEMBERS, TwinSplit, shuffled, split_twin
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
+from tests.refusals import refusal
 
 UNITS = [
     CorpusDocument(f"u{number}", f"text of {number} and more", "x" if number % 2 else None) for number in range(40)
@@ -63,10 +64,10 @@ def test_a_stage_is_read_back_as_it_was():
 
 @pytest.mark.parametrize(("units", "members"), [(0, 5), (3, 5), (40, 1)])
 def test_a_corpus_too_small_to_cut_is_refused(units, members):
-    with pytest.raises(TwinTooSmall):
+    with refusal("TwinTooSmall"):
         split_twin(UNITS[:units], OS_RANDOM, members=members)
 
 
 def test_no_canary_is_refused():
-    with pytest.raises(CanariesInvalid):
+    with refusal("CanariesInvalid"):
         split_twin(UNITS, OS_RANDOM, members=5, canaries=0)

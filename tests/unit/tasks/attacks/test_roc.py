@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.attacks.roc import Rate, ScoreNotFinite, separation
+from tasks.attacks.roc import Rate, separation
+from tests.refusals import refusal
 
 SCORES = st.lists(st.integers(-3, 3), min_size=1, max_size=25)
 
@@ -106,5 +107,5 @@ def test_one_of_each_is_measured_and_proves_nothing():
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_score_that_cannot_be_compared_is_refused(bad):
-    with pytest.raises(ScoreNotFinite):
+    with refusal("ScoreNotFinite"):
         separation([1, bad], [0])

@@ -6,9 +6,10 @@ from fractions import Fraction
 import pytest
 
 from tasks.accounting.rounding import decimal_above
-from tasks.auditing.audit import FEWEST_TRIALS, TooFewTrials, audit
-from tasks.auditing.audit_cases import CASES, WITHOUT_CLAIM, MechanismWithoutClaim, NoAudit, case_of
+from tasks.auditing.audit import FEWEST_TRIALS, audit
+from tasks.auditing.audit_cases import CASES, WITHOUT_CLAIM, case_of
 from tasks.mechanisms.registry import MECHANISMS, recompute
+from tests.refusals import refusal
 
 
 def test_no_mechanism_of_the_catalogue_is_left_out():
@@ -27,12 +28,12 @@ def test_a_case_claims_what_its_event_is_charged(mechanism):
 
 @pytest.mark.parametrize("mechanism", WITHOUT_CLAIM)
 def test_what_claims_nothing_is_refused_with_the_reason(mechanism):
-    with pytest.raises(MechanismWithoutClaim, match="private text"):
+    with refusal("MechanismWithoutClaim", match="private text"):
         case_of(mechanism)
 
 
 def test_an_unknown_mechanism_is_named():
-    with pytest.raises(NoAudit, match="'token_drawn'"):
+    with refusal("NoAudit", match="'token_drawn'"):
         case_of("token_drawn")
 
 
@@ -61,5 +62,5 @@ def test_a_pure_claim_needs_no_delta():
 
 
 def test_too_few_trials_are_refused():
-    with pytest.raises(TooFewTrials):
+    with refusal("TooFewTrials"):
         audit(case_of("noisy_count"), FEWEST_TRIALS - 1)

@@ -13,15 +13,8 @@ from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.shards import ShardProgress, lots
-from tasks.corpus.store import (
-    SHARDS,
-    Corpus,
-    LabelsNotKept,
-    PartOfCorpus,
-    PlacedUnit,
-    WholeCorpusRequested,
-    open_corpus,
-)
+from tasks.corpus.store import SHARDS, Corpus, PartOfCorpus, PlacedUnit, WholeCorpusRequested, open_corpus
+from tests.refusals import refusal
 
 KEY = bytes(range(32))
 SPLIT = BatchSplit(KEY, "r")
@@ -88,7 +81,7 @@ def test_nothing_of_another_block_is_read(corpus: Corpus) -> None:
 
 def test_labels_are_refused_where_none_were_kept(home: ProjectHome, jsonl: Callable[..., Path]) -> None:
     plain = open_corpus(home, ingest(home, jsonl([{"who": "p", "text": "x"}]), "who", KEY).uid)
-    with pytest.raises(LabelsNotKept):
+    with refusal("LabelsNotKept"):
         next(plain.each_shard(SCHEME, SPLIT, (0,), LABELS))
 
 

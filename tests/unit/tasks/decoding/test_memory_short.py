@@ -9,11 +9,12 @@ import torch
 
 from tasks.decoding.loop import DrawMeter, GenerationJob, Step, decode, open_session
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.memory import BadMemory, MemoryRanOut, NotEnoughMemory, is_out_of_memory, memory_budget
+from tasks.inference.engine.memory import MemoryRanOut, NotEnoughMemory, is_out_of_memory, memory_budget
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.prompts.render import PromptPieces
 from tasks.values.generated import GeneratedText
+from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 
 CONCERNS = ("tasks/decoding", "tasks/systems", "tasks/inference/engine")
@@ -162,10 +163,10 @@ def test_without_memory_for_one_generation_nothing_begins() -> None:
             raise MemoryError
 
     attempt = Attempt(NoMemory())
-    with pytest.raises(NotEnoughMemory) as refusal:
+    with pytest.raises(NotEnoughMemory) as refused:
         attempt.run()
-    assert refusal.value.exit_code == 3
-    assert "references" in refusal.value.advice
+    assert refused.value.exit_code == 3
+    assert "references" in refused.value.advice
     assert attempt.armed == []
 
 
@@ -216,7 +217,7 @@ def test_the_budget_is_a_setting_or_half_of_what_is_free(monkeypatch: pytest.Mon
     assert memory_budget(cpu) == 1_000_000
     for bad in ("0", "-1", "4G", "1.5"):
         monkeypatch.setenv("ALMONER_MEMORY", bad)
-        with pytest.raises(BadMemory):
+        with refusal("BadMemory"):
             memory_budget(cpu)
 
 

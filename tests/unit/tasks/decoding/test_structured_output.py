@@ -16,9 +16,9 @@ from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.prompts.render import control_tokens
 from tasks.inference.structured_output.schema_constraint import TokenLimitTooSmall
-from tasks.inference.structured_output.token_bytes import EndTokenMissing
 from tasks.systems.insights.cluster_descriptions import TOPIC
 from tasks.values.generated import GeneratedText
+from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.systems.workshop import NoCorpus, Workshop
 
@@ -89,7 +89,7 @@ def test_what_the_model_cannot_do_is_refused_when_the_writer_is_made() -> None:
         writer(max_new_tokens=5)
     with pytest.raises(ContextTooLong):
         writer(max_new_tokens=1020)
-    with pytest.raises(EndTokenMissing):
+    with refusal("EndTokenMissing"):
         Writer.of(Workshop(NoCorpus()).bench(), [NOTE], 24, Decimal("0.3"))
 
 

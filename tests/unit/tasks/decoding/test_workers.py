@@ -19,7 +19,6 @@ from tasks.corpus.store import Corpus
 from tasks.decoding.journal import ResumeState
 from tasks.decoding.run_context import RunContext
 from tasks.decoding.workers import Workers
-from tasks.inference.catalogue.devices import GroupNotDivisible
 from tasks.inference.embeddings.worker_environment import WorkerSpec
 from tasks.inference.network.language_model import LanguageModel
 from tasks.planning import sentence_completion_parameters
@@ -29,6 +28,7 @@ from tasks.systems.private_prediction import PrivatePrediction
 from tasks.values.generated import Generated
 from tasks.workers.pool import WorkerDied
 from tasks.workers.threads import ThreadRunner
+from tests.refusals import refusal
 from tests.support import PATIENCE
 from tests.tiny_model import load_tiny
 from tests.unit.tasks.systems.asking import ask, ink
@@ -281,7 +281,7 @@ def test_a_group_of_devices_is_divided_among_workers(monkeypatch: pytest.MonkeyP
     places = Workers.on(partial(load_tiny, "tiny"), "cuda:0-7", 2).places
     assert [(place.device, place.memory) for place in places] == [("cuda:0-3", None), ("cuda:4-7", None)]
     for count in (3, 16):
-        with pytest.raises(GroupNotDivisible, match=f"among {count} workers"):
+        with refusal("GroupNotDivisible", match=f"among {count} workers"):
             Workers.on(partial(load_tiny, "tiny"), "cuda:0-7", count)
     elsewhere = ThreadRunner()
     elsewhere.elsewhere = True

@@ -7,9 +7,10 @@ import pytest
 from models_db.policies.policy import EvaluationRules
 from models_db.values.requests import parse_model
 from tasks.evaluation.core.subject import EvaluationInput
-from tasks.evaluation.policy_bounds import NotMeasurable, OutsideBounds, figures_of, missed, require_measurable
+from tasks.evaluation.policy_bounds import OutsideBounds, figures_of, missed, require_measurable
 from tasks.evaluation.registry import METRICS, names
 from tasks.values.metric_result import MetricResult, Value
+from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import Capitals, Undecided
 
@@ -92,8 +93,8 @@ def test_only_what_a_gate_may_look_at_can_be_required() -> None:
         ({"verbatim_overlap": {}}, "'verbatim_overlap'"),
         ({"length": {"cutshare": {"max": 1}}}, "no figure 'cutshare'"),
     ):
-        with pytest.raises(NotMeasurable, match=told):
+        with refusal("NotMeasurable", match=told):
             require_measurable(required(**wrong))
-    with pytest.raises(NotMeasurable) as refused:
+    with refusal("NotMeasurable") as refused:
         require_measurable(required(beauty={}, length={"size": {"max": 1}}))
     assert len(refused.value.facts["problems"]) == 2  # type: ignore[arg-type]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tasks.evaluation.registry import METRICS, InternalMetric, UnknownMetric, names, requested
+from tasks.evaluation.registry import METRICS, UnknownMetric, names, requested
+from tests.refusals import refusal
 
 
 def test_the_metrics_of_the_example_request():
@@ -29,7 +30,7 @@ def test_an_unknown_metric_is_refused_with_the_known_ones(governed):
 
 @pytest.mark.parametrize("name", ["verbatim_overlap", "perplexity_gap"])
 def test_an_internal_metric_is_refused_on_governed_data_only(name):
-    with pytest.raises(InternalMetric) as refused:
+    with refusal("InternalMetric") as refused:
         requested(["length", name], governed=True)
     assert refused.value.exit_code == 1
     assert refused.value.facts == {"metric": name, "allowed": names("public", "charged")}

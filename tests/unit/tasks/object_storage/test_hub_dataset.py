@@ -15,15 +15,10 @@ import pytest
 from flows.workspace.object_stores import open_source
 from models_db.home import ProjectHome
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.sources import FilesUnread, TableLogUnread
+from tasks.corpus.readers.sources import TableLogUnread
 from tasks.object_storage.address import Address, AddressUnfit, SchemeUnknown
-from tasks.object_storage.hub_dataset import (
-    CommitMissing,
-    HubDataset,
-    HubDatasetHidden,
-    HubDatasetUnreachable,
-    parse_source,
-)
+from tasks.object_storage.hub_dataset import CommitMissing, HubDataset, parse_source
+from tests.refusals import refusal
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILES = {
@@ -140,21 +135,21 @@ def test_what_would_not_be_read_is_refused_before_it_is_copied(
     home: ProjectHome, hub: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(FILES, "data/rest.jsonl.zst", b"packed")
-    with pytest.raises(FilesUnread, match=r"1 \.zst"):
+    with refusal("FilesUnread", match=r"1 \.zst"):
         texts(home, f"hf://datasets/team/notes@{COMMIT}/data")
     assert not [asked for asked in hub if "/resolve/" in asked]
     assert texts(home, f"hf://datasets/team/notes@{COMMIT}/other") == ["three"]
 
 
 def test_what_the_hub_does_not_show(home: ProjectHome, hub: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(HubDatasetHidden, match="hidden"):
+    with refusal("HubDatasetHidden", match="hidden"):
         texts(home, f"hf://datasets/team/hidden@{COMMIT}")
 
     def fail(repo: str, **options: object) -> str:
         raise ConnectionError(repo)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(HubDatasetUnreachable, match="ConnectionError"):
+    with refusal("HubDatasetUnreachable", match="ConnectionError"):
         texts(home, f"hf://datasets/team/notes@{COMMIT}")
     assert list(home.scratch.iterdir()) == []
 

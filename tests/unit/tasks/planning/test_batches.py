@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.corpus.store import Place
-from tasks.planning.batches import BatchLayout, BlockWithoutSample, LabelWithoutSample
+from tasks.planning.batches import BatchLayout
+from tests.refusals import refusal
 
 pytestmark = pytest.mark.dear
 
@@ -90,13 +91,13 @@ def test_a_batch_holds_about_the_nominal_number_of_units(layout: BatchLayout, un
 
 @pytest.mark.parametrize(("samples", "blocks"), [(0, 1), (1, 2), (9, 10)])
 def test_fewer_samples_than_blocks_are_refused(samples: int, blocks: int) -> None:
-    with pytest.raises(BlockWithoutSample, match=f"{samples} samples cannot be shared by {blocks} blocks") as refused:
+    with refusal("BlockWithoutSample", match=f"{samples} samples cannot be shared by {blocks} blocks") as refused:
         BatchLayout(samples, blocks)
     assert str(blocks) in refused.value.advice
 
 
 @pytest.mark.parametrize(("samples", "labels"), [(1, 2), (9, 10)])
 def test_fewer_samples_than_labels_are_refused(samples: int, labels: int) -> None:
-    with pytest.raises(LabelWithoutSample, match=f"{samples} samples cannot be shared by {labels} labels") as refused:
+    with refusal("LabelWithoutSample", match=f"{samples} samples cannot be shared by {labels} labels") as refused:
         BatchLayout(samples, 1, labels)
     assert str(labels) in refused.value.advice

@@ -16,15 +16,7 @@ from models_db.values.requests import PublicGroup, PublicMetadata, model_to_json
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus
 from tasks.planning.batches import GroupLayout, layout_of
-from tasks.planning.labels_and_groups import (
-    ContributionBoundExceeded,
-    GroupsContradicted,
-    GroupsNeeded,
-    GroupsUnexpected,
-    GroupUnknown,
-    PartParameters,
-    with_catalogue,
-)
+from tasks.planning.labels_and_groups import GroupsUnexpected, PartParameters, with_catalogue
 from tasks.pricing.quote import Quote, quote, written_request
 from tasks.systems.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.systems.invisible_ink import InvisibleInk
@@ -110,14 +102,14 @@ def test_the_catalogue_is_no_part_of_a_request_and_what_else_is_declared_is() ->
 
 @pytest.mark.parametrize("asked", ["sofa", 8, {"id": "sofa", "title": "Sofa"}, "LAMP"])
 def test_a_group_that_the_catalogue_has_not_is_named(asked: Any) -> None:
-    with pytest.raises(GroupUnknown) as refused:
+    with refusal("GroupUnknown") as refused:
         summaries(["lamp", asked])
     assert refused.value.facts["declared"] == 3
     assert str(asked["id"] if isinstance(asked, dict) else asked) in str(refused.value)
 
 
 def test_all_of_no_catalogue_is_refused() -> None:
-    with pytest.raises(GroupUnknown, match="needs a dataset whose public metadata declares its groups"):
+    with refusal("GroupUnknown", match="needs a dataset whose public metadata declares its groups"):
         summaries("all", catalogue=())
 
 
@@ -163,7 +155,7 @@ def test_what_no_parameter_may_be_is_a_named_error(own: dict[str, Any]) -> None:
 @pytest.mark.parametrize("mechanism", ["token_level_summary", "invisible_ink", "public_only"])
 @pytest.mark.parametrize("groups", [None, []])
 def test_summaries_need_groups(mechanism: str, groups: Any) -> None:
-    with pytest.raises(GroupsNeeded):
+    with refusal("GroupsNeeded"):
         summaries(groups, request={"mechanism": mechanism}, samples=3)
 
 
@@ -194,7 +186,7 @@ def test_systems_that_cannot_summarise_say_so(mechanism: str) -> None:
 @pytest.mark.parametrize(("name", "value"), [("samples", 2), ("samples", 4), ("batches", 1), ("labels", ["lamp"])])
 @pytest.mark.parametrize("mechanism", ["token_level_summary", "invisible_ink"])
 def test_what_groups_decide_cannot_be_said_otherwise(name: str, value: Any, mechanism: str) -> None:
-    with pytest.raises(GroupsContradicted) as refused:
+    with refusal("GroupsContradicted") as refused:
         summaries("all", request={"mechanism": mechanism}, **{name: value})
     assert refused.value.facts == {"parameter": name}
 
@@ -204,7 +196,7 @@ def test_as_many_samples_as_groups_may_be_said() -> None:
 
 
 def test_a_unit_cannot_be_in_more_groups_than_there_are() -> None:
-    with pytest.raises(ContributionBoundExceeded) as refused:
+    with refusal("ContributionBoundExceeded") as refused:
         summaries(["lamp", 7], groups_per_unit=3)
     assert refused.value.facts == {"groups_per_unit": 3, "groups": 2}
     assert summaries(["lamp", 7], groups_per_unit=2).plan.facts["groups per unit m"] == "2"

@@ -45,10 +45,10 @@ def test_what_no_device_here_computes_is_not_priced(monkeypatch: pytest.MonkeyPa
     use_processor(monkeypatch, SATURATING)
     for precision in ("float32", "bfloat16"):
         assert priced(parameters=parameters(precision=precision)).parameters
-    with pytest.raises(PrecisionMissing, match="not exact") as refusal:
+    with pytest.raises(PrecisionMissing, match="not exact") as refused:
         priced(parameters=parameters(precision="int8"))
-    assert refusal.value.exit_code == 3
-    assert "float32 or bfloat16" in refusal.value.advice
+    assert refused.value.exit_code == 3
+    assert "float32 or bfloat16" in refused.value.advice
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -13,11 +13,10 @@ from models_db.values.canonical_json import Json
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
 from tasks.decoding.release_steps import ReleaseSteps
-from tasks.evaluation.charged.labels import NoLabels
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
-from tasks.pricing.charged_metrics import ChargedMetricNeedsClaim, Measuring, ShareTooSmall
+from tasks.pricing.charged_metrics import Measuring
 from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import texts
@@ -88,17 +87,17 @@ def test_a_share_is_at_most_half(share: object) -> None:
 
 
 def test_a_release_without_a_budget_has_no_charged_metrics() -> None:
-    with pytest.raises(ChargedMetricNeedsClaim, match="this release has none"):
+    with refusal("ChargedMetricNeedsClaim", match="this release has none"):
         priced(evaluation=TWO, mechanism="public_only", epsilon=None, delta=None)
 
 
 def test_a_share_that_buys_nothing_is_refused() -> None:
-    with pytest.raises(ShareTooSmall, match="buys nothing for 2 charged metrics"):
+    with refusal("ShareTooSmall", match="buys nothing for 2 charged metrics"):
         priced(evaluation=TWO, evaluation_share=Decimal("1e-13"))
 
 
 def test_labels_are_needed_where_they_are_counted() -> None:
-    with pytest.raises(NoLabels):
+    with refusal("NoLabels"):
         priced(evaluation=["dp_labels"])
     quote = priced(evaluation=["dp_labels"], parameters=parameters(samples=20, labels=["a", "b", "c"]))
     assert quote.plan.measuring[0].event.parameters["bins"] == 3

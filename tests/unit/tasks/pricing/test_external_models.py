@@ -9,23 +9,18 @@ import pytest
 
 from models_db.values.amounts import Amount
 from tasks.decoding.public_sampling import text_backend
-from tasks.decoding.run_context import EngineMissing, NoEngine
+from tasks.decoding.run_context import NoEngine
 from tasks.evaluate import not_measured
 from tasks.evaluation.registry import METRICS
 from tasks.inference.backends.chat_completions import HttpBackend
 from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown
 from tasks.inference.backends.interface import Sampling
-from tasks.pricing.external_models import (
-    FACT,
-    Cost,
-    ExternalModelRefused,
-    require_public_prompts,
-    with_external_fact,
-)
+from tasks.pricing.external_models import FACT, Cost, require_public_prompts, with_external_fact
 from tasks.pricing.model_facts import model_facts
 from tasks.release.approved_request import ApprovedRequest
 from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import PlanInputs
+from tests.refusals import refusal
 from tests.support_backend import Counted, CountedParameters, ModelServer
 from tests.unit.tasks.publishing.builders import a_request
 from tests.unit.tasks.systems.workshop import NoCorpus, Workshop
@@ -51,7 +46,7 @@ def test_an_endpoint_is_a_model_with_its_configurations_digest() -> None:
 def test_only_who_says_so_may_use_it() -> None:
     require_public_prompts(Counted(), NAMED)
     for system in (Counted(shows_private_text=True), SYSTEMS["invisible_ink"], SYSTEMS["public_only"]):
-        with pytest.raises(ExternalModelRefused):
+        with refusal("ExternalModelRefused"):
             require_public_prompts(system, NAMED)
         require_public_prompts(system, "smollm2-135m-instruct")
 
@@ -64,7 +59,7 @@ def test_it_stands_among_the_public_parameters() -> None:
 
 def test_whoever_verifies_a_release_refuses_one_that_private_text_would_have_left() -> None:
     model = {"name": NAMED, "revision": OFFICE.revision, "sha256": OFFICE.digest, "licence": "MIT"}
-    with pytest.raises(ExternalModelRefused):
+    with refusal("ExternalModelRefused"):
         ApprovedRequest.model_validate(a_request(model=model)).require_planned()
     ApprovedRequest.model_validate(a_request()).require_planned()
 
@@ -94,7 +89,7 @@ def test_the_time_is_that_of_the_tighter_limit() -> None:
 def test_whoever_reaches_for_the_engine_is_told_by_name() -> None:
     engine = cast(Any, NoEngine(NAMED))
     for reach in (lambda: engine.model, lambda: engine.session, lambda: engine.memory):
-        with pytest.raises(EngineMissing, match=NAMED):
+        with refusal("EngineMissing", match=NAMED):
             reach()
 
 

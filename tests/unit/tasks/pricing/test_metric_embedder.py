@@ -10,7 +10,7 @@ from tasks.inference.catalogue import registry
 from tasks.inference.catalogue.registry import ListedModel
 from tasks.pricing import quote as pricing
 from tasks.pricing.quote import written_request
-from tasks.release.approved_request import ApprovedRequest, PlanMismatch
+from tasks.release.approved_request import ApprovedRequest
 from tests.refusals import refusal
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, priced
 
@@ -75,7 +75,7 @@ def test_a_record_must_state_the_embedder_of_its_metrics() -> None:
     made = {**priced(evaluation=NEEDS).body, **stated}
     ApprovedRequest.model_validate(made).require_planned()
     without = {name: value for name, value in made.items() if name != "evaluation_embedder"}
-    with pytest.raises(PlanMismatch, match="embedder"):
+    with refusal("PlanMismatch", match="embedder"):
         ApprovedRequest.model_validate(without).require_planned()
-    with pytest.raises(PlanMismatch, match="embedder"):
+    with refusal("PlanMismatch", match="embedder"):
         ApprovedRequest.model_validate({**made, "evaluation": ["length"]}).require_planned()

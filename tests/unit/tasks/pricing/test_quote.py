@@ -23,7 +23,6 @@ from tasks.inference.catalogue.model_check import NetworkShape
 from tasks.inference.catalogue.registry import ModelNotPulled, NoRevision, UnknownModel
 from tasks.inference.prompts.presets import DEFAULT, PRESETS
 from tasks.mechanisms.counts.partition_selection import calibrate_selection
-from tasks.planning.batches import BlockWithoutSample
 from tasks.planning.block_selection import Reading
 from tasks.pricing.model_facts import ModelFacts, model_facts
 from tasks.pricing.quote import (
@@ -34,7 +33,7 @@ from tasks.pricing.quote import (
     quote,
     written_request,
 )
-from tasks.release.approved_request import ApprovedRequest, PlanMismatch
+from tasks.release.approved_request import ApprovedRequest
 from tests.refusals import refusal
 
 pytestmark = pytest.mark.dear
@@ -247,7 +246,7 @@ def test_every_problem_of_a_file_is_named_at_once() -> None:
 
 
 def test_fewer_samples_than_blocks_are_refused() -> None:
-    with pytest.raises(BlockWithoutSample):
+    with refusal("BlockWithoutSample"):
         priced(facts(blocks=5))
 
 
@@ -428,7 +427,7 @@ def test_a_request_of_cohorts_is_priced_and_verified_by_its_own_words() -> None:
     asked = ApprovedRequest.model_validate({**both.body, "nonce": "n", "policy": "a" * 64})
     asked.require_planned()
     for lie in ({"cohorts": [1]}, {"cohorts": [2, 3]}, {"cohorts": [2, 1]}, {"cohorts": None}):
-        with pytest.raises(PlanMismatch):
+        with refusal("PlanMismatch"):
             asked.model_copy(update=lie).require_planned()
 
 

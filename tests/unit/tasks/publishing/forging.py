@@ -6,17 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from models_db.values.canonical_json import digest
 from tasks.common.files import encode_json, measure
-from tasks.publishing.bundle import BundleInvalid, _sha256
+from tasks.publishing.bundle import _sha256
 from tasks.publishing.verify import VerificationReport
 from tasks.release.file_names import CHECKPOINT, RECORD, checksum_lines
 from tasks.release.format_versions import drafted_files, stated_kind, summed_files
 from tasks.release.signatures.chain_checkpoint import Checkpoint
 from tasks.release.signatures.ed25519 import SigningKey
 from tasks.release.signatures.seal import Seal
+from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import HEAD, Release
 
 Json = dict[str, Any]
@@ -53,7 +52,7 @@ def edit(folder: Path, name: str, change: Callable[[Json], None]) -> None:
 
 def failures(release: Release, out: Path) -> set[str]:
     """What the publisher's own check finds before delivery; it is the check a stranger makes."""
-    with pytest.raises(BundleInvalid) as refused:
+    with refusal("BundleInvalid") as refused:
         release.publish(out)
     assert not os.listdir(out)
     return {failure.partition(":")[0] for failure in refused.value.facts["failures"]}

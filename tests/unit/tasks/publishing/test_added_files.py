@@ -5,8 +5,9 @@ import os
 import pytest
 
 from tasks.publishing.checks import PASSED_OVER
-from tasks.publishing.verify import NoBundle, verify_release
+from tasks.publishing.verify import verify_release
 from tasks.release.file_names import RECORD
+from tests.refusals import refusal
 from tests.unit.tasks.publishing.forging import failed
 
 pytestmark = pytest.mark.dear
@@ -56,8 +57,8 @@ def test_such_a_name_below_the_top_or_in_another_spelling_is_one_too_many(folder
 
 def test_a_folder_of_bundles_is_told_from_a_bundle(folder):
     for look in (verify_release, lambda place: verify_release(folder, later=place)):
-        with pytest.raises(NoBundle) as refusal:
+        with refusal("NoBundle") as refused:
             look(folder.parent)
-        assert str(folder) in refusal.value.advice
+        assert str(folder) in refused.value.advice
     (folder / RECORD).unlink()
     assert not verify_release(folder).holds

@@ -15,12 +15,10 @@ import pytest
 
 from models_db.values.canonical_json import digest
 from tasks.publishing import bundle
-from tasks.publishing.bundle import BundleExists, BundleInvalid, DestinationUnusable
+from tasks.publishing.bundle import BundleExists, DestinationUnusable
 from tasks.publishing.verify import verify_release
 from tasks.release.file_names import DRAFT_FILES, bundle_name
 from tasks.release.format_versions import bundle_files
-from tasks.release.signatures.approvals import NotApproved
-from tasks.release.signatures.attestation import NotAttested
 from tests.refusals import refusal
 from tests.support import require
 from tests.unit.tasks.publishing.builders import HEAD, TEXTS, Steward, a_record, a_request
@@ -156,28 +154,28 @@ def test_a_draft_that_changes_while_it_is_copied_is_refused(release, out, monkey
     monkeypatch.setattr(bundle, "rehash", lambda draft, files: None)
     texts = release.draft / "texts.jsonl"
     texts.write_bytes(texts.read_bytes().replace(b"Better", b"Worse!"))
-    with pytest.raises(BundleInvalid) as refused:
+    with refusal("BundleInvalid") as refused:
         release.publish(out)
     assert any(failure.startswith("digests:") for failure in refused.value.facts["failures"])
     assert os.listdir(out) == []
 
 
 def test_without_approvals_nothing_is_written(release, out):
-    with pytest.raises(NotApproved):
+    with refusal("NotApproved"):
         release.publish(out, approvals=release.approvals[:2])
     assert not out.exists()
 
 
 @pytest.mark.parametrize("kept", [0, 1])
 def test_an_approval_without_attestation_does_not_count_for_the_attestation(release, out, kept):
-    with pytest.raises(NotAttested, match=f"{kept} of 2 approvers signed"):
+    with refusal("NotAttested", match=f"{kept} of 2 approvers signed"):
         release.publish(out, attestations=release.attestations[:kept])
     assert not out.exists()
 
 
 def test_an_attestation_of_somebody_who_did_not_approve_is_refused(release, out, new_key):
     stranger = Steward("uma", new_key("uma")).attest(release.draft, release.files)
-    with pytest.raises(NotAttested, match="neither approved nor published"):
+    with refusal("NotAttested", match="neither approved nor published"):
         release.publish(out, attestations=(*release.attestations, stranger))
     assert not out.exists()
 
@@ -198,7 +196,7 @@ def test_decisions_on_other_bytes_are_left_out(release, out):
 
 
 def test_a_release_that_contradicts_itself_is_not_delivered(make_release, out):
-    with pytest.raises(BundleInvalid, match="texts"):
+    with refusal("BundleInvalid", match="texts"):
         make_release(texts=TEXTS[:1]).publish(out)
     assert os.listdir(out) == []
 

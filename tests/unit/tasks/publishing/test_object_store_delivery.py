@@ -14,19 +14,12 @@ from tasks.object_storage.bucket_settings import Buckets, S3Settings
 from tasks.object_storage.errors import StoreUnreachable
 from tasks.publishing import object_store_delivery
 from tasks.publishing.bundle import BundleExists
-from tasks.publishing.object_store_delivery import (
-    BundlePrefix,
-    BundleUnfinished,
-    BundleUnfit,
-    DeliveredFileDiffers,
-    fetch,
-    listed,
-    upload_bundle,
-)
-from tasks.publishing.verify import NoBundle, verify_release
+from tasks.publishing.object_store_delivery import BundlePrefix, BundleUnfit, fetch, listed, upload_bundle
+from tasks.publishing.verify import verify_release
 from tasks.release.file_names import CHECKPOINT, REVOCATIONS, SUMS_SIGNATURE, TEXTS
 from tasks.release.signatures.chain_checkpoint import Checkpoint
 from tests.object_store import ObjectStore
+from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import a_release, charge_of
 
 pytestmark = pytest.mark.dear
@@ -131,7 +124,7 @@ def test_broken_off_it_is_no_bundle_and_goes_on(release, here, tmp_path, monkeyp
         with pytest.raises(Broken):
             put(release, here)
     assert len(s3.keys(bucket)) == number
-    with pytest.raises(BundleUnfinished):
+    with refusal("BundleUnfinished"):
         brought(here, tmp_path)
     made = put(release, here, ledger_head=LATER, revoked=["ab" * 32])
     assert made.checkpoint.ledger_head != LATER  # it was begun with another
@@ -216,13 +209,13 @@ def test_what_arrives_is_read_back_before_it_is_sealed(release, here, monkeypatc
         return done
 
     monkeypatch.setattr(Store, "create", garbling)
-    with pytest.raises(DeliveredFileDiffers, match=TEXTS):
+    with refusal("DeliveredFileDiffers", match=TEXTS):
         put(release, here)
     assert not any(key.endswith(SUMS_SIGNATURE) for key in s3.keys(bucket))
 
 
 def test_nothing_and_too_much_are_no_bundles(here, tmp_path, s3, place, monkeypatch):
-    with pytest.raises(NoBundle, match="nothing at s3://"):
+    with refusal("NoBundle", match="nothing at s3://"):
         brought(here, tmp_path)
     s3.put(f"{place}/{SUMS_SIGNATURE}", b"x")
     s3.put(f"{place}/a", b"x")

@@ -23,14 +23,13 @@ from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.checks import CHECKED_AS, CHECKS
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.draft import write_draft
-from tasks.publishing.verify import KINDS, NoBundle, verify_release
+from tasks.publishing.verify import KINDS, verify_release
 from tasks.release.file_names import CARD, CHECKPOINT, DRAFT_FILES, EVALUATION, RECORD, TEXTS
 from tasks.release.format_versions import bundle_files
 from tasks.release.independent_accountant import second_opinion
 from tasks.release.record import planned_events
-from tasks.release.signatures.approvals import NotApproved
 from tasks.release.signatures.chain_checkpoint import Checkpoint
-from tasks.release.signatures.ed25519 import NotAPublicKey
+from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import (
     BASELINE,
     DRAW,
@@ -85,14 +84,14 @@ def test_another_trusted_key_fails(folder, new_key):
 
 @pytest.mark.parametrize("wrong", ["", "abc", "g" * 64])
 def test_a_trusted_key_that_is_none_is_a_usage_error(folder, wrong):
-    with pytest.raises(NotAPublicKey):
+    with refusal("NotAPublicKey"):
         verify_release(folder, wrong)
 
 
 def test_it_needs_a_folder(tmp_path):
     (tmp_path / "file").write_text("x")
     for wrong in (tmp_path / "none", tmp_path / "file"):
-        with pytest.raises(NoBundle):
+        with refusal("NoBundle"):
             verify_release(wrong)
 
 
@@ -508,7 +507,7 @@ def test_the_publisher_cannot_let_a_requester_or_runner_approve(make_release, tm
         record = a_record(people=named)
         draft = tmp_path / f"draft {number}"
         files = write_draft(draft, record, TWO_TEXTS, metrics_of(TWO_TEXTS, "length", "distinct"))
-        with pytest.raises(NotApproved, match="requested or ran the release"):
+        with refusal("NotApproved", match="requested or ran the release"):
             release.decided_again(draft, files).publish(tmp_path / "out")
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from tasks.attacks.canaries import CorpusDocument
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.rehearsal.split import RehearsalSplit, RehearsalTwinTooSmall, rehearsed_batches, split_people
+from tasks.rehearsal.split import RehearsalSplit, rehearsed_batches, split_people
+from tests.refusals import refusal
 
 UNITS = [CorpusDocument(f"unit {number}", f"text {number}") for number in range(200)]
 
@@ -31,7 +32,7 @@ def test_every_unit_is_as_likely_to_be_read() -> None:
 
 
 def test_a_small_corpus_is_refused() -> None:
-    with pytest.raises(RehearsalTwinTooSmall) as refused:
+    with refusal("RehearsalTwinTooSmall") as refused:
         split_people(UNITS[:19], 10, "plain", OS_RANDOM)
     assert refused.value.facts == {"dataset": "plain", "units": 19, "least": 20}
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from tasks.release.claim import ReplaceOne, guessing_bounds
 from tasks.release.promise_strength import (
-    WeakPromise,
     describe_guesses,
     describe_replace_one,
     lifetime_weaknesses,
     release_weaknesses,
     require_accepted,
 )
+from tests.refusals import refusal
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_a_delta_of_many_digits_is_rounded_up_or_called_useless(delta: str, exac
 def test_a_weak_promise_has_to_be_accepted() -> None:
     require_accepted((), accepted=False)
     require_accepted(("WEAK PROMISE: x",), accepted=True)
-    with pytest.raises(WeakPromise, match="WEAK PROMISE: x") as refused:
+    with refusal("WeakPromise", match="WEAK PROMISE: x") as refused:
         require_accepted(("WEAK PROMISE: x",), accepted=False)
     assert "--accept-weak-promise" in refused.value.advice

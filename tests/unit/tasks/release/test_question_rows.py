@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from models_db.values.requests import model_to_json
-from tasks.publishing.bundle import BundleInvalid
 from tasks.publishing.documents.card import card
 from tasks.publishing.verify import VerificationReport, verify_release
 from tasks.release.independent_accountant import second_opinion
@@ -20,6 +19,7 @@ from tasks.systems.question_histogram.answer_rows import answer_rows
 from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
 from tasks.values.insight import Insight
 from tests.insights_rows import described, insights_record, insights_request
+from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import a_release
 
 WANTED = QuestionHistogramParameters.model_validate({
@@ -54,7 +54,7 @@ def test_a_release_verifies_and_an_altered_row_does_not(tmp_path: Path) -> None:
     report = published(tmp_path / "good", record, nodes)
     assert report.holds, [check for check in report.checks if not check.ok]
     for name, rows in (("altered", (*nodes[:2], replace(nodes[2], size=3), *nodes[3:])), ("fewer", nodes[:-1])):
-        with pytest.raises(BundleInvalid):
+        with refusal("BundleInvalid"):
             published(tmp_path / name, record, rows)
 
 

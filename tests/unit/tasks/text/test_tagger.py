@@ -10,7 +10,8 @@ import pytest
 from tasks.evaluation.lexical.entities import KINDS
 from tasks.text import tagger
 from tasks.text.interfaces import Entity
-from tasks.text.tagger import SpacyTagger, TaggerChanged, files_digest, load_tagger
+from tasks.text.tagger import SpacyTagger, files_digest, load_tagger
+from tests.refusals import refusal
 
 pytestmark = pytest.mark.dear
 
@@ -94,14 +95,14 @@ def test_it_needs_no_network(monkeypatch):
 def test_other_files_are_refused(tmp_path: Path, monkeypatch):
     (tmp_path / "config.cfg").write_text("[nlp]")
     monkeypatch.setattr(tagger, "_folder", lambda: tmp_path)
-    with pytest.raises(TaggerChanged, match="not the pinned one") as refused:
+    with refusal("TaggerChanged", match="not the pinned one") as refused:
         load_tagger()
     assert refused.value.facts["found"] == files_digest(tmp_path)
 
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(tagger, "PACKAGE", "no_such_pipeline")
-    with pytest.raises(TaggerChanged, match="not installed") as refused:
+    with refusal("TaggerChanged", match="not installed") as refused:
         load_tagger()
     assert "pip install 'almoner[generation]'" in refused.value.advice
 

@@ -16,18 +16,10 @@ import pytest
 
 from models_db.errors import AlmonerError
 from tasks.common.task_errors import TaskFailed
-from tasks.workers.backend_settings import (
-    HERE,
-    KINDS,
-    PROCESSES,
-    RAY,
-    THREADS,
-    RunnerNotInstalled,
-    WorkerBackend,
-    open_runner,
-)
+from tasks.workers.backend_settings import HERE, KINDS, PROCESSES, RAY, THREADS, WorkerBackend, open_runner
 from tasks.workers.pool import Runner, WorkerDied
 from tests import bodies
+from tests.refusals import refusal
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.dear
@@ -326,7 +318,7 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "")
     monkeypatch.setitem(sys.modules, "tasks.workers.ray_backend", None)
     with (
-        pytest.raises(RunnerNotInstalled, match="not installed") as missing,
+        refusal("RunnerNotInstalled", match="not installed") as missing,
         open_runner(WorkerBackend(RAY), 1),
     ):
         raise AssertionError

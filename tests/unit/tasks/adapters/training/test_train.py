@@ -16,6 +16,7 @@ from tasks.adapters.training.examples import generator_of, split_groups
 from tasks.adapters.training.settings import Order
 from tasks.adapters.training.train import train
 from tasks.common import progress
+from tests.refusals import refusal
 from tests.tiny_model import SPEC, tiny_model
 from tests.unit.tasks.systems.summaries.school import after, lessons, network, order, planted
 
@@ -92,12 +93,12 @@ def test_a_checkpoint_of_another_order_is_refused() -> None:
 
     with pytest.raises(KeyboardInterrupt), progress.listening(after(11, stop)):
         trained(order())
-    with pytest.raises(checkpoint.TrainingDiffers):
+    with refusal("TrainingDiffers"):
         trained(order(soft_tokens=4))
     assert checkpoint.resume(order(name="another")) is None
     path = checkpoint.folder_of("planted") / "state.safetensors"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(checkpoint.CheckpointUnreadable):
+    with refusal("CheckpointUnreadable"):
         trained(order())
     checkpoint.forget("planted")
     assert checkpoint.resume(order()) is None

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.analysis.facets.cache import DATABASE, FacetCacheNotWritable, cached
+from tasks.analysis.facets.cache import DATABASE, cached
 from tasks.values.insight import Facets
+from tests.refusals import refusal
 
 KEY = bytes(range(32))
 
@@ -161,7 +162,7 @@ def test_two_at_once(folder):
 
 def test_a_folder_that_cannot_be_made_has_a_named_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(FacetCacheNotWritable) as error:
+    with refusal("FacetCacheNotWritable") as error:
         cached(Counting(), tmp_path / "file" / "below", KEY)
     assert error.value.facts["reason"]
 
@@ -170,7 +171,7 @@ def test_the_error_quotes_nothing(folder):
     """The file becomes unreadable in the middle of a run."""
     made = cached(Counting(), folder, KEY)
     (folder / DATABASE).write_bytes(b"x" * 5000)
-    with pytest.raises(FacetCacheNotWritable) as error:
+    with refusal("FacetCacheNotWritable") as error:
         made(["a secret"])
     assert "secret" not in error.value.diagnostics() + repr(error.value.facts)
     assert error.value.__cause__ is None

@@ -21,7 +21,7 @@ from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import private_prompt, reference_tokens
 from tasks.inference.structured_output.greedy_decoding import Answer, Grammar, lines_of
 from tasks.inference.structured_output.schema_constraint import RecordConstraint, TokenLimitTooSmall
-from tasks.inference.structured_output.token_bytes import EndTokenMissing
+from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 
 CONCERNS = ("tasks/inference/engine", "tasks/inference/structured_output")
@@ -285,7 +285,7 @@ def test_what_cannot_be_is_refused_before_anything_is_read():
     fewest = int(grammar().needed[grammar().automaton.start]) + 1
     with pytest.raises(TokenLimitTooSmall):
         grammar(fewest - 1)
-    with pytest.raises(EndTokenMissing):
+    with refusal("EndTokenMissing"):
         grammar(stop_tokens=())
     with pytest.raises(ContextTooLong):
         complete_constrained(Engine(tiny_model(), memory=2**30), PROMPT, [], grammar(), 1000)

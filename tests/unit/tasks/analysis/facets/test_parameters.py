@@ -5,9 +5,10 @@ from pydantic import ValidationError
 
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
-from tasks.analysis.facets.parameters import PAPER_FIELDS, FacetExample, FacetField, FacetFieldsInvalid, FacetSettings
+from tasks.analysis.facets.parameters import PAPER_FIELDS, FacetExample, FacetField, FacetSettings
 from tasks.inference.structured_output.automaton import Automaton
 from tasks.inference.structured_output.json_schema import MOST_CHARACTERS, grammar_schema
+from tests.refusals import refusal
 
 SUMMARY = FacetField(name="summary", about="a line", kind="text")
 KEYWORDS = FacetField(name="keywords", about="words")
@@ -48,15 +49,15 @@ def test_the_schema_has_the_fields_in_their_order():
     ],
 )
 def test_an_impossible_schema_is_refused_by_name(fields, reason):
-    with pytest.raises(FacetFieldsInvalid) as refusal:
+    with refusal("FacetFieldsInvalid") as refused:
         FacetSettings(fields=fields)
-    assert reason in refusal.value.message
+    assert reason in refused.value.message
 
 
 def test_what_the_model_is_told_has_an_end():
     long = FacetExample(text="x" * 600, facets={"summary": ("y" * 300, "z" * 300)})
     FacetSettings(examples=(long,) * 3)
-    with pytest.raises(FacetFieldsInvalid, match="descriptions and examples"):
+    with refusal("FacetFieldsInvalid", match="descriptions and examples"):
         FacetSettings(examples=(long,) * 5)
 
 
@@ -74,5 +75,5 @@ def test_what_is_admitted_is_a_grammar_that_can_be_built():
     full = rest.model_copy(update={"most_items": room, "most_characters": 400})
     settings = FacetSettings(fields=(*PAPER_FIELDS, full))
     assert len(Automaton.of(grammar_schema(settings.json_schema)).final) > 10_000
-    with pytest.raises(FacetFieldsInvalid):
+    with refusal("FacetFieldsInvalid"):
         FacetSettings(fields=(*PAPER_FIELDS, full.model_copy(update={"most_items": room + 1})))

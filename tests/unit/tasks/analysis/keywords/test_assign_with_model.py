@@ -11,8 +11,8 @@ from tasks.analysis.keywords.assign_with_model import OTHERWISE, ModelKeywordAss
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.structured_output.greedy_decoding import Grammar
-from tasks.inference.structured_output.token_bytes import EndTokenMissing
 from tasks.values.insight import Facets
+from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 
 pytestmark = pytest.mark.dear
@@ -152,7 +152,7 @@ def test_a_long_list_fits_the_model(chooser):
 
 
 def test_what_does_not_fit_is_refused_when_it_is_made():
-    with pytest.raises(EndTokenMissing):
+    with refusal("EndTokenMissing"):
         ModelKeywordAssigner.of(Engine(tiny_model(stops=False), memory=2**30))
     with pytest.raises(ContextTooLong):
         ModelKeywordAssigner.of(Engine(replace(tiny_model(), positions=400), memory=2**30))

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from tasks.analysis.keywords.build_public_set import (
     REVISE_SCHEMA,
     SHOWN,
-    KeywordCandidatesMissing,
     PublicTexts,
-    SizeInvalid,
     build,
     different,
     read_public,
@@ -24,6 +22,7 @@ from tasks.analysis.keywords.candidates import Candidate, Occurrences, candidate
 from tasks.analysis.keywords.parameters import KeywordSettings, with_words_from_file
 from tasks.inference.structured_output.json_schema import record_schema
 from tasks.text.interfaces import Entity
+from tests.refusals import refusal
 
 KINDS = {"Paris": "GPE", "Ada Lovelace": "PERSON", "June 4": "DATE", "1842": "CARDINAL"}
 
@@ -117,13 +116,13 @@ def test_a_set_of_few_candidates_is_smaller():
 
 @pytest.mark.parametrize("size", [0, 2001])
 def test_an_impossible_size_is_named(size):
-    with pytest.raises(SizeInvalid, match="1 to 2000"):
+    with refusal("SizeInvalid", match="1 to 2000"):
         build(TEXTS, size, Named(), apart)
 
 
 @pytest.mark.parametrize("texts", [(), ("the and of",), ("pottery", "chess")])
 def test_texts_that_name_nothing_together_are_told(texts):
-    with pytest.raises(KeywordCandidatesMissing):
+    with refusal("KeywordCandidatesMissing"):
         build(texts, 3, Named(), apart)
 
 

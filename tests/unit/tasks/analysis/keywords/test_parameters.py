@@ -6,13 +6,7 @@ import pytest
 
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json, parse_model
-from tasks.analysis.keywords.parameters import (
-    LARGEST_FILE,
-    KeywordSettings,
-    WordsInvalid,
-    WordsUnreadable,
-    with_words_from_file,
-)
+from tasks.analysis.keywords.parameters import LARGEST_FILE, KeywordSettings, with_words_from_file
 from tests.refusals import refusal
 
 
@@ -86,7 +80,7 @@ def test_what_names_no_file_is_left_to_the_format(given):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(WordsUnreadable, match="No such file"):
+    with refusal("WordsUnreadable", match="No such file"):
         with_words_from_file({"file": str(tmp_path / "none.json")})
 
 
@@ -94,12 +88,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_a_file_that_is_none_is_named(tmp_path, content):
     path = tmp_path / "words.json"
     path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(WordsInvalid):
+    with refusal("WordsInvalid"):
         with_words_from_file({"file": str(path)})
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path):
     path = tmp_path / "words.json"
     path.write_bytes(b" " * (LARGEST_FILE + 1))
-    with pytest.raises(WordsInvalid):
+    with refusal("WordsInvalid"):
         with_words_from_file({"file": str(path)})

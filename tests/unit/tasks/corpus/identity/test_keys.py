@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 
 from tasks.corpus.identity.keys import (
     COMMITTED_TEXT,
-    KeyDiffers,
     KeyExists,
-    KeyMissing,
-    KeyNotWritable,
-    KeyTooOpen,
     create_key,
     ensure_key,
     key_commitment,
@@ -25,6 +21,7 @@ from tasks.corpus.identity.keys import (
     length_prefixed,
     load_key,
 )
+from tests.refusals import refusal
 
 pytestmark = pytest.mark.contract
 
@@ -75,7 +72,7 @@ def test_no_other_key_is_loaded(tmp_path: Path) -> None:
     key, number = path.read_bytes(), 0
     for what, content in altered(key):
         path.write_bytes(content)
-        with pytest.raises(KeyDiffers) as refused:
+        with refusal("KeyDiffers") as refused:
             load_key(path, committed)
         assert key.hex() not in f"{refused.value.message} {refused.value.facts}", what
         number += 1
@@ -88,7 +85,7 @@ def test_no_other_key_is_loaded(tmp_path: Path) -> None:
 def test_without_a_commitment_no_key_is_loaded(tmp_path: Path, commitment: str) -> None:
     committed = create_key(tmp_path / "a.key")
     for wrong in (commitment, committed.upper(), committed[:-1]):
-        with pytest.raises(KeyDiffers):
+        with refusal("KeyDiffers"):
             load_key(tmp_path / "a.key", wrong)
 
 
@@ -97,7 +94,7 @@ def test_a_broken_off_founding_goes_on_with_its_key(tmp_path: Path) -> None:
     committed = ensure_key(path)
     assert (ensure_key(path), key_commitment(path.read_bytes())) == (committed, committed)
     path.write_bytes(b"short")
-    with pytest.raises(KeyDiffers):
+    with refusal("KeyDiffers"):
         ensure_key(path)
 
 
@@ -127,20 +124,20 @@ def test_a_key_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KeyNotWritable):
+    with refusal("KeyNotWritable"):
         create_key(tmp_path / "no-such-folder" / "a.key")
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(KeyNotWritable, match="No space left"):
+    with refusal("KeyNotWritable", match="No space left"):
         create_key(tmp_path / "a.key")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
-    with pytest.raises(KeyMissing, match=r"a\.key"):
+    with refusal("KeyMissing", match=r"a\.key"):
         load_key(tmp_path / "a.key", "0" * 64)
 
 
@@ -149,5 +146,5 @@ def test_a_key_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "a.key"
     committed = create_key(path)
     path.chmod(mode)
-    with pytest.raises(KeyTooOpen, match=f"{mode:04o}"):
+    with refusal("KeyTooOpen", match=f"{mode:04o}"):
         load_key(path, committed)

@@ -14,10 +14,11 @@ from models_db.home import ProjectHome
 from tasks.corpus.identity.labels import LONGEST_LABEL, normalise_label
 from tasks.corpus.ingest import ingest
 from tasks.corpus.readers.documents import BadLabel
-from tasks.corpus.readers.readers import FolderWithoutLabels, LabelFieldEmpty, read_documents
+from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.record_batches import ColumnMissing, ColumnUnfit
-from tasks.corpus.store import LabelsNotKept, open_corpus
+from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import version_uids
+from tests.refusals import refusal
 
 KEY = bytes(range(32))
 SECRET = "Zebulon Quartermaine"
@@ -67,9 +68,9 @@ def test_labels_are_normalised_and_may_be_missing(tmp_path: Path, write: Writer)
 def test_without_a_label_field_nothing_is_kept(tmp_path: Path, home: ProjectHome, write: Writer) -> None:
     corpus = open_corpus(home, ingest(home, write(tmp_path, RECORDS), None, KEY).uid)
     assert corpus.label_fields() == ()
-    with pytest.raises(LabelsNotKept):
+    with refusal("LabelsNotKept"):
         corpus.require_labels()
-    with pytest.raises(LabelsNotKept):
+    with refusal("LabelsNotKept"):
         list(corpus.texts("sports"))
 
 
@@ -104,7 +105,7 @@ def test_what_is_no_label_is_refused_by_place_and_not_quoted(
 
 def test_a_field_that_no_record_has_is_a_mistake(home: ProjectHome, jsonl: Callable[..., Path]) -> None:
     source = jsonl([{"text": "a", "topic": "x"}, {"text": "b"}])
-    with pytest.raises(LabelFieldEmpty, match="'tpic'") as refused:
+    with refusal("LabelFieldEmpty", match="'tpic'") as refused:
         ingest(home, source, None, KEY, label_field="tpic")
     assert "nothing of this attempt was kept" in refused.value.advice
     assert version_uids(home) == []
@@ -124,7 +125,7 @@ def test_a_parquet_column_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_a_text_folder_has_no_labels(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
-    with pytest.raises(FolderWithoutLabels, match="no field 'topic'"):
+    with refusal("FolderWithoutLabels", match="no field 'topic'"):
         read_documents(tmp_path, None, label_field="topic")
 
 

@@ -15,15 +15,8 @@ from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from tasks.corpus.ingest import ingest
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.sources import (
-    FileRepeated,
-    FilesUnread,
-    FileTwice,
-    SavedDatasetUnfit,
-    SourceEmpty,
-    SourceUnreadable,
-    TableLogUnread,
-)
+from tasks.corpus.readers.sources import SourceEmpty, SourceUnreadable, TableLogUnread
+from tests.refusals import refusal
 
 KEY = bytes(32)
 LOGS = [
@@ -222,7 +215,7 @@ def test_a_saved_dataset_is_read_without_what_the_library_keeps(tmp_path: Path, 
     version = ingest(home, folder, None, KEY)
     assert (version.documents, version.units) == (2, 2)
     assert texts(folder / "data-00000-of-00001.arrow") == ["one", "two"]
-    with pytest.raises(SavedDatasetUnfit):
+    with refusal("SavedDatasetUnfit"):
         texts(folder / "cache-31a37cf955471907.arrow")
 
 
@@ -250,7 +243,7 @@ def test_splits_are_read_each_by_its_own_description(tmp_path: Path) -> None:
 def test_a_description_that_does_not_say_which_files_count_is_refused(tmp_path: Path, state: bytes) -> None:
     folder = saved(tmp_path / "notes", "one")
     put(folder / "state.json", state)
-    with pytest.raises(SavedDatasetUnfit):
+    with refusal("SavedDatasetUnfit"):
         texts(folder)
 
 
@@ -264,7 +257,7 @@ def test_a_cache_without_a_description_is_refused(tmp_path: Path) -> None:
     """The library's own folder of a dataset that it has built: `x-train.arrow`, and what `map` kept."""
     arrow(tmp_path / "x-train.arrow", "one")
     arrow(tmp_path / "cache-31a37cf955471907.arrow", "ONE")
-    with pytest.raises(SavedDatasetUnfit):
+    with refusal("SavedDatasetUnfit"):
         texts(tmp_path)
 
 
@@ -287,7 +280,7 @@ def test_a_table_that_is_there_twice_is_refused(
 ) -> None:
     for name, content in (one, other):
         put(tmp_path / "notes" / name, content)
-    with pytest.raises(FileRepeated, match="File 2 of 'notes' holds the same bytes as file 1"):
+    with refusal("FileRepeated", match="File 2 of 'notes' holds the same bytes as file 1"):
         ingest(home, tmp_path / "notes", None, KEY)
 
 
@@ -304,7 +297,7 @@ def test_equal_tables_without_records_or_with_other_fields_repeat_nobody(tmp_pat
 @pytest.mark.parametrize("link", [os.link, os.symlink])
 def test_one_file_under_two_names_is_refused(tmp_path: Path, name: str, link: Callable[..., None]) -> None:
     link(put(tmp_path / name, LINES), tmp_path / f"b{name}")
-    with pytest.raises(FileTwice):
+    with refusal("FileTwice"):
         texts(tmp_path)
 
 
@@ -334,7 +327,7 @@ def test_data_that_is_not_read_is_refused(tmp_path: Path, name: str, told: str, 
     put(tmp_path / name, LINES)
     if beside is not None:
         put(tmp_path / beside, LINES)
-    with pytest.raises(FilesUnread) as refused:
+    with refusal("FilesUnread") as refused:
         texts(tmp_path)
     assert told in str(refused.value)
     assert "Zebulon" not in str(refused.value) + refused.value.diagnostics()
@@ -346,7 +339,7 @@ def test_documents_are_unread_data_among_texts_and_documentation_among_tables(tm
     assert texts(tmp_path / "tables") == ["one"]
     put(tmp_path / "notes" / "a.txt")
     put(tmp_path / "notes" / "b.docx")
-    with pytest.raises(FilesUnread, match=r"1 \.docx"):
+    with refusal("FilesUnread", match=r"1 \.docx"):
         texts(tmp_path / "notes")
 
 

@@ -13,6 +13,7 @@ from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS
 from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.values.metric_result import MetricResult
+from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.embedded_subjects import number, themed
 from tests.unit.tasks.evaluation.subjects import Text
@@ -177,7 +178,7 @@ def test_labels():
 
 
 def test_labels_without_labels_are_refused():
-    with pytest.raises(labels.NoLabels, match="declares no labels"):
+    with refusal("NoLabels", match="declares no labels"):
         labels.LabelEstimate().bins(EstimateRequest(10, ()))
 
 
@@ -208,7 +209,7 @@ def test_the_number_of_centres_is_public(samples, bins):
 
 
 def test_a_map_of_few_texts_is_not_sold():
-    with pytest.raises(dp_coverage.TooFewTexts, match="at least 16 texts, and the request asks for 15"):
+    with refusal("TooFewTexts", match="at least 16 texts, and the request asks for 15"):
         dp_coverage.CoverageEstimate().bins(EstimateRequest(15, ()))
 
 

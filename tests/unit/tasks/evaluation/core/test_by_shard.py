@@ -11,10 +11,11 @@ from tasks.evaluation.core import by_shard
 from tasks.evaluation.core.by_shard import ShardedDocuments
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.lexical.verbatim_overlap import verbatim_overlap
-from tasks.inference.embeddings.worker_environment import WorkerDiffers, WorkerEnvironment
+from tasks.inference.embeddings.worker_environment import WorkerEnvironment
 from tasks.workers.pool import Runner
 from tasks.workers.processes import ProcessRunner
 from tasks.workers.threads import ThreadRunner
+from tests.refusals import refusal
 from tests.unit.tasks.evaluation.subjects import texts
 
 SHARDS = 9
@@ -59,7 +60,7 @@ def test_a_worker_that_has_other_code_is_given_no_document(monkeypatch: pytest.M
         read.append(number)
         return shard(number)
 
-    with pytest.raises(WorkerDiffers, match="code"):
+    with refusal("WorkerDiffers", match="code"):
         list(ShardedDocuments(ThreadRunner(), 2, SHARDS, reading, lambda done, of: None)(partial(len)))  # type: ignore[arg-type]
     assert read == []
 

@@ -5,14 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from tasks.evaluation.in_context.demonstrations import (
-    Example,
-    LabelWithoutDemonstration,
-    TooFewDemonstrations,
-    UnknownLabel,
-    choose,
-)
-from tasks.evaluation.in_context.task_definitions import TASKS, UnknownTask, task_named
+from tasks.evaluation.in_context.demonstrations import Example, choose
+from tasks.evaluation.in_context.task_definitions import TASKS, task_named
+from tests.refusals import refusal
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, NOTES, WEATHER
 
 
@@ -56,7 +51,7 @@ def test_random_takes_what_comes():
 
 
 def test_more_shots_than_demonstrations():
-    with pytest.raises(TooFewDemonstrations) as refused:
+    with refusal("TooFewDemonstrations") as refused:
         choose(WEATHER, NOTES, 13, 0)
     assert refused.value.facts == {"wanted": 13, "available": 12}
 
@@ -64,14 +59,14 @@ def test_more_shots_than_demonstrations():
 def test_empty_texts_do_not_count():
     holes = [*NOTES, Example(" \n", "w"), Example("", "d"), Example("fog", "w")]
     assert all(example.text.strip() for example in choose(WEATHER, holes, 13, 0, "random"))
-    with pytest.raises(TooFewDemonstrations) as refused:
+    with refusal("TooFewDemonstrations") as refused:
         choose(WEATHER, holes, 14, 0, "random")
     assert refused.value.facts["available"] == 13
 
 
 def test_a_label_without_demonstrations():
     without = [example for example in NOTES if example.label != "d"]
-    with pytest.raises(LabelWithoutDemonstration) as refused:
+    with refusal("LabelWithoutDemonstration") as refused:
         choose(WEATHER, without, 3, 0)
     assert refused.value.facts == {"label": "d", "wanted": 1, "available": 0}
     assert len(choose(WEATHER, without, 3, 0, "random")) == 3
@@ -79,19 +74,19 @@ def test_a_label_without_demonstrations():
 
 def test_a_label_with_too_few():
     few = [example for example in NOTES if example.label != "d"] + [Example("sun", "d")]
-    with pytest.raises(LabelWithoutDemonstration) as refused:
+    with refusal("LabelWithoutDemonstration") as refused:
         choose(WEATHER, few, 6, 0)
     assert refused.value.facts == {"label": "d", "wanted": 2, "available": 1}
 
 
 def test_a_label_that_the_task_does_not_have():
-    with pytest.raises(UnknownLabel) as refused:
+    with refusal("UnknownLabel") as refused:
         choose(WEATHER, [*NOTES, Example("hail", "h")], 1, 0)
     assert refused.value.facts == {"task": "weather", "label": "h", "known": ["w", "d", "x"]}
 
 
 def test_tasks_by_name():
     assert task_named("trec") is TASKS["trec"]
-    with pytest.raises(UnknownTask) as refused:
+    with refusal("UnknownTask") as refused:
         task_named("sst2")
     assert refused.value.facts["known"] == list(TASKS)

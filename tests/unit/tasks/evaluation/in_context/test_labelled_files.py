@@ -2,9 +2,10 @@
 
 import pytest
 
-from tasks.evaluation.in_context.demonstrations import Example, UnknownLabel
-from tasks.evaluation.in_context.labelled_files import NoExample, read_examples
+from tasks.evaluation.in_context.demonstrations import Example
+from tasks.evaluation.in_context.labelled_files import read_examples
 from tasks.release.text_rows import line
+from tests.refusals import refusal
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, WEATHER
 
 
@@ -30,11 +31,11 @@ def test_a_slots_label_is_any_text(tmp_path):
     "bad", [b'{"text": "sun"}', b'{"text": 1, "label": "d"}', b'{"label": "d"}', b"[]", b"sun", b'{"text": "\xff"}']
 )
 def test_a_line_that_is_no_labelled_text(tmp_path, bad):
-    with pytest.raises(NoExample) as refused:
+    with refusal("NoExample") as refused:
         read_examples(WEATHER, written(tmp_path, line("demonstrations", 1, "sun", "d"), bad))
     assert refused.value.facts == {"file": "texts.jsonl", "line": 2}
 
 
 def test_a_label_of_another_task(tmp_path):
-    with pytest.raises(UnknownLabel):
+    with refusal("UnknownLabel"):
         read_examples(WEATHER, written(tmp_path, b'{"text": "hail", "label": "Hail"}'))

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tasks.evaluation.in_context.demonstrations import Example, LabelWithoutDemonstration, UnknownLabel, choose
-from tasks.evaluation.in_context.measure import InContextTest, NoTestItems
-from tasks.evaluation.in_context.prompts import CONTENT_FREE, PromptTooLong, PromptWriter
+from tasks.evaluation.in_context.demonstrations import Example, choose
+from tasks.evaluation.in_context.measure import InContextTest
+from tasks.evaluation.in_context.prompts import CONTENT_FREE, PromptWriter
 from tasks.inference.catalogue.registry import list_models
 from tasks.inference.loading.loading import load
+from tests.refusals import refusal
 from tests.support import require
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, NOTES, WEATHER, Pair
 
@@ -94,7 +95,7 @@ def test_demonstrations_that_do_not_fit_are_dropped_and_flagged(pair: Pair) -> N
     (run,) = replace(test, context=220).few_shot("real", NOTES, 12, (0,)).runs
     assert run.dropped > 0
     assert run.shots + run.dropped == 12
-    with pytest.raises(PromptTooLong):
+    with refusal("PromptTooLong"):
         replace(test, context=60).zero_shot()
 
 
@@ -110,9 +111,9 @@ def test_cut_texts_are_counted(pair: Pair) -> None:
 
 
 def test_what_is_refused(pair: Pair) -> None:
-    with pytest.raises(NoTestItems):
+    with refusal("NoTestItems"):
         InContextTest(pair.model, WEATHER, ())
-    with pytest.raises(UnknownLabel):
+    with refusal("UnknownLabel"):
         InContextTest(pair.model, WEATHER, (Example("hail", "h"),))
     test = InContextTest(pair.model, WEATHER, ITEMS)
     for shots, seeds in ((0, (0,)), (1, ())):
@@ -124,7 +125,7 @@ def test_a_refused_seed_costs_no_reading(pair: Pair, monkeypatch) -> None:
     """Every seed's choice is made before anything is read."""
     monkeypatch.setattr(InContextTest, "_run", lambda *_: pytest.fail("something was read"))
     without = [example for example in NOTES if example.label != "d"]
-    with pytest.raises(LabelWithoutDemonstration):
+    with refusal("LabelWithoutDemonstration"):
         InContextTest(pair.model, WEATHER, ITEMS).few_shot("real", without, 3, (0, 1))
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tasks.evaluation.in_context.demonstrations import Example
-from tasks.evaluation.in_context.prompts import PromptTooLong, PromptWriter
+from tasks.evaluation.in_context.prompts import PromptWriter
 from tasks.evaluation.in_context.task_definitions import TASKS
+from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, WEATHER
 
@@ -63,7 +64,7 @@ def test_where_demonstrations_do_not_fit_the_earliest_go_first():
 def test_the_instruction_must_fit():
     alone = len(writer().shared([], 1000).tokens)
     assert writer().shared([WET], alone).shots == 0
-    with pytest.raises(PromptTooLong) as refused:
+    with refusal("PromptTooLong") as refused:
         writer().shared([WET], alone - 1)
     assert refused.value.facts == {"needed": alone, "possible": alone - 1}
 

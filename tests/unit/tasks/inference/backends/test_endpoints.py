@@ -8,7 +8,6 @@ from models_db.values.requests import parse_model
 from tasks.common.network import is_external
 from tasks.inference.backends.api_key import Key, key_for
 from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown, endpoint_of
-from tasks.inference.backends.errors import EndpointKeyMissing
 from tests.refusals import refusal
 
 GIVEN: dict[str, Any] = {"name": "office", "url": "https://llm.example.org:8443/v1/", "model": "qwen3-32b"}
@@ -142,6 +141,6 @@ def test_a_key_that_is_missing_or_none_is_told_by_the_variables_name(
     monkeypatch.delenv("OFFICE_KEY", raising=False)
     if held is not None:
         monkeypatch.setenv("OFFICE_KEY", held)
-    with pytest.raises(EndpointKeyMissing, match="OFFICE_KEY") as refused:
+    with refusal("EndpointKeyMissing", match="OFFICE_KEY") as refused:
         key_for(endpoint(key_env="OFFICE_KEY"))
     assert SECRET not in f"{refused.value.diagnostics()}{refused.value.facts}"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tasks.inference.backends import response_cache as module
-from tasks.inference.backends.errors import AnswersUnwritable
 from tasks.inference.backends.interface import Completion
 from tasks.inference.backends.response_cache import FILE, Answers
+from tests.refusals import refusal
 
 ONE, TWO = Completion("first\ntext \u00e9", 3, True), Completion("second", 2, False)
 
@@ -85,7 +85,7 @@ def test_a_line_that_a_full_disk_has_torn_does_not_take_the_next_answer_with_it(
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "open", lambda *given, **more: Full(real(*given, **more)), raising=False)
-        with pytest.raises(AnswersUnwritable, match="No space left"):
+        with refusal("AnswersUnwritable", match="No space left"):
             answers.keep(keys[0], ONE)
     answers.keep(keys[1], TWO)
     assert [Answers(tmp_path).get(key) for key in keys] == [None, TWO]
@@ -101,12 +101,12 @@ def test_a_damaged_line_is_asked_for_again(tmp_path: Path) -> None:
 
 def test_what_cannot_be_kept_is_told_without_the_answer(tmp_path: Path) -> None:
     os.symlink(tmp_path / "elsewhere", tmp_path / FILE)
-    with pytest.raises(AnswersUnwritable):
+    with refusal("AnswersUnwritable"):
         Answers(tmp_path)
     inside_a_file = tmp_path / "file"
     inside_a_file.touch()
     answers = Answers(tmp_path / "none" / "deeper")
-    with pytest.raises(AnswersUnwritable) as refused:
+    with refusal("AnswersUnwritable") as refused:
         answers.keep(answers.key({"prompt": "a"}), ONE)
     assert ONE.text not in refused.value.diagnostics()
     assert refused.value.__cause__ is None

@@ -3,16 +3,14 @@
 import os
 from collections.abc import Callable
 
+from tests.refusals import refusal
+
 import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import pytest
 import torch
 
 from tasks.adapters.training import frozen_model
 from tasks.inference.catalogue.devices import (
-    BadThreads,
-    DeviceMissing,
-    GroupNotDivisible,
-    OneDeviceNeeded,
     UnknownDevice,
     choose_device,
     choose_devices,
@@ -42,18 +40,18 @@ NAMELESS = ("gpu", "", "cpu:1", "cuda:", "cuda:x", "cuda:-1", "mps", "cuda:1-1",
 def test_unknown_devices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     for choose in (choose_device, choose_devices):
-        with pytest.raises(UnknownDevice) as refusal:
+        with pytest.raises(UnknownDevice) as refused:
             choose(name)
-        assert "cuda:A-B" in refusal.value.advice
+        assert "cuda:A-B" in refused.value.advice
 
 
 def test_devices_this_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert choose_device("cuda:0") == torch.device("cuda:0")
-    with pytest.raises(DeviceMissing):
+    with refusal("DeviceMissing"):
         choose_device("cuda:1")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(DeviceMissing):
+    with refusal("DeviceMissing"):
         choose_device("cuda")
 
 
@@ -66,9 +64,9 @@ def test_a_group_is_some_devices_in_a_row(monkeypatch: pytest.MonkeyPatch) -> No
     assert name_of(group[:1]) == "cuda:1"
     assert name_of([group[0], group[2]]) == "cuda:1, cuda:3"
     assert name_of([torch.device("cpu"), *group]) == "cpu, cuda:1, cuda:2, cuda:3"
-    with pytest.raises(DeviceMissing, match="cuda:1-4"):
+    with refusal("DeviceMissing", match="cuda:1-4"):
         choose_devices("cuda:1-4")
-    with pytest.raises(OneDeviceNeeded, match="only the layers of a language model"):
+    with refusal("OneDeviceNeeded", match="only the layers of a language model"):
         choose_device("cuda:1-3")
 
 
@@ -90,9 +88,9 @@ def test_processes_get_devices_in_turn_or_parts_of_a_group(monkeypatch: pytest.M
     assert devices_for("cuda:0-3", 2) == ["cuda:0-1", "cuda:2-3"]
     assert devices_for("cuda:1-2", 2) == ["cuda:1", "cuda:2"]
     for count in (3, 5, 8):
-        with pytest.raises(GroupNotDivisible) as refusal:
+        with refusal("GroupNotDivisible") as refused:
             devices_for("cuda:0-3", count)
-        assert refusal.value.facts == {"device": "cuda:0-3", "devices": 4, "workers": count}
+        assert refused.value.facts == {"device": "cuda:0-3", "devices": 4, "workers": count}
 
 
 def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +102,7 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         assert use_threads() == torch.get_num_threads() == 1
         for bad in ("0", "-1", "two", "1.5"):
             monkeypatch.setenv("ALMONER_THREADS", bad)
-            with pytest.raises(BadThreads):
+            with refusal("BadThreads"):
                 use_threads()
     finally:
         torch.set_num_threads(before)

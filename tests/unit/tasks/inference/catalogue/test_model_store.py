@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.model_store import ModelChanged, NoSafetensors, model_digest, pull_lock
+from tasks.inference.catalogue.model_store import NoSafetensors, model_digest, pull_lock
+from tests.refusals import refusal
 from tests.support import PATIENCE
 
 
@@ -71,7 +72,7 @@ def test_another_way_of_pooling_is_noticed(tmp_path: Path, changed: str) -> None
         (tmp_path / name).write_bytes(b"{}")
     model_digest("m", tmp_path, tmp_path / "digest.json")
     (tmp_path / changed).write_bytes(b"{ }")
-    with pytest.raises(ModelChanged):
+    with refusal("ModelChanged"):
         model_digest("m", tmp_path, tmp_path / "digest.json")
 
 
@@ -80,14 +81,14 @@ def test_changed_weights_are_noticed(tmp_path: Path) -> None:
     model_digest("m", tmp_path, tmp_path / "digest.json")
     before = (tmp_path / "digest.json").read_text()
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
-    with pytest.raises(ModelChanged) as problem:
+    with refusal("ModelChanged") as problem:
         model_digest("m", tmp_path, tmp_path / "digest.json")
     assert problem.value.exit_code == 3
     assert problem.value.facts["found"] == sha256(b"other weights")
     assert (tmp_path / "digest.json").read_text() == before
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     (tmp_path / "tokenizer.json").write_bytes(b"")
-    with pytest.raises(ModelChanged):
+    with refusal("ModelChanged"):
         model_digest("m", tmp_path, tmp_path / "digest.json")
 
 
@@ -129,10 +130,10 @@ def test_every_file_that_decides_what_a_model_reads_is_in_its_digest(tmp_path: P
     (tmp_path / "README.md").write_text("more about it")
     assert model_digest("m", tmp_path, record) == digest
     (tmp_path / setting).write_text("two")
-    with pytest.raises(ModelChanged):
+    with refusal("ModelChanged"):
         model_digest("m", tmp_path, record)
     (tmp_path / setting).unlink()
-    with pytest.raises(ModelChanged):
+    with refusal("ModelChanged"):
         model_digest("m", tmp_path, record)
 
 

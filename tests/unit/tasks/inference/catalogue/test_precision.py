@@ -12,12 +12,13 @@ from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading import adopt
 from tasks.inference.loading import adopt as adoption
-from tasks.inference.loading.adopt import PrecisionTooCoarse, wrap_network
+from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.probe_inputs import LONGEST_EXAMPLE, PUBLIC_TEXT, largest_inputs, mean_divergence
 from tasks.inference.network import int8_linear
 from tasks.inference.network.capabilities import CPU, keeps_bfloat16
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import reference_tokens
+from tests.refusals import refusal
 from tests.unit.tasks.inference.catalogue.test_precision_isolation import LOWERED, lowered
 from tests.unit.tasks.inference.fixtures import tiny_network
 from tests.unit.tasks.inference.isolation.test_check import batches
@@ -67,15 +68,15 @@ def test_two_bits_are_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
     if expect_refusal("int8"):
         return
     monkeypatch.setattr(int8_linear, "_LARGEST", 1)
-    with pytest.raises(PrecisionTooCoarse, match="nats") as refusal:
+    with refusal("PrecisionTooCoarse", match="nats") as refused:
         wrap_network(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision="int8")
-    assert refusal.value.facts["precision"] == "int8"
-    assert "float32" in refusal.value.advice
+    assert refused.value.facts["precision"] == "int8"
+    assert "float32" in refused.value.advice
 
 
 def test_a_divergence_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adoption, "mean_divergence", lambda own, ours: float("nan"))
-    with pytest.raises(PrecisionTooCoarse):
+    with refusal("PrecisionTooCoarse"):
         wrap_network(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision="bfloat16")
 
 

@@ -102,10 +102,10 @@ def test_one_scale_for_all_rows_is_noticed_by_the_engine(monkeypatch: pytest.Mon
         return
     coupled = lowered("int8")
     monkeypatch.setattr(int8_linear, "quantised_rows", one_scale)
-    with pytest.raises(RowsNotIsolated, match="beside it") as refusal:
+    with pytest.raises(RowsNotIsolated, match="beside it") as refused:
         IsolationCheck(coupled).layers(8, 1)
-    assert refusal.value.facts["precision"] == "int8"
-    assert "precision float32 or bfloat16" in refusal.value.advice
+    assert refused.value.facts["precision"] == "int8"
+    assert "precision float32 or bfloat16" in refused.value.advice
     engine = Engine(coupled)
     before = by_row(engine, batches())
     for change in ("replace", "lengthen", "shorten", "remove"):

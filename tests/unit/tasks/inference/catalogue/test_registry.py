@@ -40,10 +40,10 @@ def test_a_model_is_found_for_the_work_it_can_do() -> None:
         ("all-minilm-l6-v2", "causal_lm", "smollm2-135m-instruct"),
         ("smollm2-135m-instruct", "embedder", "all-minilm-l6-v2"),
     ):
-        with pytest.raises(ModelKindMismatch) as refusal:
+        with pytest.raises(ModelKindMismatch) as refused:
             find(name, kind)
-        assert refusal.value.exit_code == 2
-        assert other in refusal.value.advice
+        assert refused.value.exit_code == 2
+        assert other in refused.value.advice
     with pytest.raises(UnknownModel) as unknown:
         find("gpt")
     assert "all-minilm" not in unknown.value.advice
@@ -60,23 +60,23 @@ def test_hub_ids_carry_their_commit() -> None:
     "name", ["org/model", "org/model@main", f"org/model@{COMMIT[:7]}", f"org/model@{COMMIT.upper()}"]
 )
 def test_a_hub_id_without_a_commit(name: str) -> None:
-    with pytest.raises(NoRevision) as refusal:
+    with pytest.raises(NoRevision) as refused:
         find(name)
-    assert refusal.value.exit_code == 2
-    assert "40" in refusal.value.advice
+    assert refused.value.exit_code == 2
+    assert "40" in refused.value.advice
 
 
 @pytest.mark.parametrize("name", ["", "smollm2", f"model@{COMMIT}", "smollm2-135m-instruct@0.1.2", "../etc"])
 def test_unknown_names(name: str) -> None:
-    with pytest.raises((UnknownModel, NoRevision)) as refusal:
+    with pytest.raises((UnknownModel, NoRevision)) as refused:
         find(name)
-    assert refusal.value.exit_code == 2
+    assert refused.value.exit_code == 2
 
 
 def test_unknown_names_are_told_the_known_ones() -> None:
-    with pytest.raises(UnknownModel) as refusal:
+    with pytest.raises(UnknownModel) as refused:
         find("gpt")
-    assert "smollm2-135m-instruct" in refusal.value.advice
+    assert "smollm2-135m-instruct" in refused.value.advice
 
 
 @pytest.mark.parametrize("name", [f"../x@{COMMIT}", f"org/..@{COMMIT}/../..", f"a/b/c@{COMMIT}"])

@@ -11,16 +11,11 @@ import torch
 
 from tasks.corpus.shards import shard_of_text
 from tasks.inference.embeddings.parallel_map import PIECE, ParallelMap
-from tasks.inference.embeddings.worker_environment import (
-    MemoryShare,
-    WorkerDiffers,
-    WorkerEnvironment,
-    room_here,
-    shared,
-)
+from tasks.inference.embeddings.worker_environment import MemoryShare, WorkerEnvironment, room_here, shared
 from tasks.workers.shard_map import TextShards
 from tasks.workers.threads import ThreadRunner
 from tests import bodies
+from tests.refusals import refusal
 
 KIT = WorkerEnvironment.of_process(("a model",), "cpu", elsewhere=True)
 TEXTS = [f"{number} {'x' * (number % 7)}" for number in range(3 * PIECE)] + ["", "\ud800", "same", "same"]
@@ -62,7 +57,7 @@ def test_texts_are_dealt_out_evenly() -> None:
 )
 def test_a_worker_with_anything_else_is_refused_before_it_is_told_a_text(part: str, value: object) -> None:
     made = spread(0.0, kit=replace(KIT, **{part: value}))
-    with pytest.raises(WorkerDiffers, match=part):
+    with refusal("WorkerDiffers", match=part):
         made(["Mrs. Smith"])
     made.runner.close()
 

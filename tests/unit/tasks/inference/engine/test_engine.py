@@ -292,9 +292,9 @@ def test_more_tokens_than_declared_are_an_error(tiny: Twins) -> None:
 
 
 def test_a_context_beyond_the_model_is_refused(tiny: Twins) -> None:
-    with pytest.raises(ContextTooLong) as refusal:
+    with pytest.raises(ContextTooLong) as refused:
         start(Engine(tiny.model), [[]], new=600)
-    assert refusal.value.facts["possible"] == 512
+    assert refused.value.facts["possible"] == 512
     with pytest.raises(ContextTooLong):
         plain(Engine(tiny.model), [[1] * 500], 13)
     plain(Engine(tiny.model), [[1] * 500], 12)

@@ -31,10 +31,10 @@ def test_sizes_are_the_longest_of_each_kind() -> None:
 
 def test_the_context_is_used_to_the_last_position(tiny: Twins) -> None:
     Sizes(4, 10, 400, 101).check_fits(tiny.model)
-    with pytest.raises(ContextTooLong) as refusal:
+    with pytest.raises(ContextTooLong) as refused:
         Sizes(4, 10, 400, 102).check_fits(tiny.model)
-    assert refusal.value.facts == {"needed": 513, "possible": 512}
-    assert "max_reference_tokens" in refusal.value.advice
+    assert refused.value.facts == {"needed": 513, "possible": 512}
+    assert "max_reference_tokens" in refused.value.advice
 
 
 @pytest.mark.parametrize("generations", [1, 2, 4, 8, 40])

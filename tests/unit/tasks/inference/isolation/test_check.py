@@ -188,11 +188,11 @@ SPOILS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("spoil", SPOILS)
 def test_a_device_that_couples_rows_is_found_out(tiny: Twins, spoil: str) -> None:
-    with pytest.raises(RowsNotIsolated) as refusal:
+    with pytest.raises(RowsNotIsolated) as refused:
         IsolationCheck(_rigged(tiny.model, SPOILS[spoil])).layers(8, 1)
-    assert refusal.value.exit_code == 3
-    assert "--device" not in refusal.value.advice  # it is a CPU
-    assert "precision bfloat16" in refusal.value.advice
+    assert refused.value.exit_code == 3
+    assert "--device" not in refused.value.advice  # it is a CPU
+    assert "precision bfloat16" in refused.value.advice
 
 
 def test_a_head_that_couples_rows_is_found_out(tiny: Twins) -> None:

@@ -14,21 +14,13 @@ from typer.testing import CliRunner
 from cli.app import app
 from models_db.errors import AlmonerError
 from tasks.inference.catalogue import disk_space, gguf, model_store
-from tasks.inference.catalogue.disk_space import ModelDiskFull
-from tasks.inference.catalogue.local_models import (
-    ModelExists,
-    ModelFolderMissing,
-    ModelNotAdded,
-    find_local,
-    local_models,
-)
-from tasks.inference.catalogue.model_store import ModelChanged
+from tasks.inference.catalogue.local_models import find_local, local_models
 from tasks.inference.catalogue.registry import ModelKindMismatch, UnknownModel, UnsupportedModel, find, list_models
 from tasks.inference.loading import merge_adapter
 from tasks.inference.loading.add_model import NotAModel, add_model, remove_model
 from tasks.inference.loading.download import pull
 from tasks.inference.loading.loading import load
-from tasks.inference.loading.merge_adapter import CONFIG, WEIGHTS, AdapterUnfit
+from tasks.inference.loading.merge_adapter import CONFIG, WEIGHTS
 from tasks.pricing.model_facts import model_facts
 from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
@@ -95,7 +87,7 @@ def test_a_file_that_changes_is_noticed_before_anything_is_computed(folder: Path
         save_file(weights, path, metadata={"format": "pt"})
     else:
         path.write_text(path.read_text().replace("\n", " \n", 1) + " ")
-    with pytest.raises(ModelChanged):
+    with refusal("ModelChanged"):
         load("ours", "cpu")
 
 
@@ -103,10 +95,10 @@ def test_a_folder_that_goes_is_named_and_comes_back(folder: Path) -> None:
     add_model("ours", folder, "MIT")
     away = folder.rename(folder.with_name("away"))
     for ask in (lambda: load("ours", "cpu"), lambda: model_facts("ours")):
-        with pytest.raises(ModelFolderMissing) as refusal:
+        with refusal("ModelFolderMissing") as refused:
             ask()
-        assert refusal.value.exit_code == 3
-        assert "models remove ours" in refusal.value.advice
+        assert refused.value.exit_code == 3
+        assert "models remove ours" in refused.value.advice
     assert not list_models()[-1].installed
     away.rename(folder)
     assert load("ours", "cpu").name == "ours"
@@ -119,7 +111,7 @@ def test_what_was_added_can_be_removed(folder: Path) -> None:
     assert (folder / "model.safetensors").is_file()
     with pytest.raises(UnknownModel):
         find("ours")
-    with pytest.raises(ModelNotAdded):
+    with refusal("ModelNotAdded"):
         remove_model("ours")
 
 
@@ -159,7 +151,7 @@ def test_a_name_that_could_be_taken_for_another_is_refused(folder: Path, name: s
 def test_a_name_is_given_once(folder: Path) -> None:
     add_model("ours", folder, "MIT")
     for name in ("ours", "smollm2-135m-instruct"):
-        with pytest.raises(ModelExists):
+        with refusal("ModelExists"):
             add_model(name, folder, "MIT")
 
 
@@ -213,7 +205,7 @@ def test_what_changes_while_it_is_merged_is_no_model(
         return made
 
     monkeypatch.setattr(merge_adapter, "merge_adapter", disturbed)
-    with pytest.raises(ModelChanged):
+    with refusal("ModelChanged"):
         add_model("adapted", folder, "MIT", adapter)
     assert find_local("adapted") is None
     assert left(model_store.models_folder()) == set()
@@ -232,10 +224,10 @@ def test_a_disk_that_cannot_hold_what_is_made_is_named(
 
     monkeypatch.setattr(merge_adapter, "merge_adapter", fill)
     monkeypatch.setattr(disk_space, "free_disk", lambda folder: free)
-    with pytest.raises(ModelDiskFull) as refusal:
+    with refusal("ModelDiskFull") as refused:
         add_model("adapted", folder, "MIT", adapter)
     assert len(merged) == (free > 0)
-    assert refusal.value.facts["needed"] == (folder / "model.safetensors").stat().st_size
+    assert refused.value.facts["needed"] == (folder / "model.safetensors").stat().st_size
     assert find_local("adapted") is None
     assert left(model_store.models_folder()) == set()
 
@@ -261,7 +253,7 @@ BROKEN: dict[str, dict[str, Any]] = {
 def test_an_adapter_that_is_more_than_lora_is_refused_by_name(folder: Path, adapter: Path, fault: str) -> None:
     settings = json.loads((adapter / CONFIG).read_text())
     (adapter / CONFIG).write_text(json.dumps({**settings, **BROKEN[fault]}))
-    with pytest.raises(AdapterUnfit):
+    with refusal("AdapterUnfit"):
         add_model("adapted", folder, "MIT", adapter)
     assert left(model_store.models_folder()) == set()
 
@@ -283,7 +275,7 @@ SPOILT: dict[str, Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]] 
 @pytest.mark.parametrize("fault", SPOILT)
 def test_an_adapter_of_another_model_is_refused(folder: Path, adapter: Path, fault: str) -> None:
     save_file(SPOILT[fault](load_file(adapter / WEIGHTS)), adapter / WEIGHTS)
-    with pytest.raises(AdapterUnfit):
+    with refusal("AdapterUnfit"):
         add_model("adapted", folder, "MIT", adapter)
     assert left(model_store.models_folder()) == set()
 
@@ -291,7 +283,7 @@ def test_an_adapter_of_another_model_is_refused(folder: Path, adapter: Path, fau
 @pytest.mark.parametrize("missing", [CONFIG, WEIGHTS])
 def test_an_adapter_without_its_files_is_refused(folder: Path, adapter: Path, missing: str) -> None:
     (adapter / missing).unlink()
-    with pytest.raises(AdapterUnfit, match="cannot be read"):
+    with refusal("AdapterUnfit", match="cannot be read"):
         add_model("adapted", folder, "MIT", adapter)
 
 

@@ -18,9 +18,8 @@ from typer.testing import CliRunner
 from cli.app import app
 from flows.audit import health
 from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.disk_space import ModelDiskFull
 from tasks.inference.catalogue.model_check import ContextTooLong, ModelCheck
-from tasks.inference.catalogue.model_store import ModelChanged, UnreadableModel
+from tasks.inference.catalogue.model_store import UnreadableModel
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import (
     REGISTRY,
@@ -34,7 +33,7 @@ from tasks.inference.loading import check_model, describe_model, loading
 from tasks.inference.loading.add_model import add_model
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.check_model import require_usable
-from tasks.inference.loading.download import DownloadFailed, RepositoryGated, check_named, pull
+from tasks.inference.loading.download import DownloadFailed, check_named, pull
 from tasks.inference.loading.network_shape import shape_of
 from tasks.inference.network.capabilities import CPU, can_pack, keeps_bfloat16, missing_everywhere
 from tasks.inference.network.int8_linear import Int8Linear
@@ -42,6 +41,7 @@ from tasks.inference.network.packed_linear import PackedLinear
 from tasks.inference.network.replace_layers import SharedProduct
 from tasks.inference.prompts.render import NoChatTemplate
 from tasks.pricing.model_facts import model_facts
+from tests.refusals import refusal
 from tests.unit.tasks.inference.families import UNKNOWN, config_of
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME, tiny_network
 
@@ -60,10 +60,10 @@ def snapshot(snapshot: Path) -> Path:
 def test_a_request_for_an_unsupported_model_has_no_price(snapshot: Path) -> None:
     assert model_facts(NAME).revision == COMMIT
     config_of(*MIXTRAL).save_pretrained(snapshot)
-    with pytest.raises(UnsupportedModel, match="sends rows to experts") as refusal:
+    with pytest.raises(UnsupportedModel, match="sends rows to experts") as told:
         model_facts(NAME)
-    assert (refusal.value.exit_code, refusal.value.facts["model"]) == (2, NAME)
-    with pytest.raises(ModelChanged):
+    assert (told.value.exit_code, told.value.facts["model"]) == (2, NAME)
+    with refusal("ModelChanged"):
         loading.load(NAME, "cpu")
     model_store.hub_record("org/tiny", COMMIT).unlink()
     with pytest.raises(UnsupportedModel, match="sends rows to experts"):
@@ -170,10 +170,10 @@ def test_a_gated_repository_says_what_to_do(snapshot: Path, monkeypatch: pytest.
 
     refused: Any = GatedRepoError("401", response=httpx.Response(401, request=httpx.Request("GET", "https://h")))  # type: ignore[arg-type]
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(snapshot, refused))
-    with pytest.raises(RepositoryGated) as refusal:
+    with refusal("RepositoryGated") as told:
         pull(NAME)
-    assert "HF_TOKEN" in refusal.value.advice
-    assert "licence" in refusal.value.advice
+    assert "HF_TOKEN" in told.value.advice
+    assert "licence" in told.value.advice
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(snapshot, OSError("no route")))
     with pytest.raises(DownloadFailed):
         pull(NAME)
@@ -192,9 +192,9 @@ def test_a_hub_model_that_the_disk_cannot_hold_is_not_fetched(snapshot: Path, mo
     hub = Hub(snapshot)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
     monkeypatch.setattr(huggingface_hub, "model_info", model_info_of(10**15))
-    with pytest.raises(ModelDiskFull) as refusal:
+    with refusal("ModelDiskFull") as told:
         pull(NAME)
-    assert refusal.value.facts["needed"] == 2 * 10**15
+    assert told.value.facts["needed"] == 2 * 10**15
     assert all("*.safetensors" not in files for files in hub.asked)
     here = {"model-1.safetensors", "model-2.safetensors"}
     monkeypatch.setattr(
@@ -211,7 +211,7 @@ def test_a_disk_that_the_hub_s_client_fills_is_named(
     if wrapped:
         full = RuntimeError("Data processing error: File reconstruction error: IO Error: disk (os error 28)")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(snapshot, full))
-    with pytest.raises(ModelDiskFull):
+    with refusal("ModelDiskFull"):
         pull(NAME)
 
 
@@ -276,9 +276,9 @@ def test_a_model_without_chat_template_is_usable_in_completion_form(snapshot: Pa
     assert check is not None
     assert (check.usable, check.template_problem) == (True, "it has no chat template")
     assert "with `prompt.form: completion` only (it has no chat template)" in check.verdict
-    with pytest.raises(NoChatTemplate, match="it has no chat template") as refusal:
+    with pytest.raises(NoChatTemplate, match="it has no chat template") as told:
         check_model.require_conversation(check)
-    assert "`prompt.form: completion`" in refusal.value.advice
+    assert "`prompt.form: completion`" in told.value.advice
 
 
 def test_a_broken_tokenizer_is_said(snapshot: Path) -> None:

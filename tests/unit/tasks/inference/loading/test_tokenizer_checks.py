@@ -22,8 +22,8 @@ from tasks.inference.structured_output.form_constraint import FormTooLong
 from tasks.inference.structured_output.schema_constraint import TokenLimitTooSmall
 from tasks.planning.sentence_completion_parameters import COMPLETION_TOKENS
 from tasks.pricing.model_facts import model_facts
-from tasks.pricing.prompt_form import ExamplesUnsupported, FormUnsupported, MetricNeedsConversation
 from tasks.pricing.quote import Quote, quote
+from tests.refusals import refusal
 from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME
 from tests.unit.tasks.pricing.test_quote import WRITTEN, facts
@@ -169,9 +169,9 @@ def test_the_length_of_the_prompt_counts_against_the_context(snapshot: Path) -> 
     most = 512 - 48 - COMPLETION_TOKENS - tokens
     assert most > 0
     priced(parameters=WRITTEN["parameters"] | sizes | {"max_reference_tokens": most})
-    with pytest.raises(ContextTooLong) as refusal:
+    with pytest.raises(ContextTooLong) as refused:
         priced(parameters=WRITTEN["parameters"] | sizes | {"max_reference_tokens": most + 1})
-    assert refusal.value.facts == {"needed": 513, "possible": 512}
+    assert refused.value.facts == {"needed": 513, "possible": 512}
 
 
 def test_control_tokens_have_no_price(snapshot: Path) -> None:
@@ -182,9 +182,9 @@ def test_control_tokens_have_no_price(snapshot: Path) -> None:
 def test_a_base_model_has_a_price_in_completion_form_alone(base: Path) -> None:
     body = priced(prompt={"description": "Notes.", "form": "completion"}).body
     assert body["prompt_sha256"] == RenderedPrompt.of(tiny_tokenizer(None), COMPLETION, ()).sha256
-    with pytest.raises(NoChatTemplate, match="it has no chat template") as refusal:
+    with pytest.raises(NoChatTemplate, match="it has no chat template") as refused:
         priced()
-    assert "`prompt.form: completion`" in refusal.value.advice
+    assert "`prompt.form: completion`" in refused.value.advice
 
 
 def test_a_model_with_a_template_has_a_price_in_both_forms(snapshot: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_model_with_a_template_has_a_price_in_both_forms(snapshot: Path) -> No
 
 
 def test_a_metric_that_asks_in_a_conversation_has_no_price(base: Path) -> None:
-    with pytest.raises(MetricNeedsConversation, match="'judge'"):
+    with refusal("MetricNeedsConversation", match="'judge'"):
         priced(prompt={"description": "Notes.", "form": "completion"}, evaluation=["length", "judge"])
 
 
@@ -207,13 +207,13 @@ def test_a_metric_that_asks_in_a_conversation_has_no_price(base: Path) -> None:
 def test_mechanisms_that_ask_in_conversations_refuse_the_form(
     snapshot: Path, mechanism: str, parameters: dict[str, int]
 ) -> None:
-    with pytest.raises(FormUnsupported, match=mechanism):
+    with refusal("FormUnsupported", match=mechanism):
         priced(mechanism=mechanism, parameters=parameters, prompt={"description": "Notes.", "form": "completion"})
 
 
 def test_mechanisms_that_ask_in_conversations_of_their_own_refuse_examples(snapshot: Path) -> None:
     parameters = {"samples": 4, "max_new_tokens": 48}
-    with pytest.raises(ExamplesUnsupported, match="private_evolution"):
+    with refusal("ExamplesUnsupported", match="private_evolution"):
         priced(
             mechanism="private_evolution",
             parameters=parameters,

@@ -214,9 +214,9 @@ def test_every_byte_survives(real: LanguageModel) -> None:
     ],
 )
 def test_templates_that_cannot_carry_the_conversation(template: str | None) -> None:
-    with pytest.raises(NoChatTemplate) as refusal:
+    with pytest.raises(NoChatTemplate) as refused:
         private_prompt(tiny_tokenizer(template), DESCRIPTION)
-    assert refusal.value.exit_code == 2
+    assert refused.value.exit_code == 2
 
 
 def test_a_template_that_opens_no_answer() -> None:
@@ -299,9 +299,9 @@ def test_a_template_without_system_role_gets_our_system_text_in_the_first_turn(t
 def test_a_model_without_chat_template_is_refused_by_name() -> None:
     tokenizer = tiny_tokenizer(None)
     tokenizer.name_or_path = "org/base-model"
-    with pytest.raises(NoChatTemplate, match="org/base-model") as refusal:
+    with pytest.raises(NoChatTemplate, match="org/base-model") as refused:
         prompts_for(tokenizer, ONE_TURN)
-    assert refusal.value.facts == {"model": "org/base-model"}
+    assert refused.value.facts == {"model": "org/base-model"}
 
 
 def test_the_mark_of_the_reference_cannot_be_smuggled_in() -> None:

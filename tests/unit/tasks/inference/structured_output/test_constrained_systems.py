@@ -18,7 +18,6 @@ from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest, model_to_json
 from tasks.corpus.store import Corpus
 from tasks.inference.structured_output import schema_constraint
-from tasks.inference.structured_output.json_schema import SchemaNotSupported
 from tasks.inference.structured_output.schema_constraint import RecordConstraint, TokenLimitTooSmall
 from tasks.inference.structured_output.schema_parameters import (
     RecordParameters,
@@ -37,6 +36,7 @@ from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_icl import PrivateIcl
 from tasks.systems.private_prediction import PrivatePrediction
 from tasks.values.generated import Generated
+from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.systems.asking import ask
 from tests.unit.tasks.systems.record_schemas import FILM, is_valid
@@ -168,7 +168,7 @@ def test_a_schema_is_stored_under_its_name_where_it_is_declared() -> None:
 
 
 def test_an_unusable_schema_is_refused_by_its_own_name() -> None:
-    with pytest.raises(SchemaNotSupported, match="'pattern' is not supported"):
+    with refusal("SchemaNotSupported", match="'pattern' is not supported"):
         RecordParameters.model_validate({"schema": {"type": "string", "pattern": "a"}})
 
 

@@ -10,14 +10,9 @@ from hypothesis import strategies as st
 
 from models_db.values.requests import model_to_json
 from tasks.inference.structured_output.form import LONGEST_FORM, MOST_SLOTS, Form, FormInvalid
-from tasks.inference.structured_output.form_parameters import (
-    FormAndSchema,
-    FormParameters,
-    form_facts,
-    form_of,
-    require_one_grammar,
-)
+from tasks.inference.structured_output.form_parameters import FormParameters, form_facts, form_of, require_one_grammar
 from tasks.inference.structured_output.schema_parameters import RecordParameters
+from tests.refusals import refusal
 from tests.unit.tasks.systems.record_schemas import FILM
 
 PRODUCT = "The product is a {type}. Customers praise its {strength} and {strength}, but some complain about {weakness}."
@@ -129,7 +124,7 @@ def test_one_grammar_or_none_is_fine(given: dict[str, Any]) -> None:
 
 
 def test_a_schema_and_a_form_are_refused_when_they_are_read() -> None:
-    with pytest.raises(FormAndSchema):
+    with refusal("FormAndSchema"):
         Both.model_validate({"form": PRODUCT, "schema": FILM})
 
 

@@ -16,12 +16,12 @@ from tasks.inference.catalogue.model_store import model_folder
 from tasks.inference.catalogue.registry import list_models
 from tasks.inference.structured_output.form import Form, FormInvalid, FormTooLong
 from tasks.inference.structured_output.form_constraint import FormConstraint
-from tasks.inference.structured_output.form_parameters import FormAndSchema, FormParameters
+from tasks.inference.structured_output.form_parameters import FormParameters
 from tasks.inference.structured_output.form_tokens import FORBIDDEN, FormNotWritable
 from tasks.inference.structured_output.schema_constraint import RecordConstraint, constraint_for
 from tasks.inference.structured_output.schema_parameters import RecordParameters
-from tasks.inference.structured_output.token_bytes import EndTokenMissing, TokenizerNotSupported
 from tasks.planning.precision_parameters import PrecisionParameters
+from tests.refusals import refusal
 from tests.support import require
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.systems.record_schemas import FILM
@@ -294,9 +294,9 @@ def test_a_limit_below_the_longest_text_is_refused() -> None:
 
 
 def test_models_that_cannot_write_a_form_are_refused_by_name() -> None:
-    with pytest.raises(EndTokenMissing):
+    with refusal("EndTokenMissing"):
         constrain("I like {x}.", stop_tokens=())
-    with pytest.raises(TokenizerNotSupported):
+    with refusal("TokenizerNotSupported"):
         FormConstraint(
             Form.read("I like {x}."), object(), slot_tokens=1, vocabulary=300, stop_tokens=(1,), max_new_tokens=99
         )
@@ -336,7 +336,7 @@ def test_a_release_is_held_to_its_schema_or_its_form_or_to_nothing() -> None:
     assert constraint_for(Both(), model, 20) is None
     assert constraint_for(RecordParameters(), model, 20) is None
     assert constraint_for(PrecisionParameters(), model, 20) is None
-    with pytest.raises(FormAndSchema):
+    with refusal("FormAndSchema"):
         constraint_for(Both.model_construct(form="I like {x}.", json_schema=FILM), model, 200)
 
 

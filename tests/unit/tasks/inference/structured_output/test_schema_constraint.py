@@ -13,7 +13,7 @@ from tasks.inference.structured_output import automaton as constraints_automaton
 from tasks.inference.structured_output import schema_constraint
 from tasks.inference.structured_output.json_schema import SchemaTooLarge, grammar_schema
 from tasks.inference.structured_output.schema_constraint import RecordConstraint, TokenLimitTooSmall
-from tasks.inference.structured_output.token_bytes import EndTokenMissing
+from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.systems.record_schemas import FILM, SHORTEST_FILM, is_valid, schemas
 
@@ -166,7 +166,7 @@ def test_a_limit_above_every_distance_forbids_no_less() -> None:
 
 
 def test_a_model_without_an_end_cannot_make_records() -> None:
-    with pytest.raises(EndTokenMissing):
+    with refusal("EndTokenMissing"):
         constrain(FILM, 160, stops=())
 
 

@@ -9,7 +9,8 @@ from transformers import PreTrainedTokenizerFast
 
 from tasks.inference.structured_output.automaton import Automaton
 from tasks.inference.structured_output.json_schema import grammar_schema
-from tasks.inference.structured_output.token_bytes import TokenizerNotSupported, TokenTexts
+from tasks.inference.structured_output.token_bytes import TokenTexts
+from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.systems.record_schemas import FILM
 
@@ -51,19 +52,19 @@ def test_a_byte_fallback_tokenizer_spells_spaces_bytes_and_words() -> None:
 
 @pytest.mark.parametrize("decoder", [decoders.WordPiece(), decoders.Metaspace(), decoders.BPEDecoder()])
 def test_other_decoders_are_refused(decoder: Any) -> None:
-    with pytest.raises(TokenizerNotSupported, match="its decoder is"):
+    with refusal("TokenizerNotSupported", match="its decoder is"):
         TokenTexts.of(sentencepiece_like(decoder), 300)
 
 
 def test_a_tokenizer_without_a_decoder_is_refused() -> None:
-    with pytest.raises(TokenizerNotSupported, match="missing"):
+    with refusal("TokenizerNotSupported", match="missing"):
         TokenTexts.of(object(), 300)
 
 
 def test_a_tokenizer_that_decodes_to_something_else_is_refused() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
-    with pytest.raises(TokenizerNotSupported, match="do not spell"):
+    with refusal("TokenizerNotSupported", match="do not spell"):
         TokenTexts.of(tokenizer, 300)
 
 
@@ -71,7 +72,7 @@ def test_a_byte_level_vocabulary_with_a_foreign_letter_is_refused() -> None:
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     inner = Tokenizer(models.BPE(vocab={word: n for n, word in enumerate([*letters, "\u7531"])}, merges=[]))
     inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    with pytest.raises(TokenizerNotSupported, match="a token contains"):
+    with refusal("TokenizerNotSupported", match="a token contains"):
         TokenTexts.of(PreTrainedTokenizerFast(tokenizer_object=inner), 300)
 
 

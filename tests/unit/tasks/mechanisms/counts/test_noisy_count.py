@@ -92,6 +92,6 @@ def test_the_continuous_gaussians_curve_is_no_claim_for_the_discrete_one(sigma, 
     ],
 )
 def test_parameters_out_of_range_are_refused(bad):
-    with pytest.raises(NoiseInvalid) as refusal:
+    with pytest.raises(NoiseInvalid) as refused:
         bad()
-    assert refusal.value.exit_code == 2
+    assert refused.value.exit_code == 2

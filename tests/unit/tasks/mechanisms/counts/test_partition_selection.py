@@ -22,13 +22,12 @@ from tasks.mechanisms.counts.partition_selection import (
     LEAST_EPSILON,
     ROUNDING,
     PartitionSelection,
-    SelectionInvalid,
     SelectionUnaffordable,
-    StrategyDisagrees,
     by_recursion,
     calibrate_selection,
     satisfies_dp,
 )
+from tests.refusals import refusal
 
 pytestmark = pytest.mark.dear
 
@@ -134,7 +133,7 @@ def test_another_pydp_that_keeps_more_is_not_drawn_with(monkeypatch):
         lambda *asked: Generous(),
     )
     partition_selection._probabilities.cache_clear()
-    with pytest.raises(StrategyDisagrees) as problem:
+    with refusal("StrategyDisagrees") as problem:
         CASES[0].keep({"a": 3}, OS_RANDOM)
     assert problem.value.exit_code == 3
     partition_selection._probabilities.cache_clear()
@@ -183,7 +182,7 @@ def test_without_pydp_the_same_coins_keep_the_same(request):
 def test_a_recursion_that_keeps_more_is_not_drawn_with(without_pydp, monkeypatch):
     right = by_recursion
     monkeypatch.setattr(partition_selection, "by_recursion", lambda one: right(replace(one, delta=one.delta * 2)))
-    with pytest.raises(StrategyDisagrees):
+    with refusal("StrategyDisagrees"):
         CASES[0].keep({"a": 3}, OS_RANDOM)
 
 
@@ -278,14 +277,14 @@ def test_most_of_delta_is_not_half_of_it():
     ],
 )
 def test_parameters_out_of_range_are_refused(bad):
-    with pytest.raises(SelectionInvalid) as refusal:
+    with refusal("SelectionInvalid") as refused:
         bad()
-    assert refusal.value.exit_code == 2
+    assert refused.value.exit_code == 2
 
 
 @pytest.mark.parametrize("amount", [Amount(0, 10**10), Amount(1, 10**10), Amount(10**11, 0), Amount(10**11, 10**5)])
 def test_too_little_rho_or_no_delta_is_refused_with_the_figures(amount):
-    with pytest.raises(SelectionUnaffordable) as refusal:
+    with pytest.raises(SelectionUnaffordable) as refused:
         calibrate_selection(amount, 5)
-    assert refusal.value.exit_code == 2
-    assert refusal.value.facts["delta"] == amount.delta_text
+    assert refused.value.exit_code == 2
+    assert refused.value.facts["delta"] == amount.delta_text

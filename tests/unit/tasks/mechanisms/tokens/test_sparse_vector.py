@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from models_db.values.amounts import RHO_UNIT
 from tasks.accounting.conversions import pure_dp
-from tasks.mechanisms.core.opendp_check import OpenDPChargesMore
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.registry import recompute
 from tasks.mechanisms.tokens import sparse_vector
@@ -23,9 +22,9 @@ from tasks.mechanisms.tokens.sparse_vector import (
     NOISE_GRID,
     NORM,
     SparseVector,
-    ThresholdNoiseInvalid,
     calibrate_tests,
 )
+from tests.refusals import refusal
 
 NOISES = st.integers(1, LARGEST_NOISE * NOISE_GRID).map(lambda steps: Fraction(steps, NOISE_GRID))
 
@@ -80,7 +79,7 @@ def _grid(noise: Fraction) -> Fraction:
 
 @pytest.mark.parametrize("ratio", [Fraction(0), Fraction(-2), Fraction(1, 17), Fraction(17)])
 def test_a_ratio_out_of_range_is_refused(ratio: Fraction) -> None:
-    with pytest.raises(ThresholdNoiseInvalid):
+    with refusal("ThresholdNoiseInvalid"):
         SparseVector(Fraction(4), 7, ratio)
 
 
@@ -109,7 +108,7 @@ def test_a_budget_that_buys_no_test_is_refused(rho: int, runs: int) -> None:
 
 @pytest.mark.parametrize("noise", [Fraction(0), Fraction(-1), Fraction(1, 3), Fraction(LARGEST_NOISE + 1)])
 def test_noise_out_of_range_is_refused(noise: Fraction) -> None:
-    with pytest.raises(ThresholdNoiseInvalid):
+    with refusal("ThresholdNoiseInvalid"):
         SparseVector(noise, 7)
 
 
@@ -131,7 +130,7 @@ def test_noise_that_opendp_does_not_confirm_is_not_drawn(
     tests = SparseVector(Fraction(33), 7)
     monkeypatch.setattr(SparseVector, scale, property(lambda self: self.noise * NORM / 2))
     sparse_vector._confirmed_samplers.cache_clear()
-    with pytest.raises(OpenDPChargesMore):
+    with refusal("OpenDPChargesMore"):
         tests.begin(Fraction(1, 2), OS_RANDOM) if kind == "begin" else tests.below(0, 0, OS_RANDOM)
     sparse_vector._confirmed_samplers.cache_clear()
 

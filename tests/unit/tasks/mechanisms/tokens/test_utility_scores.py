@@ -12,15 +12,8 @@ from hypothesis.extra import numpy as arrays
 
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.tokens.integer_table import LARGEST_CLIP_STEPS, IntegerTableMechanism
-from tasks.mechanisms.tokens.utility_scores import (
-    LOWEST_SCORE,
-    NoCandidates,
-    candidates,
-    clip_rows,
-    draw_tokens,
-    sum_rows,
-    utilities,
-)
+from tasks.mechanisms.tokens.utility_scores import LOWEST_SCORE, candidates, clip_rows, draw_tokens, sum_rows, utilities
+from tests.refusals import refusal
 
 pytestmark = pytest.mark.dear
 
@@ -233,9 +226,9 @@ def test_candidates_by_the_definition(batch, top_k):
 
 
 def test_a_model_without_a_finite_public_logit_is_named():
-    with pytest.raises(NoCandidates) as refusal:
+    with refusal("NoCandidates") as refused:
         candidates(torch.tensor([[0.0, 1.0], [math.nan, -math.inf]]), 1, DRAW)
-    assert refusal.value.exit_code == 3
+    assert refused.value.exit_code == 3
 
 
 def test_gathering_candidates():

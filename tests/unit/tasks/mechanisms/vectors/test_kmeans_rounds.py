@@ -13,14 +13,9 @@ from models_db.values.amounts import Amount
 from tasks.accounting.conversions import replace_one
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID, NoiseInvalid
-from tasks.mechanisms.vectors.kmeans_rounds import (
-    KMeansRounds,
-    RoundsExhausted,
-    RoundsInvalid,
-    binned_sums,
-    calibrate_rounds,
-)
+from tasks.mechanisms.vectors.kmeans_rounds import KMeansRounds, RoundsInvalid, binned_sums, calibrate_rounds
 from tasks.mechanisms.vectors.noisy_mean import MeanInvalid, NoisyMean
+from tests.refusals import refusal
 
 QUIET = KMeansRounds(3, Fraction(1, 64), 2, NoisyMean(2**20, Fraction(1, 16), 20))  # hardly any noise
 SIGMAS = st.integers(1, 2**40).map(lambda steps: Fraction(steps, SIGMA_GRID))
@@ -87,9 +82,9 @@ def test_calibrated_rounds_never_exceed_their_budget_and_use_it(rho, counts, sum
     ],
 )
 def test_parameters_out_of_range_are_refused(bad, error):
-    with pytest.raises(error) as refusal:
+    with pytest.raises(error) as refused:
         bad()
-    assert refusal.value.exit_code == 2
+    assert refused.value.exit_code == 2
 
 
 @pytest.mark.parametrize("rng", [OS_RANDOM, DeterministicRandom("a")])
@@ -108,11 +103,11 @@ def test_no_round_more_than_is_paid():
     bin_of, points = np.array([0, 1]), np.eye(2, dtype=np.float32)
     for _ in range(3):
         rounds.counts(bin_of, 2)
-    with pytest.raises(RoundsExhausted, match="count rounds"):
+    with refusal("RoundsExhausted", match="count rounds"):
         rounds.counts(bin_of, 2)
     rounds.sums(points, bin_of, 2)
     rounds.sums(points, bin_of, 2)
-    with pytest.raises(RoundsExhausted, match="sum rounds"):
+    with refusal("RoundsExhausted", match="sum rounds"):
         rounds.sums(points, bin_of, 2)
 
 

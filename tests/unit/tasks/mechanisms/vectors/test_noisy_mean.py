@@ -190,9 +190,9 @@ def test_the_test_mode_repeats_itself_and_has_about_the_scale():
     ],
 )
 def test_parameters_out_of_range_are_refused(bad, error):
-    with pytest.raises(error) as refusal:
+    with pytest.raises(error) as refused:
         bad()
-    assert refusal.value.exit_code == 2
+    assert refused.value.exit_code == 2
 
 
 def test_what_protects_nobody_is_refused():

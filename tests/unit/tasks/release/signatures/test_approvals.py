@@ -10,14 +10,9 @@ from models_db.services.requests import configuration
 from models_db.values.canonical_json import digest
 from models_db.values.gates import Gate
 from tasks.common.files import FileUnfit, encode_json
-from tasks.release.signatures.approvals import (
-    NotApproved,
-    SignedDecision,
-    approvals_document,
-    read_approvals,
-    require_approved,
-)
+from tasks.release.signatures.approvals import SignedDecision, approvals_document, read_approvals, require_approved
 from tests.authenticator import Authenticator
+from tests.refusals import refusal
 from tests.support import SOON, World
 from tests.unit.tasks.publishing.builders import POLICY, Steward, a_record, a_request, event, people, standing
 
@@ -38,7 +33,7 @@ def test_enough_signed_decisions_open_both_gates(release, artifact):
 @pytest.mark.parametrize("left_out", [0, 1, 2])
 def test_one_decision_too_few(release, artifact, left_out):
     kept = [one for number, one in enumerate(release.approvals) if number != left_out]
-    with pytest.raises(NotApproved, match="of"):
+    with refusal("NotApproved", match="of"):
         require_approved(kept, release.record, artifact)
 
 
@@ -58,7 +53,7 @@ def test_one_decision_too_few(release, artifact, left_out):
 )
 def test_no_word_of_a_decision_can_be_changed(release, artifact, fields):
     first, *others = release.approvals
-    with pytest.raises(NotApproved):
+    with refusal("NotApproved"):
         require_approved([first.model_copy(update=fields), *others], release.record, artifact)
 
 
@@ -66,21 +61,21 @@ def test_a_rejection_closes_the_gate_whatever_others_say(release, artifact, new_
     third = Steward("uma", new_key("uma"))
     rejection = third.decide(release.record, "publish", artifact, verdict="reject")
     assert rejection.authentic
-    with pytest.raises(NotApproved, match="rejected"):
+    with refusal("NotApproved", match="rejected"):
         require_approved([*release.approvals, rejection], release.record, artifact)
 
 
 def test_one_person_counts_once(release, artifact):
     sue, _tom = release.stewards
     twice = [*release.approvals[:2], sue.decide(release.record, "publish", artifact, reason="again")]
-    with pytest.raises(NotApproved, match="twice"):
+    with refusal("NotApproved", match="twice"):
         require_approved(twice, release.record, artifact)
 
 
 def test_one_key_under_two_names_counts_once(release, artifact):
     sue, _tom = release.stewards
     alias = Steward("susan", sue.key)
-    with pytest.raises(NotApproved, match="the same key"):
+    with refusal("NotApproved", match="the same key"):
         require_approved(
             [*release.approvals[:2], alias.decide(release.record, "publish", artifact)], release.record, artifact
         )
@@ -99,19 +94,19 @@ def test_one_passkey_is_one_person(release, artifact):
     own = {name: Authenticator() for name in owners}
     require_approved([signed_by(own[one.approver], one) for one in release.approvals], release.record, artifact)
     shared = Authenticator()
-    with pytest.raises(NotApproved, match="the same passkey"):
+    with refusal("NotApproved", match="the same passkey"):
         require_approved([signed_by(shared, one) for one in release.approvals], release.record, artifact)
     first, *others = release.approvals
     elsewhere = signed_by(Authenticator(ledger="2e" * 32), first)
     assert elsewhere.authentic
-    with pytest.raises(NotApproved, match="different ledgers"):
+    with refusal("NotApproved", match="different ledgers"):
         require_approved([elsewhere, *(signed_by(own[one.approver], one) for one in others)], release.record, artifact)
 
 
 def test_one_name_with_two_keys_is_nobody(release, artifact, new_key):
     impostor = Steward("sue", new_key("impostor"))
     forged = [impostor.decide(release.record, "spend", release.record.request_sha256), *release.approvals[1:]]
-    with pytest.raises(NotApproved, match="two keys"):
+    with refusal("NotApproved", match="two keys"):
         require_approved(forged, release.record, artifact)
 
 
@@ -125,7 +120,7 @@ def test_requester_and_runner_approve_only_where_the_policy_allows_it(release, a
     key = sue.key.public_key if same_key else "c3" * 32
     record = a_record(people=people(**{part: name, f"{part}_key": key}))
     assert record.request_sha256 == release.record.request_sha256
-    with pytest.raises(NotApproved, match="requested or ran the release"):
+    with refusal("NotApproved", match="requested or ran the release"):
         require_approved(release.approvals, record, artifact)
 
 
@@ -140,14 +135,14 @@ def test_where_the_policy_allows_it_one_person_does_everything(release, artifact
         ("ursula", sue.key.public_key, "the same key"),
     ):
         record = a_record(policy=lenient, people=people(name, requester_key=key))
-        with pytest.raises(NotApproved, match=wrong):
+        with refusal("NotApproved", match=wrong):
             require_approved(release.approvals, record, artifact)
 
 
 @pytest.mark.parametrize("alias", LIKE_SUE)
 def test_one_name_in_two_spellings_counts_once(release, artifact, new_key, alias):
     second = Steward(alias, new_key("second")).decide(release.record, "publish", artifact)
-    with pytest.raises(NotApproved, match="two keys"):
+    with refusal("NotApproved", match="two keys"):
         require_approved([*release.approvals[:2], second], release.record, artifact)
 
 
@@ -175,7 +170,7 @@ def test_a_standing_authorisation_opens_the_spend_gate(authorised):
 @pytest.mark.parametrize("left_out", range(4))
 def test_it_needs_the_approvals_that_the_policy_asks_for(authorised, left_out):
     kept = [one for number, one in enumerate(authorised.approvals) if number != left_out]
-    with pytest.raises(NotApproved, match="1 of 2"):
+    with refusal("NotApproved", match="1 of 2"):
         require_approved(kept, authorised.record, digest(authorised.files))
 
 
@@ -190,7 +185,7 @@ def test_it_needs_the_approvals_that_the_policy_asks_for(authorised, left_out):
 )
 def test_it_is_for_such_requests_only(make_release, changes, reason):
     release = make_release(a_record(standing=standing(**changes)))
-    with pytest.raises(NotApproved, match=reason):
+    with refusal("NotApproved", match=reason):
         require_approved(release.approvals, release.record, digest(release.files))
 
 
@@ -202,12 +197,12 @@ def test_it_covers_other_versions_of_the_data_and_nothing_else(make_release):
 
 def test_approvals_of_another_authorisation_do_not_count(authorised):
     other = a_record(standing=standing(runs=1000))
-    with pytest.raises(NotApproved, match="other content"):
+    with refusal("NotApproved", match="other content"):
         require_approved(authorised.approvals, other, digest(authorised.files))
 
 
 def test_approvals_of_a_proposal_open_nothing_by_themselves(authorised):
-    with pytest.raises(NotApproved, match="another request"):
+    with refusal("NotApproved", match="another request"):
         require_approved(authorised.approvals, a_record(), digest(authorised.files))
 
 
@@ -215,7 +210,7 @@ def test_approvals_of_a_proposal_open_nothing_by_themselves(authorised):
 def test_a_reason_is_needed(release, artifact, reason):
     sue, _tom = release.stewards
     silent = sue.decide(release.record, "spend", release.record.request_sha256, reason=reason)
-    with pytest.raises(NotApproved, match="no reason"):
+    with refusal("NotApproved", match="no reason"):
         require_approved([silent, *release.approvals[1:]], release.record, artifact)
 
 

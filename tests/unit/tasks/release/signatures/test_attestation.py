@@ -10,7 +10,6 @@ from tasks.common.files import FileUnfit, encode_json
 from tasks.release.file_names import DRAFT_FILES, RECORD
 from tasks.release.signatures.attestation import (
     PAYLOAD_TYPE,
-    NotAttested,
     attest,
     attestation_payload,
     envelope,
@@ -115,7 +114,7 @@ def test_a_publisher_who_also_approved_signs_once(signed, check):
     ],
 )
 def test_a_signature_too_few_or_too_many(signed, check, signers, reason):
-    with pytest.raises(NotAttested, match=reason):
+    with refusal("NotAttested", match=reason):
         check(signed(*signers))
 
 
@@ -123,24 +122,24 @@ def test_a_steward_who_is_named_twice_counts_once(signed, payload, keys):
     sue, publisher = (keys[name].public_key for name in ("sue", "publisher"))
     of = {"stewards": [sue, sue], "publisher": publisher, "threshold": 2}
     for given in ({}, {"by_passkey": [sue, sue]}):
-        with pytest.raises(NotAttested, match="1 of 2"):
+        with refusal("NotAttested", match="1 of 2"):
             require_attested(signed("sue", "publisher"), payload, **of, **given)
 
 
 def test_a_threshold_beyond_the_approvers_is_never_reached(signed, check):
-    with pytest.raises(NotAttested, match="2 of 3"):
+    with refusal("NotAttested", match="2 of 3"):
         check(signed("sue", "tom", "publisher"), threshold=3)
 
 
 def test_the_statement_of_another_release_does_not_count(release, signed, check):
     other = statement(a_record(libraries={"opendp": "0.17.0"}), release.files)
-    with pytest.raises(NotAttested, match="not that of these files"):
+    with refusal("NotAttested", match="not that of these files"):
         check(signed("sue", "tom", "publisher", of=other))
 
 
 def test_subjects_other_than_the_files_do_not_count(release, signed, check):
     files = release.files | {"texts.jsonl": {"sha256": "0" * 64, "bytes": 1}}
-    with pytest.raises(NotAttested, match="not that of these files"):
+    with refusal("NotAttested", match="not that of these files"):
         check(signed("sue", "tom", "publisher", of=statement(release.record, files)))
 
 
@@ -156,10 +155,10 @@ def resigned(found, payload, keys, keyid, signer):
 @pytest.mark.parametrize("keyid", ["sue", "tom", "publisher"])
 def test_one_signer_under_two_keyids_counts_once(signed, check, payload, keys, keyid):
     forged = resigned(signed("sue", "tom", "publisher"), payload, keys, keyid, "mallory")
-    with pytest.raises(NotAttested, match="does not verify"):
+    with refusal("NotAttested", match="does not verify"):
         check(read_envelope(forged))
     twice = resigned(signed("sue", "publisher"), payload, keys, "tom", "sue")
-    with pytest.raises(NotAttested, match="does not verify"):
+    with refusal("NotAttested", match="does not verify"):
         check(read_envelope(twice))
 
 
@@ -169,7 +168,7 @@ def test_a_signature_of_another_payload_type_does_not_count(signed, check, paylo
     for one in stored["signatures"]:
         if one["keyid"] == keys["tom"].public_key:
             one["sig"] = standard_b64encode(bytes.fromhex(other)).decode()
-    with pytest.raises(NotAttested, match="does not verify"):
+    with refusal("NotAttested", match="does not verify"):
         check(read_envelope(encode_json(stored)))
 
 
@@ -252,5 +251,5 @@ def test_a_passkey_counts_as_the_signature_of_its_steward_once(
     if holds:
         check()
     else:
-        with pytest.raises(NotAttested):
+        with refusal("NotAttested"):
             check()

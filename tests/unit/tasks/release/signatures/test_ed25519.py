@@ -13,14 +13,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from tasks.release.signatures.ed25519 import (
-    NotAPublicKey,
-    SigningKey,
-    SigningKeyUnusable,
-    checked_public_key,
-    fingerprint,
-    verify,
-)
+from tasks.release.signatures.ed25519 import SigningKey, checked_public_key, fingerprint, verify
+from tests.refusals import refusal
 
 pytestmark = pytest.mark.contract
 
@@ -77,14 +71,14 @@ def test_nothing_shows_the_private_half(path):
 
 def test_a_key_is_never_replaced(path):
     key = SigningKey.create(path)
-    with pytest.raises(SigningKeyUnusable, match="never replaced"):
+    with refusal("SigningKeyUnusable", match="never replaced"):
         SigningKey.create(path)
     assert SigningKey.load(path).public_key == key.public_key
 
 
 def test_a_link_is_not_written_through(path, tmp_path):
     path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(SigningKeyUnusable):
+    with refusal("SigningKeyUnusable"):
         SigningKey.create(path)
     assert not (tmp_path / "elsewhere").exists()
 
@@ -94,13 +88,13 @@ def test_a_key_that_cannot_be_finished_leaves_nothing(path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "link", full)
-    with pytest.raises(SigningKeyUnusable, match="cannot be written: No space left"):
+    with refusal("SigningKeyUnusable", match="cannot be written: No space left"):
         SigningKey.create(path)
     assert list(path.parent.iterdir()) == []
 
 
 def test_a_key_needs_its_folder(tmp_path):
-    with pytest.raises(SigningKeyUnusable, match="cannot be written"):
+    with refusal("SigningKeyUnusable", match="cannot be written"):
         SigningKey.create(tmp_path / "none" / "key.pem")
 
 
@@ -108,12 +102,12 @@ def test_a_key_needs_its_folder(tmp_path):
 def test_an_open_key_file_is_refused(path, mode):
     SigningKey.create(path)
     path.chmod(mode)
-    with pytest.raises(SigningKeyUnusable, match="accessible to other users"):
+    with refusal("SigningKeyUnusable", match="accessible to other users"):
         SigningKey.load(path)
 
 
 def test_a_missing_key_is_named(path):
-    with pytest.raises(SigningKeyUnusable, match="cannot be read"):
+    with refusal("SigningKeyUnusable", match="cannot be read"):
         SigningKey.load(path)
 
 
@@ -131,7 +125,7 @@ def test_a_missing_key_is_named(path):
 def test_what_is_no_plain_ed25519_key_is_refused_without_quoting_it(path, content):
     path.write_bytes(content)
     path.chmod(0o600)
-    with pytest.raises(SigningKeyUnusable) as refused:
+    with refusal("SigningKeyUnusable") as refused:
         SigningKey.load(path)
     assert refused.value.__cause__ is None
     assert "secret words" not in refused.value.diagnostics()
@@ -162,5 +156,5 @@ def test_a_fingerprint_is_for_people():
 def test_a_trusted_key_may_be_typed():
     assert checked_public_key(f" {PUBLIC.upper()}\n") == PUBLIC
     for wrong in ("", PUBLIC[:-1], PUBLIC + "00", "ssh-ed25519 AAAA"):
-        with pytest.raises(NotAPublicKey):
+        with refusal("NotAPublicKey"):
             checked_public_key(wrong)

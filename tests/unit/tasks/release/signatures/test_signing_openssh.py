@@ -21,16 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tasks.release.signatures import openssh
-from tasks.release.signatures.ed25519 import (
-    NotAPublicKey,
-    OpenSSHKeyUnfit,
-    SigningKey,
-    SigningKeyUnusable,
-    fingerprint,
-    home_key,
-    parse_public_key,
-    verify,
-)
+from tasks.release.signatures.ed25519 import SigningKey, fingerprint, home_key, parse_public_key, verify
+from tests.refusals import refusal
 from tests.support import require
 
 pytestmark = pytest.mark.dear
@@ -87,7 +79,7 @@ def test_a_passphrase_is_asked_for_once_and_only_where_there_is_one(tmp_path, pr
 
 def test_a_wrong_passphrase_is_refused_without_repeating_it(tmp_path, private):
     path = written(tmp_path / "locked", ssh_private(private, WORD))
-    with pytest.raises(OpenSSHKeyUnfit, match="does not open with this passphrase") as refused:
+    with refusal("OpenSSHKeyUnfit", match="does not open with this passphrase") as refused:
         SigningKey.from_openssh(path, lambda: "battery staple")
     assert "battery" not in str(refused.value.facts) + refused.value.diagnostics()
     assert refused.value.__cause__ is None
@@ -121,7 +113,7 @@ UNFIT = {
 @pytest.mark.parametrize(("make", "reason"), UNFIT.values(), ids=UNFIT)
 def test_any_other_key_is_refused_by_name_before_a_passphrase_is_asked(tmp_path, private, make, reason):
     path = written(tmp_path / "key", make(private))
-    with pytest.raises(OpenSSHKeyUnfit) as refused:
+    with refusal("OpenSSHKeyUnfit") as refused:
         SigningKey.from_openssh(path, nobody)
     assert reason in refused.value.message
     assert refused.value.__cause__ is None
@@ -130,7 +122,7 @@ def test_any_other_key_is_refused_by_name_before_a_passphrase_is_asked(tmp_path,
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
 def test_an_open_file_is_not_imported(path, mode):
     path.chmod(mode)
-    with pytest.raises(SigningKeyUnusable, match="accessible to other users"):
+    with refusal("SigningKeyUnusable", match="accessible to other users"):
         SigningKey.from_openssh(path, nobody)
 
 
@@ -149,14 +141,14 @@ def test_a_home_draws_a_key_where_none_is_given(tmp_path):
 def test_a_home_never_changes_its_key(path, tmp_path):
     own = tmp_path / "signing.key"
     first = SigningKey.create(own)
-    with pytest.raises(SigningKeyUnusable, match="is another key"):
+    with refusal("SigningKeyUnusable", match="is another key"):
         home_key(own, path, nobody)
     assert SigningKey.load(own) == first
 
 
 def test_a_refused_import_leaves_no_key(tmp_path):
     own = tmp_path / "signing.key"
-    with pytest.raises(SigningKeyUnusable):
+    with refusal("SigningKeyUnusable"):
         home_key(own, tmp_path / "none", nobody)
     assert not own.exists()
 
@@ -193,21 +185,21 @@ NO_KEY = {
 
 @pytest.mark.parametrize("given", NO_KEY.values(), ids=NO_KEY)
 def test_what_is_no_key_of_a_person_is_refused(given, tmp_path):
-    with pytest.raises(NotAPublicKey):
+    with refusal("NotAPublicKey"):
         parse_public_key(given)
-    with pytest.raises(NotAPublicKey):
+    with refusal("NotAPublicKey"):
         parse_public_key(written(tmp_path / "id.pub", given))
 
 
 def test_a_private_file_is_not_taken_for_a_public_one(path):
-    with pytest.raises(NotAPublicKey, match="private key") as refused:
+    with refusal("NotAPublicKey", match="private key") as refused:
         parse_public_key(path)
     assert "BEGIN" not in refused.value.diagnostics()
 
 
 def test_several_lines_are_not_guessed_at(tmp_path, private):
     two = f"{ssh_public(private)} a\n{ssh_public(Ed25519PrivateKey.generate())} b\n"
-    with pytest.raises(NotAPublicKey, match="more than one line"):
+    with refusal("NotAPublicKey", match="more than one line"):
         parse_public_key(written(tmp_path / "authorized_keys", two))
 
 
@@ -230,7 +222,7 @@ def test_what_ssh_keygen_makes_and_says_is_what_we_read(tmp_path, word):
 def test_what_ssh_keygen_makes_of_another_type_is_refused(tmp_path, kind):
     path = tmp_path / f"id_{kind}"
     ssh_keygen("-q", "-t", kind, "-N", WORD, "-f", path)
-    with pytest.raises(OpenSSHKeyUnfit, match="is a key of the type"):
+    with refusal("OpenSSHKeyUnfit", match="is a key of the type"):
         SigningKey.from_openssh(path, nobody)
-    with pytest.raises(NotAPublicKey, match="is a key of the type"):
+    with refusal("NotAPublicKey", match="is a key of the type"):
         parse_public_key(path.with_suffix(".pub"))

@@ -14,14 +14,14 @@ from models_db.policies.policy import Policy
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import model_to_json
 from tasks.common.files import encode_json
-from tasks.publishing.verify import NoBundle, verify_release
+from tasks.publishing.verify import verify_release
 from tasks.release.file_names import ATTESTATION, RECORD, REVOCATIONS, TEXTS
 from tasks.release.record import CapChange
-from tasks.release.signatures.approvals import NotApproved
 from tasks.release.signatures.attestation import attest, envelope, envelope_document
 from tasks.release.signatures.ed25519 import SigningKey
 from tasks.release.signatures.in_toto_statement import statement
 from tasks.release.signatures.revocation_list import Revocations
+from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import (
     POLICY,
     Release,
@@ -108,7 +108,7 @@ def test_a_policy_for_the_dataset_sets_the_threshold(make_release, tmp_path):
     other = {"datasets": {"clinic": {"approvals": {"publish": 3}}}, "version": 1}
     policy = Policy.model_validate(POLICY.model_dump() | other)
     release = make_release(a_record(a_request(policy=digest(model_to_json(policy))), policy=policy))
-    with pytest.raises(NotApproved, match="2 of 3"):
+    with refusal("NotApproved", match="2 of 3"):
         release.publish(tmp_path / "out")
 
 
@@ -199,7 +199,7 @@ def test_a_figure_that_does_not_follow_is_not_reported(folder, key):
 
 
 def test_a_later_bundle_must_be_there(folder, tmp_path):
-    with pytest.raises(NoBundle):
+    with refusal("NoBundle"):
         verify_release(folder, None, tmp_path / "none")
 
 

@@ -20,8 +20,9 @@ from models_db.tables import Passkey
 from tasks.release.signatures.approvals import PasskeyUse, SignedDecision, is_signed
 from tasks.release.signatures.ed25519 import SigningKey
 from tasks.release.signatures.webauthn import PUBLIC_KEY, read_point, spell_signature, verify_assertion
-from tasks.release.signatures.webauthn_registration import PasskeyAnswerUnfit, read_answer
+from tasks.release.signatures.webauthn_registration import read_answer
 from tests.authenticator import HOST, LEDGER, ORIGIN, VERIFIED, Authenticator
+from tests.refusals import refusal
 
 MESSAGE = b'{"decision":"approve"}'
 DIGEST = hashlib.sha256(MESSAGE).digest()
@@ -272,21 +273,21 @@ def test_the_key_of_an_answer_is_that_of_the_authenticator(kind):
     ids=str,
 )
 def test_answers_that_make_no_passkey(changes, reason):
-    with pytest.raises(PasskeyAnswerUnfit, match=reason):
+    with refusal("PasskeyAnswerUnfit", match=reason):
         read_answer(Authenticator().created(DIGEST, **changes), HOST, ORIGIN, LEDGER, DIGEST)
 
 
 def test_answers_of_another_host_and_for_another_invitation():
     passkey = Authenticator()
-    with pytest.raises(PasskeyAnswerUnfit, match="host"):
+    with refusal("PasskeyAnswerUnfit", match="host"):
         read_answer(passkey.created(DIGEST), "ledger.example.org", ORIGIN, LEDGER, DIGEST)
-    with pytest.raises(PasskeyAnswerUnfit, match="another invitation"):
+    with refusal("PasskeyAnswerUnfit", match="another invitation"):
         read_answer(passkey.created(DIGEST), HOST, ORIGIN, LEDGER, hashlib.sha256(b"later").digest())
 
 
 @pytest.mark.parametrize("answer", ["", "x", "====", "e30", "bnVsbA", "W10", "A" * 30_000, "ä" * 10])
 def test_answers_in_no_form(answer):
-    with pytest.raises(PasskeyAnswerUnfit, match="form"):
+    with refusal("PasskeyAnswerUnfit", match="form"):
         read_answer(answer, HOST, ORIGIN, LEDGER, DIGEST)
 
 
@@ -294,7 +295,7 @@ def test_every_cut_of_an_answer_is_refused():
     """Hostile CBOR ends in one named error."""
     answer = Authenticator().created(DIGEST)
     for end in range(0, len(answer), 7):
-        with pytest.raises(PasskeyAnswerUnfit):
+        with refusal("PasskeyAnswerUnfit"):
             read_answer(answer[:end], HOST, ORIGIN, LEDGER, DIGEST)
 
 

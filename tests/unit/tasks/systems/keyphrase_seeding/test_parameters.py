@@ -9,7 +9,6 @@ import pytest
 from pydantic import ValidationError
 
 from models_db.values.requests import model_to_json
-from tasks.analysis.keywords.parameters import WordsUnreadable
 from tasks.systems.keyphrase_seeding.parameters import (
     TOPICS_FROM,
     KeyphraseParameters,
@@ -18,6 +17,7 @@ from tasks.systems.keyphrase_seeding.parameters import (
     with_public_words,
 )
 from tasks.text.public_topics import PUBLIC_TOPICS
+from tests.refusals import refusal
 
 LEAST: dict[str, Any] = {"samples": 4, "references": 100}
 
@@ -88,7 +88,7 @@ def test_words_of_a_file_take_the_place_of_its_name(tmp_path: Path):
     file.write_text(json.dumps({"words": ["kettle", "violin"]}))
     found = with_public_words(LEAST | {"vocabulary": {"method": "public", "file": str(file)}})
     assert found["vocabulary"] == {"method": "public", "words": ["kettle", "violin"], "words_from": "words.json"}
-    with pytest.raises(WordsUnreadable):
+    with refusal("WordsUnreadable"):
         with_public_words(LEAST | {"vocabulary": {"method": "public", "file": str(tmp_path / "none")}})
 
 

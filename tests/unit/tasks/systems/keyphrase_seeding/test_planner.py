@@ -19,7 +19,6 @@ from models_db.values.requests import ReleaseRequest, model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall
 from tasks.common.array_encoding import sums_json, sums_of_json
-from tasks.corpus.store import LabelsNotKept
 from tasks.decoding.release_steps import ReleaseSteps, StepLost
 from tasks.decoding.run_context import NoEngine, RunContext
 from tasks.inference.backends.interface import Completion, Sampling
@@ -29,7 +28,6 @@ from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
-from tasks.planning.batches import LabelWithoutSample
 from tasks.systems.keyphrase_seeding import KeyphraseSeeding
 from tasks.systems.keyphrase_seeding import run as keyphrase_run
 from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
@@ -40,6 +38,7 @@ from tasks.systems.registry import system_for
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.generated import Generated
 from tests.faults import FaultyLetters, waits
+from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.asking import ask
 from tests.unit.tasks.systems.workshop import NoCorpus, Workshop, refusing, store
@@ -201,9 +200,9 @@ def test_the_facts_tell_what_a_split_buys():
     [(asked(), NoiseInvalid), (PRIVATE, KeywordBudgetTooSmall), (COUNTED, VocabularyBudgetTooSmall)],
 )
 def test_too_small_a_budget_is_a_named_error_of_the_plan(wanted, error):
-    with pytest.raises(error) as refusal:
+    with pytest.raises(error) as refused:
         SYSTEM.plan(ask(wanted, Amount(2, 0)))
-    assert refusal.value.advice
+    assert refused.value.advice
 
 
 def test_a_tiny_budget_shows_in_the_trade_too():
@@ -215,7 +214,7 @@ def test_a_tiny_budget_shows_in_the_trade_too():
 
 
 def test_fewer_texts_than_labels_are_refused():
-    with pytest.raises(LabelWithoutSample):
+    with refusal("LabelWithoutSample"):
         SYSTEM.plan(ask(asked(samples=2, labels=["a", "b", "c"]), MUCH))
 
 
@@ -358,7 +357,7 @@ def test_scores_that_are_all_noise_are_drawn_uniformly_and_counted(tmp_path):
 
 def test_labels_that_were_not_kept_are_refused_before_anything_is_paid(tmp_path):
     shop = Workshop(store(ProjectHome(tmp_path / "home"), tmp_path / "notes.jsonl", NOTES))
-    with pytest.raises(LabelsNotKept):
+    with refusal("LabelsNotKept"):
         run(shop, LABELLED)
     assert shop.seen == []
 

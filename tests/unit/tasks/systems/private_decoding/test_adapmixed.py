@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 from models_db.values.amounts import Amount
 from tasks.corpus.store import Corpus
 from tasks.mechanisms.core.rng import DeterministicRandom
-from tasks.systems.adapmixed import (
-    LOSS_FIGURE,
-    AdaPMixed,
-    AdaPMixedParameters,
-    BatchesNotDeclared,
-    GuaranteeDependsOnData,
-)
+from tasks.systems.adapmixed import LOSS_FIGURE, AdaPMixed, AdaPMixedParameters
 from tasks.systems.adapmixed.rule import AdaPMixedRule, divergence, symmetric
+from tests.refusals import refusal
 from tests.unit.tasks.systems.asking import ask
 from tests.unit.tasks.systems.fake_step import FakeSteps
 from tests.unit.tasks.systems.workshop import Workshop
@@ -57,7 +52,7 @@ def rule(**changes: Any) -> AdaPMixedRule:
 
 
 def test_on_governed_data_it_is_refused_with_the_reason() -> None:
-    with pytest.raises(GuaranteeDependsOnData, match="holds for that data alone") as refused:
+    with refusal("GuaranteeDependsOnData", match="holds for that data alone") as refused:
         SYSTEM.plan(ask(mixed(), None, governed=True))
     assert "--public" in refused.value.advice
 
@@ -70,7 +65,7 @@ def test_on_public_data_it_charges_nothing_and_is_recorded() -> None:
 
 
 def test_batches_must_be_declared() -> None:
-    with pytest.raises(BatchesNotDeclared, match="nothing pays for a count") as refused:
+    with refusal("BatchesNotDeclared", match="nothing pays for a count") as refused:
         SYSTEM.plan(ask(mixed(batches=None), None, governed=False))
     assert "parameters.batches" in refused.value.advice
     assert refused.value.exit_code == 2

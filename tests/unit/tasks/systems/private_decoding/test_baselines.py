@@ -11,9 +11,7 @@ from tasks.corpus.store import Corpus
 from tasks.decoding import loop, sentence_completion
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.planning import sentence_completion_parameters
-from tasks.planning.batches import BlockWithoutSample
 from tasks.systems.adapmixed import AdaPMixed
-from tasks.systems.base import NotForGovernedData
 from tasks.systems.baselines import BaselineParameters, NonPrivate, PublicOnly
 from tasks.systems.few_shot_generation import FewShotGeneration
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
@@ -21,6 +19,7 @@ from tasks.systems.private_icl import PrivateIcl
 from tasks.systems.private_prediction import PrivatePrediction
 from tasks.systems.summaries.one_shot import OneShotSummary
 from tasks.systems.summaries.token_level import TokenLevelSummary
+from tests.refusals import refusal
 from tests.unit.tasks.systems.asking import ask, ink
 from tests.unit.tasks.systems.workshop import NoCorpus, Workshop
 
@@ -57,7 +56,7 @@ def test_a_baseline_charges_nothing_and_is_recorded(system) -> None:
 
 
 def test_the_non_private_baseline_is_refused_on_governed_data() -> None:
-    with pytest.raises(NotForGovernedData, match="on governed data it is refused") as refused:
+    with refusal("NotForGovernedData", match="on governed data it is refused") as refused:
         NonPrivate().plan(ask(baseline(), None, governed=True))
     assert "--public" in refused.value.advice
 
@@ -142,7 +141,7 @@ def test_what_a_baseline_does_not_use_is_stored_only_where_it_is_said() -> None:
 
 @pytest.mark.parametrize("system", [PublicOnly(), NonPrivate()])
 def test_wrong_asks_are_refused(system) -> None:
-    with pytest.raises(BlockWithoutSample):
+    with refusal("BlockWithoutSample"):
         system.plan(ask(baseline(samples=1), None, blocks=2, governed=False))
     with pytest.raises(TypeError, match=InvisibleInkParameters.__name__):
         system.plan(ask(ink(), None, governed=False))

@@ -12,10 +12,10 @@ from tasks.accounting.zcdp import release_amount
 from tasks.mechanisms.counts.noisy_count import NoisyCount
 from tasks.mechanisms.tokens.integer_table import BudgetTooSmall, IntegerTableMechanism
 from tasks.planning import sentence_completion_parameters
-from tasks.planning.batches import BlockWithoutSample
 from tasks.systems.baselines import BaselineParameters
 from tasks.systems.invisible_ink import InvisibleInk
 from tasks.systems.private_decoding import COUNT_SHARE
+from tests.refusals import refusal
 from tests.unit.tasks.systems.asking import AMOUNT, OUT_OF_RANGE, ask, ink
 
 SYSTEM = InvisibleInk()
@@ -137,7 +137,7 @@ def test_a_budget_that_buys_no_count_is_refused(rho: int) -> None:
 
 
 def test_fewer_samples_than_blocks_are_refused() -> None:
-    with pytest.raises(BlockWithoutSample):
+    with refusal("BlockWithoutSample"):
         SYSTEM.plan(ask(blocks=4))
 
 

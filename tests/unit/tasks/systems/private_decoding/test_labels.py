@@ -10,15 +10,15 @@ from pydantic import BaseModel
 import tasks.decoding.generate
 from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
-from tasks.corpus.store import Corpus, LabelsNotKept
+from tasks.corpus.store import Corpus
 from tasks.decoding.loop import GenerationJob
 from tasks.decoding.run_context import RunContext
 from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.planning.batches import LabelWithoutSample
 from tasks.systems.base import System
 from tasks.systems.baselines import BaselineParameters, NonPrivate, PublicOnly
 from tasks.systems.invisible_ink import InvisibleInk
 from tasks.values.generated import Generated
+from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.systems.asking import ask, ink
 from tests.unit.tasks.systems.workshop import NOTES, NoCorpus, Workshop, store
@@ -103,7 +103,7 @@ def test_labels_and_blocks_go_together(labelled: Corpus, jobs: list[GenerationJo
 
 def test_labels_are_refused_of_a_version_without_before_anything_is_armed(corpus: Corpus) -> None:
     workshop = Workshop(corpus)
-    with pytest.raises(LabelsNotKept):
+    with refusal("LabelsNotKept"):
         make(InvisibleInk(), ink(samples=3, labels=LABELS), asking_for(LABELS, workshop))
     assert workshop.seen == []
 
@@ -113,7 +113,7 @@ def test_fewer_samples_than_labels_are_refused_when_priced() -> None:
         (InvisibleInk(), ink(samples=2, labels=LABELS)),
         (PublicOnly(), BaselineParameters.model_validate(BASELINE | {"samples": 2, "labels": LABELS})),
     ):
-        with pytest.raises(LabelWithoutSample):
+        with refusal("LabelWithoutSample"):
             system.plan(ask(wanted))
 
 

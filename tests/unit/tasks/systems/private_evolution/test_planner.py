@@ -11,14 +11,13 @@ from models_db.values.requests import model_to_json
 from tasks.inference.catalogue.registry import UnknownModel
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
-from tasks.mechanisms.counts.set_histogram import BinsInvalid
 from tasks.mechanisms.registry import recompute
-from tasks.planning.batches import LabelWithoutSample
 from tasks.systems.private_evolution import PrivateEvolution
 from tasks.systems.private_evolution.parameters import EvolutionParameters
 from tasks.systems.private_evolution.schedule import WAYS, Schedule, Sizes
 from tasks.systems.registry import system_for
 from tasks.values.plan import Plan, PlanInputs
+from tests.refusals import refusal
 from tests.unit.tasks.systems.asking import AMOUNT, ask, ink
 from tests.unit.tasks.systems.electing import RHO, settings
 from tests.unit.tasks.systems.workshop import NoCorpus, Workshop
@@ -123,11 +122,11 @@ def test_what_is_out_of_range_is_refused(changes: dict[str, Any]) -> None:
 def test_what_cannot_be_bought_is_refused_when_it_is_priced() -> None:
     with pytest.raises(UnknownModel):
         planned(embedder="nobody")
-    with pytest.raises(LabelWithoutSample):
+    with refusal("LabelWithoutSample"):
         planned(samples=1, labels=["a", "b"])
     with pytest.raises(NoiseInvalid):
         planned(rho=1)
-    with pytest.raises(BinsInvalid):
+    with refusal("BinsInvalid"):
         planned(samples=2, candidates=1_000_000, labels=["a", "b"])
     with pytest.raises(TypeError, match="private evolution"):
         PrivateEvolution().plan(ask(ink()))

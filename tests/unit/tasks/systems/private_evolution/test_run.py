@@ -10,7 +10,7 @@ import pytest
 
 from models_db.errors import EnvironmentProblem
 from models_db.values.canonical_json import Json
-from tasks.corpus.store import SHARDS, Corpus, LabelsNotKept
+from tasks.corpus.store import SHARDS, Corpus
 from tasks.decoding.release_steps import ReleaseSteps, StepLost
 from tasks.decoding.run_context import RunContext
 from tasks.inference.backends.interface import Completion, Sampling
@@ -22,6 +22,7 @@ from tasks.systems.private_evolution import run as evolution_run
 from tasks.systems.private_evolution.schedule import WAYS, Sizes
 from tasks.values.generated import Generated
 from tests.faults import FaultyLetters, waits
+from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.asking import ask
 from tests.unit.tasks.systems.electing import RHO, Writing, corpus_of, note, running, settings
@@ -178,7 +179,7 @@ def test_a_version_without_labels_is_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr(evolution_run, "load_embedder", lambda *_: Letters())
     workshop, writing, wanted = Workshop(vowels), Writing(), settings(labels=["a", "b"])
-    with pytest.raises(LabelsNotKept):
+    with refusal("LabelsNotKept"):
         PrivateEvolution().generate(
             PrivateEvolution().plan(ask(wanted)), wanted, replace(workshop.bench(), outside=writing)
         )

@@ -16,7 +16,6 @@ from tasks.decoding.structured_output import Record, Write
 from tasks.inference.catalogue.registry import UnknownModel
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
-from tasks.systems.base import NotForGovernedData
 from tasks.systems.insights import run_tools
 from tasks.systems.insights.parameters import HierarchySettings
 from tasks.systems.insights.private_units import PrivateUnits
@@ -29,6 +28,7 @@ from tasks.values.generated import Generated
 from tasks.values.insight import Facets, Insight
 from tasks.values.plan import PlanInputs
 from tests.faults import FaultyLetters, waits
+from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.systems.insights.scribes import Scribe, of_keywords
@@ -93,7 +93,7 @@ def test_it_is_the_reference_for_insights_alone() -> None:
 
 
 def test_governed_data_is_refused_before_anything_is_looked_at() -> None:
-    with pytest.raises(NotForGovernedData) as refused:
+    with refusal("NotForGovernedData") as refused:
         SimpleClio().plan(ask(governed=True))
     assert "--public" in refused.value.advice
 

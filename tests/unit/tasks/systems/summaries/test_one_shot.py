@@ -17,20 +17,14 @@ from models_db.values.canonical_json import encode_canonical
 from tasks.adapters import store as adapter_store
 from tasks.adapters.adapter import Adapter, tensors_of
 from tasks.adapters.metadata import KnownAdapter
-from tasks.adapters.store import AdapterDamaged, AdapterUnfit, AdapterUnknown
-from tasks.corpus.store import Corpus, LabelsNotKept
+from tasks.adapters.store import AdapterDamaged, AdapterUnknown
+from tasks.corpus.store import Corpus
 from tasks.decoding.run_context import RunContext
 from tasks.inference.engine import hidden_states
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.pricing.quote import Quote, quote, written_request
-from tasks.release.approved_request import ApprovedRequest, PlanMismatch
-from tasks.systems.summaries.one_shot import (
-    AdapterPromptDiffers,
-    AdapterUnlabelled,
-    OneShotParameters,
-    OneShotSummary,
-    UsedAdapter,
-)
+from tasks.release.approved_request import ApprovedRequest
+from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary, UsedAdapter
 from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.values.generated import Generated
 from tasks.values.plan import Plan
@@ -184,7 +178,7 @@ def test_the_stored_request_is_verified_without_the_adapter(tmp_path: Path) -> N
     ApprovedRequest.model_validate(body).require_planned()
     for name, value in (("clip_norm", "2"), ("shots", 3), ("groups_per_unit", 1), ("references", 5)):
         forged = body | {"parameters": body["parameters"] | {name: value}}
-        with pytest.raises(PlanMismatch):
+        with refusal("PlanMismatch"):
             ApprovedRequest.model_validate(forged).require_planned()
 
 
@@ -192,7 +186,7 @@ def test_the_stored_request_is_verified_without_the_adapter(tmp_path: Path) -> N
 def test_another_wording_than_the_adapters_is_refused(which: str) -> None:
     saved(adapter())
     prompt = {"description": "a short summary", which: "Other words for {label}: {reference}"}
-    with pytest.raises(AdapterPromptDiffers) as refused:
+    with refusal("AdapterPromptDiffers") as refused:
         one_shot_request(prompt=prompt)
     assert refused.value.facts["field"] == which
     same = {"description": "a short summary", "system": WORDING.system, "private": WORDING.private}
@@ -203,7 +197,7 @@ def test_an_adapter_that_cannot_be_told_of_groups_is_named() -> None:
     made = adapter()
     words = WORDING.model_copy(update={"private": "{reference}\n\nWrite {description}."})
     saved(replace(made, meta=made.meta.model_copy(update={"wording": words})))
-    with pytest.raises(AdapterUnlabelled):
+    with refusal("AdapterUnlabelled"):
         one_shot_request()
 
 
@@ -213,7 +207,7 @@ def test_unfit_adapters_are_named_when_a_request_is_priced() -> None:
     known = saved(adapter())
     with pytest.raises(AdapterUnknown):
         one_shot_request(parameters={"adapter": "planted2"})
-    with pytest.raises(AdapterUnfit, match="not for 'other'"):
+    with refusal("AdapterUnfit", match="not for 'other'"):
         one_shot_request(model="other")
     for wrong in (3, None, ["planted"], {"name": "planted"}):
         with refusal("FileInvalid"):
@@ -314,6 +308,6 @@ def test_an_adapter_that_is_gone_is_named_before_anything_is_armed(reviews: Corp
 
 def test_a_version_without_groups_is_refused_before_anything_is_armed(tmp_path: Path) -> None:
     workshop = Workshop(store(ProjectHome(tmp_path / "home"), tmp_path / "notes.jsonl", NOTES))
-    with pytest.raises(LabelsNotKept):
+    with refusal("LabelsNotKept"):
         make(workshop)
     assert workshop.seen == []

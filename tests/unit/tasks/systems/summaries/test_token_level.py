@@ -17,7 +17,7 @@ from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest
 from tasks.accounting.conversions import replace_one
-from tasks.corpus.store import Corpus, LabelsNotKept
+from tasks.corpus.store import Corpus
 from tasks.decoding import loop
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.session import Session
@@ -30,6 +30,7 @@ from tasks.mechanisms.vectors.noisy_mean import MeanInvalid, NoisyMean
 from tasks.systems.summaries.token_level import CLIP_NORMS, NOISE, TokenLevelParameters, TokenLevelSummary
 from tasks.systems.summaries.token_level_rule import TokenLevelRule
 from tasks.values.plan import Plan
+from tests.refusals import refusal
 from tests.unit.tasks.systems.asking import AMOUNT, ask
 from tests.unit.tasks.systems.summaries.summing import FORM, GIVEN, GROUPS, Diary, bench, kept, notes, one_thread
 from tests.unit.tasks.systems.workshop import NOTES, Step, Workshop, refusing, store
@@ -277,7 +278,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_armed(
 
 def test_a_version_without_groups_is_refused_before_anything_is_armed(tmp_path: Path) -> None:
     workshop = Workshop(store(ProjectHome(tmp_path / "home"), tmp_path / "notes.jsonl", NOTES))
-    with pytest.raises(LabelsNotKept):
+    with refusal("LabelsNotKept"):
         make(workshop)
     assert workshop.seen == []
 
