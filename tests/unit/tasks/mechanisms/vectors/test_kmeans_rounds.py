@@ -119,7 +119,7 @@ def test_every_bin_has_noise_of_its_own_also_without_units():
     sums = rounds.sums(np.zeros((0, 30), np.float32), none, 40)
     assert len(set(counts.tolist())) > 30
     assert counts.std() == pytest.approx(float(paid.count_sigma), rel=0.25)
-    assert len(set(sums.flatten().tolist())) == 1200
+    assert len(set(sums.flatten().tolist())) > 1190  # two of 1,200 draws are alike now and then
     assert sums.std() == pytest.approx(paid.sum_sigma, rel=0.25)
 
 

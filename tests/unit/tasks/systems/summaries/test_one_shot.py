@@ -11,7 +11,6 @@ import mpmath
 import pytest
 from pydantic import ValidationError
 
-from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import encode_canonical
 from tasks.adapters import store as adapter_store
@@ -219,9 +218,8 @@ def test_unfit_adapters_are_named_when_a_request_is_priced() -> None:
 
 def test_pricing_names_what_groups_lack() -> None:
     saved(adapter())
-    with pytest.raises(UsageError) as refused:
+    with refusal("GroupsNeeded"):
         one_shot_request(parameters={"groups": []})
-    assert refused.type.__name__ == "GroupsNeeded"
 
 
 # --- when it reads -----------------------------------------------------------------------------------------------
