@@ -22,14 +22,6 @@ from tasks.systems.insight_wording import InsightWording
 from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs
 
-PUBLIC_TEMPLATES = (
-    "The model was given these templates, with `{description}` and `{label}` filled in, and released values beside"
-    " them, in the words that the parameters below state. It was shown no private text:"
-)
-"""The card's sentence on the templates of a system that shows the model public words and released values alone."""
-PUBLIC_TEMPLATES_ALONE = ("private", "again")
-"""The templates that it does not use."""
-
 
 class System(ABC):
     """One system. Its loss is stated by `plan` and drawn by `generate`, side by side in one place.
@@ -51,8 +43,10 @@ class System(ABC):
         other_question: the question that it answers better than a plan of texts or topics, as `almoner plan` says it.
         summary_temperature: at which its summaries were measured (docs/summaries.md); None if none were.
         wording: of its insights; None for topics.
-        templates_sentence: the card's sentence on the templates of its prompts; None for the usual one.
-        unused_templates: the templates of a request that none of its prompts has.
+        templates_sentence: the card's sentence on the templates of its prompts; None for the usual one, which depends
+            on `shows_private_text`.
+        unused_templates: the templates of a request that none of its prompts has. A system that shows no private text
+            has none of those with one, and need not say so.
         model_sentences: almoner's own words that it may put before a model, beside those of prompts.
     """
 

@@ -191,7 +191,9 @@ def _merged_from(record: ReleaseRecord) -> str:
 def _wording(record: ReleaseRecord) -> list[str]:
     """Return the words that the request writes out, the digest of its prompts, and its labels or groups."""
     system = SYSTEMS.get(record.mechanism)
-    unused = () if system is None else system.unused_templates
+    unused: tuple[str, ...] = ()
+    if system is not None:
+        unused = system.unused_templates if system.shows_private_text else ("private", "again")
     words = {name: text for name, text in record.wording.items() if name not in unused}
     sections = [_introduced(record)] if words else []
     sections += [f"{code(name)}\n\n{block(text)}" for name, text in words.items()]
@@ -209,6 +211,8 @@ def _introduced(record: ReleaseRecord) -> str:
     system = SYSTEMS.get(record.mechanism)
     if system is not None and system.templates_sentence is not None:
         return system.templates_sentence
+    if system is not None and not system.shows_private_text:
+        return card_text.TEMPLATES_OF_PUBLIC
     if "form" in record.wording:
         return card_text.COMPLETION
     return f"{card_text.EXAMPLES} {card_text.TEMPLATES}" if "example 1" in record.wording else card_text.TEMPLATES

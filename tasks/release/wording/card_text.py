@@ -115,6 +115,10 @@ TEMPLATES: Final = (
     " the private text of one unit; where no template has it, it is given as an earlier answer):"
 )
 EXAMPLES: Final = "The public examples were given as earlier answers, in this order."
+TEMPLATES_OF_PUBLIC: Final = (
+    "The model was given these templates, with `{description}` and `{label}` filled in, and released values beside"
+    " them, in the words that the parameters below state. It was shown no private text:"
+)
 COMPLETION: Final = (
     "The model went on with one text: `public`, with `{description}` and `{label}` filled in, the examples, and, where"
     " it was shown one, the private text of one unit, each followed by the separator on a line of its own. A text ends"

@@ -31,7 +31,7 @@ from tasks.planning.choices import Choice, ChoiceInputs
 from tasks.planning.further_texts import events_of, parent_facts
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.unit_seconds import seconds_per_unit
-from tasks.systems.base import PUBLIC_TEMPLATES, PUBLIC_TEMPLATES_ALONE, System
+from tasks.systems.base import System
 from tasks.systems.keyphrase_seeding.parameters import (
     MOST_PHRASES,
     KeyphraseParameters,
@@ -60,8 +60,6 @@ class KeyphraseSeeding(System):
     parameters: type[BaseModel] = KeyphraseParameters
     shows_private_text = False
     texts_have_blocks = False
-    templates_sentence = PUBLIC_TEMPLATES
-    unused_templates = PUBLIC_TEMPLATES_ALONE
     model_sentences = (ABOUT, BEHIND)
 
     def choose(self, inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:

@@ -32,7 +32,7 @@ from tasks.inference.catalogue.registry import find
 from tasks.planning.choices import MOST_SAMPLES, Choice, ChoiceInputs, fit_samples
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.unit_seconds import seconds_per_unit
-from tasks.systems.base import PUBLIC_TEMPLATES, PUBLIC_TEMPLATES_ALONE, System
+from tasks.systems.base import System
 from tasks.systems.private_evolution.parameters import EvolutionParameters
 from tasks.systems.private_evolution.schedule import NAME, VARIATION, WAYS, Schedule, Sizes
 from tasks.systems.text_choices import choose_for_released_values, free_samples
@@ -51,8 +51,6 @@ class PrivateEvolution(System):
     parameters: type[BaseModel] = EvolutionParameters
     shows_private_text = False
     texts_have_blocks = False
-    templates_sentence = PUBLIC_TEMPLATES
-    unused_templates = PUBLIC_TEMPLATES_ALONE
 
     def choose(self, inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:
         """Choose texts and n, no more texts than the votes can tell apart; errors of `choose_for_released_values`."""
