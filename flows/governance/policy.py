@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from flows.workspace.policy_file import read_policy_in_force, read_policy_version
 from flows.workspace.workspace import Workspace
-from models_db.errors import Refused
+from models_db.errors import Refused, UsageError
 from models_db.policies.checks import PolicySubject, require_allowed
-from models_db.policies.policy import Policy
+from models_db.policies.policy import POLICY_PAGE, Policy
 from models_db.services import artifacts, people, policies, requests
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import request_body, result_of
@@ -22,6 +22,7 @@ from models_db.services.budget import BudgetExceeded
 from models_db.tables import PolicyVersion, Request
 from models_db.writes.database_errors import LimitInOrdersExceeded
 from tasks.accounting.policy_limits import bounds_of, terms_of
+from tasks.common.extensions import is_of_extension
 from tasks.values.metric_result import MetricResult
 
 ROLES_SEEING_BALANCES = frozenset({"steward", "auditor", "admin"})
@@ -112,12 +113,30 @@ def require_satisfiable(policy: Policy) -> None:
     Raises:
         NotMeasurable: the policy requires a metric or figure that no gate can read.
         InvalidTarget: its limits are below the smallest amount that the ledger can count.
+        MechanismUnknown: it allows a mechanism that does not exist.
     """
     for dataset in ("", *policy.datasets):
         from tasks.evaluation.policy_bounds import require_measurable  # loads the metrics
 
         require_measurable(policy.rules_for(dataset).required)
     terms_of(policy)
+    _require_known_mechanisms(policy)
+
+
+def _require_known_mechanisms(policy: Policy) -> None:
+    allowed = [policy.mechanisms, *(rules.mechanisms for rules in policy.datasets.values())]
+    named = {name for names in allowed for name in names or () if not is_of_extension(name)}
+    if not named:
+        return
+    from tasks.systems.registry import SYSTEMS  # most policies name none, and need not wait for every system
+
+    if unknown := sorted(named - SYSTEMS.own.keys()):
+        raise UsageError(
+            f"The policy allows mechanisms that do not exist: {', '.join(unknown)}.",
+            f"Write names of these: {', '.join(sorted(SYSTEMS.own))}; or of extensions, with a dot ({POLICY_PAGE}).",
+            {"unknown": unknown},
+            code="MechanismUnknown",
+        )
 
 
 def hides_balances(session: Session, actor: Actor) -> bool:

@@ -74,7 +74,7 @@ def compare_policy(workspace: Workspace, path: Path) -> PolicyChange:
 
     Raises:
         FileUnreadable, FileInvalid: the file holds no valid policy.
-        NotMeasurable, InvalidTarget: no release can satisfy its demands.
+        NotMeasurable, InvalidTarget, MechanismUnknown: no release can satisfy its demands.
     """
     policy = read_policy(path, str(path))
     require_satisfiable(policy)
@@ -93,7 +93,7 @@ def adopt_policy_file(workspace: Workspace, path: Path) -> PolicyChange:
     Raises:
         RoleRequired: only an admin adopts a policy.
         FileUnreadable, FileInvalid: the file holds no valid policy.
-        NotMeasurable, InvalidTarget: no release can satisfy its demands.
+        NotMeasurable, InvalidTarget, MechanismUnknown: no release can satisfy its demands.
     """
     change = compare_policy(workspace, path)
     with open_user_file(path) as file:

@@ -7,14 +7,13 @@ import yaml
 from sqlalchemy.orm import Session
 
 from flows.workspace.yaml_files import read_fields
-from models_db.errors import EnvironmentProblem, UsageError
+from models_db.errors import EnvironmentProblem
 from models_db.policies.policy import POLICY_PAGE, Policy
 from models_db.policies.rules import PolicyTerms
 from models_db.services import policies
 from models_db.tables import PolicyVersion
 from models_db.values.requests import model_to_json, parse_model
 from tasks.accounting.policy_limits import terms_of
-from tasks.common.extensions import is_of_extension
 
 DEFAULT_POLICY = """\
 # The policy of this project home; docs/policy.md explains every field. Every request records its version of the
@@ -69,27 +68,8 @@ def read_policy(path: Path, what: str) -> Policy:
     Raises:
         FileUnreadable: the file cannot be read.
         FileInvalid: the file holds no valid policy.
-        MechanismUnknown: it allows a mechanism that there is none of.
     """
-    policy = parse_model(Policy, read_fields(path, what, Policy.model_fields, POLICY_PAGE), what, POLICY_PAGE)
-    _require_known_mechanisms(policy, what)
-    return policy
-
-
-def _require_known_mechanisms(policy: Policy, what: str) -> None:
-    allowed = [policy.mechanisms, *(rules.mechanisms for rules in policy.datasets.values())]
-    named = {name for names in allowed for name in names or () if not is_of_extension(name)}
-    if not named:
-        return
-    from tasks.systems.registry import SYSTEMS  # most policies name none, and need not wait for every system
-
-    if unknown := sorted(named - SYSTEMS.own.keys()):
-        raise UsageError(
-            f"{what} allows mechanisms that do not exist: {', '.join(unknown)}.",
-            f"Write names of these: {', '.join(sorted(SYSTEMS.own))}; or of extensions, with a dot ({POLICY_PAGE}).",
-            {"unknown": unknown},
-            code="MechanismUnknown",
-        )
+    return parse_model(Policy, read_fields(path, what, Policy.model_fields, POLICY_PAGE), what, POLICY_PAGE)
 
 
 def policy_of_home(session: Session, path: Path, in_force: PolicyVersion | None) -> Policy:
