@@ -73,10 +73,8 @@ class ChoiceInputs:
 
 def missing_parameters(model: type[BaseModel], fields: Mapping[str, Any]) -> list[str]:
     """Return those of CHOSEN_PARAMETERS that a model of parameters needs and `fields` leaves out."""
-    needed = (
-        name for name in CHOSEN_PARAMETERS if name in model.model_fields and model.model_fields[name].is_required()
-    )
-    return [name for name in needed if name not in fields]
+    needed = {name for name, field in model.model_fields.items() if field.is_required()} - fields.keys()
+    return [name for name in CHOSEN_PARAMETERS if name in needed]
 
 
 def probe(name: str, model: type[BaseModel], kind: str, fields: Mapping[str, Any], missing: list[str]) -> BaseModel:

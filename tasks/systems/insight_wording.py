@@ -80,7 +80,7 @@ class InsightWording(ABC):
         """Check that the rows are such as the request leads to, and return the finding.
 
         Raises:
-            ValueError: they are not.
+            FileUnfit: they are not.
         """
 
     def size_with_margin(self, insight: Insight, record: InsightsRecord) -> str | None:

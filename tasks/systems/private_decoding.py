@@ -134,7 +134,7 @@ class ChargedSystem(System, Generic[Parameters]):
 
     def _choose_sizes(self, inputs: ChoiceInputs, filled: dict[str, Any], missing: list[str]) -> dict[str, Choice]:
         """Choose the texts, and the references of each, from the declared population."""
-        settings: Parameters = parse_model(self.parameters, filled, f"`parameters` of {self.name}")  # type: ignore[assignment]
+        settings = self._typed(parse_model(self.parameters, filled, f"`parameters` of {self.name}"))
         cells, population = inputs.facts.blocks * max(1, len(settings.labels)), inputs.facts.population
         if population is None:
             raise population_needed([name for name in ("samples", "references") if name in missing])
@@ -223,10 +223,14 @@ class ChargedSystem(System, Generic[Parameters]):
         batches = most if counted else _batches_per_block(settings, ask, layout)
         return BatchAssignment(batches, most) if batches > 1 else None
 
-    def _settings_and_layout(self, parameters: BaseModel, blocks: int) -> tuple[Parameters, Layout]:
+    def _typed(self, parameters: BaseModel) -> Parameters:
         if not isinstance(parameters, self.parameters):
             raise TypeError(f"parameters of {type(self).__name__} are needed, not {type(parameters).__name__}")
-        settings: Parameters = parameters  # type: ignore[assignment]
+        settings: Parameters = parameters  # type: ignore[assignment]  # as was checked
+        return settings
+
+    def _settings_and_layout(self, parameters: BaseModel, blocks: int) -> tuple[Parameters, Layout]:
+        settings = self._typed(parameters)
         return settings, layout_of(settings, settings.samples, blocks)
 
 
