@@ -22,7 +22,7 @@ from tasks.accounting.policy_limits import bounds_of
 from tasks.evaluation.policy_bounds import require_measurable
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.registry import names as metric_names
-from tasks.planning.choices import CHOSEN_PARAMETERS
+from tasks.planning.parameter_choices import CHOSEN_PARAMETERS
 from tasks.systems.invisible_ink import InvisibleInkParameters
 from tasks.systems.private_decoding import COUNT_SHARE
 from tasks.systems.registry import SYSTEMS

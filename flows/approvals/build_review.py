@@ -25,7 +25,7 @@ from tasks.release.signatures.attestation import attestation_payload
 from tasks.release.text_rows import read_labelled
 from tasks.release.wording.insight_text import wording_of
 from tasks.release.wording.prompt_passages import prompt_passages
-from tasks.systems.insights.wording import count_deviation_of, keywords_with_notes
+from tasks.systems.insights.topic_wording import count_deviation_of, keywords_with_notes
 from tasks.text.doubts import describe_doubts
 from tasks.values.insight import Insight
 from tasks.values.release_kinds import ReleaseKind

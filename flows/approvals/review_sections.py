@@ -16,7 +16,7 @@ from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.number_format import format_share, format_small
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
 from tasks.planning.secret_assignment import CONDITION, asked_while_secret, while_secret
-from tasks.pricing.influence import influence_of_request, setting_warnings, units_behind
+from tasks.pricing.setting_warnings import influence_of_request, setting_warnings, units_behind
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
 from tasks.release.promise_strength import (

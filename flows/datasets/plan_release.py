@@ -44,9 +44,9 @@ from tasks.pricing.alternatives import (
     plan_alternatives,
     topics_alternative,
 )
-from tasks.pricing.influence import setting_warnings
 from tasks.pricing.plan_notes import notes_of, verdict
 from tasks.pricing.quote import Quote
+from tasks.pricing.setting_warnings import setting_warnings
 from tasks.release.claim import guessing_bounds
 from tasks.values.release_kinds import TEXT_KINDS
 

@@ -33,8 +33,8 @@ from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import VersionMissing
 from tasks.planning.further_texts import extended_of
 from tasks.planning.labels_and_groups import names_of
-from tasks.pricing.influence import setting_warnings
 from tasks.pricing.quote import Quote
+from tasks.pricing.setting_warnings import setting_warnings
 from tasks.release.promise_strength import release_weaknesses, require_accepted, undeclared_population
 
 

@@ -43,7 +43,7 @@ from tasks.systems.insights.compare import (
     Verdict,
     compare,
 )
-from tasks.systems.insights.wording import deviation_of, threshold_of
+from tasks.systems.insights.topic_wording import deviation_of, threshold_of
 from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight
 from tasks.values.release_kinds import ReleaseKind
 

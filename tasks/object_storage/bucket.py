@@ -215,13 +215,13 @@ def open_store(address: Address, buckets: Buckets) -> Iterator[Store]:
 def _open_files(address: Address, settings: AnySettings) -> ObjectFiles:
     # local imports: they take half a second, and most commands need no store
     if isinstance(settings, S3Settings):
-        from tasks.object_storage.s3_files import open_s3
+        from tasks.object_storage.s3_filesystem import open_s3
 
         return open_s3(address, settings)
     if isinstance(settings, GoogleSettings):
-        from tasks.object_storage.google_files import GoogleFiles
+        from tasks.object_storage.google_filesystem import GoogleFiles
 
         return GoogleFiles(address, settings)
-    from tasks.object_storage.azure_files import AzureFiles
+    from tasks.object_storage.azure_filesystem import AzureFiles
 
     return AzureFiles(address, settings)

@@ -20,16 +20,16 @@ from models_db.errors import AlmonerError, UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ReleaseRequest, format_decimal, model_to_json, parse_model
 from tasks.analysis.keywords.expected_keywords import EXPECTED, SOME_KEYWORDS
-from tasks.planning.choices import (
+from tasks.planning.influence import MEASURED_CANDIDATES, InfluenceLevel, clip_norm_of, level_named
+from tasks.planning.parameter_choices import (
     PROBE_REFERENCES,
     clip_norm_per_reference,
     fit_samples,
     references_for,
 )
-from tasks.planning.influence import MEASURED_CANDIDATES, InfluenceLevel, clip_norm_of, level_named
-from tasks.pricing.influence import LEAST_REFERENCES
 from tasks.pricing.quote import Quote
 from tasks.pricing.rehearsed_shares import ExpectedShare, expected_shares
+from tasks.pricing.setting_warnings import LEAST_REFERENCES
 from tasks.systems.base import System
 from tasks.systems.registry import SYSTEMS
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind

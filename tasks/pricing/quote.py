@@ -29,7 +29,6 @@ from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json
 from tasks.inference.structured_output.schema_parameters import require_schema_for
 from tasks.mechanisms.replace_one import replace_one_loss
 from tasks.planning.block_selection import Reading
-from tasks.planning.choices import ChoiceInputs, PublicFacts
 from tasks.planning.influence import Influence
 from tasks.planning.labels_and_groups import (
     PartParameters,
@@ -38,16 +37,17 @@ from tasks.planning.labels_and_groups import (
     require_parts_for,
     with_catalogue,
 )
+from tasks.planning.parameter_choices import ChoiceInputs, PublicFacts
 from tasks.planning.precision_parameters import require_precision
 from tasks.planning.secret_assignment import SecretAssignment, curve_of_plan, state_secret_assignment
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
-from tasks.pricing.influence import influence_of_request, units_behind
 from tasks.pricing.limit_in_orders import LimitComparison
 from tasks.pricing.memory_warning import memory_warning
 from tasks.pricing.model_facts import ModelFacts
 from tasks.pricing.prompt_form import require_context, require_form, with_default_preset
 from tasks.pricing.secret_claim import ClaimMissing, SecretClaim
+from tasks.pricing.setting_warnings import influence_of_request, units_behind
 from tasks.systems.base import System
 from tasks.systems.registry import system_for
 from tasks.values.plan import Plan, PlanInputs

@@ -16,7 +16,7 @@ from models_db.errors import UsageError
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.accounting.rounding import exact
 from tasks.accounting.zcdp import LARGEST_EPSILON
-from tasks.planning.choices import Choice
+from tasks.planning.parameter_choices import Choice
 from tasks.planning.secret_assignment import costs_at_most
 from tasks.systems.base import System
 from tasks.values.plan import Plan

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from models_db.errors import Refused
 from models_db.values.requests import ReleaseRequest
 from tasks.decoding.run_context import RunContext
-from tasks.planning.choices import Choice, ChoiceInputs
 from tasks.planning.influence import InfluenceLevel
-from tasks.systems.insight_wording import InsightWording
+from tasks.planning.parameter_choices import Choice, ChoiceInputs
+from tasks.systems.insights.wording import InsightWording
 from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs
 

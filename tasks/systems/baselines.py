@@ -17,13 +17,13 @@ from tasks.inference.structured_output.form_parameters import FormParameters, fo
 from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.planning.batches import layout_of, with_labels
-from tasks.planning.choices import Choice, ChoiceInputs, fit_samples
 from tasks.planning.labels_and_groups import PartParameters, part_facts
+from tasks.planning.parameter_choices import Choice, ChoiceInputs, fit_samples
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
 from tasks.systems.base import System, not_for_governed_data
 from tasks.systems.private_decoding import top_k_text
-from tasks.systems.text_choices import choose_for_texts
+from tasks.systems.text_parameter_choices import choose_for_texts
 from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
@@ -88,7 +88,7 @@ class _Baseline(System):
     summary_temperature = Decimal("0.1")
 
     def choose(self, inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:
-        """Choose as `tasks.systems.text_choices.choose_for_texts` does, with its errors."""
+        """Choose as `tasks.systems.text_parameter_choices.choose_for_texts` does, with its errors."""
         return choose_for_texts(self, inputs, fields, self._choose_samples)
 
     def _choose_samples(self, inputs: ChoiceInputs, filled: dict[str, Any], missing: list[str]) -> dict[str, Choice]:

@@ -31,7 +31,9 @@ from tasks.mechanisms.counts import noisy_count
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.mechanisms.tokens.integer_table import BudgetTooSmall
 from tasks.planning.batches import BatchLayout, Layout, layout_of, with_labels
-from tasks.planning.choices import (
+from tasks.planning.influence import level_named
+from tasks.planning.labels_and_groups import PartParameters, part_facts
+from tasks.planning.parameter_choices import (
     MOST_SAMPLES,
     PROBE_REFERENCES,
     Choice,
@@ -43,12 +45,10 @@ from tasks.planning.choices import (
     references_for,
     units_per_text,
 )
-from tasks.planning.influence import level_named
-from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
 from tasks.systems.base import System
-from tasks.systems.text_choices import choose_for_texts
+from tasks.systems.text_parameter_choices import choose_for_texts
 from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import BatchAssignment, Plan, PlanInputs
 from tasks.values.release_kinds import TEXT_KINDS
@@ -129,7 +129,7 @@ class ChargedSystem(System, Generic[Parameters]):
         """
 
     def choose(self, inputs: ChoiceInputs, fields: Mapping[str, Any]) -> dict[str, Choice]:
-        """Choose as `tasks.systems.text_choices.choose_for_texts` does, with its errors."""
+        """Choose as `tasks.systems.text_parameter_choices.choose_for_texts` does, with its errors."""
         return choose_for_texts(self, inputs, fields, self._choose_sizes)
 
     def _choose_sizes(self, inputs: ChoiceInputs, filled: dict[str, Any], missing: list[str]) -> dict[str, Choice]:

@@ -12,7 +12,7 @@ from flows.workspace.object_stores import buckets_of, open_source
 from models_db.home import ProjectHome
 from tasks.corpus.readers import sources
 from tasks.corpus.readers.readers import read_documents
-from tasks.object_storage import limits
+from tasks.object_storage import request_limits as limits
 from tasks.object_storage.address import AZURE, GOOGLE, Address
 from tasks.object_storage.bucket import Store, open_store
 from tasks.object_storage.bucket_settings import AzureSettings, Buckets, GoogleSettings

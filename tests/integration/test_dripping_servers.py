@@ -10,7 +10,7 @@ from sqlalchemy import text
 from models_db.sessions import database, read_only
 from models_db.sessions.database import Database, LedgerUnreachable
 from models_db.sessions.read_only import ReadOnlyDatabase
-from tasks.object_storage import limits
+from tasks.object_storage import request_limits as limits
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket import Entry, open_store
 from tasks.object_storage.bucket_settings import AnySettings, AzureSettings, Buckets, GoogleSettings, S3Settings
@@ -50,7 +50,7 @@ def test_a_store(start: str, scheme: str, act: str, monkeypatch: pytest.MonkeyPa
     buckets = Buckets({Address("clinic", "", scheme): SETTINGS[scheme](f"http://127.0.0.1:{server.port}")})
     monkeypatch.setenv("KEY", "dmVsdmV0")
     if scheme == "gs":
-        monkeypatch.setattr("tasks.object_storage.google_files._credentials", lambda *_: Valid())
+        monkeypatch.setattr("tasks.object_storage.google_filesystem._credentials", lambda *_: Valid())
 
     def ask() -> None:
         with open_store(address, buckets) as store:

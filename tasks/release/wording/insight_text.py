@@ -1,10 +1,10 @@
-"""What the documents of a release of insights say, in the wording of its system (`tasks.systems.insight_wording`)."""
+"""What the documents of a release of insights say, in the wording of its system (`tasks.systems.insights.wording`)."""
 
 from typing import Final
 
 from tasks.release.record import ReleaseRecord
-from tasks.systems.insight_wording import InsightWording
-from tasks.systems.insights.wording import TOPICS
+from tasks.systems.insights.topic_wording import TOPICS
+from tasks.systems.insights.wording import InsightWording
 from tasks.systems.registry import SYSTEMS
 
 ABOUT: Final = "The request describes the corpus publicly as:"

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Final
 
 from tasks.common.number_format import rounded
-from tasks.systems.insight_wording import InsightSentences, InsightsRecord, InsightWording
+from tasks.systems.insights.wording import InsightSentences, InsightsRecord, InsightWording
 from tasks.systems.question_histogram.answer_rows import require_answer_rows
 from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
 from tasks.values.insight import SIZE_DEVIATION, Insight, margin_of_error, size_with_margin

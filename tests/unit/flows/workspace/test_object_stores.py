@@ -176,7 +176,7 @@ def test_a_certificate_is_checked(s3, tmp_path):
 )
 def test_without_the_extra_somebody_says_which_it_is(home, monkeypatch, scheme, package, extra):
     monkeypatch.setitem(sys.modules, package, None)
-    for name in ("s3_files", "google_files", "azure_files"):
+    for name in ("s3_filesystem", "google_filesystem", "azure_filesystem"):
         monkeypatch.delitem(sys.modules, f"tasks.object_storage.{name}", raising=False)
     written(home, {"buckets": {"az://clinic": AZURE}})
     with (

@@ -27,9 +27,9 @@ from tasks.pricing.alternatives import (
     rounded_epsilon,
     topics_alternative,
 )
-from tasks.pricing.influence import setting_warnings
 from tasks.pricing.plan_notes import CLAIM_NOTE, READ_TEXTS, notes_of, verdict
 from tasks.pricing.quote import Quote, quote
+from tasks.pricing.setting_warnings import setting_warnings
 from tests.unit.tasks.pricing.test_quote import MODEL, facts
 
 pytestmark = pytest.mark.dear

@@ -12,8 +12,8 @@ from models_db.services.requests import configuration
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import PublicMetadata
 from tasks.analysis.keywords.expected_keywords import EXPECTED
-from tasks.planning.choices import CHOSEN_PARAMETERS, TooFewUnits
 from tasks.planning.influence import clip_norm_of
+from tasks.planning.parameter_choices import CHOSEN_PARAMETERS, TooFewUnits
 from tasks.pricing.quote import quote, written_request
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.wording.parameter_text import parameter_text

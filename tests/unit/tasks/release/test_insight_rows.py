@@ -26,7 +26,7 @@ from tasks.release.text_rows import read_labelled
 from tasks.release.wording.insight_text import reading
 from tasks.reporting.release_sections import texts_of
 from tasks.systems.insights.hierarchy_rules import require_hierarchy
-from tasks.systems.insights.wording import support_of
+from tasks.systems.insights.topic_wording import support_of
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.urania.parameters import UraniaParameters
 from tasks.values.insight import MIXED, UNNAMED, Insight, SupportRule, Topic

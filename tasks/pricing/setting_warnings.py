@@ -1,4 +1,4 @@
-"""What a canonical request lets expect, from public numbers: how strongly private texts move the next token."""
+"""Warnings of settings from which little can come, by public numbers of a canonical request: influence and units."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal

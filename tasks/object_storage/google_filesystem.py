@@ -24,7 +24,7 @@ from tasks.common.files import open_user_file
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket_settings import GoogleSettings, is_safe, read_secret
 from tasks.object_storage.errors import StoreAnswer, StoreDenied
-from tasks.object_storage.limits import deadline, open_session
+from tasks.object_storage.request_limits import deadline, open_session
 
 _SERVER: Final = "https://storage.googleapis.com"
 _SCOPE: Final = "https://www.googleapis.com/auth/devstorage.read_write"

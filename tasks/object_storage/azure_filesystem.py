@@ -20,7 +20,7 @@ from azure.storage.blob import aio as blob
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket_settings import AzureSettings, read_secret
 from tasks.object_storage.errors import StoreAnswer
-from tasks.object_storage.limits import deadline, open_session
+from tasks.object_storage.request_limits import deadline, open_session
 
 
 class AzureFiles(AzureBlobFileSystem):  # type: ignore[misc]

@@ -12,7 +12,7 @@ from s3fs.core import _error_wrapper
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket_settings import S3Settings, is_safe, read_secret
 from tasks.object_storage.errors import StoreAnswer, endpoint_unsafe, translate_store_errors
-from tasks.object_storage.limits import deadline, read_bounded
+from tasks.object_storage.request_limits import deadline, read_bounded
 
 
 class S3Files(S3FileSystem):  # type: ignore[misc]
