@@ -6,6 +6,7 @@ test says so. Nothing here shows how the real servers behave.
 
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
@@ -49,7 +50,7 @@ class Asked:
     body: bytes
 
 
-class CloudStore:
+class CloudStore(ABC):
     """A server until `stop`. Tests fill `objects` and `faults`."""
 
     scheme: ClassVar[str]
@@ -132,17 +133,17 @@ class CloudStore:
 
     settings: ClassVar[dict[str, Any]]
 
+    @abstractmethod
     def environment(self, folder: Path) -> dict[str, str]:
         """The variables with the credentials."""
-        raise NotImplementedError
 
+    @abstractmethod
     def understood(self, method: str, path: str, query: dict[str, str], headers: dict[str, str], body: bytes) -> Asked:
         """What a request asks for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reply(self, asked: Asked) -> Reply:
         """What a store that works answers."""
-        raise NotImplementedError
 
 
 def ranged(data: bytes, wanted: str) -> Reply:

@@ -23,7 +23,7 @@ from tasks.object_storage.errors import StoreAnswer
 from tasks.object_storage.request_limits import deadline, open_session
 
 
-class AzureFiles(AzureBlobFileSystem):  # type: ignore[misc]
+class AzureFiles(AzureBlobFileSystem):  # type: ignore[misc]  # it has no types
     """One container; an `ObjectFiles`.
 
     Raises:
@@ -112,7 +112,7 @@ class AzureFiles(AzureBlobFileSystem):  # type: ignore[misc]
             await self.credential.close()
 
 
-class _Transport(AioHttpTransport):  # type: ignore[misc]
+class _Transport(AioHttpTransport):  # type: ignore[misc]  # it has no types
     """Requests over a session that has nothing of the environment."""
 
     session: Any

@@ -109,7 +109,7 @@ _EXTRAS = {S3: "s3", GOOGLE: "gcs", AZURE: "azure"}
 
 
 def store_extra_missing(scheme: str) -> EnvironmentProblem:
-    """Packages for a kind of object store that are not installed."""
+    """Return the error of packages for a kind of object store that are not installed."""
     return EnvironmentProblem(
         f"{scheme}:// addresses need packages that are not installed.",
         f"Install them with `pip install 'almoner[{_EXTRAS[scheme]}]'`.",
@@ -133,7 +133,7 @@ class StoreUnreachable(EnvironmentProblem):
 
 
 def endpoint_unsafe(address: Address) -> EnvironmentProblem:
-    """Endpoint over plain http, named by the environment, whose traffic others could read."""
+    """Return the error of an endpoint over plain http, named by the environment, whose traffic others could read."""
     return EnvironmentProblem(
         f"The store of {address} would be reached over plain http, which anybody on the network can read.",
         "Use https. Plain http goes to this machine alone.",

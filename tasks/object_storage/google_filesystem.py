@@ -32,7 +32,7 @@ _MACHINE_ROLE_HOSTS: Final = {"169.254.169.254", "metadata.google.internal"}
 _ITEM: Final = "name,size,generation"
 
 
-class GoogleFiles(GCSFileSystem):  # type: ignore[misc]
+class GoogleFiles(GCSFileSystem):  # type: ignore[misc]  # it has no types
     """One bucket; an `ObjectFiles`.
 
     Raises:

@@ -15,7 +15,7 @@ from tasks.object_storage.errors import StoreAnswer, endpoint_unsafe, translate_
 from tasks.object_storage.request_limits import deadline, read_bounded
 
 
-class S3Files(S3FileSystem):  # type: ignore[misc]
+class S3Files(S3FileSystem):  # type: ignore[misc]  # it has no types
     """One bucket; an `ObjectFiles`. The state of an object is its entity tag."""
 
     errors: Final = (ClientError, BotoCoreError)

@@ -158,7 +158,7 @@ class LabelsNeeded(UsageError):
 
 
 def groups_needed() -> UsageError:
-    """Summaries without groups."""
+    """Return the error of summaries without groups."""
     return UsageError(
         "The kind `summaries` is one text for each public group, and the request names none.",
         "Declare them: `parameters.groups: [...]`, or `all` of the dataset's catalogue. See docs/summaries.md.",

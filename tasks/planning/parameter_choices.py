@@ -138,7 +138,7 @@ def clip_norm_per_reference(facts: Mapping[str, str]) -> Fraction:
 
 
 def population_needed(names: list[str]) -> UsageError:
-    """A request omits a parameter that only a declared population can decide."""
+    """Return the error of a request without a parameter that only a declared population can decide."""
     which = " and ".join(f"`{name}`" for name in names)
     return UsageError(
         f"The request leaves {which} out, and the dataset declares no population to choose from.",

@@ -246,7 +246,7 @@ def _if_readable(read: Callable[[], T]) -> T | None:
 
 
 def no_bundle(place: Place, inside: Sequence[Path] = ()) -> UsageError:
-    """A path or address without a bundle, or a folder that bundles are in."""
+    """Return the error of a path or address without a bundle, or of a folder that bundles are in."""
     missing = "nothing at" if isinstance(place, Address) else "no folder"
     named = ", ".join(escape_controls(bundle) for bundle in inside[:_MOST_NAMED])
     more = f" and {len(inside) - _MOST_NAMED} more" if len(inside) > _MOST_NAMED else ""

@@ -121,7 +121,7 @@ class System(ABC):
 
 
 def not_for_governed_data(mechanism: str) -> Refused:
-    """The system reads private text without protection."""
+    """Return the error of a system that reads private text without protection."""
     return Refused(
         f"{mechanism!r} shows private text to the model without any guarantee; on governed data it is refused.",
         "Use it on a dataset registered with `--public`, or choose a private mechanism.",

@@ -4,7 +4,7 @@ from models_db.errors import EnvironmentProblem
 
 
 def cluster_unreachable(kind: str, reason: str) -> EnvironmentProblem:
-    """Cluster address at which nothing answers, or nothing with the right keys."""
+    """Return the error of a cluster address at which nothing answers, or nothing with the right keys."""
     return EnvironmentProblem(
         f"The {kind} cluster cannot be used: {reason}.",
         "Check the address, whether the cluster runs, and the TLS settings of this machine (docs/distributed.md).",
@@ -14,7 +14,7 @@ def cluster_unreachable(kind: str, reason: str) -> EnvironmentProblem:
 
 
 def no_workers(kind: str) -> EnvironmentProblem:
-    """A cluster without workers."""
+    """Return the error of a cluster without workers."""
     return EnvironmentProblem(
         f"The {kind} cluster has no worker.",
         "Start some, and run the request again.",
@@ -24,7 +24,7 @@ def no_workers(kind: str) -> EnvironmentProblem:
 
 
 def no_gpus(kind: str, workers: int, gpus: int = 1) -> EnvironmentProblem:
-    """A cluster with fewer free GPUs than workers need, each of them `gpus` on one machine."""
+    """Return the error of a cluster with fewer free GPUs than workers need, each of them `gpus` on one machine."""
     each = "one for each worker" if gpus == 1 else f"{gpus} on one machine for each worker"
     return EnvironmentProblem(
         f"The {kind} cluster has fewer than {workers * gpus} free GPUs, {each}.",

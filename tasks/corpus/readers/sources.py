@@ -580,7 +580,7 @@ def _files_unread(source: Source, ends: Mapping[str, int]) -> UsageError:
 
 
 def file_repeated(source: Source, number: int, earlier: int) -> UsageError:
-    """A table in a folder that holds the records of another one."""
+    """Return the error of a table in a folder that holds the records of another one."""
     return UsageError(
         f"File {number} of {name_of(source)!r} holds the same bytes as file {earlier}, packed or not.",
         "Remove one of them: without a unit field, a record that comes twice is two units. Nothing of this attempt"

@@ -179,7 +179,7 @@ def _encoding_unknown() -> UsageError:
 
 
 def form_unfit(file: str, what: str) -> UsageError:
-    """An encoding or a delimiter is named for a source that has none."""
+    """Return the error of an encoding or a delimiter that is named for a source without one."""
     return UsageError(
         f"{file!r} is in a format without {what}.",
         f"Leave the option out; {what} is that of " + ("CSV." if what == "a delimiter" else "CSV, JSONL and .txt."),

@@ -91,7 +91,7 @@ FAILURES: Final[Mapping[str, type[EndpointFailed]]] = {
 
 
 def endpoint_key_missing(endpoint: str, variable: str, reason: str) -> EnvironmentProblem:
-    """The variable that an endpoint's configuration names holds no key."""
+    """Return the error of a variable without a key that an endpoint's configuration names."""
     return EnvironmentProblem(
         f"The endpoint {endpoint!r} needs a key from the environment variable {variable}, which {reason}.",
         f"Set {variable} where almoner runs. Nothing was spent.",
@@ -101,7 +101,7 @@ def endpoint_key_missing(endpoint: str, variable: str, reason: str) -> Environme
 
 
 def answers_unwritable(reason: str) -> EnvironmentProblem:
-    """Answers of an endpoint cannot be kept."""
+    """Return the error of answers of an endpoint that cannot be kept."""
     return EnvironmentProblem(
         f"The answers of an endpoint cannot be stored in quarantine: {reason}.",
         "Make room, then go on with `almoner run`.",

@@ -54,7 +54,7 @@ class LocalModel:
 
 
 def model_folder_missing(name: str, folder: Path) -> EnvironmentProblem:
-    """The folder of an added model is not there any more."""
+    """Return the error of an added model whose folder is not there any more."""
     return EnvironmentProblem(
         f"The folder {folder} of the model {name!r} is not there.",
         f"Put it back, or remove the model: almoner models remove {name}.",

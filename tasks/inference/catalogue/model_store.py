@@ -82,7 +82,7 @@ DIGEST_FORMAT = 4
 
 
 def model_changed(name: str, recorded: str, actual: str) -> EnvironmentProblem:
-    """Installed files of a model are not the ones that were installed."""
+    """Return the error of a model whose files are not the ones that were installed."""
     return EnvironmentProblem(
         f"The files of the model {name!r} have changed since it was pulled: weights, configuration, tokenizer or "
         "chat template.",

@@ -33,7 +33,7 @@ class NotEnoughMemory(EnvironmentProblem):
 def model_too_large(
     name: str, device: str, precision: str, needed: int, free: int, *, part: bool = False
 ) -> EnvironmentProblem:
-    """A model does not fit into the memory that is free; `part`: a device has no memory for its part of the layers."""
+    """Return the error of a model that does not fit into the free memory; `part`: its layers on one device do not."""
     return EnvironmentProblem(
         f"The model {name!r} does not fit into the memory of {device}: its weights {'there ' * part}take "
         f"{size_text(needed)} in {precision}, and {size_text(free)} are free.",

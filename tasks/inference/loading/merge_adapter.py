@@ -39,7 +39,7 @@ _NAME: Final = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<part>[AB
 
 
 def adapter_unfit(adapter: Path, reason: str) -> UsageError:
-    """An adapter that cannot be merged."""
+    """Return the error of an adapter that cannot be merged."""
     return UsageError(
         f"The adapter {adapter} cannot be merged: {reason}.",
         "Give a folder of PEFT's with plain LoRA weights as safetensors, trained for this model; or merge it with "

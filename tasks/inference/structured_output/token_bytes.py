@@ -162,7 +162,7 @@ def name_of(tokenizer: Any) -> str:
 
 
 def end_token_missing(name: str) -> UsageError:
-    """A constrained text must end, and the model has no way to say so."""
+    """Return the error of a model that cannot end a constrained text."""
     return UsageError(
         f"The model {name!r} has no token that ends a text, so no text can end that is held to a schema or form.",
         "Choose an instruction-tuned model, or set `constrained: false` (a schema), or leave out `form`.",

@@ -19,7 +19,7 @@ def check_with_opendp(measurement: Measurement, sensitivity: int | float, loss: 
         OpenDPChargesMore: it does not, say because another version means something else by an argument.
     """
     if measurement.map(sensitivity) * RHO_UNIT > loss.rho * (1 + ULPS):
-        raise open_dpcharges_more()
+        raise opendp_charges_more()
     return measurement
 
 
@@ -30,12 +30,12 @@ def check_pure_with_opendp(measurement: Measurement, sensitivity: int | float, e
         OpenDPChargesMore: it does not.
     """
     if measurement.map(sensitivity) > epsilon * (1 + ULPS):
-        raise open_dpcharges_more()
+        raise opendp_charges_more()
     return measurement
 
 
-def open_dpcharges_more() -> EnvironmentProblem:
-    """The installed OpenDP charges more for a mechanism than we do."""
+def opendp_charges_more() -> EnvironmentProblem:
+    """Return the error of an installed OpenDP that charges more for a mechanism than we do."""
     return EnvironmentProblem(
         "The installed OpenDP does not confirm the charge of a mechanism.",
         "Install the OpenDP version of the lock file; nothing was drawn with this one.",

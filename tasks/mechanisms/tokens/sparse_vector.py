@@ -46,7 +46,7 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.rounding import exact, float_above
-from tasks.mechanisms.core.opendp_check import ULPS, Measurement, open_dpcharges_more
+from tasks.mechanisms.core.opendp_check import ULPS, Measurement, opendp_charges_more
 from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.discrete_laplace import rounded_laplace
@@ -206,7 +206,7 @@ def _confirmed_samplers(tests: SparseVector) -> _Samplers:
     """
     samplers = _Samplers(_discrete_laplace(tests.threshold_scale), _discrete_laplace(tests.test_scale))
     if samplers.threshold.map(NORM) + samplers.test.map(2 * NORM) > tests.epsilon * (1 + ULPS):
-        raise open_dpcharges_more()
+        raise opendp_charges_more()
     return samplers
 
 

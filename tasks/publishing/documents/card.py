@@ -25,6 +25,7 @@ from tasks.release.record import CapChange, Lifetime, ReleaseRecord, SecondOpini
 from tasks.release.wording import card_text, insight_text
 from tasks.release.wording.description import NOT_A_FACT, reads_nothing, written
 from tasks.release.wording.parameter_text import parameter_text
+from tasks.systems.base import System
 from tasks.systems.registry import SYSTEMS
 from tasks.values.metric_result import MetricResult
 from tasks.values.release_kinds import ReleaseKind
@@ -195,7 +196,7 @@ def _wording(record: ReleaseRecord) -> list[str]:
     if system is not None:
         unused = system.unused_templates if system.shows_private_text else ("private", "again")
     words = {name: text for name, text in record.wording.items() if name not in unused}
-    sections = [_introduced(record)] if words else []
+    sections = [_introduced(record, system)] if words else []
     sections += [f"{code(name)}\n\n{block(text)}" for name, text in words.items()]
     if record.prompt_sha256:
         sections.append(card_text.RENDERED.format(code(record.prompt_sha256)))
@@ -206,9 +207,8 @@ def _wording(record: ReleaseRecord) -> list[str]:
     return sections
 
 
-def _introduced(record: ReleaseRecord) -> str:
+def _introduced(record: ReleaseRecord, system: System | None) -> str:
     """Return the sentence that introduces the templates."""
-    system = SYSTEMS.get(record.mechanism)
     if system is not None and system.templates_sentence is not None:
         return system.templates_sentence
     if system is not None and not system.shows_private_text:
