@@ -21,10 +21,10 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/python-reference.md"}
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 47043,
+    "statements of the product": 47042,
     "modules of the product": 830,
     "error classes": 199,
-    "statements of tests": 66198,
+    "statements of tests": 66194,
     "statements of benchmarks": 7764,
     "tables": 50,
     "commands": 87,

@@ -68,7 +68,7 @@ class Influence:
     def sentence(self) -> str:
         """Return the judgement as one sentence, with the measurement that it rests on."""
         rows = "" if self.filled == 1 else f", {float(self.filled) * 100:.0f} % of the B rows filled"
-        return f"{self.level.sentence}: clip norm {short_norm(self.clip_norm)}{rows}{self._measured}."
+        return f"{self.level.sentence}: clip norm {float(self.clip_norm):.3g}{rows}{self._measured}."
 
     @property
     def _measured(self) -> str:
@@ -112,8 +112,3 @@ def influence_of(
     part = min(filled, Fraction(1))
     reached = next(level for level in thresholds if Fraction(norm) * part >= Fraction(level.clip_norm))
     return Influence(reached, norm, part)
-
-
-def short_norm(norm: Decimal) -> str:
-    """Return a clip norm with three significant digits."""
-    return f"{float(norm):.3g}"
