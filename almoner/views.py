@@ -13,9 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from almoner import markup
-from flows.approvals.review import FieldList, ReviewSection, Samples, Summary, Table, Warnings, is_detail
 from models_db.values.printable_text import value_text
+from tasks.release.sections import WARNINGS, FieldList, Samples, Section, Summary, Table, Warnings, sections_to_text
 
 if TYPE_CHECKING:
     from flows.approvals.review import Review as GateReview
@@ -34,14 +33,16 @@ class View(ABC):
         """The heading."""
 
     @abstractmethod
-    def sections(self) -> Iterator[ReviewSection]:
+    def sections(self) -> Iterator[Section]:
         """Yield its sections in reading order."""
 
     def __repr__(self) -> str:
-        return markup.plain(self.title, tuple(self.sections()))
+        return sections_to_text(self.title, self.sections())
 
     def _repr_html_(self) -> str:
-        return markup.html(self.title, tuple(self.sections()))
+        from tasks.reporting.html_report import sections_html  # jinja2 is for who looks at HTML
+
+        return sections_html(self.title, self.sections())
 
 
 class Price(View):
@@ -73,14 +74,14 @@ class Price(View):
         budget = self.facts["budget"]
         return isinstance(budget, dict) and budget["affordable"] is True
 
-    def sections(self) -> Iterator[ReviewSection]:
+    def sections(self) -> Iterator[Section]:
         """Yield its warnings, what it means, and its charge; `facts` has the details."""
         from flows.approvals.price_sections import price_sections
 
         sections = tuple(price_sections(self.facts))
-        yield from (section for section in sections if not is_detail(section))
-        hidden = "; ".join(section.title for section in sections if is_detail(section))
-        yield Summary((f"Left out: {hidden}. `facts` has them.",))
+        yield from (section for section in sections if not section.detail)
+        hidden = "; ".join(section.title for section in sections if section.detail)
+        yield Summary("Summary", (f"Left out: {hidden}. `facts` has them.",))
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,13 +100,13 @@ class Budget(View):
         """The budget as `almoner budget show --json` prints it; rho as exact decimal text."""
         return MappingProxyType(self.summary.facts)
 
-    def sections(self) -> Iterator[ReviewSection]:
+    def sections(self) -> Iterator[Section]:
         """Yield a sentence, the figures, and the requests that spent it."""
-        yield Summary((self.summary.sentence, *self.summary.second_claim))
+        yield Summary("Summary", (self.summary.sentence, *self.summary.second_claim))
         if ended := tuple(f"Release {number}: {end.sentence}" for number, end in self.summary.view.secrecy_ends):
-            yield Warnings(ended)
+            yield Warnings(WARNINGS, ended)
         if (viewing := self.summary.view.viewing) is not None:
-            yield Warnings((viewing.sentence,))
+            yield Warnings(WARNINGS, (viewing.sentence,))
         yield FieldList("Figures", tuple((name, value_text(value)) for name, value in self.summary.facts.items()))
         rows = tuple(tuple(value_text(value) for value in row.values()) for row in self.summary.spent_by)
         yield Table("Spent by", ("request", "dataset", "state", "rho spent"), rows)
@@ -127,19 +128,19 @@ class Review(View):
         """The heading, which names the dataset."""
         return self.content.title
 
-    def sections(self) -> Iterator[ReviewSection]:
+    def sections(self) -> Iterator[Section]:
         """Yield the sections of the review, and the digest to which an approval binds."""
-        hidden = [] if self.details else [part.title for part in self.content.sections if is_detail(part)]
+        hidden = [] if self.details else [part.title for part in self.content.sections if part.detail]
         for section in self.content.sections:
             if isinstance(section, Samples):
-                yield Summary((f"{section.title}: {section.count:,} of them, not shown here; read `texts()` first.",))
+                yield Summary("Summary", (f"{section.title}; not shown here: read `texts()` first.",))
             elif isinstance(section, Table) and section.released:
-                yield Summary((f"{section.title}: {len(section.rows)} rows, not shown here; read `topics()` first.",))
+                yield Summary("Summary", (f"{section.title}; not shown here: read `topics()` first.",))
             elif section.title not in hidden:
                 yield section
         if hidden:
-            yield Summary((f"Left out: {'; '.join(hidden)}. `review(details=True)` shows them.",))
-        yield Summary((f"An approval binds to sha256 {self.content.subject_digest}",))
+            yield Summary("Summary", (f"Left out: {'; '.join(hidden)}. `review(details=True)` shows them.",))
+        yield Summary("Summary", (f"An approval binds to sha256 {self.content.subject_digest}",))
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,13 +192,13 @@ class Report(View):
 
         return contents("public", self.facts)
 
-    def sections(self) -> Iterator[ReviewSection]:
+    def sections(self) -> Iterator[Section]:
         """Yield the facts that everybody may read, without the texts; `page` has the others."""
         report = self._public
         release, claim = report["release"], report["claim"] or report["no_claim"]
-        yield Summary(tuple(claim["sentences"]))
+        yield Summary("Summary", tuple(claim["sentences"]))
         if claim.get("weaknesses"):
-            yield Warnings(tuple(claim["weaknesses"]))
+            yield Warnings(WARNINGS, tuple(claim["weaknesses"]))
         named = {"claim": ("epsilon", "delta", "rho"), "release": ("kind", "mechanism", "model", "texts")}
         rows = [(name, value_text(claim[name])) for name in named["claim"] if name in claim]
         rows += [(name, value_text(release[name])) for name in named["release"]]

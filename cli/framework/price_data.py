@@ -86,6 +86,7 @@ class PriceData(TypedDict):
     public_metadata: dict[str, object]
     groups: NotRequired[dict[str, str]]
     budget: BudgetOfPrice
+    cost: str
     external: NotRequired[ExternalCost]
     expected_rows: int
     expected_texts: int

@@ -7,7 +7,8 @@ from rich.panel import Panel
 from rich.text import Text
 
 from cli.framework.tables import fact_list, plain_text, table, warning_panel
-from flows.approvals.review import FieldList, Review, ReviewSection, Samples, Summary, Table, Warnings, is_detail
+from flows.approvals.review import Review
+from tasks.release.sections import FieldList, Samples, Section, Summary, Table, Warnings
 
 UNSIGNED_NOTE = " (from the ledger; your signature does not cover it)"
 
@@ -33,14 +34,14 @@ def render_review(
 
 
 def render_sections(
-    sections: Iterable[ReviewSection], *, elsewhere: bool = False, details: bool = True
+    sections: Iterable[Section], *, elsewhere: bool = False, details: bool = True
 ) -> list[RenderableType]:
     """Render sections in their order; see `render_review`."""
     parts: list[RenderableType] = []
     left_out = []
     for section in sections:
         note = UNSIGNED_NOTE if elsewhere and not section.signed else ""
-        if details or not is_detail(section):
+        if details or not section.detail:
             parts += _render_section(section, f"\n{section.title}{note}")
         else:
             left_out.append(section.title)
@@ -49,7 +50,7 @@ def render_sections(
     return parts
 
 
-def _render_section(section: ReviewSection, title: str) -> list[RenderableType]:
+def _render_section(section: Section, title: str) -> list[RenderableType]:
     match section:
         case Warnings(lines=lines):
             return [warning_panel(lines, title.strip())]
@@ -58,16 +59,17 @@ def _render_section(section: ReviewSection, title: str) -> list[RenderableType]:
         case FieldList(rows=rows):
             return [_render_heading(title), fact_list(rows)]
         case Table(rows=(), empty=empty):
-            return [_render_heading(title), plain_text(empty or "None.")]
+            return [_render_heading(title), plain_text(empty)]
         case Table(columns=columns, rows=rows):
             return [_render_heading(title), table(columns, rows)]
         case Samples(texts=texts, names=names):
             about = [f": {name}" if name is not None else "" for name in names or [None] * len(texts)]
             shown = [f"Text {n}{name}" for n, name in enumerate(about, 1)]
             return [
-                _render_heading(title.replace(section.title, section.heading, 1)),
+                _render_heading(title),
                 *map(_render_sample, texts, shown),
             ]
+    raise TypeError(f"{type(section).__name__} cannot be shown on a terminal")
 
 
 def _render_heading(title: str, style: str = "bold underline") -> Text:

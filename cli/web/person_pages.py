@@ -27,7 +27,6 @@ from flows.approvals.passkey_decision import (
     record_prepared,
     review_changed,
 )
-from flows.approvals.review import ReviewSection, is_detail
 from flows.dashboard.person_pages import (
     decisions_page,
     is_in_force,
@@ -52,6 +51,7 @@ from models_db.values.arguments import require_storable
 from models_db.values.bounded_json import InvalidJson, parse_json
 from models_db.values.digits import parse_digits
 from models_db.values.gates import Gate
+from tasks.release.sections import Section, sections_to_json
 from tasks.release.signatures.webauthn import encode_url
 from tasks.release.signatures.webauthn_registration import decode_url
 
@@ -278,8 +278,9 @@ class PersonPages:
         with self._viewer().open_view() as owner:
             view = view_of_person(owner, session.person)
             return self._page(
-                "decide.html", view, session, review=found, sections=_by_kind(found.sections), current_page="decide"
-            )
+                "decide.html", view, session, review=found, review_sections=sections_to_json(found.sections),
+                current_page="decide",
+            )  # fmt: skip
 
     def texts(self, request: Request, session: PersonSession) -> Response:
         """Show every text of a release that waits for the person's decision at the publish gate."""
@@ -383,24 +384,19 @@ class PersonPages:
         return self._price_page(session, written, found.sections, found.request)
 
     def _price_page(
-        self, session: PersonSession, written: str, sections: tuple[ReviewSection, ...], number: int | None
+        self, session: PersonSession, written: str, sections: tuple[Section, ...], number: int | None
     ) -> Response:
         with self._viewer().open_view() as owner:
             view = view_of_person(owner, session.person)
             return self._page(
-                "price.html", view, session, written=written, sections=_by_kind(sections), request=number,
-                current_page="price",
+                "price.html", view, session, written=written, review_sections=sections_to_json(sections),
+                request=number, current_page="price",
             )  # fmt: skip
 
 
 def _with_script(page: HTMLResponse) -> HTMLResponse:
     page.headers["content-security-policy"] = SCRIPT_POLICY
     return page
-
-
-def _by_kind(sections: tuple[ReviewSection, ...]) -> list[tuple[str, bool, ReviewSection]]:
-    """Return sections with their kind, and whether they are details."""
-    return [(type(section).__name__, is_detail(section), section) for section in sections]
 
 
 def _query(request: Request) -> str:

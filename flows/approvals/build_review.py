@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
 from flows.approvals.request_review import RequestReviewInput
-from flows.approvals.review import Review, ReviewSection, Samples, Table
+from flows.approvals.review import Review
 from flows.approvals.review_sections import missed_bounds, publish_sections, spend_sections
 from flows.releases.release_texts import find_doubtful
 from models_db.errors import Refused
@@ -21,6 +21,7 @@ from tasks.publishing.draft import read_metrics, rehash
 from tasks.release.file_names import EVALUATION, RECORD, TEXTS
 from tasks.release.insight_rows import read_insights
 from tasks.release.record import ReleaseRecord
+from tasks.release.sections import Samples, Section, Table
 from tasks.release.signatures.attestation import attestation_payload
 from tasks.release.text_rows import read_labelled
 from tasks.release.wording.insight_text import wording_of
@@ -90,7 +91,7 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
             code="DraftOfAnotherRequest",
         )
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
-    shown: ReviewSection
+    shown: Section
     looked_for = None
     if record.kind == ReleaseKind.INSIGHTS:
         shown = shown_insights(list(read_insights(folder)), record)
@@ -113,11 +114,12 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
 
 
 def shown_samples(folder: Path) -> Samples:
-    """Return the first texts of a draft, and how many there are."""
+    """Return the first texts of a draft; the title says how many there are."""
     rows = read_labelled(folder)
     samples = tuple(islice(rows, SAMPLES_SHOWN))
-    texts, names = tuple(text for text, _ in samples), tuple(name for _, name in samples)
-    return Samples("Texts", texts, names=names, of=len(samples) + sum(1 for _ in rows))
+    count = len(samples) + sum(1 for _ in rows)
+    title = f"Texts: {f'the first {len(samples):,} of' if count > len(samples) else 'all'} {count:,}"
+    return Samples(title, tuple(text for text, _ in samples), tuple(name for _, name in samples))
 
 
 def shown_insights(nodes: Sequence[Insight], record: ReleaseRecord | None = None) -> Table:

@@ -1,5 +1,6 @@
 """Decisions of stewards at the gates: loading, signing and recording, here or on another machine."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
@@ -10,10 +11,10 @@ from flows.approvals.load_review import list_signers, load_review_input
 from flows.approvals.offline_approval import SignedApproval, encode_review, export_review
 from flows.approvals.proposal_review import ProposalReviewInput
 from flows.approvals.request_review import RequestReviewInput, ReviewInput
-from flows.approvals.review import Review, Warnings
+from flows.approvals.review import Review
 from flows.approvals.review_sections import names_by_key
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
-from flows.governance.policy import require_bounds
+from flows.governance.policy import hides_balances, require_bounds, require_visible_balances
 from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
@@ -30,6 +31,7 @@ from models_db.values.request_state import RequestState
 from tasks.common.files import FileUnfit
 from tasks.evaluation.bound_override import NothingToOverride, override_reason
 from tasks.evaluation.policy_bounds import OutsideBounds
+from tasks.release.sections import WARNINGS, Audience, Warnings, visible_to
 from tasks.release.signatures.attestation import attest, envelope
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint, verify
 
@@ -38,7 +40,7 @@ NO_SIGNATURE = "unsigned"
 
 
 def load_review(workspace: Workspace, number: int, gate: Gate, viewer: str | None = None) -> Review:
-    """Return the review of a request or proposal that waits at a gate.
+    """Return the review of a request or proposal that waits at a gate, with the sections that its reader may see.
 
     Where it cannot be shown (its draft is lost, it is not in its format, it is not what its digest names), the review
     says why, and the only possible decision is a rejection: nobody can jam a gate.
@@ -51,12 +53,15 @@ def load_review(workspace: Workspace, number: int, gate: Gate, viewer: str | Non
     """
     gate = Gate(gate)  # the Python API is called with names, too
     try:
-        return _load_with_inputs(workspace, number, gate, viewer)[0]
+        review = _load_with_inputs(workspace, number, gate, viewer)[0]
     except WrongState:
         raise
     except (Refused, PathEscape) as unfit:
         with workspace.database.read() as session:
             return _review_to_reject(session, number, gate, unfit)
+    with workspace.database.read() as session:
+        audience: Audience = "reader" if hides_balances(session, workspace.actor) else "steward"
+    return replace(review, sections=visible_to(audience, review.sections))
 
 
 def _review_to_reject(session: Session, number: int, gate: Gate, unfit: AlmonerError) -> Review:
@@ -70,7 +75,7 @@ def _review_to_reject(session: Session, number: int, gate: Gate, unfit: AlmonerE
         state=subject.state,
         subject_digest=subject.subject_digest,
         policy=read_policy_version(session, session.get_one(PolicyVersion, subject.policy_id)),
-        sections=(Warnings((line,), signed=False),),
+        sections=(Warnings(WARNINGS, (line,), signed=False),),
         stewards=list_signers(session),
         refusal=unfit,
     )
@@ -92,10 +97,12 @@ def export_for_signing(workspace: Workspace, number: int, gate: Gate, path: Path
 
     Raises:
         RequestUnknown, ProposalUnknown, WrongState, ProposalDecided: nothing of that number waits at the gate.
+        BalancesWithheld: the policy hides balances from the owner of this home, and the question has them.
         FileUnwritable, ReviewTooLarge: the file cannot be written.
         As `load_review` says of what can only be rejected.
     """
     review, inputs, draft = _load_with_inputs(workspace, number, Gate(gate))
+    require_visible_balances(workspace, review.dataset)
     require_waiting(review)
     export_review(path, gate, inputs, draft[0] if draft else None)
     return review

@@ -1,19 +1,19 @@
 """Sections of a request's price, for screens and notebooks: a judgement, the charge, and details for who asks."""
 
 from collections.abc import Iterator, Mapping
-from decimal import ROUND_FLOOR, Decimal
+from decimal import Decimal
 
-from flows.approvals.review import FieldList, ReviewSection, Summary, Table, Warnings
 from models_db.values.canonical_json import Json
 from models_db.values.printable_text import value_text
-from tasks.common.number_format import format_share, format_small
+from tasks.common.number_format import format_small
 from tasks.release.promise_strength import describe_promise
+from tasks.release.sections import WARNINGS, FieldList, Section, Summary, Table, Warnings
 from tasks.release.wording.parameter_text import parameter_text
 
 EXTERNAL_MODEL_NOTE = "External model: sees only DP outputs. An estimate of the requests to it; none is sent yet"
 _PRICE_HIDES = (
-    "facts", "prompt", "public_metadata", "groups", "external", "budget", "choices", "unprotected_figures", "warnings",
-    "influence", "units_behind", "expected_seconds_per_unit",
+    "facts", "prompt", "public_metadata", "groups", "external", "budget", "cost", "choices", "unprotected_figures",
+    "warnings", "influence", "units_behind", "expected_seconds_per_unit",
 )  # fmt: skip
 """Fields of a price that have sections or words of their own."""
 _PRICE_ROWS = {
@@ -31,7 +31,7 @@ _PRICE_ROWS = {
 """Fields that are always shown, with the words for them."""
 
 
-def price_sections(price: Mapping[str, Json]) -> Iterator[ReviewSection]:
+def price_sections(price: Mapping[str, Json]) -> Iterator[Section]:
     """Yield the sections of a price (`flows.releases.propose.PricedRequest.price`): warnings and judgement first.
 
     Figures, digests and parameters are details, which a screen may leave out.
@@ -39,8 +39,8 @@ def price_sections(price: Mapping[str, Json]) -> Iterator[ReviewSection]:
     warnings = price.get("warnings")
     lines = tuple(map(str, warnings)) if isinstance(warnings, list) else ()
     if lines:
-        yield Warnings(lines)
-    yield Summary(tuple(_judgement(price, lines)))
+        yield Warnings(WARNINGS, lines)
+    yield Summary("Summary", tuple(_judgement(price, lines)))
     yield FieldList("Price", tuple(_price_rows(price)))
     if chosen := _mapping(price.get("choices")):
         title = "Chosen by almoner: the request leaves these out"
@@ -64,7 +64,7 @@ def price_sections(price: Mapping[str, Json]) -> Iterator[ReviewSection]:
 
 def _judgement(price: Mapping[str, Json], warnings: tuple[str, ...]) -> Iterator[str]:
     """Yield what the price means: its share of the budget, the promise, and how much the private texts say."""
-    yield _cost_sentence(price)
+    yield str(price["cost"])
     if (epsilon := price.get("epsilon")) is not None and Decimal(str(price["rho"])):
         delta = str(price["delta"])
         meaning = describe_promise(str(epsilon), delta, str(price["unit"]))
@@ -73,19 +73,6 @@ def _judgement(price: Mapping[str, Json], warnings: tuple[str, ...]) -> Iterator
         yield str(behind)
     if (influence := price.get("influence")) is not None and influence not in warnings:
         yield str(influence)
-
-
-def _cost_sentence(price: Mapping[str, Json]) -> str:
-    rho, budget = Decimal(str(price["rho"])), _mapping(price["budget"])
-    if not rho:
-        return "It costs nothing of the lifetime budget."
-    cap = Decimal(str(budget["rho_cap"]))
-    cost = f"{format_share(rho / cap)} of the lifetime budget of {price['dataset']}"
-    if budget["affordable"] is not True:
-        return f"The budget does not afford it: it costs {cost}."
-    if (left := budget.get("rho_left_after")) is None:
-        return f"It costs {cost}, and the budget affords it. No refunds."
-    return f"It costs {cost}; {format_share(Decimal(str(left)) / cap, ROUND_FLOOR)} is left afterwards. No refunds."
 
 
 def _price_rows(price: Mapping[str, Json]) -> Iterator[tuple[str, str]]:

@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 
 from flows.approvals.request_diff import flatten_fields
 from flows.approvals.request_review import DigitText, PreviousRelease, ReviewInput
-from flows.approvals.review import FieldList, Review, ReviewSection, Table, Warnings
-from flows.approvals.review_sections import CHOSEN_TITLE, decision_rows, mechanism_rows
+from flows.approvals.review import Review
+from flows.approvals.review_sections import CHOSEN_TITLE, content_warnings, decision_rows, mechanism_rows
 from flows.audit.lifetime_claims import AuthorisationDiffers, growth_in_words, require_authorisation
 from models_db.errors import Refused
 from models_db.services.datasets import LifetimeClaim
@@ -19,7 +19,8 @@ from models_db.values.gates import Gate
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_epsilon, require_derived
 from tasks.common.number_format import format_small
 from tasks.common.strict_model import Digest, Figure, Name, Strict
-from tasks.release.record import Person, planned_events
+from tasks.release.record import Person, claim_of_plan, planned_events
+from tasks.release.sections import WARNINGS, FieldList, Section, Table, Warnings
 from tasks.release.wording.parameter_text import parameter_text
 
 
@@ -121,7 +122,7 @@ def _reason_not_approvable(inputs: ProposalReviewInput) -> Refused | None:
     return None if content.proposal == "retraction" else inputs.budget.refusal(content.dataset)
 
 
-def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Iterator[ReviewSection]:
+def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Iterator[Section]:
     refusal = _reason_not_approvable(inputs)
     lines = [
         text
@@ -134,9 +135,11 @@ def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Itera
         )
         if holds
     ]
+    if (configuration := inputs.configuration) is not None:  # no steward decides on its runs
+        lines += content_warnings(configuration, claim_of_plan(inputs.events, configuration), inputs.content.amount)
     lines += [inputs.views.sentence] if inputs.views else []
     if lines:
-        yield Warnings(tuple(lines), signed=False)
+        yield Warnings(WARNINGS, tuple(lines), signed=False)
 
 
 def _growth_in_words(inputs: ProposalReviewInput) -> str:
@@ -150,7 +153,7 @@ def _raises_cap(inputs: ProposalReviewInput) -> bool:
     return content.proposal == "cap" and not content.amount.fits(inputs.budget.facts.cap)
 
 
-def _cap_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
+def _cap_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[Section]:
     budget, claim, conversion = inputs.budget.facts, inputs.budget.facts.claim, int(content.delta_conversion or 0)
     spent_then = lifetime_epsilon(budget.spent, conversion) if conversion else "-"
     rows = (
@@ -160,10 +163,15 @@ def _cap_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iter
         ("failure delta", format_small(budget.cap.delta_text), format_small(content.amount.delta_text)),
         ("epsilon spent so far", budget.epsilon_spent, spent_then),
     )
-    yield Table(f"Lifetime claim of {content.dataset}", ("", "now, in the ledger", "with this proposal"), rows)
+    yield Table(
+        f"Lifetime claim of {content.dataset}",
+        ("", "now, in the ledger", "with this proposal"),
+        rows,
+        audience="steward",
+    )
 
 
-def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
+def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[Section]:
     budget, runs, one = inputs.budget.facts, content.runs or 0, content.amount
     together = one * runs
     after = budget.spent + together
@@ -179,7 +187,7 @@ def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) ->
         ("cap", budget.claim.epsilon, format_small(budget.cap.rho_text)),
     )
     title = f"Lifetime budget of {content.dataset}, all releases together at delta {format_small(budget.claim.delta)}"
-    yield Table(title, ("", "epsilon", "rho"), rows, signed=False)
+    yield Table(title, ("", "epsilon", "rho"), rows, signed=False, audience="steward")
     yield FieldList("The one configuration that may be run", tuple(flatten_fields(inputs.configuration or {})))
     yield from _choice_sections(inputs)
     yield mechanism_rows(inputs.events)
@@ -193,7 +201,7 @@ def _choice_sections(inputs: ProposalReviewInput) -> Iterator[Table]:
         yield Table(CHOSEN_TITLE, ("parameter", "value", "reason"), rows, signed=False)
 
 
-def _retraction_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
+def _retraction_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[Section]:
     release = inputs.release
     yield FieldList(
         "Release to be retracted",
@@ -211,7 +219,7 @@ def _retraction_sections(inputs: ProposalReviewInput, content: ProposalContent) 
         )
 
 
-def _proposal_background(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
+def _proposal_background(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[Section]:
     yield FieldList("Why", (("reason", content.reason), ("open until", content.expires_at[:10])))
     yield FieldList(
         "Who",

@@ -1,99 +1,20 @@
 """Review for a steward's decision: a digest to sign, and sections in reading order.
 
-Each kind of review (a request at the spend gate, its files at the publish gate, a proposal) builds its own sections
-from the same four parts, so the code that shows or signs a review does not depend on its kind.
+Each kind of review (a request at the spend gate, its files at the publish gate, a proposal) writes its own sections, so
+the code that shows or signs a review does not depend on its kind.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from models_db.errors import AlmonerError
 from models_db.policies.policy import Policy
 from models_db.values.gates import Gate
+from tasks.release.sections import Section
 
 if TYPE_CHECKING:  # a price is shown without what compares figures and reads records
     from tasks.evaluation.policy_bounds import BoundCheck
     from tasks.release.record import Person
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Summary of the decision's subject in a few sentences; the other sections have the exact facts."""
-
-    lines: tuple[str, ...]
-    title: str = "Summary"
-    signed: bool = False
-
-
-@dataclass(frozen=True)
-class FieldList:
-    """Names and values, one on each line.
-
-    Attributes:
-        signed: whether the signature covers it; False for content of the ledger alone (balances, people, history).
-        detail: whether a screen may leave it out until its reader asks for details.
-    """
-
-    title: str
-    rows: tuple[tuple[str, str], ...]
-    signed: bool = True
-    detail: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows under headings; `empty` is shown in place of no rows, `detail` as in `FieldList`.
-
-    Attributes:
-        released: whether the rows are of the release itself: as confidential as its texts until it is published.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    signed: bool = True
-    empty: str = ""
-    detail: bool = False
-    released: bool = False
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Texts to read, the first of `of`; `names` are their topics, where known."""
-
-    title: str
-    texts: tuple[str, ...]
-    signed: bool = True
-    names: tuple[str | None, ...] = ()
-    of: int = 0
-
-    @property
-    def count(self) -> int:
-        """Return how many texts there are, whether they are here or not."""
-        return self.of or len(self.texts)
-
-    @property
-    def heading(self) -> str:
-        """Return the title, with how many of the texts are here."""
-        here = len(self.texts)
-        return f"{self.title}: {f'the first {here:,} of' if self.count > here else 'all'} {self.count:,}"
-
-
-@dataclass(frozen=True)
-class Warnings:
-    """Warnings that a steward must read."""
-
-    lines: tuple[str, ...]
-    title: str = "Look twice"
-    signed: bool = True
-
-
-ReviewSection: TypeAlias = Summary | FieldList | Table | Samples | Warnings
-
-
-def is_detail(section: ReviewSection) -> bool:
-    """Return whether a screen may leave a section out until its reader asks for details."""
-    return isinstance(section, FieldList | Table) and section.detail
 
 
 @dataclass(frozen=True)
@@ -122,7 +43,7 @@ class Review:
     state: str
     subject_digest: str
     policy: Policy
-    sections: tuple[ReviewSection, ...]
+    sections: tuple[Section, ...]
     stewards: "tuple[Person, ...]" = ()
     payload: bytes | None = None
     missed_bounds: "tuple[BoundCheck, ...]" = ()

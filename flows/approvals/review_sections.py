@@ -1,11 +1,11 @@
 """Sections of the review of a request: warnings, summary, cost, budget, content, change, policy, details."""
 
-from collections.abc import Iterable, Iterator
-from decimal import ROUND_FLOOR, Decimal
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
 
 from flows.approvals.request_diff import request_differences
 from flows.approvals.request_review import RequestReviewInput, ReviewInput, UndecidableHere
-from flows.approvals.review import FieldList, ReviewSection, Summary, Table, Warnings
 from models_db.policies.policy import EffectiveRules
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
@@ -26,6 +26,7 @@ from tasks.release.promise_strength import (
     undeclared_population,
 )
 from tasks.release.record import Person, ReleaseRecord
+from tasks.release.sections import WARNINGS, FieldList, Section, Summary, Table, Warnings
 from tasks.release.wording.parameter_text import parameter_text
 from tasks.values.metric_result import MetricResult
 from tasks.values.release_kinds import ReleaseKind
@@ -44,11 +45,13 @@ DETAIL_FACTS = (
 """Facts of a plan that a screen may leave out; it shows every other one, so that nothing new is hidden by default."""
 
 
-def spend_sections(inputs: RequestReviewInput, viewer: str | None) -> tuple[ReviewSection, ...]:
+def spend_sections(inputs: RequestReviewInput, viewer: str | None) -> tuple[Section, ...]:
     """Return the sections at the spend gate; `viewer` is the reader's public key."""
     return (
         *_warning_section(_request_warnings(inputs, viewer)),
-        Summary(tuple(_spend_summary(inputs))),
+        *_budget_warning(inputs),
+        Summary("Summary", tuple(_spend_summary(inputs)), signed=False),
+        *_price_section(inputs),
         *_cost_section(inputs),
         *_content_section(inputs),
         *_background_sections(inputs),
@@ -61,10 +64,10 @@ def publish_sections(
     viewer: str | None,
     record: ReleaseRecord,
     metrics: tuple[MetricResult, ...],
-    released: ReviewSection,
+    released: Section,
     files: dict[str, dict[str, str | int]],
     looked_for: str | None,
-) -> tuple[ReviewSection, ...]:
+) -> tuple[Section, ...]:
     """Return the sections at the publish gate: the texts come first, because their price is paid; digests come last.
 
     Args:
@@ -74,7 +77,8 @@ def publish_sections(
     doubts = [*_request_warnings(inputs, viewer), *_runner_warnings(record, viewer), *_bound_warnings(inputs, metrics)]
     return (
         *_warning_section(doubts),
-        Summary((*_publish_summary(inputs, record), *([looked_for] if looked_for else []))),
+        *_budget_warning(inputs),
+        Summary("Summary", (*_publish_summary(inputs, record), *([looked_for] if looked_for else [])), signed=False),
         released,
         _metric_rows(metrics),
         _further_reading(inputs.number, record),
@@ -100,13 +104,16 @@ def _spend_summary(inputs: RequestReviewInput) -> Iterator[str]:
     number = f": {facts['samples']} texts" if "samples" in facts else ""
     yield _state_sentence(inputs, Gate.SPEND)
     yield f"It would make a release of kind {request.kind} by {request.mechanism} with {request.model.name}{number}."
-    if inputs.state in UNRUN_STATES:
-        cost, share = inputs.budget.facts.share_of_cap(inputs.loss), _spent_share_after(inputs)
-        left = format_share(max(1 - share, Decimal(0)), ROUND_FLOOR)
-        yield f"It costs {format_share(cost)} of the lifetime budget; {left} is left afterwards. No refunds."
     if (behind := units_behind(inputs.request)) is not None:
         yield behind
     yield from (rehearsal.sentence for rehearsal in inputs.rehearsals)
+
+
+def _price_section(inputs: RequestReviewInput) -> Iterator[Section]:
+    """Yield what it costs and leaves, for those who may see the balance."""
+    if inputs.state in UNRUN_STATES:
+        sentence = inputs.budget.facts.cost_sentence(inputs.dataset, inputs.loss, affordable=_is_affordable(inputs))
+        yield Summary("Price", (sentence,), signed=False, audience="steward")
 
 
 def _publish_summary(inputs: RequestReviewInput, record: ReleaseRecord) -> Iterator[str]:
@@ -122,16 +129,11 @@ def _state_sentence(inputs: RequestReviewInput, gate: Gate) -> str:
 def _warning_section(doubts: Iterable[str]) -> Iterator[Warnings]:
     lines = tuple(doubts)
     if lines:
-        yield Warnings(lines, signed=False)
+        yield Warnings(WARNINGS, lines, signed=False)
 
 
 def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
-    if (claim := inputs.claim) is not None:
-        population = inputs.approved_request.population
-        yield from release_weaknesses(claim.epsilon, claim.delta, population)
-        if population is None and inputs.loss != Amount():
-            yield undeclared_population(claim.delta)
-    yield from setting_warnings(inputs.request)
+    yield from content_warnings(inputs.request, inputs.claim, inputs.loss)
     yield from _viewer_warnings(inputs, viewer)
     if any(one.decision == "reject" and one.counts for one in inputs.given):
         yield "A steward has rejected it."
@@ -140,12 +142,28 @@ def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterato
     if refusal := inputs.refusal:
         here = "It cannot be approved here" if isinstance(refusal, UndecidableHere) else "It can only be rejected"
         yield f"{here}: {refusal.code}. {refusal.message}"
-    yield from _budget_warnings(inputs)
+    if inputs.claim is None:
+        yield "There is NO privacy claim: the dataset is marked public."
+    if not _is_affordable(inputs):
+        yield "The dataset cannot pay for this now: the run would be refused."
     if _at_least_one_over_population(inputs):
         yield "Delta is not below 1/(declared population): such a claim would allow a whole record to be released."
     if inputs.views is not None:
         yield inputs.views.sentence
     yield from inputs.notices
+
+
+def content_warnings(request: Mapping[str, Any], claim: Claim | None, loss: Amount) -> Iterator[str]:
+    """Yield what is weak in the promise of a canonical request, or of a standing authorisation's, and in its settings.
+
+    Args:
+        claim, loss: its claim, None without protection, and its cost.
+    """
+    if claim is not None:
+        yield from release_weaknesses(claim.epsilon, claim.delta, request.get("population"))
+        if request.get("population") is None and loss != Amount():
+            yield undeclared_population(claim.delta)
+    yield from setting_warnings(request)
 
 
 def _viewer_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
@@ -155,14 +173,11 @@ def _viewer_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator
         yield "You have decided on this already."
 
 
-def _budget_warnings(inputs: RequestReviewInput) -> Iterator[str]:
-    share = _spent_share_after(inputs)
-    if inputs.claim is None:
-        yield "There is NO privacy claim: the dataset is marked public."
-    if not _is_affordable(inputs):
-        yield "The dataset cannot pay for this now: the run would be refused."
-    if share > NEARLY_SPENT:
-        yield f"With it, {format_share(share)} of the lifetime budget is used up; it is never refilled."
+def _budget_warning(inputs: RequestReviewInput) -> Iterator[Warnings]:
+    """Yield a warning if the budget is nearly spent, for those who may see the balance."""
+    if (share := _spent_share_after(inputs)) > NEARLY_SPENT:
+        line = f"With it, {format_share(share)} of the lifetime budget is used up; it is never refilled."
+        yield Warnings("Look twice at the budget", (line,), signed=False, audience="steward")
 
 
 def _runner_warnings(record: ReleaseRecord, viewer: str | None) -> Iterator[str]:
@@ -189,7 +204,7 @@ def _bound_warnings(inputs: RequestReviewInput, metrics: tuple[MetricResult, ...
     yield f"{OutsideBounds(inputs.number, outside).message} {choice}"
 
 
-def _cost_section(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
+def _cost_section(inputs: RequestReviewInput) -> tuple[Section, ...]:
     claim = inputs.claim
     return (
         FieldList("Privacy cost" if claim else "Privacy claim", tuple(_claim_rows(inputs, claim))),
@@ -245,6 +260,7 @@ def _lifetime_section(inputs: RequestReviewInput) -> Table:
         ("", "epsilon", "rho", "failure delta"),
         tuple(rows),
         signed=False,
+        audience="steward",
     )
 
 
@@ -267,7 +283,7 @@ def mechanism_rows(events: list[PrivacyEvent]) -> Table:
     return Table("Mechanisms", columns, rows, empty="None: nothing is charged.", detail=True)
 
 
-def _content_section(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
+def _content_section(inputs: RequestReviewInput) -> tuple[Section, ...]:
     request, dataset = inputs.approved_request, inputs.approved_request.dataset
     rows = (
         ("kind", f"{request.kind}, by {request.mechanism}"),
@@ -308,7 +324,7 @@ def _choice_sections(request: ApprovedRequest) -> Iterator[Table]:
         yield Table(CHOSEN_TITLE, ("parameter", "value", "reason"), rows)
 
 
-def _detail_sections(inputs: RequestReviewInput) -> Iterator[ReviewSection]:
+def _detail_sections(inputs: RequestReviewInput) -> Iterator[Section]:
     request = inputs.approved_request
     rows = (
         *((name, value) for name, value in request.plan.facts.items() if name in DETAIL_FACTS),
@@ -343,7 +359,7 @@ def _difference_section(inputs: RequestReviewInput) -> Table:
     )
 
 
-def _background_sections(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
+def _background_sections(inputs: RequestReviewInput) -> tuple[Section, ...]:
     policy, rules = inputs.policy, inputs.policy.rules_for(inputs.dataset)
     rows = (
         ("separate roles", "no: one person may request, approve and run" if policy.several_roles else

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from flows.approvals import decide
 from flows.approvals.passkey_decision import may_decide
 from flows.approvals.price_sections import price_sections
-from flows.approvals.review import Review, ReviewSection
+from flows.approvals.review import Review
 from flows.dashboard.queue_page import QueueItem, queue_page
 from flows.dashboard.viewer import View, Viewer
 from flows.governance.policy import redact_refusals
@@ -22,13 +22,14 @@ from models_db.tables import Dataset, Principal
 from models_db.values.gates import Gate
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.release.promise_strength import require_accepted
+from tasks.release.sections import Section
 
 
 @dataclass(frozen=True)
 class PricePage:
     """The price of a request: its sections, the number that it got if it was submitted, and whether it could be."""
 
-    sections: tuple[ReviewSection, ...]
+    sections: tuple[Section, ...]
     request: int | None
 
 

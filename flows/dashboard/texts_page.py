@@ -16,7 +16,7 @@ from tasks.common.files import FileUnfit, measure
 from tasks.release.file_names import TEXTS
 from tasks.release.text_rows import read_labelled
 from tasks.release.wording.prompt_passages import prompt_passages
-from tasks.reporting.sections import TextOnPage
+from tasks.reporting.report_parts import TextOnPage
 from tasks.text.doubts import describe_doubts, find_doubts
 
 SHOWN_TEXTS: Final = 50

@@ -17,7 +17,7 @@ from tasks.release.record import ReleaseRecord
 from tasks.release.text_rows import read_labelled
 from tasks.release.wording.prompt_passages import prompt_passages
 from tasks.reporting.release_sections import Text, texts_of, texts_with_doubts
-from tasks.reporting.sections import TextOnPage
+from tasks.reporting.report_parts import TextOnPage
 from tasks.text.doubts import find_doubts
 from tasks.values.insight import Insight
 from tasks.values.release_kinds import ReleaseKind

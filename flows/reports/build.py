@@ -30,7 +30,7 @@ from tasks.reporting.attack_sections import TwinAttacks
 from tasks.reporting.audience_filter import AudienceFact, Version, contents
 from tasks.reporting.embedding_map import LEAST, text_map
 from tasks.reporting.release_sections import Text, release_facts, text_pages
-from tasks.reporting.sections import Map, Measured, Point, PolicyRequirement
+from tasks.reporting.report_parts import Map, Measured, Point, PolicyRequirement
 from tasks.values.release_kinds import ReleaseKind
 
 
@@ -84,8 +84,8 @@ def report_facts(
 
 def _record_views(workspace: Workspace, artifact: Artifact, facts: Iterable[AudienceFact]) -> None:
     """Record that the actor sees stored internal figures of a release of the dataset (PRIVACY §10.3)."""
-    sections = [fact.section for fact in facts if fact.exposure == "internal"]
-    if any(isinstance(section, Measured | PolicyRequirement | Point) for section in sections):
+    parts = [fact.part for fact in facts if fact.exposure == "internal"]
+    if any(isinstance(part, Measured | PolicyRequirement | Point) for part in parts):
         with workspace.database.write() as session:
             exposures.record_view(session, workspace.actor, artifact, "shown")
 

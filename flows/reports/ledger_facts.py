@@ -7,8 +7,7 @@ from decimal import ROUND_FLOOR
 from sqlalchemy.orm import Session
 
 from flows.approvals.request_review import RecordedDecision, RequestReviewInput
-from flows.approvals.review import FieldList, Review, ReviewSection, Warnings
-from flows.approvals.review import Table as ReviewTable
+from flows.approvals.review import Review
 from models_db.policies.policy import EffectiveRules
 from models_db.services import artifacts
 from models_db.services.audit.stored_text import request_body, stored_object
@@ -18,9 +17,10 @@ from models_db.values.amounts import Amount
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.number_format import format_percent, format_small, number
 from tasks.evaluation.bound_override import overridden_bounds
-from tasks.reporting.audience_filter import AudienceFact, Section
+from tasks.release.sections import Section
+from tasks.reporting.audience_filter import AudienceFact, ReportPart
 from tasks.reporting.release_sections import figures
-from tasks.reporting.sections import Budget, Decision, Gate, Point, Table, WarningLine
+from tasks.reporting.report_parts import Budget, Decision, Gate, Point
 from tasks.values.metric_result import MetricResult
 
 SECTIONS_SHOWN_ELSEWHERE = (
@@ -32,9 +32,10 @@ SECTIONS_SHOWN_ELSEWHERE = (
     "Mechanisms",
     "Content of the release",
     "Who",
-    "Report",
+    "Summary",
+    "Texts",
 )
-"""Sections of the approval screen that a report shows in another form."""
+"""Titles, or their beginnings, of the sections of a review that a report shows in another form."""
 
 PLOTTED_METRICS = ("perplexity.perplexity", "distinct.distinct_2", "records.valid_share", "length.words_mean")
 """Figures of the quality of releases, beside those that the policy bounds."""
@@ -42,7 +43,7 @@ PLOTTED_METRICS = ("perplexity.perplexity", "distinct.distinct_2", "records.vali
 
 def ledger_parts(
     inputs: RequestReviewInput, review: Review, spent: Amount, earlier_decisions: Sequence[RecordedDecision]
-) -> Iterator[Section]:
+) -> Iterator[ReportPart | Section]:
     """Yield budget, warnings, decisions and the gate.
 
     Args:
@@ -50,7 +51,7 @@ def ledger_parts(
         earlier_decisions: the decisions at the spend gate.
     """
     yield budget_part(inputs.budget.facts, spent)
-    yield from _report_fields(review.sections)
+    yield from (one for one in review.sections if not one.title.startswith(SECTIONS_SHOWN_ELSEWHERE))
     yield from (_decision_fact("spend", decision) for decision in earlier_decisions)
     yield from (_decision_fact("publish", decision) for decision in inputs.given)
     yield _gate_fact(inputs, review)
@@ -124,19 +125,6 @@ def _newest_by_metric(stored: Iterable[str]) -> list[MetricResult]:
     """Return the newest result of each metric, of results oldest first."""
     results = (MetricResult.from_json(stored_object(text, "result of an evaluation")) for text in stored)
     return list({result.name: result for result in results}.values())
-
-
-def _report_fields(sections: Sequence[ReviewSection]) -> Iterator[Section]:
-    for section in sections:
-        match section:
-            case Warnings(lines=lines):
-                yield from map(WarningLine, lines)
-            case FieldList(title=title, rows=rows) if not title.startswith(SECTIONS_SHOWN_ELSEWHERE):
-                yield Table(title, (), rows, "")
-            case ReviewTable(title=title, columns=columns, rows=rows, empty=empty) if not title.startswith(
-                SECTIONS_SHOWN_ELSEWHERE
-            ):
-                yield Table(title, columns, rows, empty)
 
 
 def _decision_fact(gate: str, decision: RecordedDecision) -> Decision:

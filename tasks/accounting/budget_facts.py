@@ -1,12 +1,13 @@
 """Facts of a lifetime budget, from which screens, reports, pages and tables take their figures."""
 
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
 
 from models_db.services.budget import Balance
 from models_db.services.datasets import LifetimeClaim
 from models_db.values.amounts import Amount
 from tasks.accounting.lifetime_claims import lifetime_epsilon
+from tasks.common.number_format import format_share
 
 
 @dataclass(frozen=True)
@@ -39,3 +40,20 @@ class BudgetFacts:
         """Return an amount as a share of the cap: of rho or of the failure probability, whichever is more."""
         parts = ((amount.rho, self.cap.rho), (amount.delta, self.cap.delta))
         return max(Decimal(part) / whole if whole else Decimal(0) for part, whole in parts)
+
+    def cost_sentence(self, dataset: str, loss: Amount, *, affordable: bool, with_balance: bool = True) -> str:
+        """Return what a release of this loss takes of the cap, and what it leaves if it is run now.
+
+        Args:
+            affordable: whether it may be run now; a limit in Rényi orders counts, too.
+            with_balance: whether the reader may know what is left.
+        """
+        if loss == Amount():
+            return "It costs nothing of the lifetime budget."
+        cost = f"{format_share(self.share_of_cap(loss))} of the lifetime budget of {dataset}"
+        if not affordable:
+            return f"The budget does not afford it: it costs {cost}."
+        if not with_balance:
+            return f"It costs {cost}, and the budget affords it. No refunds."
+        left = 1 - self.share_of_cap(self.spent + self.balance.held + loss)
+        return f"It costs {cost}; {format_share(left, ROUND_FLOOR)} is left afterwards. No refunds."

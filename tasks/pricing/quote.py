@@ -256,6 +256,9 @@ class Quote:
                 **(self._balance() if with_balance else {}),
                 "affordable": self.affordable,
             },
+            "cost": self.dataset.budget.cost_sentence(
+                self.dataset.name, loss, affordable=self.affordable, with_balance=with_balance
+            ),
             **({"external": self.cost.to_json()} if self.cost else {}),
             "expected_rows": self.plan.rows,
             "expected_texts": self.plan.samples,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from models_db.values.canonical_json import Json
 from tasks.common.number_format import number
-from tasks.reporting.audience_filter import AudienceFact, Section
+from tasks.reporting.audience_filter import AudienceFact, ReportPart
 from tasks.values.metric_result import MetricResult, Value
 
 Verdict: TypeAlias = Literal["wins", "does not win", "says nothing", "not measured"]
@@ -58,7 +58,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class TwinAttack(Section):
+class TwinAttack(ReportPart):
     """One attack on the twin; the first run is under the release's configuration, the others protect nothing."""
 
     place: ClassVar[str] = "attacks"
@@ -82,7 +82,7 @@ class TwinAttack(Section):
 
 
 @dataclass(frozen=True)
-class Twin(Section):
+class Twin(ReportPart):
     """The corpus that was attacked in place of the private one.
 
     Attributes:

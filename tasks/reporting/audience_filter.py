@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from models_db.values.canonical_json import Json
+from tasks.release.sections import Section, sections_to_json
 
 FORMAT: Final = "almoner-report/1"
 
@@ -23,7 +24,7 @@ Exposure: TypeAlias = Literal["public", "charged", "ledger", "internal"]
 
 ONCE: Final = ("release", "claim", "no_claim", "budget", "lengths", "map", "twin", "gate")
 LISTED: Final = (
-    "warnings",
+    "sections",
     "bounds",
     "metrics",
     "samples",
@@ -33,9 +34,11 @@ LISTED: Final = (
     "mechanisms",
     "parameters",
     "decisions",
-    "tables",
 )
-"""Keys of the format: those with one fact (null if there is none), and those with a list of facts."""
+"""Keys of the format: those with one fact (null if there is none), and those with a list of facts.
+
+`sections` holds what the gate's screen shows too, such as warnings (`tasks.release.sections`).
+"""
 
 _ADMITTED_EXPOSURES: Final[Mapping[str, frozenset[str]]] = {
     "public": frozenset({"public", "charged"}),
@@ -45,7 +48,7 @@ _ADMITTED_EXPOSURES: Final[Mapping[str, frozenset[str]]] = {
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportPart:
     """One part of a report; `place` is its key in the JSON."""
 
     place: ClassVar[str]
@@ -60,7 +63,7 @@ class AudienceFact:
     """A part of a report and the exposure that decides who may see it."""
 
     exposure: Exposure
-    section: Section
+    part: ReportPart | Section
 
     def __post_init__(self) -> None:
         if self.exposure not in get_args(Exposure):
@@ -86,7 +89,10 @@ def contents(version: Version, facts: Iterable[AudienceFact]) -> dict[str, Any]:
         **{key: [] for key in LISTED},
     }
     for fact in visible_to(version, facts):
-        place, fields = fact.section.place, fact.section.to_json()
+        if isinstance(fact.part, Section):
+            report["sections"] += sections_to_json([fact.part])
+            continue
+        place, fields = fact.part.place, fact.part.to_json()
         if place in LISTED:
             report[place].append(fields)
         elif report[place] is None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tasks.analysis.clustering.kmeans import k_means, nearest_centre
 from tasks.reporting.release_sections import Text
-from tasks.reporting.sections import Map, TextCluster
+from tasks.reporting.report_parts import Map, TextCluster
 from tasks.text.interfaces import Embedder, Points
 from tasks.text.stop_words import STOP_WORDS
 from tasks.text.words import plain_words

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from tasks.common.number_format import format_number
+from tasks.release.sections import Section, sections_to_json
 from tasks.reporting import charts
 from tasks.reporting.audience_filter import AudienceFact, Version, contents
 from tasks.text.doubts import NOT_CHECKED, describe_doubts
@@ -29,6 +30,12 @@ def report_html(facts: Iterable[AudienceFact], version: Version = "public") -> s
 def page(report: Mapping[str, Any]) -> str:
     """Return the page of a report's JSON."""
     return environment("tasks.reporting").get_template("page.html").render(report=report, charts=_charts(report))
+
+
+def sections_html(title: str, sections: Iterable[Section]) -> str:
+    """Return sections below a title as a fragment of HTML without scripts, which loads nothing from elsewhere."""
+    template = environment("tasks.reporting").get_template("fragment.html")
+    return template.render(title=title, sections=sections_to_json(sections))
 
 
 def _charts(report: Mapping[str, Any]) -> dict[str, Any]:

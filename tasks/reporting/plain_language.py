@@ -11,7 +11,7 @@ from tasks.release import claim as claims
 from tasks.release.promise_strength import describe_guesses, describe_replace_one, release_weaknesses
 from tasks.release.record import Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
 from tasks.release.wording import card_text
-from tasks.reporting.sections import Claim, NoClaim
+from tasks.reporting.report_parts import Claim, NoClaim
 
 _SAYABLE: Final = Decimal(1_000_000)
 RELATION: Final = "one unit more or less"

@@ -18,7 +18,7 @@ from tasks.release.signatures.approvals import SignedDecision
 from tasks.release.wording.insight_text import wording_of
 from tasks.reporting.audience_filter import AudienceFact
 from tasks.reporting.plain_language import claim_part
-from tasks.reporting.sections import (
+from tasks.reporting.report_parts import (
     Decision,
     Figure,
     Lengths,

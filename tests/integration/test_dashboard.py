@@ -461,6 +461,7 @@ def test_a_quiet_policy_keeps_figures_from_analysts(own: Home) -> None:
         page = client.get(path).text
         assert "refusals: quiet" in page
         assert own.world.balance().remaining.rho_text.rstrip("0") not in page
+    assert "Lifetime budget of" not in client.get("/releases/1").text
 
 
 def adopt(home: Home) -> None:

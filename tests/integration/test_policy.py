@@ -314,6 +314,12 @@ def test_quiet_refusals_tell_analysts_no_figure(almoner: Almoner, roles: tuple[s
         told = refused(almoner, f"release request {named['request']}", "BudgetRefused")
         assert told["facts"] == {"dataset": "clinic"}
         refused(almoner, "budget show clinic", "BalancesWithheld")
+        shown = run(almoner, "release show 1 --details") + run(almoner, "release show 1 --json")
+        assert "Privacy cost" in shown
+        assert "Lifetime budget of" not in shown
+        assert not [left for left in (spent["rho_left"], spent["epsilon_spent"]) if left in shown]
+        assert almoner.ask("release show 1")["rho_spent"] is None
+        refused(almoner, f"approve 1 --gate publish --export {almoner.folder / 'ask.json'}", "BalancesWithheld")
     else:
         assert set(leaks) >= {QUIET_LINES[0], QUIET_LINES[3]}
 

@@ -10,14 +10,13 @@ import pandas as pd
 import pytest
 
 import almoner as package
-from almoner import markup
 from almoner.bundle import Bundle
 from almoner.views import Report
 from models_db.errors import AlmonerError
 from tasks.corpus.readers.documents import NoText, NoUnit
 from tasks.corpus.readers.record_batches import ColumnMissing
+from tasks.release.sections import WARNINGS, Warnings, sections_to_text
 from tasks.reporting.audience_filter import AudienceFact
-from tasks.reporting.sections import WarningLine
 from tests.integration.story import NOTES, REQUEST, SECRETS, Almoner
 from tests.refusals import refusal
 
@@ -282,10 +281,14 @@ def test_no_repr_has_a_private_value(almoner: Almoner) -> None:
     release.approve("publish", **PUBLISH)
     bundle = release.publish(almoner.folder / "out")
     internal = release.report("internal", drawn=False)
-    planted = [AudienceFact("internal", WarningLine("zanzibar")), AudienceFact("ledger", WarningLine("quux"))]
+    planted = [
+        AudienceFact("internal", Warnings(WARNINGS, ("zanzibar",))),
+        AudienceFact("ledger", Warnings(WARNINGS, ("quux",))),
+    ]
     marked = (*internal.facts, *planted)
     tampered = Report(internal.project, "internal", marked)
-    assert {line["line"] for line in tampered.content["warnings"]} >= {"zanzibar", "quux"}
+    warned = {line for one in tampered.content["sections"] if one["kind"] == "warnings" for line in one["lines"]}
+    assert warned >= {"zanzibar", "quux"}
     things = [home, clinic, version, release, release.price(), decision, outcome, texts, texts[:1], review, report]
     things += [internal, tampered, bundle, bundle.texts(), clinic.budget(), release.review("spend")]
     for thing in things:
@@ -324,7 +327,7 @@ def test_a_notebook_shows_what_is_decided_as_output(
     assert refused.value.code == "ConfirmationMissing"
     assert [type(each).__name__ for each in displayed] == ["Review"]  # before the name is compared
     assert capsys.readouterr().err == ""
-    assert "spend gate" in markup.plain(displayed[0].title, displayed[0].sections())
+    assert "spend gate" in sections_to_text(displayed[0].title, displayed[0].sections())
 
 
 def test_a_home_that_is_none_is_named(tmp_path: Path) -> None:

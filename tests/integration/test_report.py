@@ -126,7 +126,7 @@ def test_the_public_version_knows_nothing_of_the_ledger(almoner: Almoner) -> Non
     almoner.produced()
     said = almoner.ask("report 1 --public")
     assert said["budget"] is said["gate"] is said["map"] is None
-    assert said["warnings"] == said["tables"] == said["tradeoff"] == []
+    assert said["sections"] == said["tradeoff"] == []
     before = page_of(almoner, "--public")
     almoner.go_on_to("published", after="produced")
     assert page_of(almoner, "--public") == before == (almoner.bundle / "report.html").read_text()
@@ -210,4 +210,4 @@ def test_releases_of_one_dataset_are_compared(almoner: Almoner) -> None:
     assert points == [(1, "4", False), (2, "2", True)]
     assert not {p["metric"] for p in said["tradeoff"]} & {PLANTED.name}
     assert said["budget"]["before"] == almoner.ask("report 1 --public")["claim"]["rho"]
-    assert any(table["title"].startswith("Difference to release 1") for table in said["tables"])
+    assert any(table["title"].startswith("Difference to release 1") for table in said["sections"])

@@ -28,7 +28,7 @@ from tasks.common.number_format import format_small
 
 if TYPE_CHECKING:
     from flows.approvals.review import Review
-    from tasks.reporting.sections import TextOnPage
+    from tasks.reporting.report_parts import TextOnPage
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -127,12 +127,16 @@ class RecordedRehearsalData(TypedDict):
 
 
 class RequestShown(RequestData):
-    """A request with its content (`canonical`, docs/requests.md), decisions and spending."""
+    """A request: its content (`canonical`, docs/requests.md), the sections of its review, decisions and spending.
+
+    `rho_spent` is null where the policy hides balances.
+    """
 
     secret_assignment: SecretFigure | None
     secrecy_end: SecrecyEndData | None
     canonical: dict[str, object]
-    rho_spent: str
+    sections: list[dict[str, object]]
+    rho_spent: str | None
     artifact: str | None
     standing: int | None
     rehearsals: list[RecordedRehearsalData]
@@ -310,7 +314,9 @@ def show_release(
     from flows.approvals.decide import load_review
     from flows.approvals.propose_change import list_proposals
     from flows.governance.exposure import standing_figure
+    from flows.governance.policy import hides_balances
     from flows.rehearsals.stored_results import recorded_rehearsals
+    from tasks.release.sections import sections_to_json
 
     shown = load_review(workspace, request, Gate.SPEND)
     with workspace.database.read() as session:
@@ -334,7 +340,8 @@ def show_release(
             secret_assignment=None if secret is None else cast(SecretFigure, secret.model_dump()),
             secrecy_end=None if end is None else secrecy_end_data(end),
             canonical=request_body(row),
-            rho_spent=budget.spent_by(session, request).rho_text,
+            sections=cast(list[dict[str, object]], sections_to_json(shown.sections)),
+            rho_spent=None if hides_balances(session, workspace.actor) else budget.spent_by(session, request).rho_text,
             artifact=artifact.digest if artifact else None,
             standing=row.standing_id,
             rehearsals=cast(list[RecordedRehearsalData], rehearsals),

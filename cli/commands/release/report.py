@@ -25,7 +25,7 @@ class ReportData(TypedDict):
     map: dict[str, object] | None
     twin: dict[str, object] | None
     gate: dict[str, object] | None
-    warnings: list[dict[str, object]]
+    sections: list[dict[str, object]]
     bounds: list[dict[str, object]]
     metrics: list[dict[str, object]]
     samples: list[dict[str, object]]
@@ -35,7 +35,6 @@ class ReportData(TypedDict):
     mechanisms: list[dict[str, object]]
     parameters: list[dict[str, object]]
     decisions: list[dict[str, object]]
-    tables: list[dict[str, object]]
 
 
 Out = Annotated[

@@ -9,23 +9,26 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from almoner import markup
 from almoner.rows import TEXT_COLUMNS, TOPIC_COLUMNS, LibraryMissing, Rows
-from almoner.views import Price
-from flows.approvals.review import FieldList, Samples, Summary, Table, Warnings
+from almoner.views import Price, Review
+from flows.approvals.review import Review as GateReview
+from models_db.policies.policy import Policy
+from models_db.values.gates import Gate
+from tasks.release.sections import FieldList, Samples, Summary, Table, Warnings, sections_to_text
+from tasks.reporting.html_report import sections_html
 
 EVIL = "<script>alert(1)</script>\u202e\x1b[31m\"'&<img src=//x onerror=y>"
 PRICE: dict[str, Any] = {
     "dataset": "shop", "mechanism": EVIL, "rho": "0.5", "epsilon": "4", "delta": "0.1", "unit": EVIL,
     "expected_seconds": 75, "facts": {"clip norm C": "16"}, "prompt": {"description": EVIL},
     "public_metadata": {"language": ["en", EVIL]},
-    "budget": {"rho_cap": "2", "affordable": False}, "warnings": [EVIL],
+    "budget": {"rho_cap": "2", "affordable": False}, "cost": "The budget does not afford it.", "warnings": [EVIL],
     "choices": {"samples": {"value": 3, "reason": EVIL}},
     "groups": {EVIL: EVIL},
 }  # fmt: skip
 SECTIONS = (
-    Summary((EVIL,)),
-    Warnings((EVIL,), EVIL),
+    Summary(EVIL, (EVIL,)),
+    Warnings(EVIL, (EVIL,)),
     FieldList(EVIL, ((EVIL, EVIL),)),
     Table(EVIL, (EVIL, EVIL), ((EVIL, EVIL),)),
     Table(EVIL, (EVIL,), (), empty=EVIL),
@@ -60,9 +63,10 @@ def assert_harmless(fragment: str) -> None:
     found = Elements(fragment)
     assert found.open == []
     assert found.elements <= {
-        "section", "h4", "p", "strong", "ul", "li", "table", "caption", "thead", "tbody", "tr", "th", "td",
+        "section", "style", "h4", "h5", "p", "strong", "ul", "li", "div", "article", "table", "caption", "thead",
+        "tbody", "tr", "th", "td", "wbr",
     }  # fmt: skip
-    assert found.attributes <= {"style", "scope"}
+    assert found.attributes <= {"class", "scope", "dir"}
     assert "url(" not in fragment
     assert "\x1b" not in fragment
     assert "\u202e" not in fragment
@@ -70,8 +74,8 @@ def assert_harmless(fragment: str) -> None:
 
 
 def test_every_part_of_every_section_is_escaped() -> None:
-    assert_harmless(markup.html(EVIL, SECTIONS))
-    said = markup.plain(EVIL, SECTIONS)
+    assert_harmless(sections_html(EVIL, SECTIONS))
+    said = sections_to_text(EVIL, SECTIONS)
     assert "\x1b" not in said
     assert "\u202e" not in said
 
@@ -89,9 +93,14 @@ def test_a_price_is_shown_with_its_warnings_first() -> None:
 
 
 def test_texts_of_samples_are_in_no_view() -> None:
-    shown = (Samples("Texts", ("zanzibarquux", "b"), of=1000),)
-    for said in (markup.html("A", shown), markup.plain("A", shown)):
-        assert "Texts: 1,000 of them, not shown" in said
+    sections = (
+        Samples("Texts: the first 2 of 1,000", ("zanzibarquux", "b")),
+        Table("Insights: all 1", ("name",), (("zanzibarquux",),), released=True),
+    )
+    review = Review(GateReview(1, Gate.PUBLISH, "clinic", "produced", "ab" * 32, Policy(), sections))
+    for said in (repr(review), review._repr_html_()):
+        assert "Texts: the first 2 of 1,000; not shown here: read `texts()` first." in said
+        assert "Insights: all 1; not shown here: read `topics()` first." in said
         assert "zanzibarquux" not in said
 
 

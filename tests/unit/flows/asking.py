@@ -6,12 +6,13 @@ from typing import Any
 
 from flows.approvals.build_review import build_publish_review, build_spend_review
 from flows.approvals.request_review import RequestReviewInput
-from flows.approvals.review import FieldList, Review, Samples, Summary, Table, Warnings
+from flows.approvals.review import Review
 from models_db.values.canonical_json import encode_canonical
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.files import FileTable
 from tasks.publishing.draft import write_draft
 from tasks.release.record import Person
+from tasks.release.sections import FieldList, Samples, Summary, Table, Warnings
 from tasks.release.signatures.ed25519 import SigningKey
 from tests.unit.tasks.publishing.builders import POLICY, TEXTS, a_record, a_request, metrics_of, people
 

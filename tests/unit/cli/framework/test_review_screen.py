@@ -5,9 +5,10 @@ from rich.console import Console
 
 from cli.framework.review_screen import UNSIGNED_NOTE, render_review
 from flows.approvals.build_review import build_spend_review
-from flows.approvals.review import FieldList, Review, ReviewSection, Samples, Table, Warnings
+from flows.approvals.review import Review
 from models_db.policies.policy import Policy
 from models_db.values.gates import Gate
+from tasks.release.sections import FieldList, Samples, Section, Table, Warnings
 from tests.unit.flows.asking import a_question, text_of
 
 
@@ -19,7 +20,7 @@ def shown(asked: Review, width: int = 100, *, elsewhere: bool = False) -> str:
     return captured.get()
 
 
-def with_sections(*sections: ReviewSection) -> Review:
+def with_sections(*sections: Section) -> Review:
     return Review(1, Gate.SPEND, "clinic", "submitted", "ab" * 32, Policy(), sections)
 
 
@@ -54,7 +55,7 @@ HOSTILE = "[red]x[/red] \x1b[2J\x1b]0;title\x07 \u202eabc\u2066 a\rb \u2028 z\u2
 
 def test_nothing_that_is_shown_steers_the_terminal() -> None:
     everything = with_sections(
-        Warnings((HOSTILE,)),
+        Warnings("Look twice", (HOSTILE,)),
         FieldList("Lines", ((HOSTILE, HOSTILE), (HOSTILE, "again"))),
         Table(HOSTILE, ("a", "b"), ((HOSTILE, HOSTILE),)),
         Table("None", ("a",), (), empty=HOSTILE),
@@ -81,8 +82,3 @@ def test_a_sample_says_what_it_is_about_where_that_is_known() -> None:
     assert "Text 1: Kettle" in screen
     assert "Text 2 " in screen
     assert "Text 1 " in shown(with_sections(Samples("Samples", ("It boils.",))))
-
-
-def test_the_first_texts_never_look_like_all_of_them() -> None:
-    assert "Texts: the first 2 of 1,000" in shown(with_sections(Samples("Texts", ("a", "b"), of=1000)))
-    assert "Texts: all 2" in shown(with_sections(Samples("Texts", ("a", "b"), of=2)))

@@ -9,7 +9,8 @@ from models_db.policies.policy import Policy
 from models_db.values.canonical_json import digest
 from models_db.values.requests import model_to_json
 from tasks.release.record import ReleaseRecord
-from tasks.reporting import sections
+from tasks.release.sections import WARNINGS, FieldList, Table, Warnings
+from tasks.reporting import report_parts
 from tasks.reporting.attack_sections import TwinAttacks
 from tasks.reporting.audience_filter import AudienceFact
 from tasks.reporting.release_sections import Text, release_facts, text_pages
@@ -96,7 +97,7 @@ STORED: dict[str, Any] = {
     ],
 }
 TWIN = TwinAttacks.of(STORED, "c0" * 32)
-BUDGET = sections.Budget(
+BUDGET = report_parts.Budget(
     delta_cap="1e-6",
     cap="1",
     before="0.215",
@@ -139,7 +140,7 @@ def _facts() -> Iterator[AudienceFact]:
     yield from (AudienceFact("ledger", said) for said in of_the_ledger())
     yield from (AudienceFact("public", point) for point in the_points())
     for release, this, value in ((3, False, "0.6931"), (1, True, "0.5772")):
-        point = sections.Point(release, this, "produced", "invisible_ink", "4", "mauve", "mauve", value, None, None)
+        point = report_parts.Point(release, this, "produced", "invisible_ink", "4", "mauve", "mauve", value, None, None)
         yield AudienceFact("internal", point)
     yield AudienceFact("public", the_map())
 
@@ -147,40 +148,40 @@ def _facts() -> Iterator[AudienceFact]:
 def of_the_ledger() -> Iterator[Any]:
     """What only stewards are told."""
     yield BUDGET
-    yield sections.WarningLine("You requested this release yourself.")
-    yield sections.Decision("spend", "sue", "approve", "agreed in the March board", True, None)
-    yield sections.Decision("publish", "tom", "approve", "names nobody", True, None)
-    yield sections.Table("Policy of the request", (), (("approvals needed", "1 to spend, 2 to publish"),), "")
-    yield sections.Table("Difference to release 1", ("field", "then", "now"), (("epsilon", "2", "4"),), "")
-    yield sections.Gate("produced", "ab" * 32, 1, 2, ('almoner approve 1 --gate publish --reason "..."',))
+    yield Warnings(WARNINGS, ("You requested this release yourself.",))
+    yield report_parts.Decision("spend", "sue", "approve", "agreed in the March board", True, None)
+    yield report_parts.Decision("publish", "tom", "approve", "names nobody", True, None)
+    yield FieldList("Policy of the request", (("approvals needed", "1 to spend, 2 to publish"),))
+    yield Table("Difference to release 1", ("field", "then", "now"), (("epsilon", "2", "4"),))
+    yield report_parts.Gate("produced", "ab" * 32, 1, 2, ('almoner approve 1 --gate publish --reason "..."',))
 
 
-def the_points() -> Iterator[sections.Point]:
+def the_points() -> Iterator[report_parts.Point]:
     """Three releases with two figures."""
     for release, epsilon, value in ((3, "1", 41.3), (5, "2", 30.2), (1, "4", 21.4)):
         own = release == 1
         state = "produced" if own else "published"
         ends = (f"{value * 0.85:.3f}", f"{value * 1.2:.3f}")
-        yield sections.Point(
+        yield report_parts.Point(
             release, own, state, "invisible_ink", epsilon, "perplexity", "perplexity", str(value), *ends
         )
         variety = f"{0.3 + release / 100:.4f}"
-        yield sections.Point(
+        yield report_parts.Point(
             release, own, state, "invisible_ink", epsilon, "distinct", "distinct_2", variety, None, None
         )
 
 
-def the_map() -> sections.Map:
+def the_map() -> report_parts.Map:
     """A spiral."""
     points = tuple((f"{n * math.cos(n) / 20:.4f}", f"{n * math.sin(n) / 20:.4f}") for n in range(len(TEXTS)))
-    return sections.Map(
+    return report_parts.Map(
         "all-minilm-l6-v2 0.1",
         "37",
         len(TEXTS),
         points,
         tuple(text.label or "" for text in TEXTS),
         (
-            sections.TextCluster(("garden", "roses", "spade"), 5, "0.1000", "0.2000"),
-            sections.TextCluster(("kettle", "tea"), 3, "0.1100", "0.2100"),
+            report_parts.TextCluster(("garden", "roses", "spade"), 5, "0.1000", "0.2000"),
+            report_parts.TextCluster(("kettle", "tea"), 3, "0.1100", "0.2100"),
         ),
     )

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models_db.values.canonical_json import encode_canonical
+from tasks.release.sections import FieldList, Table, Warnings
 from tasks.reporting.audience_filter import LISTED, ONCE, AudienceFact, contents, visible_to
 from tasks.reporting.html_report import page, report_html
-from tasks.reporting.sections import Decision, Lengths, Measured, Sample, Table, TextOnPage, TextPage, WarningLine
+from tasks.reporting.report_parts import Decision, Lengths, Measured, Sample, TextOnPage, TextPage
 from tests.unit.tasks.reporting.a_report import INTERNAL, the_facts
 
 VERSIONS = ("public", "steward", "internal")
@@ -30,10 +31,11 @@ versions = st.sampled_from(VERSIONS)
 def a_part(place: str, mark: str):
     """A part whose every text holds `mark`, for a place with a list."""
     return {
-        "warnings": lambda: WarningLine(mark),
+        "warnings": lambda: Warnings(mark, (mark,)),
         "samples": lambda: Sample(1, mark, mark, 0),
         "text_pages": lambda: TextPage((TextOnPage(1, mark, mark, (mark,)),), 1),
-        "tables": lambda: Table(mark, (mark,), ((mark,),), mark),
+        "table": lambda: Table(mark, (mark,), ((mark,),), mark),
+        "fields": lambda: FieldList(mark, ((mark, mark),)),
         "decisions": lambda: Decision("publish", mark, "approve", mark, True, mark),
         "metrics": lambda: Measured(mark, "public", mark, (), mark, mark),
     }[place]()
@@ -42,20 +44,22 @@ def a_part(place: str, mark: str):
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("exposure", EXPOSURES)
 def test_a_version_tells_what_it_may(version, exposure):
-    fact = AudienceFact(exposure, WarningLine("told"))
+    fact = AudienceFact(exposure, Warnings("told", ("told",)))
     assert visible_to(version, [fact]) == ((fact,) if (version, exposure) in TOLD else ())
 
 
 def test_an_exposure_that_nobody_knows_is_no_fact():
     with pytest.raises(ValueError, match="no exposure 'secret'"):
-        AudienceFact("secret", WarningLine("told"))
+        AudienceFact("secret", Warnings("told", ("told",)))
 
 
 @settings(max_examples=40)
 @given(
     version=versions,
     drawn=st.lists(
-        st.tuples(st.sampled_from(["warnings", "samples", "text_pages", "tables", "decisions", "metrics"]), exposures)
+        st.tuples(
+            st.sampled_from(["warnings", "samples", "text_pages", "table", "fields", "decisions", "metrics"]), exposures
+        )
     ),
 )
 def test_neither_page_nor_json_holds_more_than_is_admitted(version, drawn):

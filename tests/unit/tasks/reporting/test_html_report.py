@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from tasks.release.sections import WARNINGS, Warnings
 from tasks.reporting.audience_filter import AudienceFact, contents
 from tasks.reporting.html_report import page, report_html
 from tasks.reporting.release_sections import release_facts
-from tasks.reporting.sections import WarningLine
 from tests.unit.tasks.publishing.builders import BASELINE, a_record, a_request
 from tests.unit.tasks.reporting.a_report import NASTY, TEXTS, the_facts, the_metrics, the_record
 
@@ -110,14 +110,14 @@ def test_whatever_stands_in_a_text_is_text(html):
 
 @pytest.mark.parametrize("sign", ["\u202e", "\u2066", "\x1b", "\x00", "\u2028", "\u200b", "\ufeff", "\ud800"])
 def test_signs_that_steer_are_spelt_out_wherever_they_stand(sign):
-    said = report_html([*the_facts(), AudienceFact("ledger", WarningLine(f"be{sign}ware"))], "steward")
+    said = report_html([*the_facts(), AudienceFact("ledger", Warnings(WARNINGS, (f"be{sign}ware",)))], "steward")
     assert sign not in said
     assert f"be{sign.encode('unicode_escape').decode()}ware" in said
 
 
 def test_joiners_line_breaks_and_other_scripts_stay():
     for kept in ("می\u200cخواهم", "क्\u200dष", "two\nlines", "a\tb", "שלום", "日本"):
-        assert kept in report_html([*the_facts(), AudienceFact("ledger", WarningLine(kept))], "steward")
+        assert kept in report_html([*the_facts(), AudienceFact("ledger", Warnings(WARNINGS, (kept,)))], "steward")
 
 
 def test_headings_go_down_one_step_at_a_time(html):
@@ -189,6 +189,9 @@ def test_the_page_says_everything_that_the_json_says(html):
             ".map.clusters.y",
             ".lengths.edges",
             ".decisions.override",
+            ".sections.kind",
+            ".sections.empty",
+            ".sections.audience",
         )
         and re.sub(r"\s+", "", "".join(marks.get(sign, sign) for sign in value)) not in shown
     ]

@@ -17,7 +17,7 @@ from tasks.reporting.release_sections import (
     samples,
     text_pages,
 )
-from tasks.reporting.sections import Claim, Figure, NoClaim
+from tasks.reporting.report_parts import Claim, Figure, NoClaim
 from tasks.text.words import words
 from tests.unit.tasks.publishing.builders import BASELINE, a_record, a_request
 from tests.unit.tasks.reporting.a_report import CHARGED, PERPLEXITY, TEXTS, the_metrics, the_record

@@ -1,13 +1,13 @@
-"""Sections of a report, one frozen value each; reals are decimal strings, and an absent section is null in the JSON."""
+"""Parts of a report, one frozen value each; reals are decimal strings, and an absent part is null in the JSON."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tasks.reporting.audience_filter import Section
+from tasks.reporting.audience_filter import ReportPart
 
 
 @dataclass(frozen=True)
-class Release(Section):
+class Release(ReportPart):
     """Identity of the release; all fields are in `release.json`."""
 
     place: ClassVar[str] = "release"
@@ -27,7 +27,7 @@ class Release(Section):
 
 
 @dataclass(frozen=True)
-class Claim(Section):
+class Claim(ReportPart):
     """The claim, in figures and in sentences.
 
     Attributes:
@@ -62,7 +62,7 @@ class Claim(Section):
 
 
 @dataclass(frozen=True)
-class NoClaim(Section):
+class NoClaim(ReportPart):
     """Statement that there is no privacy claim, because the dataset is marked public."""
 
     place: ClassVar[str] = "no_claim"
@@ -70,7 +70,7 @@ class NoClaim(Section):
 
 
 @dataclass(frozen=True)
-class Budget(Section):
+class Budget(ReportPart):
     """The lifetime budget in the ledger, releases of every state together.
 
     Attributes:
@@ -99,7 +99,7 @@ class Budget(Section):
 
 
 @dataclass(frozen=True)
-class Mechanism(Section):
+class Mechanism(ReportPart):
     """A charged mechanism: number of invocations, price and parameters."""
 
     place: ClassVar[str] = "mechanisms"
@@ -111,7 +111,7 @@ class Mechanism(Section):
 
 
 @dataclass(frozen=True)
-class Parameter(Section):
+class Parameter(ReportPart):
     """A public parameter, or a figure that a charged mechanism released."""
 
     place: ClassVar[str] = "parameters"
@@ -121,7 +121,7 @@ class Parameter(Section):
 
 
 @dataclass(frozen=True)
-class PolicyRequirement(Section):
+class PolicyRequirement(ReportPart):
     """A bound of the policy and whether it is met; without a figure, the metric only has to be present."""
 
     place: ClassVar[str] = "bounds"
@@ -143,7 +143,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Measured(Section):
+class Measured(ReportPart):
     """A metric with its figures, method and source."""
 
     place: ClassVar[str] = "metrics"
@@ -171,7 +171,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Sample(Section):
+class Sample(ReportPart):
     """A released text without its last `words_left_out` words; in a release of insights, with its node."""
 
     place: ClassVar[str] = "samples"
@@ -197,7 +197,7 @@ class TextOnPage:
 
 
 @dataclass(frozen=True)
-class TextPage(Section):
+class TextPage(ReportPart):
     """Texts of a release in the order of the file, for stewards: each page holds up to TEXTS_PER_PAGE of them.
 
     Attributes:
@@ -210,7 +210,7 @@ class TextPage(Section):
 
 
 @dataclass(frozen=True)
-class Lengths(Section):
+class Lengths(ReportPart):
     """Histogram of text lengths in words: `counts[i]` texts have `edges[i]` to `edges[i + 1] - 1`."""
 
     place: ClassVar[str] = "lengths"
@@ -223,7 +223,7 @@ class Lengths(Section):
 
 
 @dataclass(frozen=True)
-class Point(Section):
+class Point(ReportPart):
     """A figure of this release or an earlier one of the dataset, with its epsilon."""
 
     place: ClassVar[str] = "tradeoff"
@@ -256,7 +256,7 @@ class TextCluster:
 
 
 @dataclass(frozen=True)
-class Map(Section):
+class Map(ReportPart):
     """The released texts as points of a plane: the two directions in which their embeddings differ most (PCA).
 
     Attributes:
@@ -276,7 +276,7 @@ class Map(Section):
 
 
 @dataclass(frozen=True)
-class Decision(Section):
+class Decision(ReportPart):
     """A steward's decision with its reason; `override` where bounds of the policy were overridden."""
 
     place: ClassVar[str] = "decisions"
@@ -289,26 +289,7 @@ class Decision(Section):
 
 
 @dataclass(frozen=True)
-class WarningLine(Section):
-    """A warning for stewards."""
-
-    place: ClassVar[str] = "warnings"
-    line: str
-
-
-@dataclass(frozen=True)
-class Table(Section):
-    """Rows that the approval screen also shows: policy, people, the difference to the release before."""
-
-    place: ClassVar[str] = "tables"
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    empty: str
-
-
-@dataclass(frozen=True)
-class Gate(Section):
+class Gate(ReportPart):
     """State of the release, the digest that an approval would be bound to, and the commands for a decision."""
 
     place: ClassVar[str] = "gate"
