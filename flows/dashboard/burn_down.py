@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import ROUND_FLOOR
+from decimal import ROUND_FLOOR, Decimal
 from typing import Literal
 
 from sqlalchemy.orm import Session
 
 from models_db.services.cohorts import FIRST_COHORT
 from models_db.services.queries import history
+from models_db.values.amounts import Amount
+from tasks.accounting.budget_facts import share_of_cap
 from tasks.common.number_format import format_percent
 
 RECENT_PERIOD = timedelta(days=90)
@@ -98,14 +100,18 @@ def burn_down_of(
         cohort,
         tuple(BurnPoint(day, _left_percent(cap, at)) for day, at in latest.items()),
         block,
-        format_percent(recent, cap),
+        format_percent(_share(recent, cap)),
         days,
         *_forecast_outlook(cap - gone, recent, days, today),
     )
 
 
 def _left_percent(cap: int, gone: int) -> str:
-    return format_percent(max(cap - gone, 0), cap, ROUND_FLOOR)
+    return format_percent(_share(max(cap - gone, 0), cap), ROUND_FLOOR)
+
+
+def _share(rho: int, cap: int) -> Decimal:
+    return share_of_cap(Amount(rho), Amount(cap))
 
 
 def _forecast_outlook(remaining: int, recent: int, days: int, today: date) -> tuple[str | None, Outlook]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from flows.approvals.review_sections import NEARLY_SPENT
@@ -21,7 +20,7 @@ from models_db.services.queries import lists
 from models_db.tables import Dataset, Request
 from models_db.values.amounts import Amount
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
-from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.budget_facts import BudgetFacts, share_of_cap
 from tasks.common.number_format import format_small
 from tasks.planning.block_selection import describe_cohorts
 
@@ -183,17 +182,17 @@ def _repeat_request(dataset: Dataset, facts: _LedgerFacts) -> RepeatRequest | No
 
 def _dataset_alerts(cohorts: Mapping[int, Balance], like: RepeatRequest | None) -> Iterator[str]:
     gone = [number for number, balance in cohorts.items() if not balance.remaining.rho]
-    nearly = [number for number, each in cohorts.items() if number not in gone and _spent_share(each) > NEARLY_SPENT]
+    nearly = [
+        number
+        for number, each in cohorts.items()
+        if number not in gone and share_of_cap(each.spent, each.cap) > NEARLY_SPENT
+    ]
     if gone:
         yield f"Nothing is left of {_cohort_phrase(gone, cohorts)}."
     if nearly:
         yield f"More than {NEARLY_SPENT:.0%} of {_cohort_phrase(nearly, cohorts)} is spent; it never comes back."
     if like is not None and like.runs == 0 and len(gone) < len(cohorts):
         yield f"Another release like request {like.request} does not fit."
-
-
-def _spent_share(balance: Balance) -> Decimal:
-    return Decimal(balance.spent.rho) / balance.cap.rho if balance.cap.rho else Decimal(0)
 
 
 def _cohort_phrase(some: Sequence[int], cohorts: Collection[int]) -> str:

@@ -82,7 +82,7 @@ def _facts(budget: BudgetView, name: str) -> dict[str, Json]:
         "rho_left": balance.remaining.rho_text,
         "delta_fail_cap": balance.cap.delta_text,
         "delta_fail_spent": balance.spent.delta_text,
-        "share_spent": f"{balance.spent.rho / balance.cap.rho:.1%}",
+        "share_spent": format_share(budget.share_of_cap(budget.spent)),
     }
 
 
@@ -100,7 +100,7 @@ def _sentence(budget: BudgetView) -> str:
     rest = f", for example {' or '.join(affordable)}" if affordable else ", too little for a release at epsilon 1"
     return (
         f"{format_share(share)} of the lifetime budget is used (epsilon {budget.epsilon_spent} of"
-        f" {budget.claim.epsilon}); {format_share(1 - share, ROUND_FLOOR)} is left{rest}."
+        f" {budget.claim.epsilon}); {format_share(budget.share_left, ROUND_FLOOR)} is left{rest}."
     )
 
 

@@ -59,7 +59,7 @@ def ledger_parts(
 
 def budget_part(budget: BudgetFacts, release: Amount) -> Budget:
     """Return the balance with the share of one release."""
-    cap, spent, held, remaining = budget.cap, budget.spent, budget.balance.held, budget.balance.remaining
+    cap, spent, held = budget.cap, budget.spent, budget.balance.held
     before = Amount(max(spent.rho - release.rho, 0), max(spent.delta - release.delta, 0))
     return Budget(
         delta_cap=format_small(budget.claim.delta),
@@ -68,11 +68,11 @@ def budget_part(budget: BudgetFacts, release: Amount) -> Budget:
         release=release.rho_text,
         held=held.rho_text,
         after=spent.rho_text,
-        before_percent=format_percent(before.rho, cap.rho),
-        release_percent=format_percent(release.rho, cap.rho),
-        held_percent=format_percent(held.rho, cap.rho),
-        left_percent=format_percent(remaining.rho, cap.rho, ROUND_FLOOR),
-        used_percent=format_percent(spent.rho, cap.rho),
+        before_percent=format_percent(budget.share_of_cap(before)),
+        release_percent=format_percent(budget.share_of_cap(release)),
+        held_percent=format_percent(budget.share_of_cap(held)),
+        left_percent=format_percent(budget.share_left, ROUND_FLOOR),
+        used_percent=format_percent(budget.share_of_cap(spent)),
         epsilon_cap=budget.claim.epsilon,
         epsilon_before=budget.epsilon_of(before),
         epsilon_after=budget.epsilon_spent,

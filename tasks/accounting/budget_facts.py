@@ -10,6 +10,12 @@ from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.common.number_format import format_share
 
 
+def share_of_cap(amount: Amount, cap: Amount) -> Decimal:
+    """Return an amount as a share of a cap: of rho or of the failure probability, whichever is more; of no cap, 0."""
+    parts = ((amount.rho, cap.rho), (amount.delta, cap.delta))
+    return max(Decimal(part) / whole if whole else Decimal(0) for part, whole in parts)
+
+
 @dataclass(frozen=True)
 class BudgetFacts:
     """The lifetime claim in force, and the balance of the blocks that are looked at."""
@@ -37,9 +43,13 @@ class BudgetFacts:
         return lifetime_epsilon(amount, self.claim.delta_conversion)
 
     def share_of_cap(self, amount: Amount) -> Decimal:
-        """Return an amount as a share of the cap: of rho or of the failure probability, whichever is more."""
-        parts = ((amount.rho, self.cap.rho), (amount.delta, self.cap.delta))
-        return max(Decimal(part) / whole if whole else Decimal(0) for part, whole in parts)
+        """Return an amount as a share of the cap; see `share_of_cap`."""
+        return share_of_cap(amount, self.cap)
+
+    @property
+    def share_left(self) -> Decimal:
+        """Return the share of the cap that is neither spent nor held by running releases."""
+        return max(1 - self.share_of_cap(self.spent + self.balance.held), Decimal(0))
 
     def cost_sentence(self, dataset: str, loss: Amount, *, affordable: bool, with_balance: bool = True) -> str:
         """Return what a release of this loss takes of the cap, and what it leaves if it is run now.
@@ -55,5 +65,5 @@ class BudgetFacts:
             return f"The budget does not afford it: it costs {cost}."
         if not with_balance:
             return f"It costs {cost}, and the budget affords it. No refunds."
-        left = 1 - self.share_of_cap(self.spent + self.balance.held + loss)
+        left = max(1 - self.share_of_cap(self.spent + self.balance.held + loss), Decimal(0))
         return f"It costs {cost}; {format_share(left, ROUND_FLOOR)} is left afterwards. No refunds."

@@ -27,10 +27,9 @@ def format_share(share: Decimal, rounding: str = ROUND_CEILING) -> str:
     return f"{(share * 100).quantize(Decimal('0.1'), rounding)} %"
 
 
-def format_percent(part: int, whole: int, rounding: str = ROUND_CEILING) -> str:
+def format_percent(share: Decimal, rounding: str = ROUND_CEILING) -> str:
     """Return a share in percent, to one place."""
-    share = Decimal(part) * 100 / whole if whole else Decimal(0)
-    return figure(share.quantize(Decimal("0.1"), rounding))
+    return figure((share * 100).quantize(Decimal("0.1"), rounding))
 
 
 def rounded(value: Decimal) -> str:

@@ -60,3 +60,4 @@ def test_what_a_release_costs_and_leaves_is_one_sentence(loss: Amount, options: 
     """200 of 1,000 are spent or held, and 3 of 10 of what may fail."""
     budget = BudgetFacts(CLAIM, Balance(Amount(1000, 10), Amount(150, 2), Amount(50, 1), Amount(800, 7)))
     assert budget.cost_sentence("shop", loss, **options).startswith(sentence)
+    assert budget.share_left == Decimal("0.7")
