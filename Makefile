@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROOMS := almoner cli flows tasks models_db migrations
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+VERSIONS := $(VENV)/versions.txt
 
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
@@ -32,15 +33,17 @@ setup-dev: $(VENV)/.ready-dev
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c "import sys; sys.exit('almoner needs Python 3.11 or newer (set PYTHON=...)' if sys.version_info < (3, 11) else 0)"
-	@echo "Setting up $(VENV): $$(grep -c == requirements.lock) packages, once."
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet -r requirements.lock
+	@$(BIN)/python .ci/lock.py export versions > $(VERSIONS)
+	@echo "Setting up $(VENV): $$(grep -c == $(VERSIONS)) packages, once."
+	$(PIP) install --quiet -r $(VERSIONS)
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready requirements-dev.lock
 	@echo "Adding to $(VENV) what development needs: $$(grep -c == requirements-dev.lock) packages, once."
-	$(PIP) install --quiet -r requirements-dev.lock
+	@$(BIN)/python .ci/lock.py export versions > $(VERSIONS)
+	$(PIP) install --quiet -r $(VERSIONS) -r requirements-dev.lock
 	@touch $@
 
 weights: setup
@@ -93,7 +96,7 @@ audit:
 	.venv-audit/bin/python -m pip --disable-pip-version-check install --quiet bandit==1.9.4 deptry==0.25.1 pip-audit==2.10.1
 	.venv-audit/bin/bandit --quiet --recursive --exit-zero --format json $(ROOMS) | .venv-audit/bin/python .ci/audit.py
 	.venv-audit/bin/deptry .
-	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement requirements-dev.lock
+	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement requirements.lock --requirement requirements-dev.lock
 
 bench: setup-dev weights
 	$(BIN)/python -m benchmarks.inference.decoding
@@ -119,17 +122,10 @@ docs: setup-dev
 pictures: setup-dev weights
 	$(BIN)/python -m tests.pictures
 
-# With hashes: the base, and the whole program with PyPI's torch. The index of torch for CPUs has another file of the same
-# version, which requirements.lock takes without a hash.
 lock: setup-dev
-	$(BIN)/python .ci/lock.py
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip --disable-pip-version-check install --quiet uv==0.13.9
-	.venv-lock/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-strip-extras --custom-compile-command "make lock" \
-	  --python-version 3.11 --constraint requirements.lock pyproject.toml --output-file requirements-base.lock
-	.venv-lock/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-strip-extras --custom-compile-command "make lock" \
-	  --python-version 3.11 --extra generation --extra orchestration --extra s3 --constraint requirements.lock pyproject.toml \
-	  --output-file requirements-generation.lock
+	$(BIN)/python .ci/lock.py write .venv-lock/bin/uv
 
 clean:
 	rm -rf $(VENV) .venv-audit .venv-lock site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -4,7 +4,10 @@ import ast
 import importlib.util
 import re
 import subprocess
+import sys
 import tomllib
+from collections.abc import Iterable
+from importlib.metadata import distributions
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,10 +47,9 @@ FILES = {
 NOISE, OTHER, ROWS = "tests/test_noise.py", "tests/test_other.py", "tests/test_rows.py"
 
 
-def pins(path: Path) -> dict[str, str]:
-    """Versions in a lock, by canonical name."""
-    lines = (line.partition("==") for line in path.read_text().splitlines() if "==" in line)
-    return {canonicalize_name(name): version for name, _, version in lines}
+def pins(text: str) -> dict[str, str]:
+    """Versions in a lock, by name."""
+    return dict(re.findall(r"^([a-z0-9-]+)(?:\[.*?\])?==(\S+)", text, re.MULTILINE))
 
 
 def git(root: Path, *arguments: str) -> None:
@@ -131,52 +133,69 @@ def test_without_git_all_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "all 3 files" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "extras"), [("requirements-base.lock", ()), ("requirements-generation.lock", lock.EXTRAS)]
-)
-def test_a_lock_with_hashes_has_the_versions_of_the_program(name: str, extras: tuple[str, ...]) -> None:
-    """Each entry has a hash, as pip's hash mode demands; what only other platforms need stands in this lock alone."""
-    text = (ROOT / name).read_text()
-    entries = re.split(r"\n(?=\S)", "\n".join(line for line in text.splitlines() if not line.startswith("#")))
-    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
-    wanted = [Requirement(entry.partition(" \\")[0]) for entry in entries]
-    here = {canonicalize_name(one.name): one for one in wanted if one.marker is None or one.marker.evaluate()}
-    program = pins(ROOT / "requirements.lock")
-    cuda = {each for each in here if each not in program}  # what torch of PyPI needs, and torch for CPUs does not
-    assert all(each.startswith(("nvidia-", "cuda-", "triton", "setuptools")) for each in cuda), cuda
-    assert {each: str(one.specifier) for each, one in here.items() if each not in cuda} == {
-        each: f"=={program[each]}" for each in here if each not in cuda
-    }
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted_by_us = [
-        *project["dependencies"],
-        *(one for each in extras for one in project["optional-dependencies"][each]),
-    ]
-    assert lock.needed(wanted_by_us) <= here.keys()
-    assert ("torch" in here) == ("prefect" in here) == bool(extras)
-    assert bool(cuda) == bool(extras)
+def here(packages: Iterable[str]) -> set[str]:
+    """The names of those packages of a lock that are for this platform."""
+    found = [Requirement(package.partition(" \\")[0]) for package in packages]
+    return {canonicalize_name(one.name) for one in found if one.marker is None or one.marker.evaluate()}
+
+
+def needed(requirements: Iterable[str]) -> set[str]:
+    """The names of all packages that requirements need on this platform, themselves included, by what is installed."""
+    found, seen = [*map(Requirement, requirements)], set()
+    for one in found:  # it grows
+        if (key := (canonicalize_name(one.name), frozenset(one.extras))) in seen:
+            continue
+        seen.add(key)
+        its = next((each.requires for each in distributions(name=one.name)), None)  # one of another platform is missing
+        environments = [{"extra": extra} for extra in ("", *one.extras)]
+        more = map(Requirement, its or ())
+        found += [each for each in more if each.marker is None or any(map(each.marker.evaluate, environments))]
+    return {name for name, _ in seen}
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DEPENDENCIES, OPTIONAL = PROJECT["project"]["dependencies"], PROJECT["project"]["optional-dependencies"]
+OF_EXTRAS = [one for extra in lock.EXTRAS for one in OPTIONAL[extra]]
+LOCKED = re.findall(r"^[^#\s](?:.|\n )*", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+
+
+def test_every_package_of_the_program_is_locked_with_its_hashes() -> None:
+    """As pip's hash mode demands, which one hash is enough to turn on: also with those extras that others ask for."""
+    assert all(re.search(r" \\\n    --hash=sha256:[0-9a-f]{64}", package) for package in LOCKED)
+    assert any(package.startswith("httpx[http2]==") for package in LOCKED)  # for Prefect
+
+
+def test_what_a_signing_machine_installs_is_the_base_alone_with_hashes() -> None:
+    base = [package for package in LOCKED if package in lock.base()]
+    assert here(base) == needed(DEPENDENCIES)
+    assert lock.base() == "".join(f"{package}\n" for package in base)
+
+
+def test_what_is_set_up_has_no_hashes_no_extras_and_nothing_of_cuda() -> None:
+    lines = lock.versions().splitlines()
+    left = {re.sub(r"\[.*?\]", "", package.partition(" \\")[0]) for package in LOCKED} - set(lines)
+    assert {"triton", "nvidia-cublas", "cuda-toolkit"} <= pins("\n".join(left)).keys()
+    assert all(line.startswith(lock.CUDA) for line in left)
+    program = needed([*DEPENDENCIES, *OF_EXTRAS, *PROJECT["build-system"]["requires"], *lock.EDITABLE])
+    assert here(lines) == {name for name in program if not name.startswith(lock.CUDA)}
+
+
+def test_what_is_installed_first_needs_no_package() -> None:
+    """`make setup` exports the versions before there are any packages."""
+    for part in ("base", "versions"):
+        command = [sys.executable, "-I", "-S", ROOT / ".ci" / "lock.py", "export", part]
+        assert subprocess.run(command, capture_output=True, text=True).stdout == getattr(lock, part)()
 
 
 def test_every_dependency_is_locked_once_and_where_it_belongs() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    program, development = (pins(ROOT / name) for name in ("requirements.lock", "requirements-dev.lock"))
-    extras = project["project"]["optional-dependencies"]
-    ours = [*project["project"]["dependencies"], *(one for name in lock.EXTRAS for one in extras[name])]
-    tools = [*project["dependency-groups"]["docs"], *project["dependency-groups"]["dev"]]
-    theirs = [*(one for one in tools if isinstance(one, str)), *(one for each in extras.values() for one in each)]
+    program, development = pins(lock.versions()), pins((ROOT / "requirements-dev.lock").read_text())
+    tools = [*PROJECT["dependency-groups"]["docs"], *PROJECT["dependency-groups"]["dev"]]
+    theirs = [*(one for one in tools if isinstance(one, str)), *(one for each in OPTIONAL.values() for one in each)]
     assert not program.keys() & development.keys()
-    for wanted, locked in ((ours, program), (theirs, program | development)):
+    for wanted, locked in (([*DEPENDENCIES, *OF_EXTRAS], program), (theirs, program | development)):
         for one in map(Requirement, wanted):
             assert one.specifier.contains(locked[canonicalize_name(one.name)])
     assert {"ray", "moto", "mlcroissant", "pytest", "ruff"} <= development.keys()
-    assert "-r requirements.lock" in (ROOT / "requirements-dev.lock").read_text().splitlines()
-
-
-def test_what_a_package_needs_is_found_through_extras() -> None:
-    assert "hypothesis" in lock.needed(["schemathesis-is-not-here", "hypothesis"])
-    assert "torch" in lock.needed(["sentence-transformers"])
-    assert "h2" in lock.needed(["prefect"])  # of httpx[http2]
-    assert "h2" not in lock.needed(["httpx"])
 
 
 def test_every_slow_test_of_this_project_is_known() -> None:

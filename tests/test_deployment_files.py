@@ -65,7 +65,7 @@ def test_bases_are_pinned_and_fit_the_project() -> None:
     version = re.findall(r'^version = "(.+)"', PROJECT, re.MULTILINE)[0]
     assert f"almoner:{version} " in DOCKERFILE
     assert {s["image"] for s in COMPOSE["services"].values()} >= {f"almoner:{version}"}
-    assert f"prefect=={COMPOSE['services']['prefect']['image'].split(':')[1].split('-')[0]}\n" in LOCK
+    assert f"prefect=={COMPOSE['services']['prefect']['image'].split(':')[1].split('-')[0]} \\\n" in LOCK
 
 
 def test_the_image_runs_as_nobody_and_writes_in_one_place() -> None:
@@ -146,7 +146,7 @@ def test_what_a_layer_runs_stops_at_the_first_error_and_fetches_nothing_by_hand(
         assert ";" not in text
         assert "|" not in text  # without pipefail, only the last command's end counts
         assert not re.search(r"\b(curl|wget|sudo|apt|apt-get|git)\b", text)
-        assert "pip install" not in text or "requirements.lock" in text or "--no-deps" in text
+        assert "pip install" not in text or "--require-hashes -r requirements.lock" in text or "--no-deps" in text
 
 
 # --- compose -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
 from pathlib import Path
 
 from tasks.inference.catalogue.registry import REGISTRY
-from tests.test_ci import lock, pins
+from tests.test_ci import needed, pins
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES, MODELS = (
@@ -28,9 +28,8 @@ def described(name: str) -> PackageMetadata | None:
 
 def test_the_packages_are_those_of_the_locks_and_the_extras() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    locks = {kind: pins(ROOT / f"requirements{kind}.lock").keys() for kind in ("", "-base", "-generation", "-dev")}
-    others = lock.needed(one for extra in extras.values() for one in extra) & locks.pop("-dev")
-    installed = {name.partition("[")[0] for name in others.union(*locks.values())}
+    program, development = (pins((ROOT / f"requirements{kind}.lock").read_text()) for kind in ("", "-dev"))
+    installed = program.keys() | needed(one for extra in extras.values() for one in extra) & development.keys()
     assert sorted(installed - PACKAGES.keys()) == [], "missing in NOTICE"
     assert sorted(PACKAGES.keys() - installed) == [], "in NOTICE, and not installed"
 

@@ -63,9 +63,9 @@ def test_nothing_is_waved_through_in_the_code() -> None:
 
 
 def test_what_is_audited_is_what_is_installed() -> None:
-    """`make audit` looks at the lock of `make setup` and at all rooms, and takes no silence for an answer."""
+    """`make audit` looks at both locks and at all rooms, and takes no silence for an answer."""
     makefile = (ROOT / "Makefile").read_text()
     target = makefile.partition("\naudit:\n")[2].partition("\n\n")[0]
-    assert "--requirement requirements-dev.lock" in target  # which reads requirements.lock first
+    assert "--requirement requirements.lock --requirement requirements-dev.lock" in target
     assert "--strict" in target
     assert re.search(r"^ROOMS := almoner cli flows tasks models_db migrations$", makefile, re.MULTILINE)
