@@ -19,7 +19,7 @@ from tasks.inference.prompts.render import PromptPieces, private_prompt, referen
 
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.decoding.public_sampling import PublicSampling
-    from tasks.inference.structured_output.schema_constraint import RecordConstraint
+    from tasks.inference.structured_output.schema_constraint import GrammarConstraint
 
 SYSTEM = "You are a careful editor who names topics. You answer in JSON."
 
@@ -48,7 +48,7 @@ class Writer:
     bench: RunContext
     pieces: PromptPieces
     how: "PublicSampling"
-    constraints: Mapping[bytes, "RecordConstraint"]
+    constraints: Mapping[bytes, "GrammarConstraint"]
 
     @classmethod
     def of(
@@ -72,19 +72,13 @@ class Writer:
         """
         from tasks.decoding.public_sampling import PublicSampling
         from tasks.inference.engine.shapes import Sizes
-        from tasks.inference.structured_output.schema_constraint import RecordConstraint
+        from tasks.inference.structured_output.schema_constraint import GrammarConstraint
 
         model = bench.engine.model
         pieces = private_prompt(model.tokenizer, PromptSpec("topics", SYSTEM, "topics", "{reference}"))
         Sizes.of([pieces], [], 0, max_new_tokens).check_fits(model)
         constraints = {
-            encode_canonical(dict(schema)): RecordConstraint(
-                schema,
-                model.tokenizer,
-                vocabulary=model.vocabulary,
-                stop_tokens=model.stop_tokens,
-                max_new_tokens=max_new_tokens,
-            )
+            encode_canonical(dict(schema)): GrammarConstraint.of_schema(schema, model, max_new_tokens)
             for schema in schemas
         }
         return cls(bench, pieces, PublicSampling(max_new_tokens, temperature, top_k), constraints)

@@ -19,7 +19,8 @@ from tasks.inference.engine.open_session import SessionOpening, SessionSize
 from tasks.inference.engine.session import RowLogits, Session
 from tasks.inference.engine.shapes import Sizes, generations_at_once
 from tasks.inference.prompts.render import PromptPieces, reference_tokens
-from tasks.inference.structured_output.greedy_decoding import Answer, Grammar
+from tasks.inference.structured_output.greedy_decoding import Answer
+from tasks.inference.structured_output.schema_constraint import GrammarConstraint
 
 ROWS = {"cpu": 32, "cuda": 128}
 """Rows of every pass: fewer than where texts are drawn, because answers end at different times."""
@@ -38,7 +39,7 @@ def complete_constrained(
     engine: Engine,
     prompt: PromptPieces,
     texts: Sequence[str],
-    grammar: Grammar,
+    grammar: GrammarConstraint,
     max_text_tokens: int,
     progress: Callable[[int, int], None] = lambda done, of: None,
     contrast: float = 0.0,
@@ -119,7 +120,7 @@ class _Question:
     public: PromptPieces
     private: PromptPieces
     sizes: Sizes
-    grammar: Grammar
+    grammar: GrammarConstraint
     contrast: float
     without: Tokens
     passes: int
@@ -129,7 +130,7 @@ class _Question:
         cls,
         engine: Engine,
         prompt: PromptPieces,
-        grammar: Grammar,
+        grammar: GrammarConstraint,
         max_text_tokens: int,
         contrast: float = 0.0,
         prefix: int = 0,
@@ -175,7 +176,7 @@ def _wave(question: _Question, texts: Mapping[int, Tokens], places: int) -> dict
     session, grammar = question.session(places), question.grammar
     for number, tokens in texts.items():
         session.enter(number, question.public, question.private, question.rows(tokens))
-    under_way = {number: Answer(grammar.automaton.start) for number in texts}
+    under_way = {number: Answer(grammar, grammar.automaton.start) for number in texts}
     results: dict[int, str | None] = {}
     while under_way:
         try:
@@ -185,7 +186,7 @@ def _wave(question: _Question, texts: Mapping[int, Tokens], places: int) -> dict
         invalid = _take(question, [under_way[number] for number in session.numbers], logits)
         for number, is_invalid in zip(session.numbers, invalid, strict=True):
             if is_invalid or under_way[number].ended:
-                results[number] = None if is_invalid else grammar.text(under_way[number])
+                results[number] = None if is_invalid else under_way[number].text
                 del under_way[number]
                 session.leave(number)
         session.advance([under_way[number].drawn[-1] for number in session.numbers])
@@ -202,5 +203,5 @@ def _take(question: _Question, answers: Sequence[Answer], logits: RowLogits) -> 
     for answer, rows, tokens, is_invalid in zip(answers, values.cpu().numpy(), likeliest, invalid, strict=True):
         if not is_invalid:
             without = rows[1] if len(rows) > 1 else None
-            question.grammar.take(answer, question.grammar.best(answer, rows[0], tokens, without, question.contrast))
+            answer.take(answer.best(rows[0], tokens, without, question.contrast))
     return invalid

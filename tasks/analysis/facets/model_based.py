@@ -15,7 +15,7 @@ from tasks.common.progress import Progress
 from tasks.inference.engine.engine import Engine
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import PromptPieces, private_prompt
-from tasks.inference.structured_output.greedy_decoding import Grammar
+from tasks.inference.structured_output.schema_constraint import GrammarConstraint
 from tasks.values.insight import Facets
 
 CODE = 1
@@ -41,13 +41,13 @@ class ModelExtractor:
     settings: FacetSettings
     engine: Engine
     prompt: PromptPieces
-    grammar: Grammar
+    grammar: GrammarConstraint
     progress: Progress
 
     @classmethod
     def of(cls, settings: FacetSettings, engine: Engine, progress: Progress) -> "ModelExtractor":
         """Build the extractor; arguments and errors as `extractor_for`."""
-        grammar = Grammar.of_schema(settings.json_schema, engine.model, settings.max_new_tokens)
+        grammar = GrammarConstraint.of_schema(settings.json_schema, engine.model, settings.max_new_tokens)
         prompt = private_prompt(engine.model.tokenizer, _wording(settings))
         extractor = cls(settings, engine, prompt, grammar, progress)
         extractor([])  # a prompt that does not fit the model is refused now

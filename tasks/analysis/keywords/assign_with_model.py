@@ -16,7 +16,8 @@ from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import PromptPieces, private_prompt
-from tasks.inference.structured_output.greedy_decoding import Grammar, lines_of
+from tasks.inference.structured_output.greedy_decoding import lines_of
+from tasks.inference.structured_output.schema_constraint import GrammarConstraint
 from tasks.values.insight import Facets
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class ModelKeywordAssigner:
             TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall: the model cannot write lines of a list.
             NoChatTemplate, ContextTooLong: the model cannot take the prompt.
         """
-        Grammar.of(lines_of([], 1, OTHERWISE), engine.model, MAX_NEW_TOKENS)
+        GrammarConstraint(lines_of([], 1, OTHERWISE), engine.model, MAX_NEW_TOKENS)
         fixed_tokens = len(_prompt(engine, [], 99).tokens) + MAX_TEXT_TOKENS + MAX_NEW_TOKENS
         room = engine.model.longest - fixed_tokens
         if room < _FEWEST_SHOWN:
@@ -107,7 +108,7 @@ class ModelKeywordAssigner:
     ) -> list[list[int]]:
         """Return for each unit the indices that it chose from a part of the set."""
         number = {keywords[index]: index for index in part}
-        grammar = Grammar.of(lines_of(list(number), most, OTHERWISE), self.engine.model, MAX_NEW_TOKENS)
+        grammar = GrammarConstraint(lines_of(list(number), most, OTHERWISE), self.engine.model, MAX_NEW_TOKENS)
         prompt = _prompt(self.engine, list(number), most)
         texts = [unit.summary for unit in facets]
         prefix = next((length for length in self.prefixes if length >= len(prompt.prefix)), 0)

@@ -1,11 +1,15 @@
-"""Constraint of a release of records: the tokens that keep a text on the way to a valid, finished record.
+"""Constraint of texts of a grammar: the tokens that keep a text on the way to a valid, finished one.
 
-It costs nothing. Which tokens are allowed is a function of the schema, the tokenizer, the token limit (all public) and
-of the tokens the generation has already released (outputs of mechanisms). It is applied to *public* logits before
-candidates are chosen, so it narrows a candidate set that stays public; the draw among the candidates, and its charge,
-are untouched (PRIVACY §4.1).
+The grammar is that of a JSON schema's records, or any other automaton. Private draws and greedy answers
+(`greedy_decoding.py`) are held to it alike.
 
-Every record is finished. With n draws left, one of which is the end, a token is allowed only if after it the
+It costs nothing. Which tokens are allowed is a function of the grammar, the tokenizer, the token limit (all public) and
+of the tokens that the text already has. Those of a release are released (outputs of mechanisms): the set is applied to
+*public* logits before candidates are chosen, so it narrows a candidate set that stays public; the draw among the
+candidates, and its charge, are untouched (PRIVACY §4.1). Those of a greedy answer about a private text are as private
+as the answer, which its caller protects.
+
+Every text is finished. With n draws left, one of which is the end, a token is allowed only if after it the
 automaton can reach the end in at most n - 2 tokens by a way that is known (`Automaton.tokens_to_end`). If that holds
 before a draw, the first token of the known way is allowed, or the end is; so the set is never empty, it holds again
 after the draw, and the text ends, valid, within the limit. It holds at the start or `TokenLimitTooSmall` is raised,
@@ -14,7 +18,7 @@ before anything is spent.
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -23,7 +27,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from models_db.errors import UsageError
-from tasks.inference.structured_output.automaton import NEVER, Automaton
+from tasks.inference.structured_output.automaton import DEAD, NEVER, Automaton
 from tasks.inference.structured_output.form_constraint import FormConstraint
 from tasks.inference.structured_output.form_parameters import FormParameters, form_of, require_one_grammar
 from tasks.inference.structured_output.json_schema import grammar_schema
@@ -31,121 +35,9 @@ from tasks.inference.structured_output.schema_parameters import RecordParameters
 from tasks.inference.structured_output.token_bytes import TokenTexts, end_token_missing, name_of
 
 CACHE_BYTES = 64 * 2**20
-"""Masks that are remembered, by state of the automaton."""
+"""Distances of the end that are remembered, by state of the automaton."""
 GENERATIONS = 65_536
 """Generations whose state is remembered; one that was forgotten is read again from its first token."""
-
-
-class RecordConstraint:
-    """Records of one schema, for any number of generations at once. Implements `decoding.loop.Constraint`."""
-
-    def __init__(
-        self,
-        schema: Mapping[str, Any],
-        tokenizer: Any,
-        *,
-        vocabulary: int,
-        stop_tokens: Sequence[int],
-        max_new_tokens: int,
-        lost: int = 0,
-    ) -> None:
-        """Build the automaton and measure it.
-
-        Args:
-            schema: a JSON schema.
-            vocabulary: V, how many logits the model has.
-            stop_tokens: the tokens that end a text.
-            max_new_tokens: draws of a generation, the end included.
-            lost: draws of these that interruptions have cost. A record that cannot be finished in what is left
-                stays on its way as far as it comes.
-
-        Raises:
-            SchemaInvalid, SchemaNotSupported, SchemaTooLarge, TokenizerNotSupported: see there.
-            EndTokenMissing: the model has no token that ends a text.
-            TokenLimitTooSmall: the shortest record does not fit.
-        """
-        if not stop_tokens:
-            raise end_token_missing(name_of(tokenizer))
-        self._automaton = Automaton.of(grammar_schema(schema))
-        self._tokens = TokenTexts.of(tokenizer, vocabulary)
-        self._stops = list(stop_tokens)
-        self._draws, self._lost = max_new_tokens - lost, lost
-        self._needed = self._automaton.tokens_to_end(self._tokens.texts, self._tokens.letters.shape[1])
-        if self.fewest_draws > max_new_tokens:
-            raise TokenLimitTooSmall(self.fewest_draws, max_new_tokens)
-        self._reached: OrderedDict[int, tuple[int, int]] = OrderedDict()
-        self._masks: OrderedDict[int, NDArray[np.int16]] = OrderedDict()
-
-    @property
-    def fewest_draws(self) -> int:
-        """Draws that a short record takes, its end included."""
-        return int(self._needed[self._automaton.start]) + 1
-
-    def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
-        """Return bool [V] on the CPU: the tokens that generation `number` may draw after `drawn`; at least one.
-
-        Args:
-            drawn: the tokens drawn so far, in order, without an end. A longer one than at the last call continues it;
-                a shorter one begins anew.
-
-        Raises:
-            ValueError: `drawn` was not drawn through these masks, or no draw is left.
-        """
-        state, remaining = self._state(number, drawn), self._draws - len(drawn)
-        if not self._finishes(state, remaining) and not self._lost:
-            raise ValueError(f"generation {number} cannot be finished in {remaining} draws")
-        return self._mask(state, remaining)
-
-    def _finishes(self, state: int, remaining: int) -> bool:
-        return bool(self._needed[state] + 1 <= remaining)
-
-    def _mask(self, state: int, remaining: int) -> Tensor:
-        """Return bool [V]: what may follow in a state with so many draws left."""
-        most = min(remaining - 2, NEVER - 1) if self._finishes(state, remaining) else NEVER - 1
-        mask = torch.from_numpy(self._needed_after(state) <= most)
-        mask[self._stops] = bool(self._automaton.final[state])
-        return mask
-
-    def before_choice(self, drawn: Sequence[int]) -> int:
-        """Return how many tokens there will be, these included, when more than one may follow, or the end."""
-        state, count = self._after(self._automaton.start, drawn), len(drawn)
-        while count < self._draws and int((mask := self._mask(state, self._draws - count)).sum()) == 1:
-            token = int(mask.int().argmax())
-            if token in self._stops:
-                break
-            state, count = self._after(state, [token]), count + 1
-        return count
-
-    def choices(self, drawn: Sequence[int]) -> int:
-        """Return all of them: the number of choices depends on the draws that were left, which interruptions change."""
-        return len(drawn)
-
-    def _state(self, number: int, drawn: Sequence[int]) -> int:
-        """Return the automaton's state after `drawn`; only new tokens are read."""
-        read, state = self._reached.pop(number, (0, self._automaton.start))
-        if read > len(drawn):
-            read, state = 0, self._automaton.start
-        state = self._after(state, drawn[read:])
-        self._reached[number] = (len(drawn), state)
-        if len(self._reached) > GENERATIONS:
-            self._reached.popitem(last=False)
-        return state
-
-    def _after(self, state: int, tokens: Sequence[int]) -> int:
-        """Return the automaton's state when `tokens` have followed."""
-        for token in tokens:
-            state = self._automaton.after(state, self._tokens.text(token)) if self._tokens.lengths[token] else 0
-        return state
-
-    def _needed_after(self, state: int) -> NDArray[np.int16]:
-        """int16 [V]: tokens to the end after each token; NEVER for one that is not allowed."""
-        masks = self._masks.pop(state, None)
-        if masks is None:
-            masks = self._needed[self._tokens.states_after(self._automaton, state)]
-        self._masks[state] = masks
-        if len(self._masks) * masks.nbytes > CACHE_BYTES and len(self._masks) > 1:
-            self._masks.popitem(last=False)
-        return masks
 
 
 class TokenSet(Protocol):
@@ -164,9 +56,143 @@ class TokenSet(Protocol):
         """The tokens that end a text."""
 
 
+class GrammarConstraint:
+    """Texts of one grammar, for any number of generations at once. Implements `decoding.loop.Constraint`.
+
+    Private draws ask for the set of all allowed tokens, by generation. Greedy decoding (`greedy_decoding.py`) keeps the
+    state of each text itself, and asks about single tokens.
+
+    Attributes:
+        automaton: of the texts, over bytes.
+        max_new_tokens: tokens of a text, the end included.
+        stops: the tokens that end a text.
+    """
+
+    def __init__(self, automaton: Automaton, model: TokenSet, max_new_tokens: int, lost: int = 0) -> None:
+        """Measure the automaton in the tokens of a model.
+
+        Args:
+            max_new_tokens: draws of a generation, the end included.
+            lost: draws of these that interruptions have cost. A text that cannot be finished in what is left stays on
+                its way as far as it comes.
+
+        Raises:
+            TokenizerNotSupported: it is not certain what the model's tokens spell.
+            EndTokenMissing: the model has no token that ends a text.
+            TokenLimitTooSmall: the shortest text does not fit.
+        """
+        if not model.stop_tokens:
+            raise end_token_missing(name_of(model.tokenizer))
+        self.automaton, self.max_new_tokens, self.stops = automaton, max_new_tokens, model.stop_tokens
+        self._tokens = TokenTexts.of(model.tokenizer, model.vocabulary)
+        self._draws, self._lost = max_new_tokens - lost, lost
+        self._needed = automaton.tokens_to_end(self._tokens.texts, self._tokens.letters.shape[1])
+        if self.fewest_draws > max_new_tokens:
+            raise TokenLimitTooSmall(self.fewest_draws, max_new_tokens)
+        self._reached: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        self._needed_after: OrderedDict[int, NDArray[np.int16]] = OrderedDict()
+
+    @classmethod
+    def of_schema(cls, schema: Mapping[str, Any], model: TokenSet, max_new_tokens: int, lost: int = 0) -> Self:
+        """Return the constraint of the records of a JSON schema; arguments as `__init__`.
+
+        Raises:
+            SchemaInvalid, SchemaNotSupported, SchemaTooLarge: see there.
+            TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall: as `__init__`.
+        """
+        return cls(Automaton.of(grammar_schema(schema)), model, max_new_tokens, lost)
+
+    @property
+    def fewest_draws(self) -> int:
+        """Draws that a short text takes, its end included."""
+        return int(self._needed[self.automaton.start]) + 1
+
+    def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
+        """Return bool [V] on the CPU: the tokens that generation `number` may draw after `drawn`; at least one.
+
+        Args:
+            drawn: the tokens drawn so far, in order, without an end. A longer one than at the last call continues it;
+                a shorter one begins anew.
+
+        Raises:
+            ValueError: `drawn` was not drawn through these masks, or no draw is left.
+        """
+        return torch.from_numpy(self.allowed_after(self._state(number, drawn), len(drawn)))
+
+    def allowed_after(self, state: int, count: int) -> NDArray[np.bool_]:
+        """Return bool [V]: the tokens that may follow in a state that `count` tokens have led to; at least one.
+
+        Raises:
+            ValueError: as `allowed`.
+        """
+        allowed = self._tokens_to_end_after(state) <= self._most_after(state, count)
+        allowed[list(self.stops)] = self.automaton.final[state]
+        return allowed
+
+    def allows(self, state: int, count: int, token: int) -> bool:
+        """Return whether `token` is among `allowed_after`, without the others; errors as there."""
+        if token in self.stops:
+            return bool(self.automaton.final[state])
+        return self._needed.item(self.after(state, [token])) <= self._most_after(state, count)
+
+    def before_choice(self, drawn: Sequence[int]) -> int:
+        """Return how many tokens there will be, these included, when more than one may follow, or the end."""
+        state, count = self.after(self.automaton.start, drawn), len(drawn)
+        while count < self._draws and (allowed := self.allowed_after(state, count)).sum() == 1:
+            token = int(allowed.argmax())
+            if token in self.stops:
+                break
+            state, count = self.after(state, [token]), count + 1
+        return count
+
+    def choices(self, drawn: Sequence[int]) -> int:
+        """Return all of them: the number of choices depends on the draws that were left, which interruptions change."""
+        return len(drawn)
+
+    def after(self, state: int, tokens: Sequence[int]) -> int:
+        """Return the automaton's state when `tokens` have followed."""
+        for token in tokens:
+            state = self.automaton.after(state, self._tokens.text(token)) if self._tokens.lengths[token] else DEAD
+        return state
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Return the text that tokens spell."""
+        return b"".join(map(self._tokens.text, tokens)).decode("utf-8", "replace")
+
+    def _most_after(self, state: int, count: int) -> int:
+        """Return how far the end may be after the next token, in tokens."""
+        remaining = self._draws - count
+        if self._needed.item(state) + 1 <= remaining:
+            return min(remaining - 2, NEVER - 1)
+        if not self._lost:
+            raise ValueError(f"a text cannot be finished in {remaining} draws")
+        return NEVER - 1
+
+    def _state(self, number: int, drawn: Sequence[int]) -> int:
+        """Return the automaton's state after `drawn`; only new tokens are read."""
+        read, state = self._reached.pop(number, (0, self.automaton.start))
+        if read > len(drawn):
+            read, state = 0, self.automaton.start
+        state = self.after(state, drawn[read:])
+        self._reached[number] = (len(drawn), state)
+        if len(self._reached) > GENERATIONS:
+            self._reached.popitem(last=False)
+        return state
+
+    def _tokens_to_end_after(self, state: int) -> NDArray[np.int16]:
+        """int16 [V]: tokens to the end after each token; NEVER for one that is not allowed."""
+        needed = self._needed_after.pop(state, None)
+        if needed is None:
+            needed = self._needed[self._tokens.states_after(self.automaton, state)]
+        self._needed_after[state] = needed
+        if len(self._needed_after) * needed.nbytes > CACHE_BYTES and len(self._needed_after) > 1:
+            self._needed_after.popitem(last=False)
+        return needed
+
+
 def constraint_for(
     settings: BaseModel, model: TokenSet, max_new_tokens: int, lost: int = 0
-) -> RecordConstraint | FormConstraint | None:
+) -> GrammarConstraint | FormConstraint | None:
     """Return the constraint of a release of records, or of texts of a form; None if nothing is constrained.
 
     Args:
@@ -192,14 +218,7 @@ def constraint_for(
         )
     if not isinstance(settings, RecordParameters) or settings.json_schema is None or not settings.constrained:
         return None
-    return RecordConstraint(
-        settings.json_schema,
-        model.tokenizer,
-        vocabulary=model.vocabulary,
-        stop_tokens=model.stop_tokens,
-        max_new_tokens=max_new_tokens,
-        lost=lost,
-    )
+    return GrammarConstraint.of_schema(settings.json_schema, model, max_new_tokens, lost)
 
 
 class TokenLimitTooSmall(UsageError):

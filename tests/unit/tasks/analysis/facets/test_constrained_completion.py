@@ -19,8 +19,8 @@ from tasks.inference.engine.memory import NotEnoughMemory
 from tasks.inference.engine.session import RowLogits, Session
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import private_prompt, reference_tokens
-from tasks.inference.structured_output.greedy_decoding import Answer, Grammar, lines_of
-from tasks.inference.structured_output.schema_constraint import RecordConstraint, TokenLimitTooSmall
+from tasks.inference.structured_output.greedy_decoding import Answer, lines_of
+from tasks.inference.structured_output.schema_constraint import GrammarConstraint, TokenLimitTooSmall
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 
@@ -41,8 +41,8 @@ PROMPT = private_prompt(tiny_model().tokenizer, PromptSpec("x", private="Say: {r
 TEXTS = [f"text {number} " + "abc"[number % 3] * (number * 5 % 31) for number in range(11)]
 
 
-def grammar(most: int = NEW, **changes: Any) -> Grammar:
-    return Grammar.of_schema(SCHEMA, replace(tiny_model(), **changes), most)
+def grammar(most: int = NEW, **changes: Any) -> GrammarConstraint:
+    return GrammarConstraint.of_schema(SCHEMA, replace(tiny_model(), **changes), most)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ class Heard:
 
 def asked(texts: Sequence[str], *, precision: Any = "float32", contrast: float = 0.0) -> list[str | None]:
     model = tiny_model(precision)
-    made = Grammar.of_schema(SCHEMA, model, NEW)
+    made = GrammarConstraint.of_schema(SCHEMA, model, NEW)
     return complete_constrained(Engine(model, memory=2**30), PROMPT, texts, made, MOST, contrast=contrast)
 
 
@@ -137,7 +137,7 @@ def test_the_test_would_notice_a_text_that_enters_late(monkeypatch):
     query = constrained_completion._Question.of(Engine(tiny_model(), memory=2**30), PROMPT, grammar(), MOST)
     session = query.session(4)
     early, late = (reference_tokens(tiny_model().tokenizer, text, MOST) for text in TEXTS[:2])
-    answer = Answer(query.grammar.automaton.start)
+    answer = Answer(query.grammar, query.grammar.automaton.start)
     with torch.inference_mode():
         session.enter(0, query.public, query.private, [early])
         for _ in range(55):
@@ -149,7 +149,7 @@ def test_the_test_would_notice_a_text_that_enters_late(monkeypatch):
         heard.take()
         for _ in bits[late]:
             row = session.private_logits().values[0]
-            query.grammar.take(answer, query.grammar.best(answer, row.numpy(), []))
+            answer.take(answer.best(row.numpy(), []))
             if not answer.ended:
                 session.advance(answer.drawn[-1:])
     found = heard.take()[late]
@@ -188,14 +188,14 @@ def test_a_text_that_cannot_be_tokenised_stops_nobody(monkeypatch):
 def test_a_contrast_prefers_what_the_text_makes_likelier(few):
     """Among the plausible of the allowed tokens, whatever forbidden ones may say."""
     made = grammar()
-    answer = Answer(made.automaton.after(made.automaton.start, b'{"keywords":["'))
+    answer = Answer(made, made.automaton.after(made.automaton.start, b'{"keywords":["'))
     a, b, c, d, forbidden = (tiny_model().tokenizer(letter)["input_ids"][0] for letter in ("a", "b", "c", "d", "\n"))
     logits, without = np.full((2, tiny_model().vocabulary), -20.0, np.float32)
     logits[[forbidden, a, b, c, d]] = 9.0, 5.0, 4.9, 4.8, 0.5
     without[[forbidden, a, b, c, d]] = -9.0, 5.0, 1.0, 4.8, -9.0
-    assert made.best(answer, logits, few) == a
-    assert made.best(answer, logits, few, without, contrast=0.0) == a
-    assert made.best(answer, logits, few, without, contrast=1.0) == b
+    assert answer.best(logits, few) == a
+    assert answer.best(logits, few, without, contrast=0.0) == a
+    assert answer.best(logits, few, without, contrast=1.0) == b
 
 
 @pytest.mark.slow
@@ -233,25 +233,19 @@ def test_a_text_about_which_the_model_says_nothing_stops_nobody(monkeypatch, ste
 def test_the_token_is_the_likeliest_of_all_allowed_ones(monkeypatch):
     """As if the whole set had been asked for at every step; and the few that are tried first change nothing."""
     expected = asked(TEXTS)
-    constraint = RecordConstraint(
-        SCHEMA,
-        tiny_model().tokenizer,
-        vocabulary=tiny_model().vocabulary,
-        stop_tokens=tiny_model().stop_tokens,
-        max_new_tokens=NEW,
-    )
+    constraint = grammar()
     checked = 0
-    plain = Grammar.best
+    plain = Answer.best
 
-    def checking(own: Grammar, answer: Answer, logits: Any, *rest: Any, **more: Any) -> int:
+    def checking(answer: Answer, logits: Any, *rest: Any, **more: Any) -> int:
         nonlocal checked
-        token = plain(own, answer, logits, *rest, **more)
+        token = plain(answer, logits, *rest, **more)
         allowed = constraint.allowed(id(answer), answer.drawn)
         assert token == int(torch.from_numpy(logits).masked_fill(~allowed, -torch.inf).argmax())
         checked += 1
         return token
 
-    monkeypatch.setattr(Grammar, "best", checking)
+    monkeypatch.setattr(Answer, "best", checking)
     assert asked(TEXTS) == expected
     assert checked > 100
 
@@ -266,23 +260,24 @@ def test_how_many_tokens_are_tried_first_changes_nothing(monkeypatch, contrast, 
 
 
 def test_of_equal_logits_the_first_token_is_taken():
-    made, answer = grammar(), Answer(grammar().automaton.start)
+    made = grammar()
+    answer = Answer(made, made.automaton.start)
     size = tiny_model().vocabulary
-    first = min(token for token in range(size) if made.allows(answer, token))
+    first = min(token for token in range(size) if made.allows(answer.state, 0, token))
     for few in ([], [size - 1, size - 2], list(range(size))[::-1]):
-        assert made.best(answer, np.zeros(size, np.float32), few) == first
+        assert answer.best(np.zeros(size, np.float32), few) == first
 
 
-@pytest.mark.parametrize("most", [grammar().needed[grammar().automaton.start] + 1, 40, 90])
+@pytest.mark.parametrize("most", [grammar().fewest_draws, 40, 90])
 def test_every_answer_ends_in_time(most):
     """At the limit that is just enough, too."""
-    made = grammar(int(most))
+    made = grammar(most)
     for answer in complete_constrained(Engine(tiny_model(), memory=2**30), PROMPT, TEXTS, made, MOST):
         assert set(json.loads(answer or "")) == {"keywords", "summary"}
 
 
 def test_what_cannot_be_is_refused_before_anything_is_read():
-    fewest = int(grammar().needed[grammar().automaton.start]) + 1
+    fewest = grammar().fewest_draws
     with pytest.raises(TokenLimitTooSmall):
         grammar(fewest - 1)
     with refusal("EndTokenMissing"):

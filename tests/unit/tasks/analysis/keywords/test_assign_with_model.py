@@ -10,7 +10,7 @@ from tasks.analysis.keywords import assign_with_model
 from tasks.analysis.keywords.assign_with_model import OTHERWISE, ModelKeywordAssigner
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
-from tasks.inference.structured_output.greedy_decoding import Grammar
+from tasks.inference.structured_output.schema_constraint import GrammarConstraint
 from tasks.values.insight import Facets
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model
@@ -113,7 +113,7 @@ def test_the_other_word_may_be_a_keyword(monkeypatch, chooser):
 def test_the_model_sees_the_whole_set_and_may_say_nothing_else(monkeypatch, chooser):
     prompts: list[str] = []
 
-    def fake(engine: Engine, prompt, texts, grammar: Grammar, *rest: object) -> list[str | None]:
+    def fake(engine: Engine, prompt, texts, grammar: GrammarConstraint, *rest: object) -> list[str | None]:
         prompts.append(engine.model.tokenizer.decode(prompt.prefix))
         for said, admitted in (("art\nzoology", True), ("poetry", False), (OTHERWISE, True), ("art\n", False)):
             state = grammar.automaton.after(grammar.automaton.start, said.encode())
@@ -130,7 +130,7 @@ def test_a_long_list_is_shown_in_parts(monkeypatch, chooser):
     keywords = [f"keyword number {number}" for number in range(300)]
     seen: list[int] = []
 
-    def fake(engine: Engine, prompt, texts, grammar: Grammar, *rest: object) -> list[str | None]:
+    def fake(engine: Engine, prompt, texts, grammar: GrammarConstraint, *rest: object) -> list[str | None]:
         own = [word for word in keywords if f"{word}\n" in engine.model.tokenizer.decode(prompt.prefix)]
         seen.extend(keywords.index(word) for word in own)
         return ["\n".join(own[:2])] * len(texts)

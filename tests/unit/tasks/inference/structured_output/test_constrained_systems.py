@@ -17,8 +17,9 @@ from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest, model_to_json
 from tasks.corpus.store import Corpus
+from tasks.inference.loading.loading import ModelTokens
 from tasks.inference.structured_output import schema_constraint
-from tasks.inference.structured_output.schema_constraint import RecordConstraint, TokenLimitTooSmall
+from tasks.inference.structured_output.schema_constraint import GrammarConstraint, TokenLimitTooSmall
 from tasks.inference.structured_output.schema_parameters import (
     RecordParameters,
     SchemaNeeded,
@@ -99,7 +100,7 @@ def test_a_limit_without_room_for_a_record_is_refused_before_anything_is_armed(s
     assert workshop.seen == []
 
 
-class Recorder(RecordConstraint):
+class Recorder(GrammarConstraint):
     """Keeps every mask with what it was asked."""
 
     seen: list[tuple[int, tuple[int, ...], Tensor]]
@@ -118,7 +119,7 @@ def test_masks_follow_from_released_tokens_whatever_the_private_rows_are(
     texts = []
     for data in (corpus, other):
         monkeypatch.setattr(Recorder, "seen", [], raising=False)
-        monkeypatch.setattr(schema_constraint, "RecordConstraint", Recorder)
+        monkeypatch.setattr(schema_constraint, "GrammarConstraint", Recorder)
         made = make(InvisibleInk(), data)
         alone = _constraint()
         for number, drawn, mask in Recorder.seen:
@@ -129,10 +130,10 @@ def test_masks_follow_from_released_tokens_whatever_the_private_rows_are(
 
 
 @cache
-def _constraint() -> RecordConstraint:
+def _constraint() -> GrammarConstraint:
     tokenizer = tiny_tokenizer()
     stop = tokenizer.eos_token_id
-    return RecordConstraint(FILM, tokenizer, vocabulary=len(tokenizer), stop_tokens=[stop], max_new_tokens=DRAWS)
+    return GrammarConstraint.of_schema(FILM, ModelTokens(tokenizer, len(tokenizer), (stop,)), DRAWS)
 
 
 def _spelt(drawn: Sequence[int]) -> bytes:
@@ -201,7 +202,7 @@ def test_the_example_of_the_documentation_can_be_priced() -> None:
 def _fits(wanted: InvisibleInkParameters) -> bool:
     """Even a model with one token a byte can write a short one."""
     size = len(tiny_tokenizer())
-    made = RecordConstraint(
-        wanted.json_schema, tiny_tokenizer(), vocabulary=size, stop_tokens=[1], max_new_tokens=wanted.max_new_tokens
+    made = GrammarConstraint.of_schema(
+        wanted.json_schema, ModelTokens(tiny_tokenizer(), size, (1,)), wanted.max_new_tokens
     )
     return made.fewest_draws <= wanted.max_new_tokens

@@ -18,7 +18,7 @@ from tasks.inference.structured_output.form import Form, FormInvalid, FormTooLon
 from tasks.inference.structured_output.form_constraint import FormConstraint
 from tasks.inference.structured_output.form_parameters import FormParameters
 from tasks.inference.structured_output.form_tokens import FORBIDDEN, FormNotWritable
-from tasks.inference.structured_output.schema_constraint import RecordConstraint, constraint_for
+from tasks.inference.structured_output.schema_constraint import GrammarConstraint, constraint_for
 from tasks.inference.structured_output.schema_parameters import RecordParameters
 from tasks.planning.precision_parameters import PrecisionParameters
 from tests.refusals import refusal
@@ -331,7 +331,7 @@ def test_a_release_is_held_to_its_schema_or_its_form_or_to_nothing() -> None:
     assert made.longest == 11
     with pytest.raises(FormTooLong):
         constraint_for(formed, model, 10)
-    assert isinstance(constraint_for(Both.model_validate({"schema": FILM}), model, 200), RecordConstraint)
+    assert isinstance(constraint_for(Both.model_validate({"schema": FILM}), model, 200), GrammarConstraint)
     assert constraint_for(Both.model_validate({"schema": FILM, "constrained": False}), model, 200) is None
     assert constraint_for(Both(), model, 20) is None
     assert constraint_for(RecordParameters(), model, 20) is None

@@ -9,10 +9,11 @@ import torch
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from tasks.inference.loading.loading import ModelTokens
 from tasks.inference.structured_output import automaton as constraints_automaton
 from tasks.inference.structured_output import schema_constraint
 from tasks.inference.structured_output.json_schema import SchemaTooLarge, grammar_schema
-from tasks.inference.structured_output.schema_constraint import RecordConstraint, TokenLimitTooSmall
+from tasks.inference.structured_output.schema_constraint import GrammarConstraint, TokenLimitTooSmall
 from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.systems.record_schemas import FILM, SHORTEST_FILM, is_valid, schemas
@@ -25,15 +26,15 @@ STOP = TOKENIZER.eos_token_id
 SIZE = len(TOKENIZER) + 3  # a model may have more logits than its tokenizer has tokens
 
 
-def constrain(schema: dict[str, Any], draws: int, stops: tuple[int, ...] = (STOP,)) -> RecordConstraint:
-    return RecordConstraint(schema, TOKENIZER, vocabulary=SIZE, stop_tokens=stops, max_new_tokens=draws)
+def constrain(schema: dict[str, Any], draws: int, stops: tuple[int, ...] = (STOP,)) -> GrammarConstraint:
+    return GrammarConstraint.of_schema(schema, ModelTokens(TOKENIZER, SIZE, stops), draws)
 
 
 def tokens_of(text: str) -> list[int]:
     return TOKENIZER(text, add_special_tokens=False)["input_ids"]
 
 
-def draw(constraint: RecordConstraint, draws: int, choice: random.Random, number: int = 0) -> str:
+def draw(constraint: GrammarConstraint, draws: int, choice: random.Random, number: int = 0) -> str:
     """What one generation writes when every allowed token is equally likely."""
     drawn: list[int] = []
     for _ in range(draws):
@@ -117,6 +118,16 @@ def test_control_tokens_and_places_without_a_token_are_never_allowed() -> None:
     assert inside[tokens_of("x")].all()
 
 
+@pytest.mark.parametrize("draws", [len(SHORTEST_FILM) + 1, 64, 100_000])
+def test_a_single_token_is_allowed_where_it_is_in_the_set(draws: int) -> None:
+    """Greedy decoding asks about single tokens, private draws for the set."""
+    constraint = constrain(FILM, draws, stops=(0, STOP))
+    path = tokens_of(draw(constrain(FILM, len(SHORTEST_FILM) + 1), len(SHORTEST_FILM) + 1, random.Random(1)))
+    for count in range(len(path) + 1):
+        state, mask = constraint.after(constraint.automaton.start, path[:count]), constraint.allowed(0, path[:count])
+        assert [constraint.allows(state, count, token) for token in range(SIZE)] == mask.tolist()
+
+
 def test_generations_are_kept_apart_and_in_any_order() -> None:
     constraint = constrain(FILM, 160)
     one, two = tokens_of('{"title": "A'), tokens_of('{"title": "A", "year": 19')
@@ -127,8 +138,8 @@ def test_generations_are_kept_apart_and_in_any_order() -> None:
 
 def test_only_new_tokens_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     constraint, read = constrain(FILM, 160), []
-    step = constraint._automaton.after
-    monkeypatch.setattr(type(constraint._automaton), "after", lambda self, s, text: read.append(text) or step(s, text))
+    step = constraint.automaton.after
+    monkeypatch.setattr(type(constraint.automaton), "after", lambda self, s, text: read.append(text) or step(s, text))
     drawn = tokens_of('{"title": "A')
     for length in range(len(drawn) + 1):
         constraint.allowed(0, drawn[:length])
@@ -141,7 +152,7 @@ def test_what_is_forgotten_is_read_again(monkeypatch: pytest.MonkeyPatch) -> Non
     constraint, drawn = constrain(FILM, 160), tokens_of('{"title": "A')
     first = [constraint.allowed(number, drawn) for number in range(5)]
     assert len(constraint._reached) == 2
-    assert len(constraint._masks) == 1
+    assert len(constraint._needed_after) == 1
     assert all(torch.equal(constraint.allowed(number, drawn), mask) for number, mask in enumerate(first))
 
 
@@ -182,7 +193,7 @@ def test_properties_come_in_the_order_of_required_then_by_name() -> None:
 
 
 def test_every_state_has_a_token_after_which_the_end_is_one_token_nearer() -> None:
-    automaton = constrain(FILM, 160)._automaton
+    automaton = constrain(FILM, 160).automaton
     tokens = {bytes([byte]) for byte in range(256)} | {b'"}', b'"],"', b'"cast":[]}', b'","', "\u00e9".encode()}
     needed = automaton.tokens_to_end(tokens, 10)
     for state in range(len(automaton.final)):
