@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
 
@@ -151,9 +150,8 @@ def dataset_page(view: View, name: str, before: int | None = None) -> DatasetPag
 
 
 def _schedule_rows(session: Session, name: str) -> Iterator[ScheduleRow]:
-    now = datetime.now(UTC)
     for schedule in schedules.list_all(session, name)[: -MOST_SCHEDULES - 1 : -1]:
-        yield schedule_row(session, schedule, now)
+        yield schedule_row(session, schedule)
 
 
 def _budget_panel(session: Session, dataset: Dataset) -> BudgetPanel:

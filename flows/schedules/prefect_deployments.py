@@ -13,7 +13,7 @@ import httpx
 from prefect.exceptions import PrefectException
 
 from flows.schedules.poller import PollerSettings
-from flows.schedules.recurrence import Recurrence, parse_interval
+from flows.schedules.recurrence import schedule_fields
 from flows.workspace.prefect_flow import set_environment
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import EnvironmentProblem, UsageError
@@ -25,7 +25,6 @@ from tasks.workers.time_limit import within
 
 if TYPE_CHECKING:
     from prefect.deployments.runner import RunnerDeployment
-    from prefect.schedules import Schedule
 
 TAG, THREAD = "almoner", "prefect"
 SECONDS_TO_ANSWER = 60
@@ -50,43 +49,24 @@ def deployments(workspace: Workspace) -> "list[RunnerDeployment]":
 
 
 def _schedule_deployment(number: int, ledger: str, timing: Timing) -> "RunnerDeployment | None":
+    from prefect.client.schemas.schedules import construct_schedule
     from prefect.deployments.runner import RunnerDeployment
     from prefect.types.entrypoint import EntrypointType
 
     from flows.schedules.prefect_trigger import run_due_slot
 
     try:
-        schedule = prefect_schedule(timing)
+        schedule = construct_schedule(**schedule_fields(timing))
     except (ValueError, UsageError):  # pydantic's ValidationError is a ValueError
         return None
     return RunnerDeployment.from_flow(
         run_due_slot,
         name=f"{ledger[:12]}-{number}",
-        schedule=schedule,
+        schedules=[schedule],
         parameters={"schedule": number, "ledger": ledger},
         tags=[TAG],
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-
-
-def prefect_schedule(timing: Timing) -> "Schedule":
-    """Convert a rule to Prefect's schedule. Its times may differ around clock changes; it only triggers a poll.
-
-    Raises:
-        ValueError: Prefect does not support such a rule.
-        UsageError: the rule is malformed, or this machine does not know its time zone.
-    """
-    from prefect.client.schemas.schedules import CronSchedule, RRuleSchedule
-    from prefect.schedules import Cron, Interval, RRule
-
-    timetable = Recurrence.of_timing(timing)
-    if timing.kind == "cron":
-        return Cron(CronSchedule(cron=timing.rule).cron, timezone=timing.zone)
-    if timing.kind == "interval":
-        return Interval(parse_interval(timing.rule), anchor_date=timetable.starts_at, timezone="UTC")
-    begins = timetable.starts_at.astimezone(timetable.zone)
-    rule = f"DTSTART:{begins:%Y%m%dT%H%M%S}\nRRULE:{timing.rule}"
-    return RRule(RRuleSchedule(rrule=rule).rrule, timezone=timing.zone)
 
 
 @contextmanager

@@ -1,137 +1,40 @@
-"""Recurrence of a schedule: cron lines, intervals and recurrence rules in a time zone with clock changes.
+"""When a schedule is due: Prefect's schedules, and what almoner refuses of them.
 
-A cron line (cronsim) and a recurrence rule (RFC 5545, dateutil) say times of a wall clock. An hour that the clock
-leaves out is left out; one that it shows twice counts once, the first time. An interval counts elapsed time and knows
-no clock.
+A cron line and a recurrence rule (RFC 5545) say times of a wall clock. A time that the clock shows twice is due once,
+the first time. One that it leaves out is due as much later as the clock was set forward or, of a recurrence rule, as
+much earlier. An interval counts elapsed time and knows no clock. Every time is in UTC, and two of them are at least a
+minute apart.
 """
 
+import asyncio
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice, takewhile
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.schedules import Timing
+from tasks.common.extras import require_orchestration
 
-INTERVAL_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+INTERVAL_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+LONGEST_RULE: Final = 1000
+LONGEST_STEP: Final = timedelta(days=3660)
+LAST_YEAR: Final = 9000
+"""Last year of a start; later years come too close to the end of Python's calendar."""
+MOST_TIMES: Final = 1000
+"""Most times that Prefect computes."""
+MOMENT: Final = timedelta(microseconds=1)
 _INTERVAL = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
-_LONGEST_RULE = 1000
-_LONGEST_STEP = timedelta(days=3660)
-_LAST_YEAR = 9000
-"""Last year of computed times; later years come too close to the end of Python's calendar."""
-_TOO_OFTEN = re.compile(r"FREQ=(SECONDLY|MINUTELY)|BYSECOND|BYMINUTE=[^;]*,", re.IGNORECASE)
-_RRULE_INTERVAL = re.compile(r"INTERVAL=([^;]*)", re.IGNORECASE)
-_UNTIL_IN_UTC = re.compile(r"UNTIL=[^;]*Z", re.IGNORECASE)
+_REFUSED_RRULES = {
+    r"FREQ=(SECONDLY|MINUTELY)|BYSECOND|BYMINUTE=[^;]*,": "it is due more than once an hour; use --cron or --every",
+    r"INTERVAL=(?!0*[1-9][0-9]*(;|$))": "its INTERVAL is not a whole number from 1",
+    r"UNTIL=[^;]*Z": "its UNTIL is in UTC; write it in the time of --zone, without Z",
+    r"DTSTART|RDATE|EXDATE|EXRULE|\n": "it must be one RRULE, without a start; use --start",
+}
+"""Recurrence rules, in upper case, that Prefect would take; with an INTERVAL of 0, it would search for ever."""
 _RULE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
-"""Errors of the libraries for an invalid rule."""
-_CLOCK_CHANGE_MARGIN = timedelta(hours=26)
-"""Largest step by which a clock is set back."""
-
-
-@dataclass(frozen=True)
-class Recurrence:
-    """The times of one schedule, all in UTC; see `Timing`."""
-
-    kind: str
-    rule: str
-    zone: ZoneInfo
-    starts_at: datetime
-
-    @classmethod
-    def of_timing(cls, timing: Timing) -> "Recurrence":
-        """Return the recurrence that a schedule's row describes.
-
-        Raises:
-            UsageError: this machine does not know its time zone (`ZoneUnknown`).
-        """
-        return cls(timing.kind, timing.rule, _load_zone(timing.zone), datetime.fromisoformat(timing.starts_at))
-
-    def latest_slot(self, now: datetime) -> datetime | None:
-        """Return the latest time that is not after `now`; None if there is none.
-
-        Raises:
-            UsageError: the ledger holds an invalid rule (`InvalidScheduleRule`).
-        """
-        if now < self.starts_at:
-            return None
-        if self.kind == "interval":
-            step = parse_interval(self.rule)
-            return self.starts_at + (now - self.starts_at) // step * step
-        for wall in self._backwards(self._wall_clock(now) + self._clock_change(now)):
-            slot = self._utc_time(wall)
-            if slot is not None and slot <= now:
-                return slot if slot >= self.starts_at else None
-        return None
-
-    def next_slots(self, after: datetime, number: int) -> list[datetime]:
-        """Return the next times later than `after`, at most `number`."""
-        after = max(after, self.starts_at - timedelta(microseconds=1))
-        return list(islice(self._forwards(after), number))
-
-    def slots_until(self, after: datetime, last: datetime, most: int) -> int:
-        """Count the times later than `after` and not later than `last`, up to `most`."""
-        after = max(after, self.starts_at - timedelta(microseconds=1))
-        return sum(1 for _ in islice(takewhile(lambda at: at <= last, self._forwards(after)), most))
-
-    def _forwards(self, after: datetime) -> Iterator[datetime]:
-        if self.kind == "interval":
-            step = parse_interval(self.rule)
-            number = (after - self.starts_at) // step + 1
-            while True:
-                yield self.starts_at + number * step
-                number += 1
-        for wall in self._wall_times(self._wall_clock(after)):
-            moment = self._utc_time(wall)
-            if moment is not None and moment > after:
-                yield moment
-
-    def _wall_clock(self, at: datetime) -> datetime:
-        return at.astimezone(self.zone).replace(tzinfo=None, fold=0)
-
-    def _utc_time(self, wall: datetime) -> datetime | None:
-        """Return the first instant at which the clock shows that time; None if it never does."""
-        moment = wall.replace(tzinfo=self.zone).astimezone(UTC)  # fold is 0: the first of two
-        return moment if self._wall_clock(moment) == wall else None
-
-    def _clock_change(self, now: datetime) -> timedelta:
-        """Return by how much the clock was recently set back: it has already shown the times just ahead of it."""
-        before, after = (at.astimezone(self.zone).utcoffset() for at in (now - _CLOCK_CHANGE_MARGIN, now))
-        return max((before or timedelta()) - (after or timedelta()), timedelta())
-
-    def _wall_times(self, after: datetime) -> Iterator[datetime]:
-        if self.kind == "rrule":
-            return iter(_rrule_times(self.rule, self._wall_clock(self.starts_at)).xafter(after))
-        return _cron_times(self.rule, after)
-
-    def _backwards(self, until: datetime) -> Iterator[datetime]:
-        """Yield the rule's times on the wall clock up to and including `until`, the latest first."""
-        if self.kind == "rrule":
-            rule = _rrule_times(self.rule, self._wall_clock(self.starts_at))
-            slot = rule.before(until, inc=True)
-            while slot is not None:
-                yield slot
-                slot = rule.before(slot)
-            return
-        yield from _cron_times(self.rule, until.replace(microsecond=0) + timedelta(seconds=1), reverse=True)
-
-
-def parse_interval(rule: str) -> timedelta:
-    """Parse an interval such as `6h`.
-
-    Raises:
-        UsageError: the text is no interval, or the interval is longer than ten years (`InvalidScheduleRule`).
-    """
-    match = _INTERVAL.fullmatch(rule)
-    if match is None:
-        raise _invalid_rule("interval", rule, "it is not a whole number followed by m, h, d or w")
-    step = int(match[1]) * INTERVAL_UNITS[match[2]]
-    if step > _LONGEST_STEP:
-        raise _invalid_rule("interval", rule, "it is longer than ten years")
-    return step
+"""Errors of Prefect and of the libraries behind it for an invalid rule."""
 
 
 def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: datetime) -> Timing:
@@ -141,7 +44,9 @@ def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: dateti
         start: a date or time on the clock of `zone`; None is the next full minute or, for an interval, one step later.
 
     Raises:
-        UsageError: one of them is invalid (`ZoneUnknown`, `InvalidStartTime`, `InvalidScheduleRule`).
+        UsageError: one of them is invalid (`ZoneUnknown`, `InvalidStartTime`, `InvalidScheduleRule`), or the rule is
+            never due.
+        EnvironmentProblem: Prefect is not installed.
     """
     rule = " ".join(rule.split())
     where, begins = _load_zone(zone), now.replace(second=0, microsecond=0) + timedelta(minutes=1)
@@ -149,29 +54,101 @@ def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: dateti
         begins += parse_interval(rule)
     if start is not None:
         begins = _parse_start(start, where)
-        if begins.year > _LAST_YEAR:
+        if begins.year > LAST_YEAR:
             raise invalid_start(start)
     timing = Timing(kind, rule, zone, utc_now(begins))
-    _require_valid_rule(timing, now)
+    if not due_times(timing, now):
+        raise _invalid_rule(timing, "it is never due")
     return timing
 
 
-def _require_valid_rule(timing: Timing, now: datetime) -> None:
-    """Check that the rule is valid and has a future time."""
-    if len(timing.rule) > _LONGEST_RULE:
-        raise _invalid_rule(timing.kind, timing.rule[:40], f"it is longer than {_LONGEST_RULE} characters")
-    if timing.kind == "cron" and len(timing.rule.split()) != 5:
-        raise _invalid_rule(
-            timing.kind, timing.rule, "a cron line has five fields: minute, hour, day, month, day of the week"
-        )
-    if timing.kind == "rrule" and (frequency := _TOO_OFTEN.search(timing.rule)):
-        raise _invalid_rule(timing.kind, timing.rule, f"{frequency[0]!r} is too frequent; use --cron or --every")
+def due_times(timing: Timing, start: datetime, end: datetime | None = None, most: int = 1) -> list[datetime]:
+    """Return the first times of a schedule from `start` to `end`, both included.
+
+    Args:
+        most: how many at most, up to `MOST_TIMES`.
+
+    Raises:
+        UsageError: the ledger holds a rule or a time zone that this machine cannot read (`InvalidScheduleRule`,
+            `ZoneUnknown`).
+        EnvironmentProblem: Prefect is not installed.
+    """
+    schedule = _prefect_schedule(timing)
+    start = max(start, datetime.fromisoformat(timing.starts_at))
     try:
-        coming = Recurrence.of_timing(timing).next_slots(now, 1)
+        times = asyncio.run(schedule.get_dates(n=most, start=start, end=end))
     except _RULE_ERRORS:
-        raise _invalid_rule(timing.kind, timing.rule, "it cannot be read") from None
-    if not coming:
-        raise _invalid_rule(timing.kind, timing.rule, "it is never due")
+        raise _invalid_rule(timing, "its times cannot be computed") from None
+    return [datetime.fromtimestamp(each.timestamp(), UTC) for each in times]
+
+
+def latest_time(timing: Timing, since: datetime, now: datetime) -> datetime | None:
+    """Return the latest time of a schedule from `since` to `now`, both included; None if there is none.
+
+    Prefect computes forwards only, so the latest time is found by bisection.
+
+    Raises:
+        as `due_times`.
+    """
+    found, beyond = due_times(timing, since, now), now + MOMENT
+    latest = found[0] if found else None
+    while latest is not None and beyond - latest > timedelta(minutes=1):
+        middle = latest + (beyond - latest) / 2
+        later = due_times(timing, middle, now)
+        latest, beyond = (later[0], beyond) if later else (latest, middle)
+    return latest
+
+
+def schedule_fields(timing: Timing) -> dict[str, Any]:
+    """Return a rule as the fields of Prefect's schedule of its kind.
+
+    Raises:
+        UsageError: almoner refuses the rule (`InvalidScheduleRule`), or this machine does not know its time zone
+            (`ZoneUnknown`).
+    """
+    zone, starts_at = _load_zone(timing.zone), datetime.fromisoformat(timing.starts_at)
+    if len(timing.rule) > LONGEST_RULE:
+        raise _invalid_rule(timing, f"it is longer than {LONGEST_RULE} characters")
+    if timing.kind == "interval":
+        return {"interval": parse_interval(timing.rule), "anchor_date": starts_at, "timezone": "UTC"}
+    if timing.kind == "cron":
+        if len(timing.rule.split()) != 5:
+            raise _invalid_rule(timing, "a cron line has five fields: minute, hour, day, month, day of the week")
+        return {"cron": timing.rule, "timezone": timing.zone}
+    rule = timing.rule.upper().removeprefix("RRULE:")
+    for pattern, reason in _REFUSED_RRULES.items():
+        if re.search(pattern, rule):
+            raise _invalid_rule(timing, reason)
+    begins = starts_at.astimezone(zone)
+    return {"rrule": f"DTSTART:{begins:%Y%m%dT%H%M%S}\nRRULE:{rule}", "timezone": timing.zone}
+
+
+def _prefect_schedule(timing: Timing) -> Any:
+    """Return Prefect's schedule of the kind of a rule; its three classes share no other."""
+    require_orchestration()
+    from prefect.server.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
+
+    fields = schedule_fields(timing)
+    schedule = {"cron": CronSchedule, "interval": IntervalSchedule, "rrule": RRuleSchedule}[timing.kind]
+    try:
+        return schedule(**fields)
+    except _RULE_ERRORS:  # pydantic's ValidationError is a ValueError
+        raise _invalid_rule(timing, "it cannot be read") from None
+
+
+def parse_interval(rule: str) -> timedelta:
+    """Parse an interval such as `6h`.
+
+    Raises:
+        UsageError: the text is no interval, or the interval is longer than ten years (`InvalidScheduleRule`).
+    """
+    match = _INTERVAL.fullmatch(rule)
+    step = timedelta(**{INTERVAL_UNITS[match[2]]: int(match[1])}) if match else timedelta()
+    if not timedelta() < step <= LONGEST_STEP:
+        raise _invalid_rule(
+            Timing("interval", rule, "UTC", ""), "it is not a whole number followed by m, h, d or w, up to ten years"
+        )
+    return step
 
 
 def _load_zone(name: str) -> ZoneInfo:
@@ -194,42 +171,12 @@ def _parse_start(written: str, zone: ZoneInfo) -> datetime:
         raise invalid_start(written) from None
 
 
-def _cron_times(rule: str, at: datetime, *, reverse: bool = False) -> Iterator[datetime]:
-    from cronsim import CronSim, CronSimError  # only schedules need it
-
-    try:
-        return CronSim(rule, at, reverse=reverse)
-    except CronSimError:
-        raise _invalid_rule("cron", rule, "it cannot be read") from None
-
-
-def _rrule_times(rule: str, start: datetime) -> Any:
-    """Return the times of a recurrence rule on a wall clock.
-
-    Raises:
-        UsageError: the rule is invalid, or its interval is zero: dateutil would search for ever.
-    """
-    from dateutil.rrule import rrule, rrulestr  # only schedules need it
-
-    if "\n" in rule or "DTSTART" in rule.upper():
-        raise _invalid_rule("rrule", rule, "it must be one RRULE, without a start; use --start")
-    if _UNTIL_IN_UTC.search(rule):
-        raise _invalid_rule("rrule", rule, "its UNTIL is in UTC; write it in the time of --zone, without Z")
-    try:
-        stands = any(int(each) < 1 for each in _RRULE_INTERVAL.findall(rule))
-        rule_set = None if stands else rrulestr(rule, dtstart=start)
-    except _RULE_ERRORS:
-        raise _invalid_rule("rrule", rule, "it cannot be read") from None
-    if not isinstance(rule_set, rrule):
-        raise _invalid_rule("rrule", rule, "its INTERVAL is less than 1" if stands else "it is not an RRULE")
-    return rule_set
-
-
-def _invalid_rule(kind: str, rule: str, reason: str) -> UsageError:
+def _invalid_rule(timing: Timing, reason: str) -> UsageError:
+    shown = timing.rule[:LONGEST_RULE]
     return UsageError(
-        f"The {kind} {rule!r} is not a valid schedule rule: {reason}.",
+        f"The {timing.kind} {shown!r} is not a valid schedule rule: {reason}.",
         'For example --cron "0 6 * * 1", --every 12h, or --rrule "FREQ=MONTHLY;BYDAY=1MO;BYHOUR=6;BYMINUTE=0".',
-        {"kind": kind, "rule": rule},
+        {"kind": timing.kind, "rule": shown},
         code="InvalidScheduleRule",
     )
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from flows.schedules.poller import Poller, PollerSettings, PollResult
-from flows.schedules.recurrence import Recurrence, invalid_start
+from flows.schedules.recurrence import due_times, invalid_start
 from flows.schedules.slots import DueSlot, find_due_slot
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
@@ -39,7 +39,7 @@ def run_schedule_now(
     if not waiting:
         raise Refused(
             f"Schedule {number} has no slot that is due.",
-            f"See when it is due next: `almoner schedule show {number}`.",
+            f"See its rule and its slots with `almoner schedule show {number}`.",
             {"schedule": number},
             code="NothingDue",
         )
@@ -53,7 +53,7 @@ def _parse_slot_time(schedule: Schedule, written: str, now: datetime) -> str:
     except ValueError:
         raise invalid_start(written) from None
     at = (moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(schedule.zone))).astimezone(UTC)
-    if at > now or Recurrence.of_timing(Timing.of_schedule(schedule)).latest_slot(at) != at:
+    if at > now or due_times(Timing.of_schedule(schedule), at, at) != [at]:
         raise UsageError(
             f"Schedule {schedule.id} has no slot at {written} that is due.",
             f"See its slots with `almoner schedule show {schedule.id}`.",

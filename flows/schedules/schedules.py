@@ -11,10 +11,10 @@ from flows.approvals.propose_change import require_reason
 from flows.datasets.forecast import count_runs
 from flows.governance.exposure import orders_budget
 from flows.governance.policy import hides_balances
-from flows.schedules.recurrence import Recurrence, parse_timing
+from flows.schedules.recurrence import MOST_TIMES, due_times, parse_timing
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
-from models_db.errors import Refused, UsageError
+from models_db.errors import Refused
 from models_db.services import budget, cohorts, proposals, requests, schedules
 from models_db.services.audit.stored_text import configuration_of
 from models_db.services.schedules import Timing
@@ -24,7 +24,6 @@ from models_db.values.standing_terms import cost_of
 from tasks.planning.block_selection import reading_of_request
 
 SLOTS_SHOWN = 3
-MOST_COUNTED = 10_000
 LIVE_STATES = ("open", "carried")
 
 
@@ -45,7 +44,6 @@ class ScheduleRow:
 
     Attributes:
         standing: the standing authorisation it draws on, its state, and the runs it has used.
-        coming: its next times; empty if it is paused or over.
         last: its newest slot.
     """
 
@@ -63,7 +61,6 @@ class ScheduleRow:
     starts_at: str
     creator: str
     reason: str
-    coming: tuple[str, ...]
     last: SlotRow | None
 
 
@@ -74,9 +71,10 @@ class CreatedSchedule:
     Attributes:
         number: the number of the schedule; None in a dry run.
         next_slots: its first times.
-        slots_until: the number of its times until the authorisation ends, counted up to 10 000.
+        slots_until: the number of its times until the authorisation ends, counted up to 1000.
         runs_left: the number of unused runs of the authorisation, including runs for other schedules.
-        last_run: the time of the last run if every time becomes a run; None if the authorisation ends before.
+        last_run: the time of the last run if every time becomes a run; None if the authorisation ends before, or if
+            more runs are left than times are counted.
         affordable_runs: the number of runs that the remaining budget affords; None if the policy hides it, or if a run
             costs nothing.
     """
@@ -120,12 +118,11 @@ def create_schedule(
         runs_left = (proposal.runs or 0) - proposals.count_uses(session, proposal)
         hidden = hides_balances(session, workspace.actor)
         runs = None if hidden else _affordable_runs(session, dataset, configuration_of(proposal))
-    timetable = Recurrence.of_timing(timing)
-    coming = tuple(utc_now(at) for at in timetable.next_slots(now, SLOTS_SHOWN))
-    until = timetable.slots_until(now, datetime.fromisoformat(str(proposal.until)), MOST_COUNTED)
-    last = utc_now(timetable.next_slots(now, runs_left)[-1]) if 0 < runs_left <= until else None
+    coming = tuple(map(utc_now, due_times(timing, now, most=SLOTS_SHOWN)))
+    until = due_times(timing, now, datetime.fromisoformat(str(proposal.until)), MOST_TIMES)
+    last = utc_now(until[runs_left - 1]) if 0 < runs_left <= len(until) else None
     number = None if dry_run else _record_schedule(workspace, standing, timing, reason)
-    return CreatedSchedule(number, dataset.name, timing, coming, until, runs_left, last, runs)
+    return CreatedSchedule(number, dataset.name, timing, coming, len(until), runs_left, last, runs)
 
 
 def _affordable_runs(session: Session, dataset: Dataset, configuration: Mapping[str, Any]) -> int | None:
@@ -174,9 +171,8 @@ def change_schedule(workspace: Workspace, number: int, kind: str, reason: str) -
 
 def list_schedules(workspace: Workspace, dataset: str | None = None) -> list[ScheduleRow]:
     """Return all schedules, or those of one dataset, oldest first."""
-    now = datetime.now(UTC)
     with workspace.database.read() as session:
-        return [schedule_row(session, schedule, now) for schedule in schedules.list_all(session, dataset)]
+        return [schedule_row(session, schedule) for schedule in schedules.list_all(session, dataset)]
 
 
 def load_schedule(workspace: Workspace, number: int, limit: int = 20) -> tuple[ScheduleRow, list[SlotRow]]:
@@ -186,19 +182,18 @@ def load_schedule(workspace: Workspace, number: int, limit: int = 20) -> tuple[S
         UsageError: there is no such schedule (`ScheduleUnknown`).
     """
     with workspace.database.read() as session:
-        row = schedule_row(session, schedules.find_schedule(session, number), datetime.now(UTC))
+        row = schedule_row(session, schedules.find_schedule(session, number))
         return row, [slot_row(session, slot) for slot in schedules.newest_slots(session, number, limit)]
 
 
-def schedule_row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
+def schedule_row(session: Session, schedule: Schedule) -> ScheduleRow:
     """Read one schedule from the ledger."""
-    proposal, state = session.get_one(Proposal, schedule.standing_id), schedules.state_of(session, schedule.id)
-    coming = _next_slots(schedule, now) if state == "active" else []
+    proposal = session.get_one(Proposal, schedule.standing_id)
     newest = schedules.newest_slot(session, schedule.id)
     return ScheduleRow(
         schedule=schedule.id,
         dataset=session.get_one(Dataset, schedule.dataset_id).name,
-        state=state,
+        state=schedules.state_of(session, schedule.id),
         standing=proposal.id,
         standing_state=proposals.state_of(session, proposal),
         used=proposals.count_uses(session, proposal),
@@ -210,17 +205,8 @@ def schedule_row(session: Session, schedule: Schedule, now: datetime) -> Schedul
         starts_at=schedule.starts_at,
         creator=requests.principal_name(session, schedule.created_by),
         reason=schedule.reason,
-        coming=tuple(utc_now(at) for at in coming),
         last=None if newest is None else slot_row(session, newest),
     )
-
-
-def _next_slots(schedule: Schedule, now: datetime) -> list[datetime]:
-    """Return the next times of a schedule; none if this machine cannot read it, which `almoner serve` reports."""
-    try:
-        return Recurrence.of_timing(Timing.of_schedule(schedule)).next_slots(now, SLOTS_SHOWN)
-    except UsageError:
-        return []
 
 
 def slot_row(session: Session, slot: ScheduleSlot) -> SlotRow:

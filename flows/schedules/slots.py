@@ -8,7 +8,7 @@ poll.
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
@@ -17,7 +17,7 @@ from flows.releases.attempt import RunInterrupted, require_data
 from flows.releases.execute import execute_request
 from flows.releases.propose import price_for_home, record_request
 from flows.releases.sweep import forfeit_attempt
-from flows.schedules.recurrence import Recurrence
+from flows.schedules.recurrence import latest_time
 from flows.workspace.workspace import Workspace, process_owner
 from models_db.database.base import utc_now
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
@@ -104,14 +104,15 @@ def find_due_slot(session: Session, schedule: Schedule, now: datetime) -> str | 
 
     Raises:
         UsageError: this machine cannot read the schedule (`ZoneUnknown`, `InvalidScheduleRule`).
+        EnvironmentProblem: Prefect is not installed.
     """
     if schedules.state_of(session, schedule.id) != "active":
         return None
-    latest = Recurrence.of_timing(Timing.of_schedule(schedule)).latest_slot(now)
-    if latest is None or (slot := utc_now(latest)) < schedules.due_from(session, schedule):
-        return None
-    newest = schedules.newest_slot(session, schedule.id)
-    return slot if newest is None or newest.slot < slot else None
+    since = datetime.fromisoformat(schedules.due_from(session, schedule))
+    if newest := schedules.newest_slot(session, schedule.id):
+        since = max(since, datetime.fromisoformat(newest.slot) + timedelta(microseconds=1))
+    latest = latest_time(Timing.of_schedule(schedule), since, now)
+    return None if latest is None else utc_now(latest)
 
 
 def list_due_slots(

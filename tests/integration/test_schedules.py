@@ -92,7 +92,7 @@ def test_a_schedule_is_made_run_paused_resumed_and_ended(any_almoner: Almoner) -
     assert almoner.ask("schedule run 1", expected=1)["error"] == "NothingDue"
     assert almoner.ask('schedule resume 1 --reason "clean"')["state"] == "active"
     assert almoner.ask("schedule run 1", expected=1)["error"] == "NothingDue"  # what passed meanwhile is not caught up
-    assert almoner.ask('schedule end 1 --reason "over"')["coming"] == []
+    assert almoner.ask('schedule end 1 --reason "over"')["state"] == "ended"
     assert almoner.ask('schedule resume 1 --reason "not over"', expected=1)["error"] == "ScheduleNotActive"
     kinds = [row[0] for row in fetch(almoner.database, "SELECT kind FROM audit ORDER BY seq")]
     assert [kind for kind in kinds if "schedule." in kind or "slot." in kind] == [

@@ -1,4 +1,4 @@
-"""A machine without the extra `orchestration`: releases are made and scheduled, or a command names the extra."""
+"""A machine without the extra `orchestration`: releases are made and schedules read, or a command names the extra."""
 
 import tomllib
 from pathlib import Path
@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from tasks.common import extras
 from tasks.common.extras import INSTALL_PREFECT, name_missing, require_orchestration
 from tests.integration.story import Almoner
-from tests.integration.test_schedules import authorised, scheduled
+from tests.integration.test_schedules import LONG_AGO, authorised, scheduled
 from tests.integration.test_without_generation import ROOT, asked, typed
 from tests.support import snapshot
 
@@ -73,8 +73,16 @@ def test_a_release_is_made_without_it(almoner: Almoner, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_schedule_is_served_without_it(almoner: Almoner) -> None:
+def test_a_schedule_is_read_changed_and_ended_without_it(almoner: Almoner) -> None:
+    """A steward's machine has no Prefect; it is needed where a rule is read, and its absence decides no slot."""
     authorised(almoner)
     scheduled(almoner)
-    done = asked(almoner.home.root, "serve --once", refused=PREFECT, command=TINY)
-    assert [run["outcome"] for run in done["runs"]] == ["produced"]
+    home = almoner.home.root
+    assert [row["rule"] for row in asked(home, "schedule list", refused=PREFECT)] == ["1w"]
+    before = snapshot(almoner.database)
+    for line in (f"schedule create 1 --every 1d --start {LONG_AGO} --reason again", "schedule run 1", "serve --once"):
+        assert asked(home, line, 3, refused=PREFECT)["error"] == "OrchestrationMissing"
+    assert snapshot(almoner.database) == before
+    assert asked(home, "schedule pause 1 --reason later", refused=PREFECT)["state"] == "paused"
+    assert asked(home, "schedule end 1 --reason over", refused=PREFECT)["state"] == "ended"
+    assert asked(home, "schedule show 1", refused=PREFECT)["slots"] == []

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas  # noqa: F401
+import prefect.server.schemas.schedules  # noqa: F401
 import pyarrow.parquet  # noqa: F401
 import pytest
 import torch

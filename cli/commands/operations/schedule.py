@@ -38,7 +38,7 @@ class ScheduleCreated(TypedDict):
 
 
 class ScheduleData(TypedDict):
-    """A schedule with its next slots and its newest one."""
+    """A schedule with its newest slot."""
 
     schedule: int
     dataset: str
@@ -54,7 +54,6 @@ class ScheduleData(TypedDict):
     starts_at: str
     creator: str
     reason: str
-    coming: list[str]
     last: SlotRow | None
 
 
@@ -154,14 +153,16 @@ def create_schedule_command(
         if schedule.number is None
         else f"Schedule {schedule.number}. Next: `almoner serve`."
     )
-    return CommandResult(data, [fact_list(_minute_text(data), title="Schedule; times are UTC"), last])
+    shown = _minute_text({**data, "coming": [at[:16] for at in schedule.next_slots]})
+    return CommandResult(data, [fact_list(shown, title="Schedule; times are UTC"), last])
 
 
 def _minute_text(fields: Mapping[str, object]) -> Mapping[str, object]:
     """Return the schedule with its times to the minute, as `--slot` also takes them."""
-    short = {"coming": [at[:16] for at in cast(list[str], fields["coming"])]}
-    times = {name: str(fields[name])[:16] for name in ("starts_at", "last_run", "until") if fields.get(name)}
-    return {**fields, **short, **times}
+    return {
+        **fields,
+        **{name: str(fields[name])[:16] for name in ("starts_at", "last_run", "until") if fields.get(name)},
+    }
 
 
 def _single_rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, str]:
@@ -178,12 +179,12 @@ def list_all(
     context: CommandContext,
     dataset: Annotated[str | None, typer.Option(help="List only schedules of this dataset.")] = None,
 ) -> CommandResult[list[ScheduleData]]:
-    """List all schedules: their next slot, and the result of the last one.
+    """List all schedules: their rule, and the result of the last slot.
 
     Example: almoner schedule list
     """
     rows = scheduling.list_schedules(open_workspace(context.home), dataset)
-    columns = ("schedule", "dataset", "state", "rule", "zone", "next", "last slot", "became", "standing", "runs used")
+    columns = ("schedule", "dataset", "state", "rule", "zone", "last slot", "became", "standing", "runs used")
     return CommandResult(
         list(map(_schedule_data, rows)),
         [table(columns, [_schedule_table_row(each) for each in rows])],
@@ -206,18 +207,16 @@ def _schedule_data(schedule: ScheduleRow) -> ScheduleData:
         starts_at=schedule.starts_at,
         creator=schedule.creator,
         reason=schedule.reason,
-        coming=list(schedule.coming),
         last=schedule.last,
     )
 
 
 def _schedule_table_row(schedule: ScheduleRow) -> tuple[object, ...]:
-    coming = schedule.coming[0][:16] if schedule.coming else ""
     last, became = (schedule.last.slot[:16], _slot_outcome(schedule.last)) if schedule.last else ("", "")
     used = f"{schedule.used} of {schedule.runs}"
     return (
         schedule.schedule, schedule.dataset, schedule.state, schedule.rule, schedule.zone,
-        coming, last, became, schedule.standing, used,
+        last, became, schedule.standing, used,
     )  # fmt: skip
 
 

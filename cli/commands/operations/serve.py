@@ -10,6 +10,7 @@ from cli.commands.operations.schedule import PollData, poll_tables
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar, progress_lines
 from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, poller_settings
+from tasks.common.extras import require_orchestration
 
 if TYPE_CHECKING:
     from flows.schedules.poller import PollerSettings
@@ -54,6 +55,7 @@ def serve(
 
     Example: almoner serve --once --without-prefect
     """
+    require_orchestration()
     with ExitStack() as around:
         if ui:
             from flows.orchestration.local_server import start_local_server
