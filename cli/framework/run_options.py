@@ -37,7 +37,7 @@ def poller_settings(
         RunnerUnknown: there is no such kind of workers.
         RunnerAddressUnfit: the address does not fit the kind of workers.
     """
-    from flows.schedules.poller import PollerSettings  # it loads Prefect
+    from flows.schedules.poller import PollerSettings  # it loads what runs releases
     from tasks.workers.backend_settings import WorkerBackend
 
     return PollerSettings(device, workers, approved, WorkerBackend.of(runner, runner_address))

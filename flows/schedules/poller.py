@@ -1,7 +1,7 @@
-"""Poller of schedules: due slots and their runs, and requests that were approved by hand.
+"""Poller of schedules: due slots and their runs, requests that were approved by hand, and one schedule run by hand.
 
-A poll needs no Prefect. Between two polls a process remembers only its failed attempts; everything else is in the
-ledger, so any number of pollers may run at the same time.
+A poll needs no Prefect server. Between two polls a process remembers only its failed attempts; everything else is in
+the ledger, so any number of pollers may run at the same time.
 """
 
 import os
@@ -15,14 +15,15 @@ from sqlalchemy.orm import Session
 
 from flows.releases.attempt import RunInterrupted
 from flows.schedules import slots
-from flows.schedules.slots import DueSlot, SlotDecision, SlotRun
+from flows.schedules.poll_result import DueSlot, PollProblem, PollResult, SlotRun
+from flows.schedules.recurrence import due_times, parse_time
 from flows.workspace.workspace import Workspace, open_workspace
+from models_db.database.base import utc_now
 from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.home import ProjectHome
 from models_db.services import attempts, people, requests, schedules
-from models_db.services.schedules import ScheduleNotActive, SlotTaken
-from models_db.tables import ScheduleSlot
-from models_db.values.canonical_json import Json
+from models_db.services.schedules import ScheduleNotActive, SlotTaken, Timing
+from models_db.tables import Schedule
 from tasks.workers.backend_settings import HERE, WorkerBackend
 
 DEVICE_VARIABLE: Final = "ALMONER_DEVICE"
@@ -72,40 +73,6 @@ class PollerSettings:
         return cls(device or "auto", int(workers or 1), backend=backend)
 
 
-@dataclass(frozen=True)
-class PollProblem:
-    """Failure of one step of a poll: the name of the error and its public message."""
-
-    what: str
-    name: str
-    message: str
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the result as JSON for programs."""
-        return {"what": self.what, "error": self.name, "message": self.message}
-
-
-@dataclass
-class PollResult:
-    """Slots, runs and failures of one poll."""
-
-    decided: list[SlotDecision] = field(default_factory=list)
-    ran: list[SlotRun] = field(default_factory=list)
-    problems: list[PollProblem] = field(default_factory=list)
-
-    def add_unreadable_schedule(self, schedule: int, problem: UsageError) -> None:
-        """Note a schedule that cannot be read here."""
-        self.problems.append(PollProblem(f"schedule {schedule}", problem.code, problem.message))
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the result as JSON for programs."""
-        return {
-            "slots": [each.to_json() for each in self.decided],
-            "runs": [each.to_json() for each in self.ran],
-            "problems": [each.to_json() for each in self.problems],
-        }
-
-
 @dataclass
 class Poller:
     """Polls for the owner of a home, within their roles: analysts request, runners run."""
@@ -120,72 +87,102 @@ class Poller:
 
         The home is opened again, because its policy may have changed.
         """
-        done, workspace = PollResult(), open_workspace(self.home)
-        roles = _own_roles(workspace)
-        if "analyst" in roles:
-            for due_slot in slots.list_due_slots(workspace, now, done.add_unreadable_schedule):
+        done, workspace = PollResult([], [], []), open_workspace(self.home)
+
+        def add_unreadable(number: int, problem: UsageError) -> None:
+            done.problems.append(PollProblem(f"schedule {number}", problem.code, problem.message))
+
+        if "analyst" in _own_roles(workspace):
+            for due_slot in slots.list_due_slots(workspace, now, add_unreadable):
                 if schedule not in (None, due_slot.schedule):
                     continue
-                with _collect_problem(due_slot, done):
-                    _decide_slot(workspace, due_slot, done)
-        if "runner" in roles:
-            self._run_slots(workspace, done, schedule)
-            if self.settings.approved:
-                self._run_approved(workspace, done)
+                with (
+                    _collect_problem(f"slot {due_slot.slot} of schedule {due_slot.schedule}", done),
+                    suppress(SlotTaken, ScheduleNotActive),  # somebody else was faster
+                ):
+                    done.slots.append(slots.decide_slot(workspace, due_slot))
+        self.run_pending(workspace, done, schedule)
+        if self.settings.approved and "runner" in _own_roles(workspace):
+            self._run_approved(workspace, done)
         return done
 
-    def run_slot(self, due_slot: DueSlot) -> PollResult:
-        """Decide one slot, unless it is decided, and run the pending requests of its schedule.
-
-        Raises:
-            SlotTaken: another poller was faster.
-            ScheduleNotActive: the schedule is paused or over.
-        """
-        done, workspace = PollResult(), open_workspace(self.home)
-        done.decided.append(slots.decide_slot(workspace, due_slot))
-        if "runner" in _own_roles(workspace):
-            self._run_slots(workspace, done, due_slot.schedule)
-        return done
-
-    def run_unfinished(self, schedule: int) -> PollResult:
-        """Run the pending requests of one schedule."""
-        done, workspace = PollResult(), open_workspace(self.home)
-        if "runner" in _own_roles(workspace):
-            self._run_slots(workspace, done, schedule)
-        return done
-
-    def _run_slots(self, workspace: Workspace, result: PollResult, schedule: int | None = None) -> None:
+    def run_pending(self, workspace: Workspace, result: PollResult, schedule: int | None = None) -> None:
+        """Run the pending requests of all schedules, or of one, if the owner of the home is a runner."""
+        if "runner" not in _own_roles(workspace):
+            return
         with workspace.database.read() as session:
-            unfinished = schedules.unfinished_slots(session, schedule)
-        for slot in unfinished:
-            with _collect_problem(slot, result):
+            pending = schedules.unfinished_slots(session, schedule)
+        for slot in pending:
+            with _collect_problem(f"request {slot.request_id} of schedule {slot.schedule_id}", result):
                 ran = slots.run_slot(workspace, slot, *self.settings.run_options)
-                result.ran.extend([ran] if ran is not None else [])
+                result.runs.extend([ran] if ran is not None else [])
 
     def _run_approved(self, workspace: Workspace, result: PollResult) -> None:
         for number in _approved_requests(workspace):
             if number in self.failed_requests or not slots.may_run(workspace, number):
                 continue
             self.failed_requests.add(number)
-            with _collect_problem(number, result):
+            with _collect_problem(f"request {number}", result):
                 if slots.run_once(workspace, number, *self.settings.run_options) is not None:
-                    result.ran.append(SlotRun(None, number, "produced"))
+                    result.runs.append(SlotRun(None, number, "produced", "", ""))
+
+
+def run_schedule_now(
+    home: ProjectHome, number: int, slot: str | None, now: datetime, settings: PollerSettings
+) -> PollResult:
+    """Decide a slot and run its request; without `slot`, decide the due slot and run the pending requests.
+
+    Raises:
+        UsageError: there is no such schedule (`ScheduleUnknown`).
+        UsageError: the schedule has no slot at that time, or it is not due yet (`NoSuchSlot`); or `slot` is no time.
+        Refused: no slot is due, and no request is pending (`NothingDue`).
+        SlotTaken: the slot is already decided.
+        ScheduleNotActive: the schedule is paused or over.
+        The errors of `flows.schedules.slots.decide_slot`.
+    """
+    workspace = open_workspace(home)
+    with workspace.database.read() as session:
+        schedule = schedules.find_schedule(session, number)
+        due_slot = (
+            slots.find_due_slot(session, schedule, now) if slot is None else _parse_slot_time(schedule, slot, now)
+        )
+        waiting = schedules.unfinished_slots(session, number)
+    if due_slot is None and not waiting:
+        raise Refused(
+            f"Schedule {number} has no slot that is due.",
+            f"See its rule and its slots with `almoner schedule show {number}`.",
+            {"schedule": number},
+            code="NothingDue",
+        )
+    done = PollResult([], [], [])
+    if due_slot is not None:
+        done.slots.append(slots.decide_slot(workspace, DueSlot(number, due_slot)))
+    Poller(home, settings).run_pending(workspace, done, number)
+    return done
+
+
+def _parse_slot_time(schedule: Schedule, written: str, now: datetime) -> str:
+    """Return a slot that somebody typed, in UTC."""
+    at = parse_time(written, schedule.zone)
+    if at > now or due_times(Timing.of_schedule(schedule), at, at) != [at]:
+        raise UsageError(
+            f"Schedule {schedule.id} has no slot at {written} that is due.",
+            f"See its slots with `almoner schedule show {schedule.id}`.",
+            {"schedule": schedule.id, "slot": written},
+            code="NoSuchSlot",
+        )
+    return utc_now(at)
 
 
 @contextmanager
-def _collect_problem(what: object, result: PollResult) -> Iterator[None]:
+def _collect_problem(what: str, result: PollResult) -> Iterator[None]:
     """Collect an error of the block as a failure, so that the rest of the poll goes on; Ctrl-C passes."""
     try:
         yield
     except RunInterrupted:
         raise
     except AlmonerError as problem:
-        result.problems.append(PollProblem(_problem_subject(what), problem.code, problem.message))
-
-
-def _decide_slot(workspace: Workspace, due_slot: DueSlot, result: PollResult) -> None:
-    with suppress(SlotTaken, ScheduleNotActive):  # somebody else was faster
-        result.decided.append(slots.decide_slot(workspace, due_slot))
+        result.problems.append(PollProblem(what, problem.code, problem.message))
 
 
 def _own_roles(workspace: Workspace) -> frozenset[str]:
@@ -207,13 +204,3 @@ def _is_startable(session: Session, number: int) -> bool:
     except Refused:
         return False
     return True
-
-
-def _problem_subject(what: object) -> str:
-    match what:
-        case DueSlot():
-            return f"slot {what.slot} of schedule {what.schedule}"
-        case ScheduleSlot():
-            return f"request {what.request_id} of schedule {what.schedule_id}"
-        case _:
-            return f"request {what}"

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 from prefect import flow
 
-from flows.schedules.poller import Poller, PollerSettings, PollProblem
+from flows.schedules.poll_result import PollProblem
+from flows.schedules.poller import Poller, PollerSettings
 from flows.workspace.prefect_flow import PRIVATE_FLOW, call_outside_engine
 from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError, UsageError
@@ -32,9 +33,9 @@ def run_due_slot(schedule: int, ledger: str) -> None:
     """
     problems = call_outside_engine(lambda: _poll(schedule, ledger))
     for problem in problems:
-        sys.stderr.write(f"{problem.what}: {problem.name}: {problem.message}\n")
+        sys.stderr.write(f"{problem.what}: {problem.error}: {problem.message}\n")
     if problems:
-        raise RuntimeError(", ".join(problem.name for problem in problems))
+        raise RuntimeError(", ".join(problem.error for problem in problems))
 
 
 def _poll(schedule: int, ledger: str) -> list[PollProblem]:

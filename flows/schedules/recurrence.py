@@ -23,8 +23,7 @@ LONGEST_STEP: Final = timedelta(days=3660)
 LAST_YEAR: Final = 9000
 """Last year of a start; later years come too close to the end of Python's calendar."""
 MOST_TIMES: Final = 1000
-"""Most times that Prefect computes."""
-MOMENT: Final = timedelta(microseconds=1)
+"""Most times that Prefect computes in one call."""
 _INTERVAL = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 _REFUSED_RRULES = {
     r"FREQ=(SECONDLY|MINUTELY)|BYSECOND|BYMINUTE=[^;]*,": "it is due more than once an hour; use --cron or --every",
@@ -49,13 +48,12 @@ def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: dateti
         EnvironmentProblem: Prefect is not installed.
     """
     rule = " ".join(rule.split())
-    where, begins = _load_zone(zone), now.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    _load_zone(zone)
+    begins = now.replace(second=0, microsecond=0) + timedelta(minutes=1)
     if kind == "interval":
         begins += parse_interval(rule)
     if start is not None:
-        begins = _parse_start(start, where)
-        if begins.year > LAST_YEAR:
-            raise invalid_start(start)
+        begins = parse_time(start, zone)
     timing = Timing(kind, rule, zone, utc_now(begins))
     if not due_times(timing, now):
         raise _invalid_rule(timing, "it is never due")
@@ -90,7 +88,7 @@ def latest_time(timing: Timing, since: datetime, now: datetime) -> datetime | No
     Raises:
         as `due_times`.
     """
-    found, beyond = due_times(timing, since, now), now + MOMENT
+    found, beyond = due_times(timing, since, now), now + timedelta(microseconds=1)
     latest = found[0] if found else None
     while latest is not None and beyond - latest > timedelta(minutes=1):
         middle = latest + (beyond - latest) / 2
@@ -163,12 +161,27 @@ def _load_zone(name: str) -> ZoneInfo:
         ) from None
 
 
-def _parse_start(written: str, zone: ZoneInfo) -> datetime:
+def parse_time(written: str, zone: str) -> datetime:
+    """Parse a start or a slot, on the clock of `zone` unless the text names another.
+
+    Raises:
+        UsageError: it is no date or time (`InvalidStartTime`), or this machine does not know the zone (`ZoneUnknown`).
+    """
+    where = _load_zone(zone)
     try:
         moment = datetime.fromisoformat(written)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
+        at = (moment if moment.tzinfo else moment.replace(tzinfo=where)).astimezone(UTC)
+        readable = at.year <= LAST_YEAR
     except (ValueError, OverflowError):  # the first and the last day of all years are another year's elsewhere
-        raise invalid_start(written) from None
+        readable = False
+    if not readable:
+        raise UsageError(
+            f"The start {written!r} is not a date or time.",
+            "Write 2027-01-04 or 2027-01-04T06:00.",
+            {"start": written},
+            code="InvalidStartTime",
+        )
+    return at
 
 
 def _invalid_rule(timing: Timing, reason: str) -> UsageError:
@@ -178,14 +191,4 @@ def _invalid_rule(timing: Timing, reason: str) -> UsageError:
         'For example --cron "0 6 * * 1", --every 12h, or --rrule "FREQ=MONTHLY;BYDAY=1MO;BYHOUR=6;BYMINUTE=0".',
         {"kind": timing.kind, "rule": shown},
         code="InvalidScheduleRule",
-    )
-
-
-def invalid_start(written: str) -> UsageError:
-    """Return the error of a start, or of a slot, that is no date or time."""
-    return UsageError(
-        f"The start {written!r} is not a date or time.",
-        "Write 2027-01-04 or 2027-01-04T06:00.",
-        {"start": written},
-        code="InvalidStartTime",
     )

@@ -65,28 +65,39 @@ class ScheduleRow:
 
 
 @dataclass(frozen=True)
+class ScheduleWithSlots(ScheduleRow):
+    """A schedule with its newest slots, the newest first."""
+
+    slots: tuple[SlotRow, ...]
+
+
+@dataclass(frozen=True)
 class CreatedSchedule:
     """A new schedule or, in a dry run, a preview of it.
 
     Attributes:
-        number: the number of the schedule; None in a dry run.
-        next_slots: its first times.
-        slots_until: the number of its times until the authorisation ends, counted up to 1000.
+        schedule: the number of the schedule; None in a dry run.
+        coming: its first times.
+        slots_until_it_ends: the number of its times until the authorisation ends, counted up to 1000.
         runs_left: the number of unused runs of the authorisation, including runs for other schedules.
         last_run: the time of the last run if every time becomes a run; None if the authorisation ends before, or if
             more runs are left than times are counted.
-        affordable_runs: the number of runs that the remaining budget affords; None if the policy hides it, or if a run
-            costs nothing.
+        afforded: the number of runs that the remaining budget affords; None if the policy hides it, or if a run costs
+            nothing.
     """
 
-    number: int | None
+    schedule: int | None
     dataset: str
-    timing: Timing
-    next_slots: tuple[str, ...]
-    slots_until: int
+    standing: int
+    kind: str
+    rule: str
+    zone: str
+    starts_at: str
+    coming: tuple[str, ...]
+    slots_until_it_ends: int
     runs_left: int
     last_run: str | None
-    affordable_runs: int | None
+    afforded: int | None
 
 
 def create_schedule(
@@ -121,8 +132,20 @@ def create_schedule(
     coming = tuple(map(utc_now, due_times(timing, now, most=SLOTS_SHOWN)))
     until = due_times(timing, now, datetime.fromisoformat(str(proposal.until)), MOST_TIMES)
     last = utc_now(until[runs_left - 1]) if 0 < runs_left <= len(until) else None
-    number = None if dry_run else _record_schedule(workspace, standing, timing, reason)
-    return CreatedSchedule(number, dataset.name, timing, coming, len(until), runs_left, last, runs)
+    return CreatedSchedule(
+        schedule=None if dry_run else _record_schedule(workspace, standing, timing, reason),
+        dataset=dataset.name,
+        standing=standing,
+        kind=timing.kind,
+        rule=timing.rule,
+        zone=timing.zone,
+        starts_at=timing.starts_at,
+        coming=coming,
+        slots_until_it_ends=len(until),
+        runs_left=runs_left,
+        last_run=last,
+        afforded=runs,
+    )
 
 
 def _affordable_runs(session: Session, dataset: Dataset, configuration: Mapping[str, Any]) -> int | None:
@@ -166,7 +189,7 @@ def change_schedule(workspace: Workspace, number: int, kind: str, reason: str) -
     require_reason(reason)
     with workspace.database.write() as session:
         schedules.record_change(session, workspace.actor, number, kind, reason)
-    return load_schedule(workspace, number)[0]
+        return schedule_row(session, schedules.find_schedule(session, number))
 
 
 def list_schedules(workspace: Workspace, dataset: str | None = None) -> list[ScheduleRow]:
@@ -175,15 +198,16 @@ def list_schedules(workspace: Workspace, dataset: str | None = None) -> list[Sch
         return [schedule_row(session, schedule) for schedule in schedules.list_all(session, dataset)]
 
 
-def load_schedule(workspace: Workspace, number: int, limit: int = 20) -> tuple[ScheduleRow, list[SlotRow]]:
-    """Return one schedule, and its newest slots, newest first.
+def load_schedule(workspace: Workspace, number: int, limit: int = 20) -> ScheduleWithSlots:
+    """Return one schedule and its newest slots.
 
     Raises:
         UsageError: there is no such schedule (`ScheduleUnknown`).
     """
     with workspace.database.read() as session:
         row = schedule_row(session, schedules.find_schedule(session, number))
-        return row, [slot_row(session, slot) for slot in schedules.newest_slots(session, number, limit)]
+        slots = [slot_row(session, slot) for slot in schedules.newest_slots(session, number, limit)]
+        return ScheduleWithSlots(**vars(row), slots=tuple(slots))
 
 
 def schedule_row(session: Session, schedule: Schedule) -> ScheduleRow:

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 
-from flows.schedules.poller import Poller, PollerSettings, PollProblem, PollResult
+from flows.schedules.poll_result import PollProblem, PollResult
+from flows.schedules.poller import Poller, PollerSettings
 from flows.workspace.prefect_flow import names_prefect_server
 from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
-from models_db.values.canonical_json import Json
 
 
 def poll_once(home: ProjectHome, settings: PollerSettings) -> PollResult:
@@ -35,7 +35,7 @@ def serve_until_stopped(
     every: int,
     *,
     with_prefect: bool,
-    say: Callable[[dict[str, Json]], None],
+    say: Callable[[PollResult], None],
 ) -> int:
     """Poll every `every` seconds until SIGINT or SIGTERM, which interrupts a run as Ctrl-C does.
 
@@ -63,11 +63,11 @@ def _prefect_runner(home: ProjectHome, settings: PollerSettings, *, enabled: boo
         yield
 
 
-def _poll(poller: Poller) -> dict[str, Json]:
+def _poll(poller: Poller) -> PollResult:
     try:
-        return poller.poll(datetime.now(UTC)).to_json()
+        return poller.poll(datetime.now(UTC))
     except AlmonerError as problem:
-        return PollResult(problems=[PollProblem("this look", problem.code, problem.message)]).to_json()
+        return PollResult([], [], [PollProblem("this look", problem.code, problem.message)])
 
 
 @contextmanager

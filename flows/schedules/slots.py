@@ -7,7 +7,6 @@ poll.
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -17,6 +16,7 @@ from flows.releases.attempt import RunInterrupted, require_data
 from flows.releases.execute import execute_request
 from flows.releases.propose import price_for_home, record_request
 from flows.releases.sweep import forfeit_attempt
+from flows.schedules.poll_result import DueSlot, SlotDecision, SlotRun
 from flows.schedules.recurrence import latest_time
 from flows.workspace.workspace import Workspace, process_owner
 from models_db.database.base import utc_now
@@ -29,7 +29,6 @@ from models_db.services.schedules import ScheduleNotActive, SlotTaken, Timing
 from models_db.sessions.database import LedgerUnreachable, OutcomeUnknown
 from models_db.tables import Lease, PolicyVersion, Proposal, Schedule, ScheduleSlot
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import Json
 from models_db.values.request_state import RequestState
 from models_db.values.requests import ReleaseRequest
 from models_db.writes.database_errors import ClockWentBack, RuleViolated
@@ -49,54 +48,6 @@ LEDGER_ERRORS = (LedgerUnreachable, OutcomeUnknown, ClockWentBack)
 """A run that ended with one of these has not failed; it resumes when the ledger is back."""
 UNFINISHED_RUN_REASON = "RunBeforeUnfinished"
 _RUN_LOCK = threading.Lock()
-
-
-@dataclass(frozen=True)
-class DueSlot:
-    """A due slot of a schedule that is not decided."""
-
-    schedule: int
-    slot: str
-
-
-@dataclass(frozen=True)
-class SlotDecision(DueSlot):
-    """Decision about a slot: the request's number, or the name of the refusal and its public message."""
-
-    request_id: int | None
-    skipped: str | None = None
-    detail: str = ""
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the result as JSON for programs."""
-        return {
-            "schedule": self.schedule,
-            "slot": self.slot,
-            "request": self.request_id,
-            "skipped": self.skipped,
-            "detail": self.detail,
-        }
-
-
-@dataclass(frozen=True)
-class SlotRun:
-    """End of the run of a slot's request: `produced`, `given up`, or `not now` with the name of the reason."""
-
-    schedule: int | None
-    request_id: int
-    outcome: str
-    reason: str = ""
-    detail: str = ""
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the result as JSON for programs."""
-        return {
-            "schedule": self.schedule,
-            "request": self.request_id,
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "detail": self.detail,
-        }
 
 
 def find_due_slot(session: Session, schedule: Schedule, now: datetime) -> str | None:
@@ -184,7 +135,7 @@ def _record_slot_request(
             return _record_skip(session, workspace, schedule, due_slot, UNFINISHED_RUN_REASON, before)
         recorded = record_request(session, workspace, priced, standing)
         schedules.record_slot(session, workspace.actor, schedule, due_slot.slot, request_id=recorded.id)
-        return SlotDecision(due_slot.schedule, due_slot.slot, recorded.id)
+        return SlotDecision(due_slot.schedule, due_slot.slot, recorded.id, None, "")
 
 
 def _skip_slot(workspace: Workspace, due_slot: DueSlot, reason: str, detail: str) -> SlotDecision:
@@ -236,7 +187,7 @@ def run_slot(
         return None
     except AlmonerError as problem:
         return _slot_run_of_error(workspace, slot, problem, begun)
-    return None if outcome is None else SlotRun(slot.schedule_id, number, "produced")
+    return None if outcome is None else SlotRun(slot.schedule_id, number, "produced", "", "")
 
 
 def run_once(

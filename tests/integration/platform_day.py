@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -172,7 +172,7 @@ def recurring(platform: Platform, dataset: str, request: dict[str, Any], rule: s
 
 def night(platform: Platform, now: datetime) -> dict[str, dict[str, Any]]:
     """One poll of each service account, as `almoner serve` makes it: the asker requests, the two runners run."""
-    return {name: Poller(platform.at(name).home).poll(now).to_json() for name in ("asker", "rosa", "rick")}
+    return {name: asdict(Poller(platform.at(name).home).poll(now)) for name in ("asker", "rosa", "rick")}
 
 
 def start_node(platform: Platform, machines: Machines) -> subprocess.Popen[bytes]:

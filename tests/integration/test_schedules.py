@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from cli.framework import progress
 from flows.schedules import serve
+from flows.schedules.poll_result import PollResult
 from flows.schedules.poller import Poller, PollerSettings
 from flows.schedules.slots import UNFINISHED_RUN_REASON, decide_slot, list_due_slots
 from flows.workspace.workspace import open_workspace
@@ -108,9 +110,8 @@ def test_a_schedule_is_made_run_paused_resumed_and_ended(any_almoner: Almoner) -
 
 def look(almoner: Almoner, ahead: int = 0, settings: PollerSettings | None = None) -> Any:
     """One look of a poller whose clock is some minutes ahead."""
-    return (
-        Poller(almoner.home, settings or PollerSettings()).poll(datetime.now(UTC) + timedelta(minutes=ahead)).to_json()
-    )
+    done = Poller(almoner.home, settings or PollerSettings()).poll(datetime.now(UTC) + timedelta(minutes=ahead))
+    return asdict(done)
 
 
 def skipped(almoner: Almoner) -> str:
@@ -185,10 +186,10 @@ def test_a_run_that_is_not_finished_skips_the_next(almoner: Almoner) -> None:
     scheduled(almoner, "--every 1m")
     workspace, now = open_workspace(almoner.home), datetime.now(UTC)
     (due,) = list_due_slots(workspace, now - timedelta(minutes=2))
-    assert decide_slot(workspace, due).request_id == 1
+    assert decide_slot(workspace, due).request == 1
     (later,) = list_due_slots(workspace, now)
     decided = decide_slot(workspace, later)
-    assert (decided.request_id, decided.skipped) == (None, UNFINISHED_RUN_REASON)
+    assert (decided.request, decided.skipped) == (None, UNFINISHED_RUN_REASON)
     assert slots(almoner) == [(1, None), (None, UNFINISHED_RUN_REASON)]
     assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
 
@@ -203,7 +204,7 @@ def test_a_look_does_everything_once_and_the_next_nothing(almoner: Almoner) -> N
     assert [run["outcome"] for run in first["runs"]] == ["produced"]
     poller = Poller(almoner.home)
     for minutes in (-60, -1, 0):  # a clock that goes back finds the slot decided
-        assert poller.poll(now + timedelta(minutes=minutes)).to_json() == {"slots": [], "runs": [], "problems": []}
+        assert poller.poll(now + timedelta(minutes=minutes)) == PollResult([], [], [])
     assert len(slots(almoner)) == 1
 
 
@@ -407,5 +408,5 @@ def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner, monkeypatch: pyt
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     done = almoner.type("serve --without-prefect --every 1")
     assert (done.out, done.err) == ("Stopped after 1 polls.\n", "a run: 50 %\n" * 2)
-    assert seen == [{"slots": [], "runs": [], "problems": []}] * 2
+    assert seen == [PollResult([], [], [])] * 2
     assert signal.getsignal(signal.SIGTERM) is before

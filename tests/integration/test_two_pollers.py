@@ -49,12 +49,12 @@ def test_an_earlier_slot_that_was_asked_for_meanwhile_skips_the_later_one(
 
     def slowly(*given: Any) -> Any:
         monkeypatch.setattr("flows.schedules.slots.price_for_home", real)
-        assert decide_slot(workspace, first).request_id == 1
+        assert decide_slot(workspace, first).request == 1
         return real(*given)
 
     monkeypatch.setattr("flows.schedules.slots.price_for_home", slowly)
     decided = decide_slot(workspace, later)
-    assert (decided.request_id, decided.skipped) == (None, UNFINISHED_RUN_REASON)
+    assert (decided.request, decided.skipped) == (None, UNFINISHED_RUN_REASON)
     assert slots(almoner) == [(1, None), (None, UNFINISHED_RUN_REASON)]
 
 

@@ -31,5 +31,7 @@ def test_a_schedule_that_cannot_be_read_is_told_and_the_others_go_on(almoner: Al
 
     listed = almoner.ask("schedule list")
     assert [each["state"] for each in listed] == ["active"] * 3
-    assert almoner.ask("schedule run 1", expected=2)["error"] == "ZoneUnknown"
+    for line in ("schedule run 1", "schedule run 1 --slot 2026-01-05T06:00"):
+        assert almoner.ask(line, expected=2)["error"] == "ZoneUnknown"
+    assert almoner.ask("schedule run 3 --slot soon", expected=2)["error"] == "InvalidStartTime"
     assert almoner.ask('schedule end 1 --reason "nobody can read it"')["state"] == "ended"

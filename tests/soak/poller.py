@@ -14,7 +14,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -100,7 +100,7 @@ def _looks(work: Work, pipe: _Pipe) -> None:
     poller = Poller(ProjectHome.locate())
     for at in work.times:
         try:
-            pipe.tell("look", poller.poll(at).to_json())
+            pipe.tell("look", asdict(poller.poll(at)))
         except AlmonerError as problem:
             pipe.tell("look", {"problems": [{"what": "look", "error": problem.code, "message": problem.message}]})
 

@@ -2,101 +2,22 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
-from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, poller_settings
 from cli.framework.tables import fact_list, table
 from flows.schedules import schedules as scheduling
-from flows.schedules.schedules import ScheduleRow, SlotRow
+from flows.schedules.poll_result import PollResult
+from flows.schedules.schedules import CreatedSchedule, ScheduleRow, ScheduleWithSlots, SlotRow
 from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Manage schedules: create, list, show, pause, resume, end, run.")
-
-
-class ScheduleCreated(TypedDict):
-    """A new schedule; `schedule` is null in a dry run, `afforded` where balances are hidden or a run costs nothing."""
-
-    schedule: int | None
-    dataset: str
-    standing: int
-    kind: str
-    rule: str
-    zone: str
-    starts_at: str
-    coming: list[str]
-    slots_until_it_ends: int
-    runs_left: int
-    last_run: str | None
-    afforded: int | None
-
-
-class ScheduleData(TypedDict):
-    """A schedule with its newest slot."""
-
-    schedule: int
-    dataset: str
-    state: str
-    standing: int
-    standing_state: str
-    used: int
-    runs: int
-    until: str
-    kind: str
-    rule: str
-    zone: str
-    starts_at: str
-    creator: str
-    reason: str
-    last: SlotRow | None
-
-
-class ScheduleShown(ScheduleData):
-    """A schedule with the results of its newest slots."""
-
-    slots: list[SlotRow]
-
-
-class SlotDecided(TypedDict):
-    """A slot that became a request, or why it was skipped."""
-
-    schedule: int
-    slot: str
-    request: int | None
-    skipped: str | None
-    detail: str
-
-
-class SlotRunData(TypedDict):
-    """The end of a run."""
-
-    schedule: int | None
-    request: int
-    outcome: str
-    reason: str
-    detail: str
-
-
-class PollProblemData(TypedDict):
-    """What could not be done now."""
-
-    what: str
-    error: str
-    message: str
-
-
-class PollData(TypedDict):
-    """What one poll did; exit code 1 if there were problems."""
-
-    slots: list[SlotDecided]
-    runs: list[SlotRunData]
-    problems: list[PollProblemData]
 
 
 Number = Annotated[int, typer.Argument(metavar="ID", help="The schedule's number.")]
@@ -125,7 +46,7 @@ def create_schedule_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the slots of the schedule and stop; create nothing.")
     ] = False,
-) -> CommandResult[ScheduleCreated]:
+) -> CommandResult[CreatedSchedule]:
     """Create a schedule: at each slot the authorised release is requested, and run if the budget allows it.
 
     Example: almoner schedule create 1 --cron "0 6 * * 1" --zone Europe/Berlin --reason "the weekly report" --dry-run
@@ -134,35 +55,19 @@ def create_schedule_command(
     schedule = scheduling.create_schedule(
         open_workspace(context.home), standing, kind, rule, zone=zone, start=start, reason=reason, dry_run=dry_run
     )
-    data = ScheduleCreated(
-        schedule=schedule.number,
-        dataset=schedule.dataset,
-        standing=standing,
-        kind=schedule.timing.kind,
-        rule=schedule.timing.rule,
-        zone=schedule.timing.zone,
-        starts_at=schedule.timing.starts_at,
-        coming=list(schedule.next_slots),
-        slots_until_it_ends=schedule.slots_until,
-        runs_left=schedule.runs_left,
-        last_run=schedule.last_run,
-        afforded=schedule.affordable_runs,
-    )
     last = (
         "Dry run: no schedule was created."
-        if schedule.number is None
-        else f"Schedule {schedule.number}. Next: `almoner serve`."
+        if schedule.schedule is None
+        else f"Schedule {schedule.schedule}. Next: `almoner serve`."
     )
-    shown = _minute_text({**data, "coming": [at[:16] for at in schedule.next_slots]})
-    return CommandResult(data, [fact_list(shown, title="Schedule; times are UTC"), last])
+    shown = _minute_text({**vars(schedule), "coming": [at[:16] for at in schedule.coming]})
+    return CommandResult(schedule, [fact_list(shown, title="Schedule; times are UTC"), last])
 
 
 def _minute_text(fields: Mapping[str, object]) -> Mapping[str, object]:
     """Return the schedule with its times to the minute, as `--slot` also takes them."""
-    return {
-        **fields,
-        **{name: str(fields[name])[:16] for name in ("starts_at", "last_run", "until") if fields.get(name)},
-    }
+    times = {name: str(fields[name])[:16] for name in ("starts_at", "last_run", "until") if fields.get(name)}
+    return {**fields, **times}
 
 
 def _single_rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, str]:
@@ -178,37 +83,14 @@ def _single_rule(cron: str | None, every: str | None, rrule: str | None) -> tupl
 def list_all(
     context: CommandContext,
     dataset: Annotated[str | None, typer.Option(help="List only schedules of this dataset.")] = None,
-) -> CommandResult[list[ScheduleData]]:
+) -> CommandResult[list[ScheduleRow]]:
     """List all schedules: their rule, and the result of the last slot.
 
     Example: almoner schedule list
     """
     rows = scheduling.list_schedules(open_workspace(context.home), dataset)
     columns = ("schedule", "dataset", "state", "rule", "zone", "last slot", "became", "standing", "runs used")
-    return CommandResult(
-        list(map(_schedule_data, rows)),
-        [table(columns, [_schedule_table_row(each) for each in rows])],
-    )
-
-
-def _schedule_data(schedule: ScheduleRow) -> ScheduleData:
-    return ScheduleData(
-        schedule=schedule.schedule,
-        dataset=schedule.dataset,
-        state=schedule.state,
-        standing=schedule.standing,
-        standing_state=schedule.standing_state,
-        used=schedule.used,
-        runs=schedule.runs,
-        until=schedule.until,
-        kind=schedule.kind,
-        rule=schedule.rule,
-        zone=schedule.zone,
-        starts_at=schedule.starts_at,
-        creator=schedule.creator,
-        reason=schedule.reason,
-        last=schedule.last,
-    )
+    return CommandResult(rows, [table(columns, [_schedule_table_row(each) for each in rows])])
 
 
 def _schedule_table_row(schedule: ScheduleRow) -> tuple[object, ...]:
@@ -230,22 +112,20 @@ def show_schedule(
     context: CommandContext,
     number: Number,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Largest number of slots to show, newest first.")] = 20,
-) -> CommandResult[ScheduleShown]:
+) -> CommandResult[ScheduleWithSlots]:
     """Show a schedule and the results of its newest slots.
 
     Example: almoner schedule show 1
     """
-    schedule, slots = scheduling.load_schedule(open_workspace(context.home), number, limit)
-    data = _schedule_data(schedule)
-    plain = _minute_text({name: value for name, value in data.items() if name != "last"})
-    rows = [(slot.slot[:16], slot.request, slot.state, slot.reason, slot.detail) for slot in slots]
-    shown: list[RenderableType] = [fact_list(plain, title=f"Schedule {number}; times are UTC")]
-    slot_table = table(("slot", "request", "state", "reason", "told"), rows, "Slots")
-    return CommandResult(ScheduleShown(**data, slots=list(slots)), [*shown, slot_table])
+    schedule = scheduling.load_schedule(open_workspace(context.home), number, limit)
+    plain = _minute_text({name: value for name, value in vars(schedule).items() if name not in ("last", "slots")})
+    rows = [(slot.slot[:16], slot.request, slot.state, slot.reason, slot.detail) for slot in schedule.slots]
+    slot_table = table(("slot", "request", "state", "reason", "detail"), rows, "Slots")
+    return CommandResult(schedule, [fact_list(plain, title=f"Schedule {number}; times are UTC"), slot_table])
 
 
 @command(app, "pause")
-def pause_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult[ScheduleData]:
+def pause_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult[ScheduleRow]:
     """Pause a schedule (stewards and its creator); its slots in the pause are skipped for good.
 
     Example: almoner schedule pause 1 --reason "the data is being cleaned"
@@ -254,7 +134,7 @@ def pause_schedule(context: CommandContext, number: Number, reason: Reason) -> C
 
 
 @command(app, "resume")
-def resume_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult[ScheduleData]:
+def resume_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult[ScheduleRow]:
     """Resume a paused schedule; only a steward resumes a schedule that another person has paused.
 
     Example: almoner schedule resume 1 --reason "the data is clean"
@@ -263,7 +143,7 @@ def resume_schedule(context: CommandContext, number: Number, reason: Reason) -> 
 
 
 @command(app, "end")
-def end_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult[ScheduleData]:
+def end_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult[ScheduleRow]:
     """End a schedule for good; the standing authorisation stays, and another schedule may use it.
 
     Example: almoner schedule end 1 --reason "the study is over"
@@ -271,9 +151,9 @@ def end_schedule(context: CommandContext, number: Number, reason: Reason) -> Com
     return _changed_definition(context, number, "ended", reason)
 
 
-def _changed_definition(context: CommandContext, number: int, kind: str, reason: str) -> CommandResult[ScheduleData]:
+def _changed_definition(context: CommandContext, number: int, kind: str, reason: str) -> CommandResult[ScheduleRow]:
     schedule = scheduling.change_schedule(open_workspace(context.home), number, kind, reason)
-    return CommandResult(_schedule_data(schedule), [f"Schedule {number} is {schedule.state}."])
+    return CommandResult(schedule, [f"Schedule {number} is {schedule.state}."])
 
 
 @command(app, "run")
@@ -291,25 +171,25 @@ def run_schedule(
     workers: Workers = 1,
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
-) -> CommandResult[PollData]:
+) -> CommandResult[PollResult]:
     """Run the due slot of a schedule here, as `almoner serve` would; a slot is never run twice.
 
     Example: almoner schedule run 1
     """
-    from flows.schedules.run_now import run_schedule_now  # it loads Prefect
+    from flows.schedules.poller import run_schedule_now
 
     settings = poller_settings(device, workers, runner, runner_address)
     with progress_bar(context):
         done = run_schedule_now(context.home, number, slot, datetime.now(UTC), settings)
-    data = cast(PollData, done.to_json())
-    return CommandResult(data, poll_tables(data), exit_code=1 if done.problems else 0)
+    return CommandResult(done, poll_tables(done), exit_code=1 if done.problems else 0)
 
 
-def poll_tables(data: PollData) -> list[RenderableType]:
+def poll_tables(done: PollResult) -> list[RenderableType]:
     """Return the results of one poll as tables for people."""
-    shown: list[RenderableType] = []
-    parts = (("Slots decided", data["slots"]), ("Runs", data["runs"]), ("Not done now", data["problems"]))
-    for title, rows in parts:
-        if rows:
-            shown.append(table(tuple(rows[0]), [tuple(each.values()) for each in rows], title))
+    parts = (("Slots decided", done.slots), ("Runs", done.runs), ("Not done now", done.problems))
+    shown: list[RenderableType] = [
+        table(tuple(vars(rows[0])), [tuple(vars(each).values()) for each in rows], title)
+        for title, rows in parts
+        if rows
+    ]
     return shown or ["Nothing is due."]

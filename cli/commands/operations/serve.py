@@ -1,15 +1,16 @@
 """`almoner serve`: a loop that runs due schedules until it is stopped."""
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typing_extensions import TypedDict
 
-from cli.commands.operations.schedule import PollData, poll_tables
+from cli.commands.operations.schedule import poll_tables
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar, progress_lines
 from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, poller_settings
+from flows.schedules.poll_result import PollResult
 from tasks.common.extras import require_orchestration
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def serve(
     workers: Workers = 1,
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
-) -> CommandResult[PollData | ServingStopped]:
+) -> CommandResult[PollResult | ServingStopped]:
     """Run schedules until stopped: poller and worker in one process.
 
     An analyst's home requests the due releases, a runner's home runs them; the home of an analyst who is also a runner
@@ -68,26 +69,25 @@ def serve(
 
 def _serve(
     context: CommandContext, settings: "PollerSettings", every: int, *, once: bool, with_prefect: bool
-) -> CommandResult[PollData | ServingStopped]:
+) -> CommandResult[PollResult | ServingStopped]:
     from flows.schedules.serve import poll_once, serve_until_stopped
 
     if once:
         with progress_bar(context):
             done = poll_once(context.home, settings)
-        data = cast(PollData, done.to_json())
-        return CommandResult(data, poll_tables(data), exit_code=1 if done.problems else 0)
+        return CommandResult(done, poll_tables(done), exit_code=1 if done.problems else 0)
     with progress_lines(context):
         looks = serve_until_stopped(
             context.home,
             settings,
             every,
             with_prefect=with_prefect,
-            say=lambda done: print_poll_result(context, cast(PollData, done)),
+            say=lambda done: print_poll_result(context, done),
         )
     return CommandResult(ServingStopped(looks=looks), [f"Stopped after {looks} polls."])
 
 
-def print_poll_result(context: CommandContext, data: PollData) -> None:
+def print_poll_result(context: CommandContext, done: PollResult) -> None:
     """Print the results of one poll, if there are any."""
-    if any(data.values()):
-        context.print_progress(*poll_tables(data))
+    if done.slots or done.runs or done.problems:
+        context.print_progress(*poll_tables(done))
