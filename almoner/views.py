@@ -101,15 +101,8 @@ class Budget(View):
         return MappingProxyType(self.summary.facts)
 
     def sections(self) -> Iterator[Section]:
-        """Yield a sentence, the figures, and the requests that spent it."""
-        yield Summary("Summary", (self.summary.sentence, *self.summary.second_claim))
-        if ended := tuple(f"Release {number}: {end.sentence}" for number, end in self.summary.view.secrecy_ends):
-            yield Warnings(WARNINGS, ended)
-        if (viewing := self.summary.view.viewing) is not None:
-            yield Warnings(WARNINGS, (viewing.sentence,))
-        yield FieldList("Figures", tuple((name, value_text(value)) for name, value in self.summary.facts.items()))
-        rows = tuple(tuple(value_text(value) for value in row.values()) for row in self.summary.spent_by)
-        yield Table("Spent by", ("request", "dataset", "state", "rho spent"), rows)
+        """Yield its warnings, a sentence, the figures, and the requests that spent it."""
+        yield from self.summary.sections()
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from flows.audit.lifetime_claims import claims_of
 from flows.dashboard.balances import BalanceFigures, figures_of
 from flows.dashboard.burn_down import BurnDown, burn_downs, most_spent
 from flows.dashboard.request_list import RequestList, request_list
 from flows.dashboard.viewer import View
-from flows.datasets.budget_view import BudgetView, CohortLine, budget_of_dataset, datasets_on_account
+from flows.datasets.budget_view import BudgetView, CohortLine, budget_of_dataset
 from flows.datasets.forecast import forecast_table
 from flows.schedules.schedules import ScheduleRow, schedule_row
-from models_db.services import cohorts, datasets, exposures, schedules
+from models_db.services import cohorts, datasets, schedules
 from models_db.services.cohorts import FIRST_COHORT
 from models_db.services.datasets import LifetimeClaim
 from models_db.tables import Dataset
@@ -93,6 +92,7 @@ class DatasetPage:
     """The page of one dataset.
 
     Attributes:
+        warnings: what `budget show` warns of: unprotected figures that were seen, and claims that have ended.
         sharing: the datasets that draw on its budget, itself included.
         blocks: the number of blocks of each cohort.
         versions: the number of ingested versions.
@@ -108,6 +108,7 @@ class DatasetPage:
     governed: bool
     population: int | None
     registered_at: str
+    warnings: tuple[str, ...]
     sharing: tuple[str, ...]
     blocks: int
     cohorts: int
@@ -116,8 +117,6 @@ class DatasetPage:
     budget: BudgetPanel | None
     schedules: tuple[ScheduleRow, ...]
     requests: RequestList
-    unprotected_figures: str | None
-    """First view of unprotected figures of the account, the viewers and the consequence; None if there was none."""
 
 
 def dataset_page(view: View, name: str, before: int | None = None) -> DatasetPage:
@@ -128,7 +127,7 @@ def dataset_page(view: View, name: str, before: int | None = None) -> DatasetPag
     """
     session = view.session
     dataset = datasets.find_dataset(session, name)
-    viewing = exposures.find_viewing(session, dataset.account_id)
+    budget = budget_of_dataset(session, dataset)
     return DatasetPage(
         name=dataset.name,
         unit=dataset.unit_field or "record",
@@ -137,15 +136,15 @@ def dataset_page(view: View, name: str, before: int | None = None) -> DatasetPag
         governed=dataset.governed,
         population=dataset.population,
         registered_at=dataset.created_at,
-        sharing=datasets_on_account(session, dataset),
-        blocks=cohorts.blocks_per_cohort(session, dataset.account_id),
+        warnings=budget.warnings,
+        sharing=budget.sharing,
+        blocks=budget.blocks,
         cohorts=cohorts.count_cohorts(session, dataset.account_id),
         versions=len(datasets.list_versions(session, dataset)),
-        claims=tuple(map(_claim_line, claims_of(session, dataset))),
-        budget=_budget_panel(session, dataset) if view.figures else None,
+        claims=tuple(map(_claim_line, budget.claims)),
+        budget=_budget_panel(session, dataset, budget) if view.figures else None,
         schedules=tuple(_schedule_rows(session, name)),
         requests=request_list(view, before, dataset.id),
-        unprotected_figures=None if viewing is None else viewing.sentence,
     )
 
 
@@ -154,8 +153,7 @@ def _schedule_rows(session: Session, name: str) -> Iterator[ScheduleRow]:
         yield schedule_row(session, schedule)
 
 
-def _budget_panel(session: Session, dataset: Dataset) -> BudgetPanel:
-    budget_view = budget_of_dataset(session, dataset)
+def _budget_panel(session: Session, dataset: Dataset, budget_view: BudgetView) -> BudgetPanel:
     opened = {line.number: line.opened_at for line in budget_view.cohorts if line.opened_at is not None}
     burns = burn_downs(session, dataset.account_id, opened)
     return BudgetPanel(

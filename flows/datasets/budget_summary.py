@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from sqlalchemy.orm import Session
 
-from flows.datasets.budget_view import BudgetView, load_budget
+from flows.datasets.budget_view import BudgetView, CohortLine, load_budget
 from flows.datasets.forecast import forecast_table
 from flows.governance.exposure import AccountFigure, LimitInOrders, account_figure, limit_in_orders
 from flows.workspace.workspace import Workspace
@@ -15,7 +15,9 @@ from models_db.services import budget, datasets, requests
 from models_db.tables import Dataset
 from models_db.values.amounts import DELTA_UNIT
 from models_db.values.canonical_json import Json
+from models_db.values.printable_text import value_text
 from tasks.common.number_format import format_share
+from tasks.release.sections import WARNINGS, FieldList, Section, Summary, Table, Warnings
 
 EXAMPLE_DELTA, EXAMPLE_EPSILONS = "1e-7", ("1", "4")
 """Releases that a budget's first sentence counts."""
@@ -49,6 +51,39 @@ class BudgetSummary:
         if self.limit is None:
             return [f"{line} No limit refers to it." for line in lines]
         return [*lines, self.limit.sentence]
+
+    def sections(self) -> Iterator[Section]:
+        """Yield the sections of the budget; its readers are those who may see balances."""
+        view = self.view
+        if warned := view.warnings:
+            yield Warnings(WARNINGS, warned)
+        yield Summary("Summary", (self.sentence, *self.second_claim))
+        figures = tuple((name.replace("_", " "), value_text(value)) for name, value in self.facts.items())
+        yield FieldList("All figures", figures, detail=True)
+        if view.cohorts:
+            yield Table(
+                "Cohorts: each has the whole budget, and a unit stays in its own",
+                ("cohort", "opened", "blocks", "rho spent", "rho left", "epsilon spent", "read by"),
+                tuple(_cohort_row(view, line) for line in view.cohorts),
+            )
+        changes = tuple(
+            (old.epsilon, old.delta, new.epsilon, new.delta)
+            for old, new in zip(view.claims, view.claims[1:], strict=False)
+        )
+        if changes:
+            columns = ("epsilon before", "delta before", "epsilon after", "delta after")
+            yield Table("Changes of the lifetime claim, on every later card", columns, changes)
+        spent = tuple(tuple(map(value_text, row.values())) for row in self.spent_by)
+        yield Table("Spent by", ("request", "dataset", "state", "rho spent"), spent, empty="Nothing is spent.")
+
+
+def _cohort_row(view: BudgetView, line: CohortLine) -> tuple[str, ...]:
+    newest, count = line.readers.newest, line.readers.count
+    readers = "nobody" if newest is None else f"request {newest}" + (f" and {count - 1} before it" if count > 1 else "")
+    return (
+        str(line.number), line.opened_on or "from the beginning", line.blocks, line.balance.spent.rho_text,
+        line.balance.remaining.rho_text, view.of_cohort(line).epsilon_spent, readers,
+    )  # fmt: skip
 
 
 def summarise_budget(workspace: Workspace, name: str) -> BudgetSummary:

@@ -66,6 +66,12 @@ class BudgetView(BudgetFacts):
     orders: "OrdersBudget | None" = None
     read: tuple[int, ...] = ()
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a reader of the budget must not miss: figures that were seen, and claims that have ended."""
+        seen = () if self.viewing is None else (self.viewing.sentence,)
+        return (*seen, *(f"Release {number}: {end.sentence}" for number, end in self.secrecy_ends))
+
     def of_cohort(self, line: CohortLine) -> "BudgetView":
         """Return the budget of releases that read only one cohort."""
         return replace(self, balance=line.balance, read=tuple(Reading(self.blocks).of(line.number)))

@@ -81,6 +81,7 @@ def test_its_end_is_said_everywhere(any_almoner: Almoner, how: str) -> None:
         plain(almoner.type("release show 1").out),
         plain(almoner.type("budget show clinic").out),
         page(almoner, "/releases/1"),
+        page(almoner, "/datasets/clinic"),
         almoner.ask("report 1")["claim"]["while_secret"],
         almoner.ask("report 1 --public")["claim"]["while_secret"],
     ):

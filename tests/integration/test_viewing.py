@@ -53,7 +53,7 @@ def test_every_later_place_says_it(any_almoner: Almoner) -> None:
     assert price["unprotected_figures"] == {"since": today(), "people": [name], "meaning": CONDITIONAL_CLAIM}
     seen = f"first seen on {today()}; they were seen by {name}. {CONDITIONAL_CLAIM}"
     assert almoner.ask("budget show clinic")["unprotected_figures"]["people"] == [name]
-    assert seen in words(almoner.type("budget show clinic").out)
+    assert seen in plain(almoner.type("budget show clinic").out)
     assert "Unprotected figures" in almoner.type(f"release request {almoner.request_file(**SMALL)} --dry-run").out
     assert seen in plain(almoner.type(f"release show {number}").out)  # the screen of the spend gate
     assert seen in page(almoner, "/datasets/clinic")

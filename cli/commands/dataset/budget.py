@@ -4,15 +4,15 @@ from decimal import Decimal, InvalidOperation
 from typing import Annotated, cast
 
 import typer
-from rich.console import RenderableType
 from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
 from cli.framework.price_data import ViewingData
+from cli.framework.review_screen import render_sections
 from cli.framework.shared_result_types import SecrecyEndData, secrecy_end_data
-from cli.framework.tables import fact_list, table
-from flows.datasets.budget_summary import BudgetSummary, summarise_budget
+from cli.framework.tables import table
+from flows.datasets.budget_summary import summarise_budget
 from flows.datasets.budget_view import BudgetView, CohortLine, load_budget
 from flows.datasets.forecast import (
     count_admitted,
@@ -173,25 +173,7 @@ def show_budget(
         limit_while_secret=None if summary.limit is None else _limit_data(summary.limit),
         secrecy_ends=[EndedSecrecy(request=number, **secrecy_end_data(end)) for number, end in budget.secrecy_ends],
     )
-    warned = [] if budget.viewing is None else [budget.viewing.sentence]
-    warned += [f"Release {number}: {end.sentence}" for number, end in budget.secrecy_ends]
-    return CommandResult(
-        data,
-        [
-            summary.sentence,
-            *([fact_list(summary.facts)] if details else []),
-            *summary.second_claim,
-            *warned,
-            *_cohorts_and_changes(budget),
-            _spent_table(summary),
-            *([] if details else ["`--details` lists all figures."]),
-        ],
-    )
-
-
-def _spent_table(summary: BudgetSummary) -> RenderableType:
-    rows = [list(row.values()) for row in summary.spent_by]
-    return table(("request", "dataset", "state", "rho spent"), rows, "Spent by")
+    return CommandResult(data, render_sections(summary.sections(), details=details))
 
 
 def _viewing_data(viewing: ViewingRecord) -> ViewingData:
@@ -224,27 +206,6 @@ def _cohort_row(budget: BudgetView, line: CohortLine) -> CohortData:
         requests=line.readers.count,
         newest_request=line.readers.newest,
     )
-
-
-def _readers_text(line: CohortLine) -> str:
-    newest, count = line.readers.newest, line.readers.count
-    return "nobody" if newest is None else f"request {newest}" + (f" and {count - 1} before it" if count > 1 else "")
-
-
-def _cohorts_and_changes(budget: BudgetView) -> list[RenderableType]:
-    shown: list[RenderableType] = []
-    if budget.cohorts:
-        heads = ("cohort", "opened", "blocks", "rho spent", "rho left", "epsilon spent", "read by")
-        rows = []
-        for line in budget.cohorts:
-            *figures, _requests, _newest = _cohort_row(budget, line).values()
-            rows.append([*figures, _readers_text(line)])
-        shown.append(table(heads, rows, "Cohorts: each has the whole budget, and a unit stays in its own"))
-    if changes := _claim_changes(budget):
-        rows = [list(change.values()) for change in changes]
-        columns = ("epsilon before", "delta before", "epsilon after", "delta after")
-        shown.append(table(columns, rows, "Changes of the lifetime claim, on every later card"))
-    return shown
 
 
 @command(app, "forecast")
