@@ -81,7 +81,7 @@ class Price(View):
         sections = tuple(price_sections(self.facts))
         yield from (section for section in sections if not section.detail)
         hidden = "; ".join(section.title for section in sections if section.detail)
-        yield Summary("Summary", (f"Left out: {hidden}. `facts` has them.",))
+        yield Summary("More", (f"Left out: {hidden}. `facts` has them.",))
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,14 +126,14 @@ class Review(View):
         hidden = [] if self.details else [part.title for part in self.content.sections if part.detail]
         for section in self.content.sections:
             if isinstance(section, Samples):
-                yield Summary("Summary", (f"{section.title}; not shown here: read `texts()` first.",))
+                yield Summary("Texts", (f"{section.title}; not shown here: read `texts()` first.",))
             elif isinstance(section, Table) and section.released:
-                yield Summary("Summary", (f"{section.title}; not shown here: read `topics()` first.",))
+                yield Summary("Insights", (f"{section.title}; not shown here: read `topics()` first.",))
             elif section.title not in hidden:
                 yield section
         if hidden:
-            yield Summary("Summary", (f"Left out: {'; '.join(hidden)}. `review(details=True)` shows them.",))
-        yield Summary("Summary", (f"An approval binds to sha256 {self.content.subject_digest}",))
+            yield Summary("More", (f"Left out: {'; '.join(hidden)}. `review(details=True)` shows them.",))
+        yield Summary("Digest", (f"An approval binds to sha256 {self.content.subject_digest}",))
 
 
 @dataclass(frozen=True, repr=False)

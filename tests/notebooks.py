@@ -84,7 +84,7 @@ class Skeleton(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.within.append(tag)
-        if tag in ("h4", "p", "ul", "table") and self.lines[-1:] != [tag]:
+        if tag in ("h4", "h5", "p", "ul", "table") and self.lines[-1:] != [tag]:
             self.lines.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -92,7 +92,7 @@ class Skeleton(HTMLParser):
             pass
 
     def handle_data(self, data: str) -> None:
-        if self.within and self.within[-1] in ("h4", "caption", "strong", "th") and data.strip():
+        if self.within and self.within[-1] in ("h4", "h5", "caption", "strong", "th") and data.strip():
             self.lines.append(f"{self.within[-1]}: {OWN.sub('#', data.strip())}")
 
 

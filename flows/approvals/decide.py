@@ -14,7 +14,7 @@ from flows.approvals.request_review import RequestReviewInput, ReviewInput
 from flows.approvals.review import Review
 from flows.approvals.review_sections import names_by_key
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
-from flows.governance.policy import hides_balances, require_bounds, require_visible_balances
+from flows.governance.policy import hides_balances, require_bounds
 from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
@@ -31,7 +31,7 @@ from models_db.values.request_state import RequestState
 from tasks.common.files import FileUnfit
 from tasks.evaluation.bound_override import NothingToOverride, override_reason
 from tasks.evaluation.policy_bounds import OutsideBounds
-from tasks.release.sections import WARNINGS, Audience, Warnings, visible_to
+from tasks.release.sections import WARNINGS, Audience, Warnings, sections_for
 from tasks.release.signatures.attestation import attest, envelope
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint, verify
 
@@ -54,14 +54,15 @@ def load_review(workspace: Workspace, number: int, gate: Gate, viewer: str | Non
     gate = Gate(gate)  # the Python API is called with names, too
     try:
         review = _load_with_inputs(workspace, number, gate, viewer)[0]
+        with workspace.database.read() as session:
+            reader = people.acting_principal(session, viewer or workspace.key.public_key)
+            audience: Audience = "reader" if hides_balances(session, reader) else "steward"
+        return replace(review, sections=sections_for(audience, review.sections))
     except WrongState:
         raise
     except (Refused, PathEscape) as unfit:
         with workspace.database.read() as session:
             return _review_to_reject(session, number, gate, unfit)
-    with workspace.database.read() as session:
-        audience: Audience = "reader" if hides_balances(session, workspace.actor) else "steward"
-    return replace(review, sections=visible_to(audience, review.sections))
 
 
 def _review_to_reject(session: Session, number: int, gate: Gate, unfit: AlmonerError) -> Review:
@@ -97,12 +98,10 @@ def export_for_signing(workspace: Workspace, number: int, gate: Gate, path: Path
 
     Raises:
         RequestUnknown, ProposalUnknown, WrongState, ProposalDecided: nothing of that number waits at the gate.
-        BalancesWithheld: the policy hides balances from the owner of this home, and the question has them.
         FileUnwritable, ReviewTooLarge: the file cannot be written.
         As `load_review` says of what can only be rejected.
     """
     review, inputs, draft = _load_with_inputs(workspace, number, Gate(gate))
-    require_visible_balances(workspace, review.dataset)
     require_waiting(review)
     export_review(path, gate, inputs, draft[0] if draft else None)
     return review

@@ -67,6 +67,7 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
             "requester": _person_of(session.get_one(Principal, request.requester_id)),
             "expires_at": request.expires_at,
             "charged_rho": charge.rho if charge else None,
+            "passes_limit": subject.state in UNRUN_STATES and _passes_limit(session, dataset, request, body),
             "previous": _previous_release(session, request),
             "rehearsals": recorded_rehearsals(session, body),
             "secrecy_end": exposures.find_secrecy_end(session, request_id),
@@ -74,7 +75,6 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
                 (
                     *_drift_warnings(session, dataset, body),
                     *repetitions(session, request.dataset_id, body, before=request.id),
-                    *_limit_notice(session, dataset, request, body),
                     *_memory_notice(body),
                     *_extension_notices(),
                 )
@@ -159,17 +159,14 @@ def _views_of_account(session: Session, dataset: Dataset) -> ViewsInput | None:
     return None if views is None else ViewsInput(since=views.since, people=views.people)
 
 
-def _limit_notice(session: Session, dataset: Dataset, request: Request, body: dict[str, Any]) -> Iterator[str]:
-    """Yield a sentence if an attempt from nothing would pass a limit in Rényi orders; none once it was charged."""
-    if budget.is_charged(session, request.id):
-        return
-    account = orders_budget(session, dataset.account_id)
+def _passes_limit(session: Session, dataset: Dataset, request: Request, body: dict[str, Any]) -> bool:
+    """Return whether an attempt from nothing would pass a limit in Rényi orders; once it was charged, none would."""
+    account = None if budget.is_charged(session, request.id) else orders_budget(session, dataset.account_id)
     if account is None:
-        return
+        return False
     from tasks.planning.secret_assignment import curve_of_plan
 
-    if account.passed_by(curve_of_plan(body["plan"]), body["plan"]["blocks"]) is not None:
-        yield "The policy's `lifetime_while_secret` does not allow this now: the run would be refused."
+    return account.passed_by(curve_of_plan(body["plan"]), body["plan"]["blocks"]) is not None
 
 
 def _extension_notices() -> Iterator[str]:

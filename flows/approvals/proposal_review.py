@@ -135,7 +135,7 @@ def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Itera
         )
         if holds
     ]
-    if (configuration := inputs.configuration) is not None:  # no steward decides on its runs
+    if (configuration := inputs.configuration) is not None and refusal is None:  # no steward decides on its runs
         lines += content_warnings(configuration, claim_of_plan(inputs.events, configuration), inputs.content.amount)
     lines += [inputs.views.sentence] if inputs.views else []
     if lines:
@@ -161,14 +161,11 @@ def _cap_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iter
         ("delta, lifetime", format_small(claim.delta), format_small(content.delta or "0")),
         ("rho", format_small(budget.cap.rho_text), format_small(content.amount.rho_text)),
         ("failure delta", format_small(budget.cap.delta_text), format_small(content.amount.delta_text)),
-        ("epsilon spent so far", budget.epsilon_spent, spent_then),
     )
-    yield Table(
-        f"Lifetime claim of {content.dataset}",
-        ("", "now, in the ledger", "with this proposal"),
-        rows,
-        audience="steward",
-    )
+    columns = ("", "now, in the ledger", "with this proposal")
+    yield Table(f"Lifetime claim of {content.dataset}", columns, rows)
+    spent = ("epsilon spent so far", budget.epsilon_spent, spent_then)
+    yield Table("Spent", columns, (spent,), signed=False, audience="steward")
 
 
 def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[Section]:

@@ -35,7 +35,10 @@ DigitText = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,29})$")]
 
 
 class BudgetInput(Strict):
-    """`BudgetFacts` as they travel in a file: rho in 1e-12, delta in 1e-18."""
+    """`BudgetFacts` as they travel in a file: rho in 1e-12, delta in 1e-18.
+
+    Each amount is the worst of the blocks that are looked at, so `left` is not what follows from the others.
+    """
 
     epsilon_cap: Figure
     delta_cap: Figure
@@ -43,9 +46,11 @@ class BudgetInput(Strict):
     rho_cap: DigitText
     rho_spent: DigitText
     rho_held: DigitText
+    rho_left: DigitText
     delta_fail_cap: DigitText
     delta_spent: DigitText
     delta_held: DigitText
+    delta_left: DigitText
 
     @classmethod
     def of(cls, budget: BudgetFacts) -> "BudgetInput":
@@ -58,21 +63,23 @@ class BudgetInput(Strict):
             rho_cap=str(balance.cap.rho),
             rho_spent=str(balance.spent.rho),
             rho_held=str(balance.held.rho),
+            rho_left=str(balance.remaining.rho),
             delta_fail_cap=str(balance.cap.delta),
             delta_spent=str(balance.spent.delta),
             delta_held=str(balance.held.delta),
+            delta_left=str(balance.remaining.delta),
         )
 
     @property
     def facts(self) -> BudgetFacts:
         """Return the budget as `BudgetFacts`."""
         cap = Amount(int(self.rho_cap), int(self.delta_fail_cap))
-        spent, held = (
+        spent, held, remaining = (
             Amount(int(rho), int(delta))
-            for rho, delta in ((self.rho_spent, self.delta_spent), (self.rho_held, self.delta_held))
-        )
-        taken = spent + held
-        remaining = Amount(max(cap.rho - taken.rho, 0), max(cap.delta - taken.delta, 0))
+            for rho, delta in (
+                (self.rho_spent, self.delta_spent), (self.rho_held, self.delta_held), (self.rho_left, self.delta_left)
+            )
+        )  # fmt: skip
         claim = LifetimeClaim(self.epsilon_cap, self.delta_cap, int(self.delta_conversion), cap)
         return BudgetFacts(claim, Balance(cap, spent, held, remaining))
 
@@ -137,6 +144,8 @@ class RequestReviewInput(ReviewInput):
     request: dict[str, Any]
     requester: Person
     expires_at: Name
+    passes_limit: bool = False
+    """Whether a run from nothing would pass the policy's limit in Rényi orders."""
     charged_rho: Figure | None = None
     """At the publish gate, what the ledger has charged each block for it."""
     previous: PreviousRelease | None

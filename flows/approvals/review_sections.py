@@ -10,9 +10,9 @@ from models_db.policies.policy import EffectiveRules
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.gates import Gate
-from models_db.values.request_state import UNRUN_STATES
+from models_db.values.request_state import UNRUN_STATES, WAITS_AT
 from models_db.values.standing_terms import BLOCKS_READ
-from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.budget_facts import BudgetFacts, shares_of_cap
 from tasks.common.number_format import format_share, format_small
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
 from tasks.planning.secret_assignment import CONDITION, asked_while_secret, while_secret
@@ -103,7 +103,7 @@ def _spend_summary(inputs: RequestReviewInput) -> Iterator[str]:
     request, facts = inputs.approved_request, inputs.approved_request.plan.facts
     number = f": {facts['samples']} texts" if "samples" in facts else ""
     yield _state_sentence(inputs, Gate.SPEND)
-    yield f"It would make a release of kind {request.kind} by {request.mechanism} with {request.model.name}{number}."
+    yield f"It asks for a release of kind {request.kind} by {request.mechanism} with {request.model.name}{number}."
     if (behind := units_behind(inputs.request)) is not None:
         yield behind
     yield from (rehearsal.sentence for rehearsal in inputs.rehearsals)
@@ -122,6 +122,8 @@ def _publish_summary(inputs: RequestReviewInput, record: ReleaseRecord) -> Itera
 
 
 def _state_sentence(inputs: RequestReviewInput, gate: Gate) -> str:
+    if inputs.state not in WAITS_AT[gate]:
+        return f"Request {inputs.number} is {inputs.state}."
     noun = "approval" if inputs.needed == 1 else "approvals"
     return f"Request {inputs.number} is {inputs.state}: {inputs.counted} of {inputs.needed} {noun} at the {gate} gate."
 
@@ -137,20 +139,24 @@ def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterato
     yield from _viewer_warnings(inputs, viewer)
     if any(one.decision == "reject" and one.counts for one in inputs.given):
         yield "A steward has rejected it."
-    if inputs.expired:
-        yield "The request has expired; it can no longer be run."
-    if refusal := inputs.refusal:
+    if inputs.state in UNRUN_STATES:
+        yield from _obstacles(inputs)
+    if (inputs.state in UNRUN_STATES or inputs.charged_rho is not None) and (refusal := inputs.refusal):
         here = "It cannot be approved here" if isinstance(refusal, UndecidableHere) else "It can only be rejected"
         yield f"{here}: {refusal.code}. {refusal.message}"
-    if inputs.claim is None:
-        yield "There is NO privacy claim: the dataset is marked public."
-    if not _is_affordable(inputs):
-        yield "The dataset cannot pay for this now: the run would be refused."
-    if _at_least_one_over_population(inputs):
-        yield "Delta is not below 1/(declared population): such a claim would allow a whole record to be released."
     if inputs.views is not None:
         yield inputs.views.sentence
     yield from inputs.notices
+
+
+def _obstacles(inputs: RequestReviewInput) -> Iterator[str]:
+    """Yield why a request that has not been run could not be run now."""
+    if inputs.expired:
+        yield "The request has expired; it can no longer be run."
+    if inputs.passes_limit:
+        yield "The policy's `lifetime_while_secret` does not allow this now: the run would be refused."
+    elif not _is_affordable(inputs):
+        yield "The dataset cannot pay for this now: the run would be refused."
 
 
 def content_warnings(request: Mapping[str, Any], claim: Claim | None, loss: Amount) -> Iterator[str]:
@@ -163,6 +169,10 @@ def content_warnings(request: Mapping[str, Any], claim: Claim | None, loss: Amou
         yield from release_weaknesses(claim.epsilon, claim.delta, request.get("population"))
         if request.get("population") is None and loss != Amount():
             yield undeclared_population(claim.delta)
+        elif request.get("population") is not None and Decimal(claim.delta) * request["population"] >= 1:
+            yield "Delta is not below 1/(declared population): such a claim would allow a whole record to be released."
+    else:
+        yield "There is NO privacy claim: the dataset is marked public."
     yield from setting_warnings(request)
 
 
@@ -413,28 +423,21 @@ def _file_rows(files: dict[str, dict[str, str | int]]) -> tuple[tuple[str, ...],
 
 
 def _claim_after_release(inputs: RequestReviewInput) -> Amount:
-    spent = inputs.budget.facts.spent
-    return spent + inputs.loss if inputs.state in UNRUN_STATES else spent
+    return inputs.budget.facts.spent + _loss_to_come(inputs)
+
+
+def _loss_to_come(inputs: RequestReviewInput) -> Amount:
+    return inputs.loss if inputs.state in UNRUN_STATES else Amount()
 
 
 def _is_affordable(inputs: RequestReviewInput) -> bool:
-    balance = inputs.budget.facts.balance
-    held = balance.held if inputs.state in UNRUN_STATES else Amount()
-    return (_claim_after_release(inputs) + held).fits(balance.cap)
+    return inputs.loss.fits(inputs.budget.facts.balance.remaining) and not inputs.passes_limit
 
 
 def _spent_share_after(inputs: RequestReviewInput) -> Decimal:
     """Return the spent share of the cap after the request."""
-    return inputs.budget.facts.share_of_cap(_claim_after_release(inputs))
-
-
-def _at_least_one_over_population(inputs: RequestReviewInput) -> bool:
-    request = inputs.approved_request
-    return (
-        request.population is not None
-        and request.delta is not None
-        and Decimal(request.delta) * request.population >= 1
-    )
+    loss = _loss_to_come(inputs)
+    return shares_of_cap(inputs.budget.facts.balance, inputs.budget.facts.spent + loss, loss=loss)[1]
 
 
 def names_by_key(people: tuple[Person, ...]) -> dict[str, str]:

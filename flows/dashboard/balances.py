@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR
 
-from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.budget_facts import BudgetFacts, shares_of_cap
 from tasks.common.number_format import format_percent, format_small
 
 
 @dataclass(frozen=True)
 class BalanceFigures:
-    """Cap, spent, held and remaining amounts of an account; rho as exact decimals, shares in percent of the cap."""
+    """Cap, spent, held and remaining amounts of an account; rho as exact decimals, `shares_of_cap` in percent."""
 
     rho_cap: str
     rho_spent: str
@@ -27,16 +27,16 @@ class BalanceFigures:
 def figures_of(budget: BudgetFacts) -> BalanceFigures:
     """Return a budget in figures; spent amounts are rounded up, remaining amounts down."""
     balance = budget.balance
-    cap, spent, held = balance.cap, balance.spent, balance.held
-    remaining = balance.remaining
+    cap, spent, held, remaining = balance.cap, balance.spent, balance.held, balance.remaining
+    left_share, spent_share, held_share = shares_of_cap(balance, spent, held)
     return BalanceFigures(
         rho_cap=cap.rho_text,
         rho_spent=spent.rho_text,
         rho_held=held.rho_text,
         rho_left=remaining.rho_text,
-        spent_percent=format_percent(budget.share_of_cap(spent)),
-        held_percent=format_percent(budget.share_of_cap(held)),
-        left_percent=format_percent(budget.share_left, ROUND_FLOOR),
+        spent_percent=format_percent(spent_share),
+        held_percent=format_percent(held_share),
+        left_percent=format_percent(left_share, ROUND_FLOOR),
         epsilon_spent=budget.epsilon_spent,
         delta_fail_cap=format_small(cap.delta_text),
         delta_fail_spent=format_small(spent.delta_text),

@@ -10,8 +10,6 @@ from sqlalchemy.orm import Session
 
 from models_db.services.cohorts import FIRST_COHORT
 from models_db.services.queries import history
-from models_db.values.amounts import Amount
-from tasks.accounting.budget_facts import share_of_cap
 from tasks.common.number_format import format_percent
 
 RECENT_PERIOD = timedelta(days=90)
@@ -111,7 +109,7 @@ def _left_percent(cap: int, gone: int) -> str:
 
 
 def _share(rho: int, cap: int) -> Decimal:
-    return share_of_cap(Amount(rho), Amount(cap))
+    return Decimal(rho) / cap if cap else Decimal(0)
 
 
 def _forecast_outlook(remaining: int, recent: int, days: int, today: date) -> tuple[str | None, Outlook]:

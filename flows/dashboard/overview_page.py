@@ -20,7 +20,7 @@ from models_db.services.queries import lists
 from models_db.tables import Dataset, Request
 from models_db.values.amounts import Amount
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
-from tasks.accounting.budget_facts import BudgetFacts, share_of_cap
+from tasks.accounting.budget_facts import BudgetFacts, shares_of_cap
 from tasks.common.number_format import format_small
 from tasks.planning.block_selection import describe_cohorts
 
@@ -181,12 +181,9 @@ def _repeat_request(dataset: Dataset, facts: _LedgerFacts) -> RepeatRequest | No
 
 
 def _dataset_alerts(cohorts: Mapping[int, Balance], like: RepeatRequest | None) -> Iterator[str]:
-    gone = [number for number, balance in cohorts.items() if not balance.remaining.rho]
-    nearly = [
-        number
-        for number, each in cohorts.items()
-        if number not in gone and share_of_cap(each.spent, each.cap) > NEARLY_SPENT
-    ]
+    shares = {number: shares_of_cap(balance, balance.spent) for number, balance in cohorts.items()}
+    gone = [number for number, (left, _) in shares.items() if not left]
+    nearly = [number for number, (left, spent) in shares.items() if left and spent > NEARLY_SPENT]
     if gone:
         yield f"Nothing is left of {_cohort_phrase(gone, cohorts)}."
     if nearly:

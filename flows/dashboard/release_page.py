@@ -17,7 +17,7 @@ from models_db.services.queries import lists
 from models_db.tables import Dataset, Principal
 from models_db.values.canonical_json import Json
 from models_db.values.gates import REQUEST_GATES, Gate
-from tasks.release.sections import WARNINGS, Section, Warnings, sections_to_json, visible_to
+from tasks.release.sections import WARNINGS, Section, Warnings, sections_for, sections_to_json
 from tasks.reporting.audience_filter import Version
 
 
@@ -118,4 +118,4 @@ def _sections(view: View, number: int) -> tuple[Section, ...]:
         return (Warnings(WARNINGS, (line,), signed=False),)
     except AlmonerError as unfit:
         return (Warnings(WARNINGS, (f"It cannot be shown: {unfit.code}. {unfit.message}",), signed=False),)
-    return visible_to("steward" if view.figures else "reader", review.sections)
+    return sections_for("steward" if view.figures else "reader", review.sections)

@@ -16,6 +16,7 @@ from models_db.tables import Dataset
 from models_db.values.amounts import DELTA_UNIT
 from models_db.values.canonical_json import Json
 from models_db.values.printable_text import value_text
+from tasks.accounting.budget_facts import shares_of_cap
 from tasks.common.number_format import format_share
 from tasks.release.sections import WARNINGS, FieldList, Section, Summary, Table, Warnings
 
@@ -117,12 +118,12 @@ def _facts(budget: BudgetView, name: str) -> dict[str, Json]:
         "rho_left": balance.remaining.rho_text,
         "delta_fail_cap": balance.cap.delta_text,
         "delta_fail_spent": balance.spent.delta_text,
-        "share_spent": format_share(budget.share_of_cap(budget.spent)),
+        "share_spent": format_share(shares_of_cap(balance, balance.spent)[1]),
     }
 
 
 def _sentence(budget: BudgetView) -> str:
-    share = budget.share_of_cap(budget.spent)
+    left, share = shares_of_cap(budget.balance, budget.spent)
     more = "more " if budget.spent.rho else ""
     affordable = [
         f"{row.ever} {more}{'release' if row.ever == 1 else 'releases'} at epsilon {row.epsilon}"
@@ -135,7 +136,7 @@ def _sentence(budget: BudgetView) -> str:
     rest = f", for example {' or '.join(affordable)}" if affordable else ", too little for a release at epsilon 1"
     return (
         f"{format_share(share)} of the lifetime budget is used (epsilon {budget.epsilon_spent} of"
-        f" {budget.claim.epsilon}); {format_share(budget.share_left, ROUND_FLOOR)} is left{rest}."
+        f" {budget.claim.epsilon}); {format_share(left, ROUND_FLOOR)} is left{rest}."
     )
 
 

@@ -14,10 +14,10 @@ from models_db.services.audit.stored_text import request_body, stored_object
 from models_db.services.queries import history
 from models_db.tables import Artifact, Request
 from models_db.values.amounts import Amount
-from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.budget_facts import BudgetFacts, shares_of_cap
 from tasks.common.number_format import format_percent, format_small, number
 from tasks.evaluation.bound_override import overridden_bounds
-from tasks.release.sections import Section
+from tasks.release.sections import Samples, Section, Summary
 from tasks.reporting.audience_filter import AudienceFact, ReportPart
 from tasks.reporting.release_sections import figures
 from tasks.reporting.report_parts import Budget, Decision, Gate, Point
@@ -32,8 +32,6 @@ SECTIONS_SHOWN_ELSEWHERE = (
     "Mechanisms",
     "Content of the release",
     "Who",
-    "Summary",
-    "Texts",
 )
 """Titles, or their beginnings, of the sections of a review that a report shows in another form."""
 
@@ -51,7 +49,9 @@ def ledger_parts(
         earlier_decisions: the decisions at the spend gate.
     """
     yield budget_part(inputs.budget.facts, spent)
-    yield from (one for one in review.sections if not one.title.startswith(SECTIONS_SHOWN_ELSEWHERE))
+    for section in review.sections:
+        if not isinstance(section, Summary | Samples) and not section.title.startswith(SECTIONS_SHOWN_ELSEWHERE):
+            yield section
     yield from (_decision_fact("spend", decision) for decision in earlier_decisions)
     yield from (_decision_fact("publish", decision) for decision in inputs.given)
     yield _gate_fact(inputs, review)
@@ -61,6 +61,8 @@ def budget_part(budget: BudgetFacts, release: Amount) -> Budget:
     """Return the balance with the share of one release."""
     cap, spent, held = budget.cap, budget.spent, budget.balance.held
     before = Amount(max(spent.rho - release.rho, 0), max(spent.delta - release.delta, 0))
+    shares = shares_of_cap(budget.balance, before, release, held, spent)
+    left, percents = format_percent(shares[0], ROUND_FLOOR), tuple(map(format_percent, shares[1:]))
     return Budget(
         delta_cap=format_small(budget.claim.delta),
         cap=cap.rho_text,
@@ -68,11 +70,11 @@ def budget_part(budget: BudgetFacts, release: Amount) -> Budget:
         release=release.rho_text,
         held=held.rho_text,
         after=spent.rho_text,
-        before_percent=format_percent(budget.share_of_cap(before)),
-        release_percent=format_percent(budget.share_of_cap(release)),
-        held_percent=format_percent(budget.share_of_cap(held)),
-        left_percent=format_percent(budget.share_left, ROUND_FLOOR),
-        used_percent=format_percent(budget.share_of_cap(spent)),
+        before_percent=percents[0],
+        release_percent=percents[1],
+        held_percent=percents[2],
+        left_percent=left,
+        used_percent=percents[3],
         epsilon_cap=budget.claim.epsilon,
         epsilon_before=budget.epsilon_of(before),
         epsilon_after=budget.epsilon_spent,

@@ -9,11 +9,24 @@ from models_db.values.amounts import Amount
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.common.number_format import format_share
 
+NOTHING = Amount()
 
-def share_of_cap(amount: Amount, cap: Amount) -> Decimal:
-    """Return an amount as a share of a cap: of rho or of the failure probability, whichever is more; of no cap, 0."""
-    parts = ((amount.rho, cap.rho), (amount.delta, cap.delta))
-    return max(Decimal(part) / whole if whole else Decimal(0) for part, whole in parts)
+
+def shares_of_cap(balance: Balance, *amounts: Amount, loss: Amount = NOTHING) -> tuple[Decimal, ...]:
+    """Return what is left after a loss, and amounts, as shares of the cap; of no cap, 0.
+
+    All of them are of rho, or all of the failure probability: whichever has less left. So parts of a balance add up.
+    """
+    cap, left = balance.cap, balance.remaining
+    kinds = [
+        tuple(Decimal(part) / whole for part in parts)
+        for whole, *parts in (
+            (cap.rho, max(left.rho - loss.rho, 0), *(amount.rho for amount in amounts)),
+            (cap.delta, max(left.delta - loss.delta, 0), *(amount.delta for amount in amounts)),
+        )
+        if whole
+    ]
+    return min(kinds, default=(Decimal(0),) * (1 + len(amounts)))
 
 
 @dataclass(frozen=True)
@@ -42,15 +55,6 @@ class BudgetFacts:
         """Return the lifetime epsilon of an amount at the claim's delta, rounded up to four places."""
         return lifetime_epsilon(amount, self.claim.delta_conversion)
 
-    def share_of_cap(self, amount: Amount) -> Decimal:
-        """Return an amount as a share of the cap; see `share_of_cap`."""
-        return share_of_cap(amount, self.cap)
-
-    @property
-    def share_left(self) -> Decimal:
-        """Return the share of the cap that is neither spent nor held by running releases."""
-        return max(1 - self.share_of_cap(self.spent + self.balance.held), Decimal(0))
-
     def cost_sentence(self, dataset: str, loss: Amount, *, affordable: bool, with_balance: bool = True) -> str:
         """Return what a release of this loss takes of the cap, and what it leaves if it is run now.
 
@@ -58,12 +62,12 @@ class BudgetFacts:
             affordable: whether it may be run now; a limit in Rényi orders counts, too.
             with_balance: whether the reader may know what is left.
         """
-        if loss == Amount():
+        if loss == NOTHING:
             return "It costs nothing of the lifetime budget."
-        cost = f"{format_share(self.share_of_cap(loss))} of the lifetime budget of {dataset}"
+        left, share = shares_of_cap(self.balance, loss, loss=loss)
+        cost = f"{format_share(share)} of the lifetime budget of {dataset}"
         if not affordable:
             return f"The budget does not afford it: it costs {cost}."
         if not with_balance:
             return f"It costs {cost}, and the budget affords it. No refunds."
-        left = max(1 - self.share_of_cap(self.spent + self.balance.held + loss), Decimal(0))
         return f"It costs {cost}; {format_share(left, ROUND_FLOOR)} is left afterwards. No refunds."

@@ -13,7 +13,7 @@ from models_db.values.canonical_json import Json
 from models_db.values.printable_text import escape_controls
 
 Audience: TypeAlias = Literal["reader", "steward"]
-"""Who may read a section: whoever may read the ledger, or only those from whom the policy hides no balance."""
+"""Who reads a section: whoever uses the ledger, or those alone from whom the policy hides no balance."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ WARNINGS: Final = "Look twice"
 """The title of warnings."""
 
 
-def visible_to(audience: Audience, sections: Iterable[Section]) -> tuple[Section, ...]:
-    """Return the sections that a reader may see. No other code decides this."""
+def sections_for(audience: Audience, sections: Iterable[Section]) -> tuple[Section, ...]:
+    """Return the sections that readers of an audience see."""
     return tuple(section for section in sections if audience == "steward" or section.audience == "reader")
 
 
@@ -117,8 +117,8 @@ def _lines(section: Section) -> Iterator[str]:
             yield from ("", f"{title}: {empty}")
         case Table(title=title, columns=columns, rows=rows):
             yield from ("", title, *_aligned([columns, *rows]))
-        case Samples(title=title, texts=texts):
-            yield from ("", title, *texts)
+        case Samples(title=title):
+            yield from ("", f"{title}; their texts are not shown here.")
         case _:
             raise TypeError(f"{type(section).__name__} cannot be shown as text")
 

@@ -461,7 +461,8 @@ def test_a_quiet_policy_keeps_figures_from_analysts(own: Home) -> None:
         page = client.get(path).text
         assert "refusals: quiet" in page
         assert own.world.balance().remaining.rho_text.rstrip("0") not in page
-    assert "Lifetime budget of" not in client.get("/releases/1").text
+    for path in ("/releases/1", "/releases/1.json"):
+        assert "Lifetime budget of" not in client.get(path).text
 
 
 def adopt(home: Home) -> None:

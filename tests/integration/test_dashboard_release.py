@@ -75,6 +75,19 @@ def test_a_release_is_followed_from_gate_to_gate(any_almoner: Almoner) -> None:
     assert [one["to_state"] for one in said["steps"]] == ["submitted", "approved", "running", "produced", "published"]
 
 
+def test_a_request_that_was_run_in_time_has_not_expired(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    almoner.submitted()
+    client = client_of(almoner)
+    with monkeypatch.context() as later:
+        later.setattr("flows.approvals.request_review.utc_now", lambda: "9999-12-31T00:00:00.000000Z")
+        assert "has expired" in client.get("/releases/1").text
+    almoner.go_on_to("published")
+    monkeypatch.setattr("flows.approvals.request_review.utc_now", lambda: "9999-12-31T00:00:00.000000Z")
+    page = client.get("/releases/1").text
+    assert "has expired" not in page
+    assert "Request 1 is published." in page
+
+
 def typed(almoner: Almoner, said: Mapping[str, Any]) -> None:
     """The command that the page shows does what it is shown for."""
     almoner.type(said["waiting"]["command"].removeprefix("almoner ").replace("...", "as the page says"))

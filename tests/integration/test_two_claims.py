@@ -297,6 +297,7 @@ def test_what_would_pass_the_limit_is_refused_when_it_is_priced(any_almoner: Alm
     said = reviewed(almoner, waiting)
     assert "Lifetime budget" in said
     assert "lifetime_while_secret" not in said
+    assert almoner.ask(f"release request {file} --dry-run")["price"]["cost"] in said
 
     tight = roomy["epsilon_charged_after"][:-1] + "0"
     limit = str(Decimal(tight) - Decimal("0.01"))
@@ -314,7 +315,9 @@ def test_what_would_pass_the_limit_is_refused_when_it_is_priced(any_almoner: Alm
     assert "could still have epsilon" in refused["message"]
     assert "lifetime_while_secret" in refused["advice"]
     assert fetch(almoner.database, "SELECT count(*) FROM request") == before
-    assert "does not allow this now: the run would be refused" in reviewed(almoner, waiting)
+    said = reviewed(almoner, waiting)
+    assert "does not allow this now: the run would be refused" in said
+    assert almoner.ask(f"release request {file} --dry-run")["price"]["cost"] in said
     almoner.type(f"policy adopt {almoner.write('limited.yaml', LIMITED % charged_so_far)}")
     planned = almoner.ask(f"plan clinic --epsilon 1 --delta 1e-7 --population 400 --model {REQUEST['model']}", 1)
     assert planned["error"] == "LimitInOrdersExceeded"

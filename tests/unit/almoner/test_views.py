@@ -64,9 +64,9 @@ def assert_harmless(fragment: str) -> None:
     assert found.open == []
     assert found.elements <= {
         "section", "style", "h4", "h5", "p", "strong", "ul", "li", "div", "article", "table", "caption", "thead",
-        "tbody", "tr", "th", "td", "wbr",
+        "tbody", "tr", "th", "td", "wbr", "details", "summary",
     }  # fmt: skip
-    assert found.attributes <= {"class", "scope", "dir"}
+    assert found.attributes <= {"class", "scope", "dir", "aria-label"}
     assert "url(" not in fragment
     assert "\x1b" not in fragment
     assert "\u202e" not in fragment

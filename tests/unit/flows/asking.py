@@ -29,6 +29,16 @@ BUDGET = {
 }
 
 
+def a_budget(**changes: str) -> dict[str, str]:
+    """The budget of one block, in which what is left follows from the rest."""
+    amounts = BUDGET | changes
+    left = {
+        f"{kind}_left": str(max(int(amounts[cap]) - int(amounts[f"{kind}_spent"]) - int(amounts[f"{kind}_held"]), 0))
+        for kind, cap in (("rho", "rho_cap"), ("delta", "delta_fail_cap"))
+    }
+    return left | amounts
+
+
 def a_question(*stewards: Person, budget: dict[str, str] | None = None, **changes: Any) -> RequestReviewInput:
     """Request 1, asked for by ana."""
     request = changes.pop("request", a_request())
@@ -44,7 +54,7 @@ def a_question(*stewards: Person, budget: dict[str, str] | None = None, **change
             "given": (),
             "counted": 0,
             "needed": 1,
-            "budget": BUDGET | (budget or {}),
+            "budget": a_budget(**(budget or {})),
             "previous": None,
             "notices": (),
         }

@@ -20,7 +20,7 @@ from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.release.record import Person
 from tasks.release.signatures.ed25519 import SigningKey
 from tests.refusals import refusal
-from tests.unit.flows.asking import BUDGET, a_question, steward, text_of
+from tests.unit.flows.asking import a_budget, a_question, steward, text_of
 from tests.unit.tasks.publishing.builders import a_request, people
 
 ANA = people().requester
@@ -78,7 +78,7 @@ def a_proposal(
             "given": (),
             "counted": 0,
             "needed": 2,
-            "budget": BUDGET,
+            "budget": a_budget(),
             "release": {"number": 1, "state": "published", "request": a_request()} if kind == "retraction" else None,
         }
         | changes
