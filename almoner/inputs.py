@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
-from tasks.corpus.readers.record_batches import ColumnMissing
+from tasks.corpus.readers.record_batches import column_missing
 from tasks.corpus.readers.sources import Source
 
 ROWS_AT_ONCE: Final = 1000
@@ -120,7 +120,7 @@ def _columns(names: Sequence[object] | None, what: str, fields: tuple[str, ...],
         return [*fields, optional]
     for name in fields:
         if names.count(name) != 1:
-            raise ColumnMissing(Path(what), name)
+            raise column_missing(Path(what), name)
     return [*fields, *([optional] if names.count(optional) == 1 and optional not in fields else [])]
 
 

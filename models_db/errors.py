@@ -30,23 +30,33 @@ class AlmonerError(Exception):
     """
 
     exit_code = 1
-    temporary = False
 
     def __init__(
-        self, message: str, advice: str = "", facts: Mapping[str, object] | None = None, code: str | None = None
+        self,
+        message: str,
+        advice: str = "",
+        facts: Mapping[str, object] | None = None,
+        code: str | None = None,
+        *,
+        temporary: bool = False,
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.advice = advice
         self.facts = dict(facts or {})
         self.code = code or type(self).__name__
-        named = "" if self.code == type(self).__name__ else self.code
-        if note := ": ".join(filter(None, (named, advice))):
-            self.add_note(note)  # tracebacks show it, below the name of the class and the message
+        self.temporary = temporary
+        self.advise(advice)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Make errors of all kinds picklable, with any arguments of their constructors."""
-        return _rebuild_error, (type(self), self.message, self.advice, self.facts, self.code)
+        return _rebuild_error, (type(self), self.message, self.advice, self.facts, self.code, self.temporary)
+
+    def advise(self, advice: str) -> None:
+        """Set the advice, which tracebacks show with the code, below the name of the class and the message."""
+        self.advice = advice
+        named = "" if self.code == type(self).__name__ else self.code
+        note = ": ".join(filter(None, (named, advice)))
+        self.__notes__ = [note] if note else []
 
     def diagnostics(self) -> str:
         """Return the message and the advice, as a person reads them."""
@@ -54,10 +64,10 @@ class AlmonerError(Exception):
 
 
 def _rebuild_error(
-    kind: type[AlmonerError], message: str, advice: str, facts: Mapping[str, object], code: str
+    kind: type[AlmonerError], message: str, advice: str, facts: Mapping[str, object], code: str, temporary: bool
 ) -> AlmonerError:
     error = kind.__new__(kind)
-    AlmonerError.__init__(error, message, advice, facts, code)
+    AlmonerError.__init__(error, message, advice, facts, code, temporary=temporary)
     return error
 
 

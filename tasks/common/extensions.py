@@ -47,15 +47,13 @@ _UNCHECKED: Final = (1).to_bytes(4, "little")
 """Flags of a compiled module that is used without a look at its source."""
 
 
-class ExtensionUnfit(EnvironmentProblem):
-    """An installed extension that cannot be used."""
-
-    def __init__(self, package: str, entry: str, reason: str) -> None:
-        super().__init__(
-            f"The package {package!r} extends almoner by {entry!r}, which cannot be used: {reason}.",
-            "Uninstall the package, or install a version of it that is made for this version of almoner.",
-            {"package": package, "entry": entry, "reason": reason},
-        )
+def _extension_unfit(package: str, entry: str, reason: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The package {package!r} extends almoner by {entry!r}, which cannot be used: {reason}.",
+        "Uninstall the package, or install a version of it that is made for this version of almoner.",
+        {"package": package, "entry": entry, "reason": reason},
+        code="ExtensionUnfit",
+    )
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ def load(group: str) -> dict[str, object]:
             loaded[entry.name] = entry.load()
         except (Exception, SystemExit) as error:
             reason = f"it cannot be imported ({type(error).__name__})"
-            raise ExtensionUnfit(_package(entry).name, entry.name, reason) from error
+            raise _extension_unfit(_package(entry).name, entry.name, reason) from error
     return loaded
 
 
@@ -144,10 +142,10 @@ class Registry(Mapping[str, _Entry]):
         return len(self._all())
 
 
-def unfit(group: str, name: str, reason: str) -> ExtensionUnfit:
+def unfit(group: str, name: str, reason: str) -> EnvironmentProblem:
     """Return the error about an entry point whose object is not what its group asks for."""
     (entry,) = (entry for _, entry in _entries(group) if entry.name == name)
-    return ExtensionUnfit(_package(entry).name, name, reason)
+    return _extension_unfit(_package(entry).name, name, reason)
 
 
 @cache
@@ -169,7 +167,7 @@ def extension_sources() -> tuple[tuple[str, bytes], ...]:
                 if (name, path) not in files:
                     files[name, path] = hashlib.sha256(path.read_bytes()).digest()
         except OSError:
-            raise ExtensionUnfit(_package(entry).name, entry.name, "its code cannot be read") from None
+            raise _extension_unfit(_package(entry).name, entry.name, "its code cannot be read") from None
     return (
         *((f"extension {group} {entry.name}", _described(entry).encode()) for group, entry in entries),
         *((f"extension file {name}", files[name, path]) for name, path in sorted(files)),
@@ -183,16 +181,16 @@ def _entries(*groups: str) -> list[tuple[str, EntryPoint]]:
             _require_fit(group, entry)
             if _same(found.setdefault((group, entry.name), entry), entry):
                 continue
-            raise ExtensionUnfit(_package(entry).name, entry.name, "another package has an entry point of that name")
+            raise _extension_unfit(_package(entry).name, entry.name, "another package has an entry point of that name")
     return [(group, entry) for (group, _), entry in found.items()]
 
 
 def _require_fit(group: str, entry: EntryPoint) -> None:
     allowed, form = (_SUFFIX, ".tsv") if group == READERS else (_NAME, "laboratory.word_counts")
     if not entry.pattern.match(entry.value):
-        raise ExtensionUnfit(_package(entry).name, entry.name, "it does not name an object of a module")
+        raise _extension_unfit(_package(entry).name, entry.name, "it does not name an object of a module")
     if len(entry.name) > _MOST_CHARACTERS or not allowed.fullmatch(entry.name):
-        raise ExtensionUnfit(_package(entry).name, entry.name, f"its name is not of the form {form}")
+        raise _extension_unfit(_package(entry).name, entry.name, f"its name is not of the form {form}")
 
 
 def _same(one: EntryPoint, other: EntryPoint) -> bool:
@@ -202,7 +200,7 @@ def _same(one: EntryPoint, other: EntryPoint) -> bool:
 
 def _package(entry: EntryPoint) -> Distribution:
     if entry.dist is None or not entry.dist.metadata["Name"] or not entry.dist.metadata["Version"]:
-        raise ExtensionUnfit("?", entry.name, "it belongs to no package with a name and a version")
+        raise _extension_unfit("?", entry.name, "it belongs to no package with a name and a version")
     return entry.dist
 
 
@@ -224,7 +222,7 @@ def _files_of(entry: EntryPoint) -> dict[Path, str]:
         start = Path(spec.origin)
         files.setdefault(start, start.name)
     if not files or not all(path.is_file() for path in files):  # in an archive, or built into Python
-        raise ExtensionUnfit(_package(entry).name, entry.name, "its code is not found in files")
+        raise _extension_unfit(_package(entry).name, entry.name, "its code is not found in files")
     return files
 
 

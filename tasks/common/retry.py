@@ -64,7 +64,8 @@ def retry(step: Callable[[], Result], name: str) -> Result:
         except Exception as problem:
             if not is_temporary(problem):
                 raise
-            fault = type(problem).__name__  # its message may quote anything
+            # its message may quote anything
+            fault = problem.code if isinstance(problem, AlmonerError) else type(problem).__name__
         tell(f"{name}: {fault}; it costs nothing, and is tried again in {seconds} seconds.")
         _wait.get()(seconds)
     return step()

@@ -21,9 +21,9 @@ from tasks.corpus.cohorts import Cohorts
 from tasks.corpus.identity.fingerprints import ManifestMark, mark_of, source_mark
 from tasks.corpus.identity.labels import LabelFields, fields_of
 from tasks.corpus.identity.units import random_unit
-from tasks.corpus.readers.documents import DuplicateDocument, SourceDocument
+from tasks.corpus.readers.documents import DUPLICATE_DOCUMENT, BadRecord, SourceDocument
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.sources import Shard, Source, SourceChanged, file_repeated, source_digest, source_state
+from tasks.corpus.readers.sources import Shard, Source, file_repeated, source_changed, source_digest, source_state
 from tasks.corpus.readers.text_form import AS_FOUND, TextForm, describe_forms
 from tasks.corpus.store import DATABASE, SCHEMA
 from tasks.corpus.unit_notes import UnitNotes
@@ -131,7 +131,7 @@ def ingest(
             notes.end(connection, overlap_key)
         counts = _commit(connection, folder / DATABASE)
         if source_state(source) != before:
-            raise SourceChanged(source)
+            raise source_changed(source)
         version = IngestedVersion(
             secrets.token_hex(16), *counts, mark, manifest.hexdigest(), kept_units.left_out, describe_forms(forms)
         )
@@ -220,7 +220,7 @@ def _insert(connection: sqlite3.Connection, document: SourceDocument, overlap_ke
                 (number, document.document_id, document.text, document.label),
             )
         except sqlite3.IntegrityError:
-            raise DuplicateDocument(document.source, document.position) from None
+            raise BadRecord(DUPLICATE_DOCUMENT, document.source, document.position) from None
 
 
 def _insert_unit(connection: sqlite3.Connection, unit: str, mark: bytes) -> int | None:

@@ -370,7 +370,7 @@ def open_corpus(home: ProjectHome, uid: str) -> Corpus:
     database = version_folder(home, uid) / DATABASE
     with _reading(database) as connection:
         if connection.execute("PRAGMA user_version").fetchone() != (FORMAT,):
-            raise StoreUnreadable
+            raise store_unreadable()
     return Corpus(uid, database)
 
 
@@ -449,26 +449,23 @@ def _reading(database: Path) -> Iterator[sqlite3.Connection]:
             yield connection
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
-        raise (StoreBusy if code == sqlite3.SQLITE_BUSY else StoreUnreadable) from None
+        raise (store_busy() if code == sqlite3.SQLITE_BUSY else store_unreadable()) from None
 
 
-class StoreBusy(EnvironmentProblem):
-    """A stored version that another program has locked."""
-
-    temporary = True
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A stored dataset version is locked by another program.",
-            "Close whatever has the file open for writing (almoner never does), then try again.",
-        )
+def store_busy() -> EnvironmentProblem:
+    """Return the error of a stored version that another program has locked."""
+    return EnvironmentProblem(
+        "A stored dataset version is locked by another program.",
+        "Close whatever has the file open for writing (almoner never does), then try again.",
+        code="StoreBusy",
+        temporary=True,
+    )
 
 
-class StoreUnreadable(EnvironmentProblem):
-    """A stored version that is damaged, incomplete or of another format."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A stored dataset version is damaged or was made by another version of almoner.",
-            "Restore the folder `corpora` from a backup, or ingest the dataset again.",
-        )
+def store_unreadable() -> EnvironmentProblem:
+    """Return the error of a stored version that is damaged, incomplete or of another format."""
+    return EnvironmentProblem(
+        "A stored dataset version is damaged or was made by another version of almoner.",
+        "Restore the folder `corpora` from a backup, or ingest the dataset again.",
+        code="StoreUnreadable",
+    )

@@ -46,7 +46,7 @@ class Address:
             AddressUnfit: `name` is not one plain name.
         """
         if "/" in name:
-            raise AddressUnfit("a name holds a slash")
+            raise address_unfit("a name holds a slash")
         return replace(self, key=_checked_key(f"{self.key}/{name}" if self.key else name))
 
     @property
@@ -72,21 +72,28 @@ def parse_place(text: str) -> Place:
     if scheme == "file":
         return _path(text)
     if scheme not in _SCHEMES:
-        raise SchemeUnknown(scheme)
+        raise UsageError(
+            f"almoner does not support {scheme}:// addresses.",
+            "Name a path, file:///path, s3://bucket/key, gs://bucket/key or az://container/key (docs/stores.md).",
+            {"scheme": scheme},
+            code="SchemeUnknown",
+        )
     return _address(_SCHEMES[scheme], rest)
 
 
 def _path(text: str) -> Path:
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
-        raise AddressUnfit("file:/// is followed by an absolute path")
+        raise address_unfit("file:/// is followed by an absolute path")
     return Path(unquote(parts.path))
 
 
 def _address(scheme: str, rest: str) -> Address:
     bucket, _, key = rest.partition("/")
     if not _BUCKET.fullmatch(bucket) or ".." in bucket:
-        raise AddressUnfit(f"after {scheme}:// comes a bucket, of small letters, digits, dots, hyphens and underscores")
+        raise address_unfit(
+            f"after {scheme}:// comes a bucket, of small letters, digits, dots, hyphens and underscores"
+        )
     return Address(bucket, _checked_key(key.removesuffix("/")), scheme)
 
 
@@ -94,32 +101,20 @@ def _checked_key(key: str) -> str:
     if not key:
         return key
     if any(part in ("", ".", "..") for part in key.split("/")):
-        raise AddressUnfit("a key has no empty part and no `.` or `..`")
+        raise address_unfit("a key has no empty part and no `.` or `..`")
     if any(sign in "?#\\" or not sign.isprintable() for sign in key):
-        raise AddressUnfit("a key has no `?`, `#`, `\\` or invisible sign")
+        raise address_unfit("a key has no `?`, `#`, `\\` or invisible sign")
     if len(key.encode()) > _LONGEST_KEY:
-        raise AddressUnfit(f"a key has at most {_LONGEST_KEY} bytes")
+        raise address_unfit(f"a key has at most {_LONGEST_KEY} bytes")
     return key
 
 
-class SchemeUnknown(UsageError):
-    """Address with a scheme that almoner does not support."""
-
-    def __init__(self, scheme: str) -> None:
-        super().__init__(
-            f"almoner does not support {scheme}:// addresses.",
-            "Name a path, file:///path, s3://bucket/key, gs://bucket/key or az://container/key (docs/stores.md).",
-            {"scheme": scheme},
-        )
-
-
-class AddressUnfit(UsageError):
-    """Text that looks like an address and is malformed."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The address is not valid: {reason}.",
-            "Write s3://bucket/key, gs://bucket/key or az://container/key. Secrets are no part of it:"
-            " docs/stores.md says where they come from.",
-            {"reason": reason},
-        )
+def address_unfit(reason: str) -> UsageError:
+    """Return the error of a text that looks like an address and is malformed."""
+    return UsageError(
+        f"The address is not valid: {reason}.",
+        "Write s3://bucket/key, gs://bucket/key or az://container/key. Secrets are no part of it:"
+        " docs/stores.md says where they come from.",
+        {"reason": reason},
+        code="AddressUnfit",
+    )

@@ -19,9 +19,9 @@ from tasks.object_storage.address import Address
 from tasks.object_storage.bucket_settings import AnySettings, Buckets, GoogleSettings, S3Settings
 from tasks.object_storage.errors import (
     StoreAnswer,
-    StoreFailed,
     code_of,
     store_extra_missing,
+    store_failed,
     translate_store_errors,
 )
 
@@ -100,7 +100,7 @@ class Store:
             with self._translated(address):
                 listed, marker = self._wait_for(self.system.page, address.bucket, prefix, marker)
             if not all(key.startswith(prefix) and key for key, _, _ in listed):
-                raise StoreFailed(address, "it lists objects of another place")
+                raise store_failed(address, "it lists objects of another place")
             for key, size, tag in listed:
                 yield Entry(replace(address, key=key), size, tag)
 

@@ -76,12 +76,12 @@ def _answered(address: Address, code: str) -> EnvironmentProblem | Refused:
     if code == "PlainHttp":
         return endpoint_unsafe(address)
     if code == "NoSuchBucket":
-        return BucketMissing(address)
+        return bucket_missing(address)
     if code in _CHANGED:
         return ObjectChanged(address)
     if code in _BUSY:
-        return StoreUnreachable(address, f"it answers {code}")
-    return StoreFailed(address, f"it answers {code}")
+        return store_unreachable(address, f"it answers {code}")
+    return store_failed(address, f"it answers {code}")
 
 
 def _unanswered(address: Address, problem: BaseException) -> EnvironmentProblem | Refused:
@@ -93,8 +93,8 @@ def _unanswered(address: Address, problem: BaseException) -> EnvironmentProblem 
     if kinds & _NOT_ASKED:
         return StoreDenied(address, "there are no credentials")
     if kinds & _TLS:
-        return StoreUnreachable(address, "its certificate is not trusted")
-    return StoreUnreachable(address, "no answer")
+        return store_unreachable(address, "its certificate is not trusted")
+    return store_unreachable(address, "no answer")
 
 
 def _chain(problem: BaseException | None) -> Iterator[BaseException]:
@@ -118,18 +118,16 @@ def store_extra_missing(scheme: str) -> EnvironmentProblem:
     )
 
 
-class StoreUnreachable(EnvironmentProblem):
-    """No answer from a store, or none that can be trusted."""
-
-    temporary = True
-
-    def __init__(self, address: Address, reason: str) -> None:
-        super().__init__(
-            f"The store of {address} cannot be reached: {reason}.",
-            f"Check the name {address.bucket!r}: {_DEFAULT_PLACE}."
-            " Then check its endpoint_url, proxy and ca_file there (docs/stores.md), and give the command again.",
-            {"address": str(address), "reason": reason},
-        )
+def store_unreachable(address: Address, reason: str) -> EnvironmentProblem:
+    """Return the error of a store that does not answer, or not with an answer that can be trusted."""
+    return EnvironmentProblem(
+        f"The store of {address} cannot be reached: {reason}.",
+        f"Check the name {address.bucket!r}: {_DEFAULT_PLACE}."
+        " Then check its endpoint_url, proxy and ca_file there (docs/stores.md), and give the command again.",
+        {"address": str(address), "reason": reason},
+        code="StoreUnreachable",
+        temporary=True,
+    )
 
 
 def endpoint_unsafe(address: Address) -> EnvironmentProblem:
@@ -153,26 +151,24 @@ class StoreDenied(EnvironmentProblem):
         )
 
 
-class BucketMissing(EnvironmentProblem):
-    """Bucket that does not exist at its store."""
+def bucket_missing(address: Address) -> EnvironmentProblem:
+    """Return the error of a bucket that does not exist at its store."""
+    return EnvironmentProblem(
+        f"There is no bucket {address.bucket!r}.",
+        f"Check its name and endpoint_url; {_DEFAULT_PLACE}. almoner makes no buckets.",
+        {"bucket": address.bucket},
+        code="BucketMissing",
+    )
 
-    def __init__(self, address: Address) -> None:
-        super().__init__(
-            f"There is no bucket {address.bucket!r}.",
-            f"Check its name and endpoint_url; {_DEFAULT_PLACE}. almoner makes no buckets.",
-            {"bucket": address.bucket},
-        )
 
-
-class StoreFailed(EnvironmentProblem):
-    """A store that answers with an error of another kind."""
-
-    def __init__(self, address: Address, reason: str) -> None:
-        super().__init__(
-            f"The store of {address} does not support this: {reason}.",
-            "Try again later; if it stays, the store's own log says more.",
-            {"address": str(address), "reason": reason},
-        )
+def store_failed(address: Address, reason: str) -> EnvironmentProblem:
+    """Return the error of a store that answers with an error of another kind."""
+    return EnvironmentProblem(
+        f"The store of {address} does not support this: {reason}.",
+        "Try again later; if it stays, the store's own log says more.",
+        {"address": str(address), "reason": reason},
+        code="StoreFailed",
+    )
 
 
 class ObjectChanged(Refused):

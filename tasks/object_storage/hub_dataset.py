@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.hub import ask_hub
-from tasks.object_storage.address import AddressUnfit, Place, parse_place
+from tasks.object_storage.address import Place, address_unfit, parse_place
 
 _HUB: Final = "hf://"
 _ADDRESS: Final = re.compile(
@@ -52,11 +52,11 @@ def parse_source(text: str) -> Place | HubDataset:
     match = _ADDRESS.fullmatch(text)
     path = match["path"] or "" if match else ""
     if match is None or any(part in ("", ".", "..") for part in path.rstrip("/").split("/") if path):
-        raise AddressUnfit("a dataset of the hub is hf://datasets/OWNER/NAME@COMMIT/path")
+        raise address_unfit("a dataset of the hub is hf://datasets/OWNER/NAME@COMMIT/path")
     if any(sign in "*?[]\\" or not sign.isprintable() for sign in path):
-        raise AddressUnfit("a path in the hub has no `*`, `?`, `[`, `]`, `\\` or invisible sign")
+        raise address_unfit("a path in the hub has no `*`, `?`, `[`, `]`, `\\` or invisible sign")
     if not _COMMIT.fullmatch(match["revision"] or ""):
-        raise CommitMissing(match["repo"])
+        raise _commit_missing(match["repo"])
     return HubDataset(match["repo"], match["revision"], path.rstrip("/"))
 
 
@@ -99,15 +99,13 @@ def _exactly(name: str) -> str:
     return re.sub(r"[*?\[]", r"[\g<0>]", name)
 
 
-class CommitMissing(UsageError):
-    """An address of a dataset of the hub that names a branch, or nothing, in place of a commit."""
-
-    def __init__(self, repo: str) -> None:
-        super().__init__(
-            f"The address of the dataset {repo!r} names no commit: a branch changes, a commit does not.",
-            f"Write hf://datasets/{repo}@COMMIT with the 40 digits that the page's history shows.",
-            {"dataset": repo},
-        )
+def _commit_missing(repo: str) -> UsageError:
+    return UsageError(
+        f"The address of the dataset {repo!r} names no commit: a branch changes, a commit does not.",
+        f"Write hf://datasets/{repo}@COMMIT with the 40 digits that the page's history shows.",
+        {"dataset": repo},
+        code="CommitMissing",
+    )
 
 
 def _hub_dataset_hidden(dataset: HubDataset) -> EnvironmentProblem:

@@ -262,5 +262,5 @@ class DestinationUnusable(EnvironmentProblem):
             f"The bundle cannot be written to {destination}: {error.strerror}.",
             "Make room, or choose another folder; then publish again.",
             {"destination": str(destination)},
+            temporary=is_temporary(error),
         )
-        self.temporary = is_temporary(error)

@@ -14,7 +14,6 @@ from tasks.object_storage import request_limits as limits
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket import Entry, open_store
 from tasks.object_storage.bucket_settings import AnySettings, AzureSettings, Buckets, GoogleSettings, S3Settings
-from tasks.object_storage.errors import ObjectChanged, StoreFailed, StoreUnreachable
 from tests.cloud_stores import service_account
 from tests.dripping import STARTS, Dripping, ended
 from tests.integration.story import Almoner
@@ -59,7 +58,7 @@ def test_a_store(start: str, scheme: str, act: str, monkeypatch: pytest.MonkeyPa
             else:
                 store.open(Entry(address, 1_000_000, '"tag"')).read()
 
-    assert isinstance(ended(server, ask), (StoreUnreachable, StoreFailed, ObjectChanged))
+    assert ended(server, ask).code in ("StoreUnreachable", "StoreFailed", "ObjectChanged")
 
 
 class Valid:
@@ -84,7 +83,7 @@ def test_a_server_of_tokens(start: str, monkeypatch: pytest.MonkeyPatch, tmp_pat
         with open_store(address, Buckets()) as store:
             store.find(address)
 
-    assert isinstance(ended(server, ask), StoreUnreachable)
+    assert ended(server, ask).code == "StoreUnreachable"
 
 
 @pytest.mark.parametrize("opened", [Database, ReadOnlyDatabase])

@@ -13,8 +13,7 @@ import almoner as package
 from almoner.bundle import Bundle
 from almoner.views import Report
 from models_db.errors import AlmonerError
-from tasks.corpus.readers.documents import NoText, NoUnit
-from tasks.corpus.readers.record_batches import ColumnMissing
+from tasks.corpus.readers.documents import NoUnit
 from tasks.release.sections import WARNINGS, Warnings, sections_to_text
 from tasks.reporting.audience_filter import AudienceFact
 from tests.integration.story import NOTES, REQUEST, SECRETS, Almoner
@@ -197,9 +196,9 @@ def test_numbers_of_a_claim_are_those_that_were_written(almoner: Almoner) -> Non
 def test_fields_are_tried_before_they_are_fixed(almoner: Almoner) -> None:
     almoner.type("init")
     home, terms = opened(almoner), {"epsilon": 8, "delta": 1e-6}
-    with pytest.raises(ColumnMissing, match="patient"):
+    with refusal("ColumnMissing", match="patient"):
         home.register("clinic", unit="patient", check=pd.DataFrame(NOTES), **terms)
-    with pytest.raises(NoText):
+    with refusal("NoText"):
         home.register("clinic", unit="patient_id", text="note", check=NOTES, **terms)
     assert home.datasets() == ()
     assert home.register("clinic", unit="patient_id", check=NOTES, **terms).name == "clinic"

@@ -41,7 +41,7 @@ from models_db.services.audit import chain
 from models_db.values.amounts import Amount
 from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.object_storage.address import Address, Place
-from tasks.object_storage.errors import StoreDenied, StoreUnreachable
+from tasks.object_storage.errors import StoreDenied, store_unreachable
 from tasks.publishing.bundle import DestinationUnusable
 from tests.faults import temporary
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
@@ -177,7 +177,7 @@ def test_a_step_that_pays_is_not_retried_and_its_error_has_a_name_only(
 
 
 STORE = Address("releases")
-PASSING = [StoreUnreachable(STORE, "no answer"), DestinationUnusable(Path("out"), temporary()), temporary()]
+PASSING = [store_unreachable(STORE, "no answer"), DestinationUnusable(Path("out"), temporary()), temporary()]
 LASTING = [StoreDenied(STORE, "no"), DestinationUnusable(Path("out"), OSError(errno.ENOSPC, "full")), ValueError()]
 
 

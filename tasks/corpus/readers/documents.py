@@ -103,11 +103,11 @@ class Fields:
             record = self._with_constants(record, source, position)
         text = self.text.text_of(record)
         if text is None:
-            raise NoText(source, position, str(self.text))
+            raise BadRecord(NO_TEXT, source, position, str(self.text))
         if len(text) > MAX_RECORD_BYTES:
-            raise RecordTooLong(source, position)
+            raise BadRecord(RECORD_TOO_LONG, source, position)
         if not is_unicode(text):
-            raise NotUtf8(source, position, "", "it contains half of a surrogate pair")
+            raise BadRecord(NOT_UTF8, source, position, "", "it contains half of a surrogate pair")
         unit = self._unit(record, source, position)
         document_id, label = self._document_id(record, source, position), self._label(record, source, position)
         absent = self.text.optional_fields.difference(record)
@@ -118,7 +118,7 @@ class Fields:
         fixed = {name: self.constants[name] for name in (*self.required, self.document_id) if name in self.constants}
         for name in fixed:
             if name in record:
-                raise FieldTwice(source, position, name)
+                raise BadRecord(FIELD_TWICE, source, position, name)
         return {**record, **fixed}
 
     def _unit(self, record: Mapping[str, object], source: AnySource, position: int) -> str | None:
@@ -140,7 +140,7 @@ class Fields:
         try:
             found = spell(record.get(self.document_id))
         except ValueError as problem:
-            raise BadDocumentId(source, position, self.document_id, str(problem)) from None
+            raise BadRecord(BAD_DOCUMENT_ID, source, position, self.document_id, str(problem)) from None
         return None if found is None or missing_unit_word(found) else found
 
     def _label(self, record: Mapping[str, object], source: AnySource, position: int) -> str | None:
@@ -148,11 +148,11 @@ class Fields:
             try:
                 normalise_label(record.get(name))
             except ValueError as problem:
-                raise BadLabel(source, position, name, str(problem)) from None
+                raise BadRecord(BAD_LABEL, source, position, name, str(problem)) from None
         try:
             return combined_label([record.get(name) for name in self.labels]) if self.labels else None
         except ValueError as problem:  # each of them is a label, and together they are too long
-            raise BadLabel(source, position, FIELD_SEPARATOR.join(self.labels), str(problem)) from None
+            raise BadRecord(BAD_LABEL, source, position, FIELD_SEPARATOR.join(self.labels), str(problem)) from None
 
 
 def place(source: AnySource, position: int) -> str:
@@ -166,20 +166,38 @@ def place(source: AnySource, position: int) -> str:
     return f"{'Row' if rows else 'Line'} {position} of {name_of(source)!r}"
 
 
-class BadRecord(UsageError):
-    """A record that cannot be taken, named by file and place."""
+@dataclass(frozen=True)
+class RecordFault:
+    """A fault of a record, and what to do about it.
 
-    problem = "cannot be taken"
-    remedy = "Repair or remove it"
-    other_field = ""
-    """Advice on a field that a registration fixed and that may be the wrong one."""
-    other_field_unregistered = ""
-    """The same before a registration."""
+    Attributes:
+        code: the code of the error.
+        problem: what is said of the record's place, with `{field}` and `{reason}`.
+        remedy: the beginning of the advice.
+        other_field: advice on a field that a registration fixed and that may be the wrong one.
+        other_field_unregistered: the same before a registration.
+    """
+
+    code: str
+    problem: str
+    remedy: str = "Repair or remove it"
+    other_field: str = ""
+    other_field_unregistered: str = ""
+
+
+class BadRecord(UsageError):
+    """A record that cannot be taken, named by file and place; its code is that of the fault."""
 
     def __init__(
-        self, source: AnySource, position: int, field_name: str = "", reason: str = "", remedy: str = ""
+        self,
+        fault: RecordFault,
+        source: AnySource,
+        position: int,
+        field_name: str = "",
+        reason: str = "",
+        remedy: str = "",
     ) -> None:
-        self._remedy, self._finding = remedy or self.remedy, ""
+        self._fault, self._remedy, self._finding = fault, remedy or fault.remedy, ""
         if isinstance(source, Shard):
             self._finding = "Files are counted in byte order of their paths."
         elif isinstance(source, Path) and source.is_dir():
@@ -187,95 +205,30 @@ class BadRecord(UsageError):
                 f"To see its name: find . -iname '*.txt' ! -path '*/[._]*' | LC_ALL=C sort | sed -n {position}p"
             )
         super().__init__(
-            f"{place(source, position)} {self.problem.format(field=field_name, reason=reason)}.",
-            self._advice("ingest again; nothing of this attempt was kept", self.other_field),
+            f"{place(source, position)} {fault.problem.format(field=field_name, reason=reason)}.",
+            self._advice("ingest again; nothing of this attempt was kept", fault.other_field),
             {"file": name_of(source), "position": position},
+            code=fault.code,
         )
 
     def advise_unregistered(self) -> None:
         """Change the advice to that of a check before a dataset is registered."""
-        self.advice = self._advice("check again; nothing was registered", self.other_field_unregistered)
-        self.__notes__ = [self.advice]  # tracebacks show them
+        self.advise(self._advice("check again; nothing was registered", self._fault.other_field_unregistered))
 
     def _advice(self, then: str, other_field: str) -> str:
         return " ".join(filter(None, (f"{self._remedy}, then {then}.", other_field, self._finding)))
 
 
-class NotUtf8(BadRecord):
-    """Broken bytes, another encoding, zero bytes of a crash, or half of a surrogate pair."""
-
-    problem = "cannot be read as text: {reason}"
-    remedy = "Repair or remove the text"
-
-
-class NotEncoded(BadRecord):
-    """Bytes that are nothing in the encoding of the file; in wide encodings this line or one soon after it."""
-
-    problem = "is not valid {field}, the encoding that is named or that the file's first bytes say"
-    remedy = (
-        "Name the right encoding with `--encoding` (utf-16-le or utf-16-be without a byte-order mark), or repair the"
-        " record"
-    )
-
-
-LONE_CR: Final = ", or lines end with CR alone, as on old Macs"
-LINES_ANEW: Final = "Write the file anew with LF at the ends of lines (`tr '\\r' '\\n' < FILE > NEW`)"
-
-
-class NotJson(BadRecord):
-    """A line that is not JSON (RFC 8259) within bounds, or that has a key twice, which is ambiguous."""
-
-    problem = "cannot be read as JSON: {reason}"
-    remedy = "Write one JSON object a line, with each key once, at most 64 levels, and null for what is missing"
-
-    def __init__(self, source: AnySource, position: int, reason: str = "it is not JSON", remedy: str = "") -> None:
-        super().__init__(source, position, reason=reason, remedy=remedy)
-
-
-class NotAnObject(BadRecord):
-    """A line that is JSON, but not an object."""
-
-    problem = "is JSON, but not an object"
-    remedy = "Write one JSON object a line"
-
-
-class MalformedRow(BadRecord):
-    """A CSV row with broken quotes or another number of cells than the header, or the header once more."""
-
-    problem = "has broken quotes or not as many cells as the header, or is the header once more{reason}"
-
-
-class NoText(BadRecord):
-    """Text missing, no string, a spelling of a missing value, or nothing that a reader sees."""
-
-    problem = (
-        "has no text: {field!r} is missing, not a string, a word for a missing value such as NULL, or has nothing that"
-        " a reader sees"
-    )
-    other_field = (
-        "`--text` named the field when the dataset was registered: if another one holds the text, name that one."
-        " `almoner dataset register` may be repeated until the first ingest."
-    )
-    other_field_unregistered = "If another field holds the text, name it with `--text`."
-
-
 class NoUnit(BadRecord):
-    """Unit missing, or no id that names one person (`UnitFault`).
+    """A record without a unit, or with no id that names one person (`UnitFault`).
 
     Attributes:
         cause: what is wrong with the id; never the id.
     """
 
-    problem = "has no usable unit: {field!r} {reason}"
-    other_field = (
-        "`--unit` named the field when the dataset was registered. If another field holds the id, name that one:"
-        " `almoner dataset register` may be repeated until the first ingest, and `--check PATH` tries the field."
-    )
-    other_field_unregistered = "If another field holds the id, name it with `--unit`."
-
     def __init__(self, source: AnySource, position: int, field_name: str, cause: UnitInvalid) -> None:
         self.cause = cause
-        super().__init__(source, position, field_name, cause.fault.sentence, cause.fault.remedy)
+        super().__init__(_NO_UNIT, source, position, field_name, cause.fault.sentence, cause.fault.remedy)
 
     def count(self, refused: "Sequence[NoUnit]", records: int) -> None:
         """Add to the message how many of the first records have no usable unit, and why; of ids only public words."""
@@ -285,34 +238,70 @@ class NoUnit(BadRecord):
         self.args = (self.message,)
 
 
-class BadDocumentId(BadRecord):
-    """A document id that is neither string nor integer, or that has a character which nobody sees."""
+NOT_UTF8: Final = RecordFault("NotUtf8", "cannot be read as text: {reason}", "Repair or remove the text")
+"""Broken bytes, another encoding, zero bytes of a crash, or half of a surrogate pair."""
 
-    problem = "has a document id in {field!r} that cannot be used: {reason}"
+NOT_ENCODED: Final = RecordFault(
+    "NotEncoded",
+    "is not valid {field}, the encoding that is named or that the file's first bytes say",
+    "Name the right encoding with `--encoding` (utf-16-le or utf-16-be without a byte-order mark), or repair the"
+    " record",
+)
+"""Bytes that are nothing in the encoding of the file; in wide encodings this line or one soon after it."""
 
+LONE_CR: Final = ", or lines end with CR alone, as on old Macs"
+LINES_ANEW: Final = "Write the file anew with LF at the ends of lines (`tr '\\r' '\\n' < FILE > NEW`)"
 
-class BadLabel(BadRecord):
-    """A label that is neither a string nor an integer, too long, or with a character that nobody sees."""
+NOT_JSON: Final = RecordFault(
+    "NotJson",
+    "cannot be read as JSON: {reason}",
+    "Write one JSON object a line, with each key once, at most 64 levels, and null for what is missing",
+)
+"""A line that is not JSON (RFC 8259) within bounds, or that has a key twice, which is ambiguous."""
 
-    problem = "has a label in {field!r} that cannot be used: {reason}"
+NOT_AN_OBJECT: Final = RecordFault("NotAnObject", "is JSON, but not an object", "Write one JSON object a line")
 
+MALFORMED_ROW: Final = RecordFault(
+    "MalformedRow", "has broken quotes or not as many cells as the header, or is the header once more{reason}"
+)
+"""A row of CSV."""
 
-class DuplicateDocument(BadRecord):
-    """A document id that came before."""
+NO_TEXT: Final = RecordFault(
+    "NoText",
+    "has no text: {field!r} is missing, not a string, a word for a missing value such as NULL, or has nothing that"
+    " a reader sees",
+    other_field="`--text` named the field when the dataset was registered: if another one holds the text, name that"
+    " one. `almoner dataset register` may be repeated until the first ingest.",
+    other_field_unregistered="If another field holds the text, name it with `--text`.",
+)
 
-    problem = "has a document id that came before"
-    remedy = "Give every document its own id (a unit with several documents needs a field beside it)"
+_NO_UNIT: Final = RecordFault(
+    "NoUnit",
+    "has no usable unit: {field!r} {reason}",
+    other_field="`--unit` named the field when the dataset was registered. If another field holds the id, name that"
+    " one: `almoner dataset register` may be repeated until the first ingest, and `--check PATH` tries the field.",
+    other_field_unregistered="If another field holds the id, name it with `--unit`.",
+)
 
+BAD_DOCUMENT_ID: Final = RecordFault("BadDocumentId", "has a document id in {field!r} that cannot be used: {reason}")
+"""A document id that is neither string nor integer, or that has a character which nobody sees."""
 
-class RecordTooLong(BadRecord):
-    """A record beyond MAX_RECORD_BYTES."""
+BAD_LABEL: Final = RecordFault("BadLabel", "has a label in {field!r} that cannot be used: {reason}")
+"""A label that is neither a string nor an integer, too long, or with a character that nobody sees."""
 
-    problem = f"is longer than {MAX_RECORD_BYTES // 2**20} MiB"
-    remedy = "Write one document a record, or split it"
+DUPLICATE_DOCUMENT: Final = RecordFault(
+    "DuplicateDocument",
+    "has a document id that came before",
+    "Give every document its own id (a unit with several documents needs a field beside it)",
+)
 
+RECORD_TOO_LONG: Final = RecordFault(
+    "RecordTooLong", f"is longer than {MAX_RECORD_BYTES // 2**20} MiB", "Write one document a record, or split it"
+)
 
-class FieldTwice(BadRecord):
-    """A field that the path of the file fixes, `stars=5/`, stands in the record too."""
-
-    problem = "has a field {field!r}, which the path of its file fixes for all records"
-    remedy = "Remove it from the records, or rename the folders"
+FIELD_TWICE: Final = RecordFault(
+    "FieldTwice",
+    "has a field {field!r}, which the path of its file fixes for all records",
+    "Remove it from the records, or rename the folders",
+)
+"""A field that the path of the file fixes, `stars=5/`, stands in the record too."""

@@ -26,15 +26,16 @@ from tasks.corpus.identity.units import normalise_unit
 from tasks.corpus.readers.documents import (
     LINES_ANEW,
     LONE_CR,
+    MALFORMED_ROW,
     MAX_RECORD_BYTES,
+    NOT_AN_OBJECT,
+    NOT_ENCODED,
+    NOT_JSON,
+    NOT_UTF8,
+    RECORD_TOO_LONG,
+    BadRecord,
     Fields,
-    MalformedRow,
-    NotAnObject,
-    NotEncoded,
-    NotJson,
-    NotUtf8,
     NoUnit,
-    RecordTooLong,
     SourceDocument,
 )
 from tasks.corpus.readers.record_batches import read_arrow, read_parquet, require_columns
@@ -43,10 +44,6 @@ from tasks.corpus.readers.sources import (
     TEXT,
     AnySource,
     Source,
-    SourceChanged,
-    SourceEmpty,
-    SourceMissing,
-    SourceUnreadable,
     data_files,
     format_of,
     formats,
@@ -56,7 +53,11 @@ from tasks.corpus.readers.sources import (
     require_present_state,
     shards_of,
     size_of,
+    source_changed,
+    source_empty,
+    source_missing,
     source_state,
+    source_unreadable,
 )
 from tasks.corpus.readers.text_form import (
     AS_FOUND,
@@ -133,7 +134,7 @@ def read_documents(
     with named_problems(path):
         exists, is_folder = path.exists() or path.is_symlink(), path.is_dir()
     if not exists:
-        raise SourceMissing(path)
+        raise source_missing(path)
     labels = fields_of(label_field)
     if len(set(labels)) < len(labels):
         raise UsageError(
@@ -146,20 +147,20 @@ def read_documents(
     require_present_state(path)
     kind = source_state(path).format if is_folder else format_of(path)
     if is_folder and kind is None:
-        raise SourceEmpty(path)
+        raise source_empty(path)
     if (kind in _WITHOUT_ENCODING and form.encoding) or (kind not in (".csv", ".csv.gz") and form.delimiter):
         raise form_unfit(name_of(path), "a delimiter" if form.delimiter else "an encoding")
     forms = set() if forms is None else forms
     if is_folder and kind == TEXT:
         if unit_field not in (None, *FOLDER_UNITS):
-            raise UnknownFolderUnit(path, unit_field or "")
+            raise _unknown_folder_unit(path, unit_field or "")
         if labels:
             raise _folder_without_labels(path, FIELD_SEPARATOR.join(labels))
         fields = Fields(unit_field, TextTemplate.parse("text"), "id", (), {}, allowed, on_bad_unit, None, form, forms)
         return _guarded(_read_folder, path, fields, most)
     read = _read_shards if is_folder else _reader_of(path)
     if read is None:
-        raise UnknownFileType(path)
+        raise _unknown_file_type(path)
     template = TextTemplate.parse(text_field)
     fields = Fields(
         unit_field, template, id_field, labels, {}, allowed, on_bad_unit, most // 2 if most else None, form, forms
@@ -175,7 +176,7 @@ def _guarded(read: Callable[[Source, Fields], Documents], path: Source, fields: 
             unseen &= document.absent
             yield document
     if empty:
-        raise SourceEmpty(path)
+        raise source_empty(path)
     if fields.labels and not labelled:
         raise _label_field_empty(path, FIELD_SEPARATOR.join(fields.labels))
     if unseen:
@@ -205,7 +206,7 @@ class _Lines:
         if self.encoding is None:
             self.encoding = marked_encoding(begun) or UTF_8
         elif contradicts(self.encoding, begun):
-            raise NotEncoded(self.source, 1, self.encoding)
+            raise BadRecord(NOT_ENCODED, self.source, 1, self.encoding)
         return self._wide_lines(content) if self.encoding in WIDE else self._plain_lines(content)
 
     def _plain_lines(self, content: Any) -> Iterator[str]:
@@ -224,45 +225,45 @@ class _Lines:
                 part = self._of_gzip(content.read, _WIDE_PART)
                 pending, more = pending + decoder.decode(part, final=not part), bool(part)
             except UnicodeError:  # of UTF-16 without a byte-order mark no UnicodeDecodeError
-                raise NotEncoded(self.source, self.number + 1, self.encoding or "") from None
+                raise BadRecord(NOT_ENCODED, self.source, self.number + 1, self.encoding or "") from None
             *lines, pending = pending.split("\n")
             for line in (*(f"{line}\n" for line in lines), *([pending] if pending and not more else [])):
                 self.number += 1
                 self.record_bytes += len(line)
                 self.offset = self._file.tell()
                 if self.record_bytes > MAX_RECORD_BYTES:
-                    raise RecordTooLong(self.source, self.number)
+                    raise BadRecord(RECORD_TOO_LONG, self.source, self.number)
                 yield line.removeprefix("\ufeff") if self.number == 1 else line
             if self.record_bytes + len(pending) > MAX_RECORD_BYTES:
-                raise RecordTooLong(self.source, self.number + 1)
+                raise BadRecord(RECORD_TOO_LONG, self.source, self.number + 1)
         self._require_begun()
 
     def _require_begun(self) -> None:
         """Check that a packed file is not empty, as after an upload that was cut off."""
         if self._compressed and not self._file.tell():
-            raise SourceUnreadable(self.source, _NOT_GZIP)
+            raise source_unreadable(self.source, _NOT_GZIP)
 
     def _of_gzip(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
             return read(size)
         except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise SourceUnreadable(self.source, _NOT_GZIP) from None
+            raise source_unreadable(self.source, _NOT_GZIP) from None
 
     def _decoded(self, line: bytes) -> str:
         if self.record_bytes > MAX_RECORD_BYTES:
-            raise RecordTooLong(self.source, self.number)
+            raise BadRecord(RECORD_TOO_LONG, self.source, self.number)
         if has_odd_zeros(line):
-            raise NotUtf8(self.source, self.number, "", *what_bytes_say(line))
+            raise BadRecord(NOT_UTF8, self.source, self.number, "", *what_bytes_say(line))
         try:
             if self.encoding == UTF_8:
                 return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
             if is_utf8_under(self.encoding or UTF_8, line):
-                raise NotEncoded(self.source, self.number, self.encoding or "")
+                raise BadRecord(NOT_ENCODED, self.source, self.number, self.encoding or "")
             return line.decode(self.encoding or UTF_8)
         except UnicodeDecodeError:
             if self.encoding == UTF_8:
-                raise NotUtf8(self.source, self.number, "", *what_bytes_say(line)) from None
-            raise NotEncoded(self.source, self.number, self.encoding or "") from None
+                raise BadRecord(NOT_UTF8, self.source, self.number, "", *what_bytes_say(line)) from None
+            raise BadRecord(NOT_ENCODED, self.source, self.number, self.encoding or "") from None
 
 
 def _read_jsonl(source: AnySource, fields: Fields) -> Documents:
@@ -277,10 +278,10 @@ def _read_jsonl(source: AnySource, fields: Fields) -> Documents:
             except InvalidJson as problem:  # whose text quotes nothing
                 reason = str(problem).removeprefix("line 1: ")
                 if "\r" in line.strip():
-                    raise NotJson(source, lines.number, reason + LONE_CR, LINES_ANEW) from None
-                raise NotJson(source, lines.number, reason) from None
+                    raise BadRecord(NOT_JSON, source, lines.number, "", reason + LONE_CR, LINES_ANEW) from None
+                raise BadRecord(NOT_JSON, source, lines.number, reason=reason) from None
             if not isinstance(record, dict):
-                raise NotAnObject(source, lines.number)
+                raise BadRecord(NOT_AN_OBJECT, source, lines.number)
             yield fields.document(record, source, lines.number, lines.offset)
         fields.forms.add(TextForm(lines.encoding))
 
@@ -299,7 +300,7 @@ def _read_csv(source: AnySource, fields: Fields) -> Documents:
         start = lines.number + 1
         while (row := _next_row(rows, lines)) is not None:
             if len(row) not in (0, len(header)) or _repeats(row, header):
-                raise MalformedRow(source, start)
+                raise BadRecord(MALFORMED_ROW, source, start)
             if row:
                 yield fields.document(dict(zip(header, row, strict=True)), source, start, lines.offset)
             start = lines.number + 1
@@ -361,8 +362,8 @@ def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str] | None:
         return next(rows, None)
     except csv.Error as problem:
         if "new-line character" in str(problem):  # CR in a cell without quotes
-            raise MalformedRow(lines.source, start, "", LONE_CR, LINES_ANEW) from None
-        raise MalformedRow(lines.source, start) from None
+            raise BadRecord(MALFORMED_ROW, lines.source, start, "", LONE_CR, LINES_ANEW) from None
+        raise BadRecord(MALFORMED_ROW, lines.source, start) from None
 
 
 def _read_shards(folder: Source, fields: Fields) -> Documents:
@@ -371,7 +372,7 @@ def _read_shards(folder: Source, fields: Fields) -> Documents:
         path = tuple(shard.constants.items())
         most = None if fields.most_of_path is None or not path else fields.most_of_path - counts[path]
         if (read := _reader_of(shard)) is None:  # texts have come in the place of tables
-            raise SourceChanged(folder)
+            raise source_changed(folder)
         with named_problems(shard), closing(read(shard, replace(fields, constants=shard.constants))) as documents:
             for document in islice(documents, most):
                 counts[path] += 1
@@ -383,22 +384,22 @@ def _read_folder(source: Source, fields: Fields) -> Documents:
     offset = 0
     for position, (inside, path) in enumerate(data_files(source), 1):
         if format_of(inside) != TEXT:  # tables have come in the place of texts
-            raise SourceChanged(source)
+            raise source_changed(source)
         with open_bytes(path) as file:
             data = file.read(MAX_RECORD_BYTES + 1)
         if len(data) > MAX_RECORD_BYTES:
-            raise RecordTooLong(source, position)
+            raise BadRecord(RECORD_TOO_LONG, source, position)
         encoding = fields.form.encoding or marked_encoding(data) or UTF_8
         if contradicts(encoding, data) or is_utf8_under(encoding, data):
-            raise NotEncoded(source, position, encoding)
+            raise BadRecord(NOT_ENCODED, source, position, encoding)
         if encoding not in WIDE and has_odd_zeros(data):
-            raise NotUtf8(source, position, "", *what_bytes_say(data))
+            raise BadRecord(NOT_UTF8, source, position, "", *what_bytes_say(data))
         try:
             text = data.decode("utf-8-sig" if encoding == UTF_8 else encoding).removeprefix("\ufeff")
         except UnicodeError:
             if encoding == UTF_8:
-                raise NotUtf8(source, position, "", *what_bytes_say(data)) from None
-            raise NotEncoded(source, position, encoding) from None
+                raise BadRecord(NOT_UTF8, source, position, "", *what_bytes_say(data)) from None
+            raise BadRecord(NOT_ENCODED, source, position, encoding) from None
         fields.forms.add(TextForm(encoding))
         offset += len(data)
         folder = inside.parts[0] if len(inside.parts) > 1 else None
@@ -447,9 +448,9 @@ def _read_by_extension(read_records: RecordReader, source: AnySource, fields: Fi
         offset = 0
         for position, record in enumerate(_records_of(read_records, file, source), 1):
             if record is None:
-                raise NotAnObject(source, position)
+                raise BadRecord(NOT_AN_OBJECT, source, position)
             if sum(len(value) for value in record.values() if isinstance(value, str)) > MAX_RECORD_BYTES:
-                raise RecordTooLong(source, position)
+                raise BadRecord(RECORD_TOO_LONG, source, position)
             offset = offset if file.closed else file.tell()
             yield fields.document(record, source, position, offset)
 
@@ -460,30 +461,26 @@ def _records_of(read_records: RecordReader, file: BinaryIO, source: AnySource) -
         for record in read_records(file):
             yield dict(record) if isinstance(record, Mapping) else None
     except Exception as error:  # noqa: BLE001 - of any kind, and its text may quote a record
-        raise SourceUnreadable(source, f"its reader failed ({type(error).__name__})") from None
+        raise source_unreadable(source, f"its reader failed ({type(error).__name__})") from None
 
 
-class UnknownFileType(UsageError):
-    """A file that no reader is made for."""
-
-    def __init__(self, source: Source) -> None:
-        tables = ", ".join(kind for kind in formats() if kind != TEXT)
-        super().__init__(
-            f"{name_of(source)!r} is neither {tables} nor a folder of such files or of .txt files.",
-            "Convert it, or rename it if only the ending is wrong.",
-            {"file": name_of(source)},
-        )
+def _unknown_file_type(source: Source) -> UsageError:
+    tables = ", ".join(kind for kind in formats() if kind != TEXT)
+    return UsageError(
+        f"{name_of(source)!r} is neither {tables} nor a folder of such files or of .txt files.",
+        "Convert it, or rename it if only the ending is wrong.",
+        {"file": name_of(source)},
+        code="UnknownFileType",
+    )
 
 
-class UnknownFolderUnit(UsageError):
-    """A unit field that a text folder does not have."""
-
-    def __init__(self, source: Source, unit_field: str) -> None:
-        super().__init__(
-            f"The text folder {name_of(source)!r} has no unit field {unit_field!r}.",
-            "Use `folder` (the sub-folder) or `file` (the file's name), or no unit field.",
-            {"file": name_of(source), "unit": unit_field},
-        )
+def _unknown_folder_unit(source: Source, unit_field: str) -> UsageError:
+    return UsageError(
+        f"The text folder {name_of(source)!r} has no unit field {unit_field!r}.",
+        "Use `folder` (the sub-folder) or `file` (the file's name), or no unit field.",
+        {"file": name_of(source), "unit": unit_field},
+        code="UnknownFolderUnit",
+    )
 
 
 def _folder_without_labels(source: Source, label_field: str) -> UsageError:

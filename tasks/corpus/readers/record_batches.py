@@ -7,8 +7,8 @@ from typing import Any, BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
 from tasks.common.files import require_user_file
-from tasks.corpus.readers.documents import Fields, NotUtf8, SourceDocument
-from tasks.corpus.readers.sources import AnySource, Shard, SourceUnreadable, format_of, name_of, open_bytes, size_of
+from tasks.corpus.readers.documents import NOT_UTF8, BadRecord, Fields, SourceDocument
+from tasks.corpus.readers.sources import AnySource, Shard, format_of, name_of, open_bytes, size_of, source_unreadable
 
 _ROWS_PER_BATCH = 16
 """Rows of Parquet that are decoded at once: a dictionary repeats a value of up to 64 MiB in each row at no size."""
@@ -100,7 +100,7 @@ def require_columns(header: Sequence[str], fields: Fields, source: AnySource) ->
     required = [*fields.required, *([fields.document_id] if has_id else [])]
     for name in required:
         if header.count(name) + (name in fields.constants) != 1:
-            raise ColumnMissing(source, name)
+            raise column_missing(source, name)
     return sorted(name for name in required if name not in fields.constants)
 
 
@@ -112,7 +112,7 @@ def _documents(
     plain = [name for name in columns if _is_plain(schema.field(name).type)]
     for name in fields.required:
         if name in columns and name not in plain and not types.is_null(schema.field(name).type):
-            raise ColumnUnfit(source, name, str(schema.field(name).type))
+            raise _column_unfit(source, name, str(schema.field(name).type))
     without_value = dict.fromkeys(name for name in columns if name not in plain)
     position = 0
     try:
@@ -123,7 +123,7 @@ def _documents(
                 record = without_value | {name: column[row].as_py() for name, column in held.items()}
                 yield fields.document(record, source, position, offset)
     except UnicodeDecodeError:
-        raise NotUtf8(source, position, "", "its bytes are not UTF-8") from None
+        raise BadRecord(NOT_UTF8, source, position, "", "its bytes are not UTF-8") from None
 
 
 def _require_valid(batch: Any, columns: Sequence[str]) -> None:
@@ -148,9 +148,9 @@ def _named_problems(source: AnySource, what: str) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        raise SourceUnreadable(source, "a part of it does not fit into memory, or it is damaged") from None
+        raise source_unreadable(source, "a part of it does not fit into memory, or it is damaged") from None
     except (pyarrow.ArrowException, UnicodeDecodeError):  # of a column's name; those of records have names
-        raise SourceUnreadable(source, f"it is not {what}, or it is damaged") from None
+        raise source_unreadable(source, f"it is not {what}, or it is damaged") from None
 
 
 def _seekable(source: AnySource) -> AbstractContextManager[Any]:
@@ -172,28 +172,26 @@ def _is_plain(kind: Any) -> bool:
     )
 
 
-class ColumnUnfit(UsageError):
-    """A column that holds neither text nor integers; its type belongs to the schema, which holds no value."""
+def _column_unfit(source: AnySource, column: str, kind: str) -> UsageError:
+    """Return the error of a column of neither text nor integers; its type is of the schema, which holds no value."""
+    return UsageError(
+        f"The column {column!r} of {name_of(source)!r} is of the type {kind}, neither text nor integers, so it"
+        " cannot be a unit, a text, a label or part of one.",
+        "Name another field, or convert the column to text or integers. Integers beside missing values become"
+        " floating point in many tools: remove the rows without a value before.",
+        {"file": name_of(source), "column": column, "type": kind},
+        code="ColumnUnfit",
+    )
 
-    def __init__(self, source: AnySource, column: str, kind: str) -> None:
-        super().__init__(
-            f"The column {column!r} of {name_of(source)!r} is of the type {kind}, neither text nor integers, so it"
-            " cannot be a unit, a text, a label or part of one.",
-            "Name another field, or convert the column to text or integers. Integers beside missing values become"
-            " floating point in many tools: remove the rows without a value before.",
-            {"file": name_of(source), "column": column, "type": kind},
-        )
 
-
-class ColumnMissing(UsageError):
-    """A table that does not have a wanted column exactly once."""
-
-    def __init__(self, source: AnySource, column: str) -> None:
-        super().__init__(
-            f"{name_of(source)!r} does not have exactly one column {column!r}.",
-            "Name the right field: `--text`, `--unit` or `--label-field`. On a terminal, `almoner dataset register"
-            " --check` lists those of a source, and `head -n 1` shows the header of a CSV file, whose cells commas,"
-            " semicolons, tabs or pipes separate. Errors list none: without a header the first line is somebody's"
-            " record.",
-            {"file": name_of(source), "column": column},
-        )
+def column_missing(source: AnySource, column: str) -> UsageError:
+    """Return the error of a table that does not have a wanted column exactly once."""
+    return UsageError(
+        f"{name_of(source)!r} does not have exactly one column {column!r}.",
+        "Name the right field: `--text`, `--unit` or `--label-field`. On a terminal, `almoner dataset register"
+        " --check` lists those of a source, and `head -n 1` shows the header of a CSV file, whose cells commas,"
+        " semicolons, tabs or pipes separate. Errors list none: without a header the first line is somebody's"
+        " record.",
+        {"file": name_of(source), "column": column},
+        code="ColumnMissing",
+    )

@@ -196,11 +196,11 @@ def require_present_state(source: Source) -> None:
     """
     with named_problems(source):
         if (kind := table_around(source)) is not None:
-            raise TableLogUnread(source, kind)
+            raise _table_log_unread(source, kind)
         if source.is_dir():
             return
         if commits_beside(source).unclear:
-            raise TableLogUnread(source, COMMITS)
+            raise _table_log_unread(source, COMMITS)
         beside = (next(source.parents()) if isinstance(source, StoredSource) else source.absolute().parent) / STATE
         found = beside.is_object() if isinstance(beside, StoredSource) else beside.exists() and not beside.is_dir()
         listed = _names_listed(source, beside) if found else None
@@ -231,7 +231,7 @@ def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:
         ):
             led_to.add(place)
             if (kind := table_around(file)) is not None:
-                raise TableLogUnread(folder, kind)
+                raise _table_log_unread(folder, kind)
         if contents.has_data(inside):
             if is_cache(inside.name):
                 raise _saved_dataset_unfit(
@@ -252,7 +252,7 @@ def files_to_copy(path: PurePosixPath, names: Sequence[PurePosixPath]) -> list[P
     """
     source = Path(path.name or "repository")
     if (kind := table_of_listing(path, names)) is not None:
-        raise TableLogUnread(source, kind)
+        raise _table_log_unread(source, kind)
     if path in names:
         return [name for name in names if name in (path, path.parent / STATE)]
     below = [name.relative_to(path) for name in names if path in name.parents]
@@ -279,7 +279,7 @@ class _Contents:
             FolderMixed, TableLogUnread.
         """
         if (table := table_kind(inside)) is not None:
-            raise TableLogUnread(self._folder, table)
+            raise _table_log_unread(self._folder, table)
         is_hidden = any(map(_is_hidden, inside.parts))
         self._writes.see(inside, is_data=not is_hidden and format_of(inside) is not None)
         if is_hidden:
@@ -289,14 +289,19 @@ class _Contents:
             self._documents.update(_ends(inside.name.lower(), _DOCUMENTS))
             return False
         if (kind := _alike(kind)) != (found := self._format or kind):
-            raise FolderMixed(self._folder, found, kind)
+            raise UsageError(
+                f"The folder {name_of(self._folder)!r} holds {found} and {kind} files.",
+                "Move the files of one format elsewhere: it is not known which of them are the corpus.",
+                {"file": name_of(self._folder), "formats": sorted((found, kind))},
+                code="FolderMixed",
+            )
         self._format = kind
         return True
 
     def require_read(self) -> None:
         """Raise FilesUnread if some of them look like data, and are not read; TableLogUnread of unclear commits."""
         if self._writes.unclear:
-            raise TableLogUnread(self._folder, COMMITS)
+            raise _table_log_unread(self._folder, COMMITS)
         unread = self._unread + (self._documents if self._format in (None, TEXT) else Counter())
         if unread:
             raise _files_unread(self._folder, unread)
@@ -339,11 +344,11 @@ def _constants(folder: Source, number: int, inside: PurePath) -> dict[str, str |
     constants: dict[str, str | None] = {}
     for name, value in (part.split("=", 1) for part in inside.parent.parts if "=" in part):
         if name in constants:
-            raise PathFieldUnfit(folder, number, "fixes a field twice")
+            raise _path_field_unfit(folder, number, "fixes a field twice")
         try:
             constants[name] = None if value == _NO_VALUE else unquote(value, errors="strict")
         except UnicodeDecodeError:
-            raise PathFieldUnfit(folder, number, "has a value that is not UTF-8 behind its percent signs") from None
+            raise _path_field_unfit(folder, number, "has a value that is not UTF-8 behind its percent signs") from None
     return constants
 
 
@@ -413,9 +418,9 @@ def named_problems(source: AnySource) -> Iterator[None]:
     try:
         yield
     except ObjectChanged:  # its address may name a person, too
-        raise SourceChanged(source) from None
+        raise source_changed(source) from None
     except OSError as error:
-        raise SourceUnreadable(source, error.strerror or "it is damaged") from None
+        raise source_unreadable(source, error.strerror or "it is damaged") from None
 
 
 def name_of(source: AnySource) -> str:
@@ -480,83 +485,64 @@ def _path_order(entry: "os.DirEntry[str]") -> bytes:
     return os.fsencode(entry.name) + (b"/" if entry.is_dir(follow_symlinks=False) else b"")
 
 
-class SourceMissing(UsageError):
-    """No file or folder at the given path."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(
-            f"There is no file or folder {name_of(source)!r} at the path given.",
-            "Check the path.",
-            {"file": name_of(source)},
-        )
-
-
-class SourceUnreadable(EnvironmentProblem):
-    """A source that the operating system or a library cannot read."""
-
-    def __init__(self, source: AnySource, reason: str) -> None:
-        super().__init__(
-            f"{name_of(source)!r} cannot be read: {reason}.",
-            "Check the file and its permissions.",
-            {"file": name_of(source)},
-        )
+def source_missing(source: Source) -> UsageError:
+    """Return the error of a path at which there is no file or folder."""
+    return UsageError(
+        f"There is no file or folder {name_of(source)!r} at the path given.",
+        "Check the path.",
+        {"file": name_of(source)},
+        code="SourceMissing",
+    )
 
 
-class SourceEmpty(UsageError):
-    """A source without any document."""
-
-    def __init__(self, source: AnySource) -> None:
-        super().__init__(
-            f"{name_of(source)!r} holds no document.",
-            "Check that it is the right one.",
-            {"file": name_of(source)},
-        )
-
-
-class SourceChanged(UsageError):
-    """A source that was written to while it was being read."""
-
-    def __init__(self, source: AnySource) -> None:
-        super().__init__(
-            f"{name_of(source)!r} changed while it was being read; nothing of it was kept.",
-            "Wait until nothing writes to it, then ingest again.",
-            {"file": name_of(source)},
-        )
+def source_unreadable(source: AnySource, reason: str) -> EnvironmentProblem:
+    """Return the error of a source that the operating system or a library cannot read."""
+    return EnvironmentProblem(
+        f"{name_of(source)!r} cannot be read: {reason}.",
+        "Check the file and its permissions.",
+        {"file": name_of(source)},
+        code="SourceUnreadable",
+    )
 
 
-class PathFieldUnfit(UsageError):
-    """A file of a folder whose path does not say plainly what its fields are."""
-
-    def __init__(self, folder: Source, number: int, problem: str) -> None:
-        super().__init__(
-            f"The path of file {number} of {name_of(folder)!r} {problem}.",
-            "Rename its folders, then ingest again; nothing of this attempt was kept. Files are counted in byte order"
-            " of their paths.",
-            {"file": name_of(folder), "number": number},
-        )
+def source_empty(source: AnySource) -> UsageError:
+    """Return the error of a source without any document."""
+    return UsageError(
+        f"{name_of(source)!r} holds no document.",
+        "Check that it is the right one.",
+        {"file": name_of(source)},
+        code="SourceEmpty",
+    )
 
 
-class FolderMixed(UsageError):
-    """A folder with data files of two formats."""
+def source_changed(source: AnySource) -> UsageError:
+    """Return the error of a source that was written to while it was being read."""
+    return UsageError(
+        f"{name_of(source)!r} changed while it was being read; nothing of it was kept.",
+        "Wait until nothing writes to it, then ingest again.",
+        {"file": name_of(source)},
+        code="SourceChanged",
+    )
 
-    def __init__(self, source: Source, first: str, second: str) -> None:
-        super().__init__(
-            f"The folder {name_of(source)!r} holds {first} and {second} files.",
-            "Move the files of one format elsewhere: it is not known which of them are the corpus.",
-            {"file": name_of(source), "formats": sorted((first, second))},
-        )
+
+def _path_field_unfit(folder: Source, number: int, problem: str) -> UsageError:
+    return UsageError(
+        f"The path of file {number} of {name_of(folder)!r} {problem}.",
+        "Rename its folders, then ingest again; nothing of this attempt was kept. Files are counted in byte order"
+        " of their paths.",
+        {"file": name_of(folder), "number": number},
+        code="PathFieldUnfit",
+    )
 
 
-class TableLogUnread(UsageError):
-    """A table with a log: files of deleted records may still lie in its folder."""
-
-    def __init__(self, source: Source, kind: str) -> None:
-        super().__init__(
-            f"{name_of(source)!r} belongs to a table with a log ({kind}), which almoner does not read: its files may"
-            " hold deleted records.",
-            "Export its present state as Parquet into a folder outside of the table, then ingest that.",
-            {"file": name_of(source), "table": kind},
-        )
+def _table_log_unread(source: Source, kind: str) -> UsageError:
+    return UsageError(
+        f"{name_of(source)!r} belongs to a table with a log ({kind}), which almoner does not read: its files may"
+        " hold deleted records.",
+        "Export its present state as Parquet into a folder outside of the table, then ingest that.",
+        {"file": name_of(source), "table": kind},
+        code="TableLogUnread",
+    )
 
 
 def _saved_dataset_unfit(source: Source, problem: str) -> UsageError:

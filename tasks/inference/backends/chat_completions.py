@@ -16,7 +16,7 @@ import httpx
 from models_db.values.canonical_json import Json
 from tasks.inference.backends.api_key import Key, key_for
 from tasks.inference.backends.endpoints import Endpoint
-from tasks.inference.backends.errors import FAILURES
+from tasks.inference.backends.errors import endpoint_failed
 from tasks.inference.backends.interface import SEES, Completion, Sampling
 from tasks.inference.backends.rate_limit import PATIENCE, RateLimit, wait_after
 from tasks.inference.backends.request import HOPELESS, TransportError, ask, client_for, message
@@ -66,7 +66,7 @@ class HttpBackend:
         """Implement `TextBackend.require_ready`; a resumed run finds the answers on disk.
 
         Raises:
-            EndpointFailed, AnswersUnwritable: as `write`.
+            EndpointFailure, AnswersUnwritable: as `write`.
         """
         self.write(prompts, how)
 
@@ -74,7 +74,7 @@ class HttpBackend:
         """Implement `TextBackend.write`.
 
         Raises:
-            EndpointFailed: by its subclass, after as many attempts as are configured.
+            EndpointFailure: after as many attempts as are configured.
             AnswersUnwritable: an answer cannot be kept; no further one is asked for.
         """
         keys = [self.answers.key(self._question(prompt, how)) for prompt in prompts]
@@ -108,7 +108,7 @@ class _Asking:
         """Ask, and keep every answer.
 
         Raises:
-            EndpointFailed, AnswersUnwritable: the first failure, when the requests that are on their way have ended.
+            EndpointFailure, AnswersUnwritable: the first failure, when the requests that are on their way have ended.
         """
         received = self._total - len(missing)
         self._backend.progress("answers", received, self._total)
@@ -147,12 +147,12 @@ class _Asking:
         """Wait before the next attempt.
 
         Raises:
-            EndpointFailed: there is none.
+            EndpointFailure: there is none.
         """
         endpoint = self._backend.endpoint
         last = attempt + 1 >= endpoint.attempts
-        if last or trouble.kind in HOPELESS or (trouble.wait or 0.0) > PATIENCE:
-            raise FAILURES[trouble.kind](endpoint.name, trouble.reason, attempt + 1)
+        if last or trouble.code in HOPELESS or (trouble.wait or 0.0) > PATIENCE:
+            raise endpoint_failed(trouble.code, endpoint.name, trouble.reason, attempt + 1)
         if trouble.wait is not None:
             self._backend.pace.hold(trouble.wait)
         else:

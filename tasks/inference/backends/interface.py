@@ -69,7 +69,7 @@ class TextBackend(Protocol):
         key, model and fields are right; answers are dropped. So these are public words, and few.
 
         Raises:
-            EndpointFailed: as `write`.
+            EndpointFailure: as `write`.
             ContextTooLong: a prompt is longer than the local model can read.
             NoChatTemplate, ControlTokens: the local model cannot be asked.
         """
@@ -80,7 +80,7 @@ class TextBackend(Protocol):
         Before a call of an external backend, call `RunJournal.begin`: its answers are kept beside the journal.
 
         Raises:
-            EndpointFailed: an external model cannot be reached, or does not answer as it should. Answers that came
+            EndpointFailure: an external model cannot be reached, or does not answer as it should. Answers that came
                 are kept, and a run that goes on does not ask for them again.
             ContextTooLong: a prompt is longer than the local model can read.
         """

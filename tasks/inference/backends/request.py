@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import httpx
 
 from tasks.inference.backends.api_key import Key
 from tasks.inference.backends.deadlines import TimedTransport, with_deadline
 from tasks.inference.backends.endpoints import Endpoint
-from tasks.inference.backends.errors import EndpointUnreachable
+from tasks.inference.backends.errors import EndpointFailure, endpoint_failed
 from tasks.inference.backends.interface import SYSTEM, Completion, Sampling
 from tasks.inference.backends.rate_limit import retry_after
 from tasks.inference.backends.response import MalformedResponse, largest, read_reply
@@ -35,10 +35,8 @@ HEADERS: Final = {
     "User-Agent": "almoner",
 }
 
-Kind = Literal["unreachable", "slow", "busy", "broken", "declines", "moved", "nonsense"]
-
-HOPELESS: Final[frozenset[Kind]] = frozenset({"declines", "moved"})
-"""Kinds of failure that another attempt would not change."""
+HOPELESS: Final[frozenset[EndpointFailure]] = frozenset({"EndpointRejectedRequest", "EndpointRedirects"})
+"""Failures that another attempt would not change."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class TransportError:
         wait: seconds that the endpoint asks to be left alone; None if it says nothing.
     """
 
-    kind: Kind
+    code: EndpointFailure
     reason: str
     wait: float | None = None
 
@@ -91,7 +89,9 @@ def _trusted(endpoint: Endpoint) -> ssl.SSLContext:
         return _certificates(endpoint.ca_file)
     except (OSError, ssl.SSLError):
         pass
-    raise EndpointUnreachable(endpoint.name, "the file with its certificates (ca_file) cannot be read")
+    raise endpoint_failed(
+        "EndpointUnreachable", endpoint.name, "the file with its certificates (ca_file) cannot be read"
+    )
 
 
 @cache
@@ -113,16 +113,16 @@ def ask(
         with with_deadline(time.monotonic() + endpoint.timeout), silence_log():
             data = _answer(client, request, largest(how))
     except httpx.TimeoutException:
-        return TransportError("slow", f"no answer within {endpoint.timeout} seconds")
+        return TransportError("EndpointTimeout", f"no answer within {endpoint.timeout} seconds")
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as problem:
-        return TransportError("unreachable", _reason(problem))
+        return TransportError("EndpointUnreachable", _reason(problem))
     if isinstance(data, TransportError):
         return data
     completion = read_reply(data, how)
     if isinstance(completion, MalformedResponse):
-        return TransportError("nonsense", completion.reason)
+        return TransportError("EndpointAnswerMalformed", completion.reason)
     if key is not None and key.is_in(completion.text):
-        return TransportError("nonsense", "an answer repeats the key")
+        return TransportError("EndpointAnswerMalformed", "an answer repeats the key")
     return completion
 
 
@@ -133,16 +133,16 @@ def _status(response: httpx.Response) -> TransportError | None:
     reason = f"HTTP {code}"
     wait = retry_after(response.headers.get("Retry-After"))
     if 300 <= code < 400:
-        return TransportError("moved", reason)
+        return TransportError("EndpointRedirects", reason)
     if code == httpx.codes.TOO_MANY_REQUESTS:
-        return TransportError("busy", reason, wait)
+        return TransportError("EndpointBusy", reason, wait)
     if code == httpx.codes.REQUEST_TIMEOUT:
-        return TransportError("slow", reason, wait)
+        return TransportError("EndpointTimeout", reason, wait)
     if 400 <= code < 500:
-        return TransportError("declines", reason)
+        return TransportError("EndpointRejectedRequest", reason)
     if 500 <= code < 600:
-        return TransportError("broken", reason, wait)
-    return TransportError("nonsense", reason)
+        return TransportError("EndpointServerError", reason, wait)
+    return TransportError("EndpointAnswerMalformed", reason)
 
 
 def _answer(client: httpx.Client, request: httpx.Request, most: int) -> bytes | TransportError:
@@ -160,7 +160,7 @@ def _body(response: httpx.Response, most: int) -> bytes | TransportError:
     for chunk in response.iter_raw():
         data += chunk
         if len(data) > most:
-            return TransportError("nonsense", "an answer is longer than was asked for")
+            return TransportError("EndpointAnswerMalformed", "an answer is longer than was asked for")
     return bytes(data)
 
 

@@ -141,9 +141,9 @@ class KeyphraseSeeding(System):
             ModelNotPulled: the embedder is not on this machine.
             LabelsNotKept: labels are declared, and the version has none.
             ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot take the prompts.
-            EndpointFailed: the external model does not answer public words. None of these has armed anything.
+            EndpointFailure: the external model does not answer public words. None of these has armed anything.
             StepLost: an interrupted run has paid for a stage and lost it.
-            EndpointFailed, later: an external model stops answering; released values are kept.
+            EndpointFailure, later: an external model stops answering; released values are kept.
         """
         from tasks.systems.keyphrase_seeding.run import KeyphraseRun
 

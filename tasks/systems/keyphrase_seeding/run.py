@@ -97,7 +97,7 @@ class KeyphraseRun:
         Raises:
             StepLost: an interrupted run has paid for a stage and lost it.
             ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot take the prompts; known before paying.
-            EndpointFailed: an external model does not answer; one that never answers is detected before paying.
+            EndpointFailure: an external model does not answer; one that never answers is detected before paying.
         """
         self.bench.begin_steps(self.plan)
         self._require_ready()

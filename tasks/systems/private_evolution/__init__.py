@@ -93,7 +93,7 @@ class PrivateEvolution(System):
             ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot take the prompts. None of these has
                 armed anything.
             StepLost: an interrupted run has paid for a round and lost it.
-            EndpointFailed: an external model does not answer; finished votes are kept.
+            EndpointFailure: an external model does not answer; finished votes are kept.
         """
         from tasks.systems.private_evolution.run import EvolutionRun  # imports torch, which pricing does not need
 

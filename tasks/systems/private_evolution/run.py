@@ -103,7 +103,7 @@ class EvolutionRun:
 
         Raises:
             StepLost: an interrupted run has paid for a round and lost it.
-            EndpointFailed: an external model does not answer.
+            EndpointFailure: an external model does not answer.
         """
         self.bench.begin_steps(self.plan)
         candidates, outcome = self._first_candidates(), Outcome([], [])

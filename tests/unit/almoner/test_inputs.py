@@ -19,11 +19,10 @@ import pytest
 
 from almoner import inputs
 from almoner.inputs import InputUnknown, InputUnreadable, open_input
-from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
-from tasks.corpus.readers.documents import BadLabel, NoText, NotUtf8, NoUnit
+from tasks.corpus.readers.documents import NO_TEXT, BadRecord
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.record_batches import ColumnMissing
+from tests.refusals import refusal
 
 SECRET = "zanzibarquux"
 ROWS: list[dict[str, Any]] = [
@@ -129,11 +128,11 @@ def boom(data: Any) -> Iterator[dict[str, Any]]:
     raise KeyError("from the caller's own generator")
 
 
-@pytest.mark.parametrize("problem", [KeyboardInterrupt, RuntimeError, NoText])
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, RuntimeError, BadRecord])
 def test_it_is_gone_after_a_failure_of_the_reader(home: ProjectHome, problem: type[BaseException]) -> None:
     def fail(path: Any) -> None:
         assert left(home)
-        raise problem(path, 1, "text") if problem is NoText else problem
+        raise BadRecord(NO_TEXT, path, 1, "text") if problem is BadRecord else problem
 
     with pytest.raises(problem), open_input(home, ROWS, FIELDS) as source:
         fail(source)
@@ -199,7 +198,7 @@ def test_a_missing_column_is_named_before_anything_is_written(home: ProjectHome,
         "datasets": datasets.Dataset.from_dict,
     }[kind]
     table = make({name: values for name, values in columns().items() if name != missing})
-    with pytest.raises(ColumnMissing) as refused, open_input(home, table, ("text", "patient")):
+    with refusal("ColumnMissing") as refused, open_input(home, table, ("text", "patient")):
         pass
     assert repr(missing) in refused.value.message
     assert "diary" not in refused.value.diagnostics()
@@ -208,28 +207,28 @@ def test_a_missing_column_is_named_before_anything_is_written(home: ProjectHome,
 
 def test_a_column_that_is_there_twice_is_no_column(home: ProjectHome) -> None:
     frame = pd.DataFrame([["a", "b"]], columns=["text", "text"])
-    with pytest.raises(ColumnMissing), open_input(home, frame, ("text",)):
+    with refusal("ColumnMissing"), open_input(home, frame, ("text",)):
         pass
 
 
-UNFIT: dict[str, tuple[Any, type[AlmonerError]]] = {
-    "no text": ([{"patient": 1, "section": "a", "text": None}], NoText),
-    "a number as text": ([{"patient": 1, "section": "a", "text": 7}], NoText),
-    "not a number as text": (pd.DataFrame({"patient": [1], "section": ["a"], "text": [np.nan]}), NoText),
-    "a text of bytes": ([{"patient": 1, "section": "a", "text": SECRET.encode()}], NoText),
-    "half a pair": ([{"patient": 1, "section": "a", "text": "\ud800"}], NotUtf8),
-    "a unit with a fraction": (pd.DataFrame({"patient": [1, None], "section": "a", "text": "b"}), NoUnit),
-    "a truth value as unit": ([{"patient": True, "section": "a", "text": "b"}], NoUnit),
-    "a day as unit": (pl.DataFrame({"patient": [date(2020, 1, 1)], "section": ["a"], "text": ["b"]}), NoUnit),
-    "a list as label": (pa.table({"patient": [1], "section": [[SECRET]], "text": ["b"]}), BadLabel),
-    "a missing field": ([{"patient": 1, "section": "a"}], NoText),
+UNFIT: dict[str, tuple[Any, str]] = {
+    "no text": ([{"patient": 1, "section": "a", "text": None}], "NoText"),
+    "a number as text": ([{"patient": 1, "section": "a", "text": 7}], "NoText"),
+    "not a number as text": (pd.DataFrame({"patient": [1], "section": ["a"], "text": [np.nan]}), "NoText"),
+    "a text of bytes": ([{"patient": 1, "section": "a", "text": SECRET.encode()}], "NoText"),
+    "half a pair": ([{"patient": 1, "section": "a", "text": "\ud800"}], "NotUtf8"),
+    "a unit with a fraction": (pd.DataFrame({"patient": [1, None], "section": "a", "text": "b"}), "NoUnit"),
+    "a truth value as unit": ([{"patient": True, "section": "a", "text": "b"}], "NoUnit"),
+    "a day as unit": (pl.DataFrame({"patient": [date(2020, 1, 1)], "section": ["a"], "text": ["b"]}), "NoUnit"),
+    "a list as label": (pa.table({"patient": [1], "section": [[SECRET]], "text": ["b"]}), "BadLabel"),
+    "a missing field": ([{"patient": 1, "section": "a"}], "NoText"),
 }
 
 
 @pytest.mark.parametrize("case", UNFIT)
 def test_an_unfit_value_is_refused_with_its_row_and_never_quoted(home: ProjectHome, case: str) -> None:
     table, problem = UNFIT[case]
-    with pytest.raises(problem) as refused, open_input(home, table, FIELDS) as source:
+    with refusal(problem) as refused, open_input(home, table, FIELDS) as source:
         list(read_documents(source, "patient", "text", label_field="section"))
     assert "Line 1 of 'rows.jsonl'" in refused.value.message
     assert SECRET not in refused.value.diagnostics()

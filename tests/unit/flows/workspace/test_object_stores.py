@@ -11,7 +11,7 @@ from models_db.home import ProjectHome
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket import open_store
 from tasks.object_storage.bucket_settings import AzureSettings, Buckets, GoogleSettings, S3Settings
-from tasks.object_storage.errors import BucketMissing, StoreDenied, StoreUnreachable
+from tasks.object_storage.errors import StoreDenied, bucket_missing, store_unreachable
 from tests.refusals import refusal
 
 HERE = Address("clinic", "a.jsonl")
@@ -165,7 +165,7 @@ def test_a_certificate_is_checked(s3, tmp_path):
             endpoint_url=f"https://127.0.0.1:{port}", key_env="LAMPLIGHT_KEY", secret_env="LAMPLIGHT_SECRET"
         )
         with (
-            pytest.raises(StoreUnreachable, match="certificate"),
+            refusal("StoreUnreachable", match="certificate"),
             open_store(HERE, Buckets({Address("clinic"): known})) as store,
         ):
             store.find(HERE)
@@ -220,7 +220,7 @@ def _self_signed(folder):
 
 
 @pytest.mark.parametrize(
-    "problem", [StoreUnreachable(Address("nottes"), "no answer"), BucketMissing(Address("nottes"))]
+    "problem", [store_unreachable(Address("nottes"), "no answer"), bucket_missing(Address("nottes"))]
 )
 def test_who_mistypes_a_bucket_is_told_where_it_was_looked_for(problem):
     said = problem.diagnostics()

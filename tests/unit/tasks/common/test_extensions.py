@@ -21,17 +21,17 @@ from tasks.common.extensions import (
     MODEL_FAMILIES,
     READERS,
     SYSTEMS,
-    ExtensionUnfit,
     extension_sources,
     load,
     unfit,
 )
 from tasks.corpus.readers import sources
-from tasks.corpus.readers.readers import UnknownFileType, read_documents
+from tasks.corpus.readers.readers import read_documents
 from tasks.evaluation import registry as metrics_registry
 from tasks.inference.loading import row_wise_modules
 from tasks.mechanisms import registry as mechanisms_registry
 from tasks.systems import registry as systems_registry
+from tests.refusals import refusal
 
 Install = Callable[..., Path]
 
@@ -80,22 +80,22 @@ def test_an_extension_is_named_and_its_object_loaded(install: Install) -> None:
 @pytest.mark.parametrize("name", ["metric", "Own.metric", ".metric", "own.", "own.a b", "own.é", "own." + "a" * 80])
 def test_a_name_without_a_dot_or_with_other_signs_is_refused(install: Install, name: str) -> None:
     install(name=name)
-    with pytest.raises(ExtensionUnfit, match="is not of the form"):
+    with refusal("ExtensionUnfit", match="is not of the form"):
         extensions.extensions()
 
 
 def test_two_packages_cannot_have_one_name(install: Install) -> None:
     install()
     install(package="other")
-    with pytest.raises(ExtensionUnfit, match="another package has an entry point of that name"):
+    with refusal("ExtensionUnfit", match="another package has an entry point of that name"):
         load(METRICS)
 
 
 def test_an_extension_that_cannot_be_imported_is_named_without_its_words(install: Install) -> None:
     install(code="raise ValueError('a secret')")
-    with pytest.raises(ExtensionUnfit, match=r"it cannot be imported \(ValueError\)") as refusal:
+    with refusal("ExtensionUnfit", match=r"it cannot be imported \(ValueError\)") as refused:
         load(METRICS)
-    assert "secret" not in refusal.value.message
+    assert "secret" not in refused.value.message
 
 
 def test_the_digest_covers_every_file_of_the_package_and_its_version(install: Install) -> None:
@@ -185,7 +185,7 @@ def test_code_in_an_archive_is_refused(install: Install, tmp_path: Path, monkeyp
         archive.writestr("archived/__init__.py", "thing = 1")
     monkeypatch.syspath_prepend(str(tmp_path / "code.zip"))
     assert importlib.util.find_spec("archived") is not None
-    with pytest.raises(ExtensionUnfit, match="not found in files"):
+    with refusal("ExtensionUnfit", match="not found in files"):
         code_version.code_digest()
 
 
@@ -201,7 +201,7 @@ def test_the_digest_is_of_the_files_before_they_were_imported(install: Install) 
 @pytest.mark.parametrize("value", ["own.a b:thing", "sys:thing", ""])
 def test_an_entry_point_without_code_of_its_own_is_refused(install: Install, value: str) -> None:
     install(value=value or " ")
-    with pytest.raises(ExtensionUnfit):
+    with refusal("ExtensionUnfit"):
         code_version.code_digest()
 
 
@@ -209,13 +209,13 @@ def test_a_package_without_a_name_is_refused(install: Install, tmp_path: Path) -
     install()
     (tmp_path / "own-1.0.dist-info" / "METADATA").unlink()
     forget()
-    with pytest.raises(ExtensionUnfit, match="no package with a name"):
+    with refusal("ExtensionUnfit", match="no package with a name"):
         extensions.extensions()
 
 
 def test_an_extension_that_ends_the_program_is_named(install: Install) -> None:
     install(code="raise SystemExit(0)")
-    with pytest.raises(ExtensionUnfit, match=r"\(SystemExit\)"):
+    with refusal("ExtensionUnfit", match=r"\(SystemExit\)"):
         load(METRICS)
 
 
@@ -230,7 +230,7 @@ def test_names_without_a_dot_need_no_extension(install: Install) -> None:
     assert registry["length"] == 1
     assert "lenght" not in registry
     for ask in (lambda: registry["own.metric"], lambda: "own.other" in registry, lambda: list(registry)):
-        with pytest.raises(ExtensionUnfit):
+        with refusal("ExtensionUnfit"):
             ask()
 
 
@@ -246,7 +246,7 @@ def test_a_module_without_a_package_is_one_file(install: Install, tmp_path: Path
 
 def test_code_that_is_in_no_file_is_refused(install: Install) -> None:
     install(value="nowhere:thing")
-    with pytest.raises(ExtensionUnfit, match="not found in files"):
+    with refusal("ExtensionUnfit", match="not found in files"):
         list(extension_sources())
 
 
@@ -256,13 +256,13 @@ READ = "def thing(file):\n    for line in file:\n        yield {'text': line.dec
 def test_a_reader_of_an_extension_reads_its_files_and_takes_no_other(install: Install, tmp_path: Path) -> None:
     notes = tmp_path / "notes.lines"
     notes.write_text("one\ntwo\n")
-    with pytest.raises(UnknownFileType):
+    with refusal("UnknownFileType"):
         read_documents(notes, None)
     install(READERS, ".lines", READ)
     assert [document.text for document in read_documents(notes, None)] == ["one", "two"]
     for suffix in (".jsonl", ".more.jsonl"):
         install(READERS, suffix, READ)
-        with pytest.raises(ExtensionUnfit, match="almoner reads such files itself"):
+        with refusal("ExtensionUnfit", match="almoner reads such files itself"):
             read_documents(notes, None)
 
 
@@ -311,9 +311,9 @@ def test_what_a_reader_says_is_not_shown(install: Install, tmp_path: Path, code:
     install(READERS, ".lines", code)
     notes = tmp_path / "notes.lines"
     notes.write_text("a secret\n")
-    with pytest.raises(AlmonerError, match=re.escape(problem)) as refusal:
+    with pytest.raises(AlmonerError, match=re.escape(problem)) as refused:
         list(read_documents(notes, None))
-    assert "a secret" not in "".join(traceback.format_exception(refusal.value))
+    assert "a secret" not in "".join(traceback.format_exception(refused.value))
 
 
 FAMILY = "def thing():\n    return ('own.Attention',)\n"
@@ -341,7 +341,7 @@ def test_an_object_of_another_kind_is_refused(install: Install, group: str, regi
     if group == MECHANISMS and code != "thing = 1":  # a mechanism's function is known by what it returns
         assert [name for name, _ in registry._of_extensions()] == ["own.thing"]
         return
-    with pytest.raises(ExtensionUnfit, match="it is not a"):
+    with refusal("ExtensionUnfit", match="it is not a"):
         list(registry._of_extensions())
 
 
@@ -376,7 +376,7 @@ thing = Metric({metric})
 def test_a_metric_whose_mark_or_estimate_is_unfit_is_refused(install: Install, metric: str, reason: str) -> None:
     """A mark of another spelling than `internal` would be shown at the gates and published."""
     install(METRICS, "own.metric", METRIC.format(metric=metric))
-    with pytest.raises(ExtensionUnfit, match=reason):
+    with refusal("ExtensionUnfit", match=reason):
         list(metrics_registry._of_extensions())
 
 
@@ -397,5 +397,5 @@ def test_an_object_that_is_no_function_reads_nothing(install: Install, tmp_path:
     install(READERS, ".lines")
     notes = tmp_path / "notes.lines"
     notes.write_text("one\n")
-    with pytest.raises(ExtensionUnfit, match="it is not a function"):
+    with refusal("ExtensionUnfit", match="it is not a function"):
         list(read_documents(notes, None))

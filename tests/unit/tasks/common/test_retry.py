@@ -10,11 +10,11 @@ from models_db.errors import AlmonerError, EnvironmentProblem, Refused
 from tasks.common.progress import listening
 from tasks.common.retry import SECONDS_BEFORE_RETRIES, is_temporary, retry
 from tasks.common.task_errors import TaskFailed
-from tasks.corpus.store import StoreBusy, StoreUnreadable
-from tasks.inference.backends.errors import FAILURES
+from tasks.corpus.store import store_busy, store_unreadable
+from tasks.inference.backends.errors import endpoint_failed
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.object_storage.address import Address
-from tasks.object_storage.errors import BucketMissing, StoreDenied, StoreUnreachable
+from tasks.object_storage.errors import StoreDenied, bucket_missing, store_unreachable
 from tests.faults import Failing, temporary, waits
 
 STORE = Address("bucket", "key")
@@ -32,8 +32,11 @@ def wrapping(cause: BaseException) -> BaseException:
     [
         temporary(), OSError(errno.ESTALE, ""), OSError(errno.EHOSTUNREACH, ""), BlockingIOError(errno.EAGAIN, ""),
         ConnectionResetError(), ConnectionRefusedError(), BrokenPipeError(), TimeoutError(), FutureTimeout(),
-        StoreBusy(), StoreUnreachable(STORE, "no answer"), wrapping(temporary()),
-        *(FAILURES[kind]("there", "reason") for kind in ("unreachable", "slow", "busy", "broken")),
+        store_busy(), store_unreachable(STORE, "no answer"), wrapping(temporary()),
+        endpoint_failed("EndpointUnreachable", "there", "reason"),
+        endpoint_failed("EndpointTimeout", "there", "reason"),
+        endpoint_failed("EndpointBusy", "there", "reason"),
+        endpoint_failed("EndpointServerError", "there", "reason"),
     ],
     ids=repr,
 )  # fmt: skip
@@ -47,8 +50,10 @@ def test_faults_that_may_pass(problem: BaseException) -> None:
     [
         FileNotFoundError(errno.ENOENT, ""), PermissionError(errno.EACCES, ""), OSError(errno.ENOSPC, ""), OSError(),
         ValueError(), MemoryError(), RuntimeError("CUDA error"), wrapping(ValueError()),
-        Refused("no"), EnvironmentProblem("no"), ModelNotPulled("a"), StoreUnreadable(), StoreDenied(STORE, "no"),
-        BucketMissing(STORE), *(FAILURES[kind]("there", "reason") for kind in ("declines", "moved", "nonsense")),
+        Refused("no"), EnvironmentProblem("no"), ModelNotPulled("a"), store_unreadable(), StoreDenied(STORE, "no"),
+        bucket_missing(STORE), endpoint_failed("EndpointRejectedRequest", "there", "reason"),
+        endpoint_failed("EndpointRedirects", "there", "reason"),
+        endpoint_failed("EndpointAnswerMalformed", "there", "reason"),
     ],
     ids=repr,
 )  # fmt: skip

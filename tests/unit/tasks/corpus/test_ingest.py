@@ -28,8 +28,8 @@ from tasks.corpus import ingest as ingest_module
 from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.identity.null_spellings import spells_missing_text
 from tasks.corpus.ingest import IngestedVersion, ingest
-from tasks.corpus.readers.documents import DuplicateDocument, NotJson
-from tasks.corpus.readers.sources import SourceChanged
+from tasks.corpus.readers.documents import NOT_JSON, BadRecord
+from tasks.corpus.readers.sources import source_changed
 from tasks.corpus.store import DATABASE, iter_marks, open_corpus
 from tasks.corpus.versions import (
     StoreNotWritable,
@@ -195,7 +195,7 @@ def test_a_repeated_document_id_is_refused_however_it_is_spelt(
 ) -> None:
     again = str(first).strip()
     source = jsonl([{**note(1), "id": first}, note(5), {**note(2), "id": again}])
-    with pytest.raises(DuplicateDocument, match="Line 3"):
+    with refusal("DuplicateDocument", match="Line 3"):
         ingest(home, source, "who", KEY)
 
 
@@ -284,7 +284,7 @@ def test_a_source_that_changes_meanwhile_is_refused(
             target.write_bytes(source.read_bytes() + json.dumps(note(2)).encode())
             target.rename(source)
 
-    with pytest.raises(SourceChanged):
+    with refusal("SourceChanged"):
         ingest(home, source, "who", KEY, progress=meddle)
     assert tree(home) == before
 
@@ -438,5 +438,6 @@ def test_the_store_is_an_ordinary_sqlite_file(home: ProjectHome, jsonl: Callable
 
 
 def test_every_error_here_says_what_to_do() -> None:
-    for error in (NotJson(Path("a.jsonl"), 3), StoreNotWritable("x"), SourceChanged(Path("a")), VersionMissing("x")):
+    bad_record = BadRecord(NOT_JSON, Path("a.jsonl"), 3)
+    for error in (bad_record, StoreNotWritable("x"), source_changed(Path("a")), VersionMissing("x")):
         assert error.advice

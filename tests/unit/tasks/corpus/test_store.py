@@ -22,8 +22,6 @@ from tasks.corpus.store import (
     DATABASE,
     Corpus,
     Place,
-    StoreBusy,
-    StoreUnreadable,
     UnitDocuments,
     iter_marks,
     open_corpus,
@@ -141,7 +139,7 @@ def test_rows_hide_their_content() -> None:
 # --- a file that is not what it was ------------------------------------------------------------------------
 
 
-def refusal(read: Callable[[], object]) -> AlmonerError:
+def error_of(read: Callable[[], object]) -> AlmonerError:
     with pytest.raises(AlmonerError) as caught:
         read()
     assert SECRET not in "".join(traceback.format_exception(caught.value)) + caught.value.diagnostics()
@@ -168,7 +166,7 @@ def readings(home: ProjectHome, uid: str) -> list[Callable[[], object]]:
 @pytest.mark.parametrize("uid", ["0" * 32, "", "..", "../keys", "*"])
 def test_a_missing_version_is_named(home: ProjectHome, uid: str) -> None:
     for read in readings(home, uid):
-        assert type(refusal(read)) is VersionMissing
+        assert type(error_of(read)) is VersionMissing
 
 
 def test_a_missing_or_empty_file_is_named(home: ProjectHome, secret_version: str) -> None:
@@ -176,7 +174,7 @@ def test_a_missing_or_empty_file_is_named(home: ProjectHome, secret_version: str
     for spoil in (lambda: database.write_bytes(b""), database.unlink):
         spoil()
         for read in readings(home, secret_version):
-            assert type(refusal(read)) is StoreUnreadable
+            assert error_of(read).code == "StoreUnreadable"
     assert not database.exists()  # reading has not made a new one
 
 
@@ -191,7 +189,7 @@ def test_a_damaged_file_is_named(home: ProjectHome, secret_version: str) -> None
     ):
         database.write_bytes(damaged)
         for read in readings(home, secret_version)[:2]:
-            assert type(refusal(read)) is StoreUnreadable
+            assert error_of(read).code == "StoreUnreadable"
 
 
 def test_text_that_is_no_longer_utf8_is_not_quoted(home: ProjectHome, secret_version: str) -> None:
@@ -201,7 +199,7 @@ def test_text_that_is_no_longer_utf8_is_not_quoted(home: ProjectHome, secret_ver
     connection.commit()
     connection.close()
     for read in readings(home, secret_version)[:2]:
-        assert type(refusal(read)) is StoreUnreadable
+        assert error_of(read).code == "StoreUnreadable"
 
 
 @pytest.mark.parametrize("number", [0, 2, 99])
@@ -209,7 +207,7 @@ def test_another_format_is_refused(home: ProjectHome, secret_version: str, numbe
     connection = sqlite3.connect(home.corpora / secret_version / DATABASE)
     connection.execute(f"PRAGMA user_version = {number}")
     connection.close()
-    assert type(refusal(lambda: open_corpus(home, secret_version))) is StoreUnreadable
+    assert error_of(lambda: open_corpus(home, secret_version)).code == "StoreUnreadable"
 
 
 def test_a_locked_file_is_named(home: ProjectHome, secret_version: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +215,7 @@ def test_a_locked_file_is_named(home: ProjectHome, secret_version: str, monkeypa
     other = sqlite3.connect(home.corpora / secret_version / DATABASE, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     for read in readings(home, secret_version):
-        assert type(refusal(read)) is StoreBusy
+        assert error_of(read).code == "StoreBusy"
     other.execute("ROLLBACK")
     other.close()
     assert open_corpus(home, secret_version).unit_count() == 300

@@ -48,8 +48,8 @@ def expect_refusal(precision: Precision) -> bool:
     """
     if is_available(precision):
         return False
-    with pytest.raises(PrecisionMissing, match=precision) as refusal:
+    with pytest.raises(PrecisionMissing, match=precision) as refused:
         wrap_network(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision=precision)
-    assert refusal.value.facts == {"precision": precision, "device": "cpu"}
-    assert "float32" in refusal.value.advice
+    assert refused.value.facts == {"precision": precision, "device": "cpu"}
+    assert "float32" in refused.value.advice
     return True

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.object_storage.address import AZURE, GOOGLE, Address, AddressUnfit, SchemeUnknown, parse_place
+from tasks.object_storage.address import AZURE, GOOGLE, Address, parse_place
+from tests.refusals import refusal
 
 
 @pytest.mark.parametrize(
@@ -43,14 +44,14 @@ def test_what_people_type(typed: str, meant: Path | Address) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_address(typed: str) -> None:
-    with pytest.raises(AddressUnfit) as refused:
+    with refusal("AddressUnfit") as refused:
         parse_place(typed)
     assert "hunter2" not in refused.value.diagnostics()
 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "wasb", "memory", "ftp", "s3a", "simplecache"])
 def test_the_list_of_schemes_is_closed(scheme: str) -> None:
-    with pytest.raises(SchemeUnknown) as refused:
+    with refusal("SchemeUnknown") as refused:
         parse_place(f"{scheme}://user:hunter2@host/key")
     assert refused.value.facts == {"scheme": scheme}
     assert "hunter2" not in refused.value.diagnostics()
@@ -61,5 +62,5 @@ def test_what_lies_below() -> None:
     assert (Address("clinic", "a") / "b").name == "b"
     assert Address("clinic").name == "clinic"
     for name in ("..", "a/b", "a\n"):
-        with pytest.raises(AddressUnfit):
+        with refusal("AddressUnfit"):
             Address("clinic", "a") / name

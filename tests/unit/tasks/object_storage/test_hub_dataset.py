@@ -15,9 +15,8 @@ import pytest
 from flows.workspace.object_stores import open_source
 from models_db.home import ProjectHome
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.sources import TableLogUnread
-from tasks.object_storage.address import Address, AddressUnfit, SchemeUnknown
-from tasks.object_storage.hub_dataset import CommitMissing, HubDataset, parse_source
+from tasks.object_storage.address import Address
+from tasks.object_storage.hub_dataset import HubDataset, parse_source
 from tests.refusals import refusal
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -127,7 +126,7 @@ def test_a_table_with_a_log_is_refused_as_in_a_folder(
     home: ProjectHome, hub: list[str], monkeypatch: pytest.MonkeyPatch, log: str, below: str
 ) -> None:
     monkeypatch.setitem(FILES, f"data/{log}", b"{}")
-    with pytest.raises(TableLogUnread):
+    with refusal("TableLogUnread"):
         texts(home, f"hf://datasets/team/notes@{COMMIT}{below}")
 
 
@@ -163,17 +162,17 @@ def test_addresses() -> None:
 @pytest.mark.parametrize(
     ("address", "error"),
     [
-        ("hf://datasets/team/notes", CommitMissing),
-        ("hf://datasets/team/notes@main/a.csv", CommitMissing),
-        (f"hf://datasets/team/notes@{COMMIT.upper()}", CommitMissing),
-        (f"hf://datasets/notes@{COMMIT}", AddressUnfit),
-        (f"hf://team/notes@{COMMIT}", AddressUnfit),
-        (f"hf://datasets/team/notes@{COMMIT}/../x", AddressUnfit),
-        (f"hf://datasets/team/notes@{COMMIT}/a*.csv", AddressUnfit),
-        (f"hf://datasets/../notes@{COMMIT}/a.csv", AddressUnfit),
-        ("swift://bucket/key", SchemeUnknown),
+        ("hf://datasets/team/notes", "CommitMissing"),
+        ("hf://datasets/team/notes@main/a.csv", "CommitMissing"),
+        (f"hf://datasets/team/notes@{COMMIT.upper()}", "CommitMissing"),
+        (f"hf://datasets/notes@{COMMIT}", "AddressUnfit"),
+        (f"hf://team/notes@{COMMIT}", "AddressUnfit"),
+        (f"hf://datasets/team/notes@{COMMIT}/../x", "AddressUnfit"),
+        (f"hf://datasets/team/notes@{COMMIT}/a*.csv", "AddressUnfit"),
+        (f"hf://datasets/../notes@{COMMIT}/a.csv", "AddressUnfit"),
+        ("swift://bucket/key", "SchemeUnknown"),
     ],
 )
-def test_other_addresses_are_refused(address: str, error: type[Exception]) -> None:
-    with pytest.raises(error):
+def test_other_addresses_are_refused(address: str, error: str) -> None:
+    with refusal(error):
         parse_source(address)

@@ -11,7 +11,6 @@ import pytest
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket import Store, open_store
 from tasks.object_storage.bucket_settings import Buckets, S3Settings
-from tasks.object_storage.errors import StoreUnreachable
 from tasks.publishing import object_store_delivery
 from tasks.publishing.bundle import BundleExists
 from tasks.publishing.object_store_delivery import BundlePrefix, BundleUnfit, fetch, listed, upload_bundle
@@ -241,7 +240,7 @@ def test_a_store_that_goes_away_in_the_middle(release, tmp_path, s3, bucket, mon
     (scratch := tmp_path / "scratch").mkdir()
     with (
         open_store(Address(bucket), Buckets({Address(bucket): S3Settings(**said)})) as store,
-        pytest.raises(StoreUnreachable),
+        refusal("StoreUnreachable"),
     ):
         upload_bundle(
             release.draft, release.files, release.papers(), release.key, BundlePrefix(store, Address(bucket), scratch)

@@ -9,9 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from models_db.errors import AlmonerError
-from tasks.corpus.readers.documents import NotUtf8
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.sources import SourceUnreadable
 
 
 def strings(offsets: list[int], data: bytes) -> pa.Array:
@@ -34,7 +32,7 @@ def damaged(path: Path, text: pa.Array, right: bytes, wrong: bytes) -> Path:
     return path
 
 
-def refusal(path: Path) -> AlmonerError:
+def error_of(path: Path) -> AlmonerError:
     with pytest.raises(AlmonerError) as caught:
         list(read_documents(path, None))
     return caught.value
@@ -44,7 +42,7 @@ def refusal(path: Path) -> AlmonerError:
 def test_offsets_outside_of_the_file_are_refused(tmp_path: Path, wrong: tuple[int, int, int]) -> None:
     right, false = struct.pack("<3i", 0, 3, 6), struct.pack("<3i", *wrong)
     path = damaged(tmp_path / "a.arrow", strings([0, 3, 6], b"onetwo"), right, false)
-    assert type(refusal(path)) is SourceUnreadable
+    assert error_of(path).code == "SourceUnreadable"
 
 
 def test_an_index_into_no_dictionary_is_refused(tmp_path: Path) -> None:
@@ -52,12 +50,12 @@ def test_an_index_into_no_dictionary_is_refused(tmp_path: Path) -> None:
     text = pa.DictionaryArray.from_arrays(numbers, pa.array(["a", "b"]))
     right = struct.pack("<5i", 1, 0, 1, 0, 1)
     path = damaged(tmp_path / "a.arrow", text, right, struct.pack("<5i", 1, 0, 9_999_999, 0, 1))
-    assert type(refusal(path)) is SourceUnreadable
+    assert error_of(path).code == "SourceUnreadable"
 
 
 def test_broken_utf8_is_named_by_its_row(tmp_path: Path) -> None:
-    problem = refusal(arrow_file(tmp_path / "a.arrow", strings([0, 3, 6], b"one\xff\xfe\xfd")))
-    assert type(problem) is NotUtf8
+    problem = error_of(arrow_file(tmp_path / "a.arrow", strings([0, 3, 6], b"one\xff\xfe\xfd")))
+    assert problem.code == "NotUtf8"
     assert problem.message.startswith("Row 2 of ")
 
 
@@ -65,7 +63,7 @@ def test_a_column_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["x"], "qqqq": ["y"]}), path, store_schema=False)
     path.write_bytes(path.read_bytes().replace(b"qqqq", b"\xff\xfe\xfd\xfc"))
-    assert type(refusal(path)) is SourceUnreadable
+    assert error_of(path).code == "SourceUnreadable"
 
 
 def test_a_value_that_a_dictionary_repeats_is_not_held_for_all_rows(tmp_path: Path) -> None:

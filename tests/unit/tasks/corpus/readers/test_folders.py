@@ -12,19 +12,12 @@ import pytest
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from tasks.corpus.ingest import ingest
-from tasks.corpus.readers.documents import DuplicateDocument, FieldTwice, NotJson
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.record_batches import ColumnMissing
 from tasks.corpus.readers.sources import (
-    FolderMixed,
-    PathFieldUnfit,
-    SourceChanged,
-    SourceEmpty,
-    SourceUnreadable,
-    TableLogUnread,
     source_digest,
     source_state,
 )
+from tests.refusals import refusal
 
 PERSON = "Zebulon Quartermaine"
 
@@ -44,7 +37,7 @@ def read(folder: Path, unit: str | None = "who", label: str | None = None) -> li
     return [(d.unit, d.text, d.label) for d in read_documents(folder, unit, label_field=label)]
 
 
-def refusal(folder: Path, unit: str | None = "who") -> AlmonerError:
+def error_of(folder: Path, unit: str | None = "who") -> AlmonerError:
     with pytest.raises(AlmonerError) as caught:
         list(read_documents(folder, unit))
     assert PERSON not in str(caught.value) + caught.value.diagnostics()
@@ -97,9 +90,9 @@ def test_two_formats_are_refused(tmp_path: Path, second: str) -> None:
     lines(tmp_path / "a.jsonl", {"who": 1, "text": "x"})
     (tmp_path / second).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / second).write_text("x")
-    assert type(refusal(tmp_path)) is FolderMixed
+    assert error_of(tmp_path).code == "FolderMixed"
     for whole in (source_state, source_digest):
-        with pytest.raises(FolderMixed):
+        with refusal("FolderMixed"):
             whole(tmp_path)
 
 
@@ -110,14 +103,14 @@ def test_a_table_with_a_log_is_refused(tmp_path: Path, log: str) -> None:
     parquet(tmp_path / "data" / "part-0.parquet", who=["p"], text=["deleted long ago"])
     (tmp_path / log).parent.mkdir(parents=True)
     (tmp_path / log).write_text("{}")
-    assert type(refusal(tmp_path)) is TableLogUnread
+    assert error_of(tmp_path).code == "TableLogUnread"
 
 
 def test_a_field_in_path_and_record_is_refused(tmp_path: Path) -> None:
     lines(tmp_path / "who=all" / "a.jsonl", {"who": 1, "text": "x"})
-    assert type(refusal(tmp_path)) is FieldTwice
+    assert error_of(tmp_path).code == "FieldTwice"
     parquet(tmp_path / "p" / "who=all" / "a.parquet", who=["p"], text=["x"])
-    assert type(refusal(tmp_path / "p")) is ColumnMissing
+    assert error_of(tmp_path / "p").code == "ColumnMissing"
 
 
 @pytest.mark.parametrize("inside", [f"who={PERSON}/who=2", "who=M%FCller", "who=%ED%A0%80"])
@@ -125,8 +118,8 @@ def test_a_path_that_names_no_one_unit_is_refused(tmp_path: Path, inside: str) -
     """Müller and Möller, in Latin-1 behind percent signs, were one unit; of a field twice the last value was taken."""
     lines(tmp_path / "notes" / "a.jsonl", {"who": 1, "text": "x"})
     lines(tmp_path / "notes" / inside / f"{PERSON}.jsonl", {"text": "y"})
-    problem = refusal(tmp_path / "notes")
-    assert type(problem) is PathFieldUnfit
+    problem = error_of(tmp_path / "notes")
+    assert problem.code == "PathFieldUnfit"
     assert problem.message.startswith("The path of file 2 of 'notes' ")
 
 
@@ -139,8 +132,8 @@ def test_a_link_to_nothing_is_refused_and_one_to_a_folder_passed_over(tmp_path: 
     (source / "README.md").symlink_to(tmp_path / "nothing")
     assert len(list(read_documents(source, None))) == 1
     (source / name).symlink_to(tmp_path / "nothing")
-    assert type(refusal(source, None)) is SourceUnreadable
-    with pytest.raises(SourceUnreadable):
+    assert error_of(source, None).code == "SourceUnreadable"
+    with refusal("SourceUnreadable"):
         source_state(source)
 
 
@@ -150,8 +143,8 @@ def test_problems_name_the_number_of_the_file(tmp_path: Path) -> None:
     lines(folder / f"patient={PERSON}" / f"{PERSON}.jsonl", {"who": 1, "text": "x"})
     with (folder / f"patient={PERSON}" / f"{PERSON}.jsonl").open("a") as file:
         file.write(f'{{"{PERSON}"')
-    problem = refusal(folder)
-    assert type(problem) is NotJson
+    problem = error_of(folder)
+    assert problem.code == "NotJson"
     assert problem.message.startswith("Line 2 of 'notes, file 2' ")
     assert "byte order" in problem.advice
 
@@ -160,21 +153,21 @@ def test_an_id_that_comes_again_is_named_in_its_file(tmp_path: Path, home: Proje
     folder = tmp_path / "notes"
     lines(folder / "a.jsonl", {"who": 1, "id": "d1", "text": "x"})
     lines(folder / "b.jsonl", {"who": 1, "id": "d2", "text": "x"}, {"who": 1, "id": "d1", "text": "y"})
-    with pytest.raises(DuplicateDocument, match="Line 2 of 'notes, file 2'"):
+    with refusal("DuplicateDocument", match="Line 2 of 'notes, file 2'"):
         ingest(home, folder, "who", bytes(32))
 
 
 def test_damaged_and_empty_shards(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"who": 1, "text": "x"}\n' * 1000)[:-20])
-    assert type(refusal(tmp_path)) is SourceUnreadable
+    assert error_of(tmp_path).code == "SourceUnreadable"
     (tmp_path / "a.jsonl.gz").write_bytes(b'{"who": 1, "text": "x"}\n')
-    assert type(refusal(tmp_path)) is SourceUnreadable
+    assert error_of(tmp_path).code == "SourceUnreadable"
     (tmp_path / "a.jsonl.gz").write_bytes(b"")  # an upload that was cut off
-    assert type(refusal(tmp_path)) is SourceUnreadable
+    assert error_of(tmp_path).code == "SourceUnreadable"
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b""))
-    assert type(refusal(tmp_path)) is SourceEmpty
+    assert error_of(tmp_path).code == "SourceEmpty"
     (tmp_path / "a.jsonl.gz").rename(tmp_path / "a.arrow")
-    assert type(refusal(tmp_path)) is SourceUnreadable
+    assert error_of(tmp_path).code == "SourceUnreadable"
 
 
 @pytest.mark.parametrize(("first", "then"), [("a.txt", "a.jsonl"), ("a.jsonl", "a.txt")])
@@ -182,7 +175,7 @@ def test_a_folder_that_changes_its_format_is_not_read_as_what_it_was(tmp_path: P
     lines(tmp_path / first, {"text": "x"})
     documents = read_documents(tmp_path, None)
     (tmp_path / first).rename(tmp_path / then)
-    with pytest.raises(SourceChanged):
+    with refusal("SourceChanged"):
         list(documents)
 
 

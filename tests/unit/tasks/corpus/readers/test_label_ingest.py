@@ -13,9 +13,7 @@ import pytest
 from models_db.home import ProjectHome
 from tasks.corpus.identity.labels import LONGEST_LABEL, normalise_label
 from tasks.corpus.ingest import ingest
-from tasks.corpus.readers.documents import BadLabel
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.record_batches import ColumnMissing, ColumnUnfit
 from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import version_uids
 from tests.refusals import refusal
@@ -95,7 +93,7 @@ def test_what_is_no_label_is_refused_by_place_and_not_quoted(
     tmp_path: Path, home: ProjectHome, jsonl: Callable[..., Path], value: object
 ) -> None:
     source = jsonl([{"text": SECRET, "topic": "a"}, {"text": "x", "topic": value}])
-    with pytest.raises(BadLabel) as refused:
+    with refusal("BadLabel") as refused:
         ingest(home, source, None, KEY, label_field="topic")
     told = str(refused.value) + refused.value.diagnostics()
     assert "Line 2" in told
@@ -113,13 +111,13 @@ def test_a_field_that_no_record_has_is_a_mistake(home: ProjectHome, jsonl: Calla
 
 @pytest.mark.parametrize("write", [as_csv, as_parquet])
 def test_a_table_without_the_column_is_refused(tmp_path: Path, write: Writer) -> None:
-    with pytest.raises(ColumnMissing, match="'tpic'"):
+    with refusal("ColumnMissing", match="'tpic'"):
         list(read_documents(write(tmp_path, RECORDS), None, label_field="tpic"))
 
 
 def test_a_parquet_column_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = as_parquet(tmp_path, [{"text": "a", "topic": 1.5}, {"text": "b", "topic": 2.5}])
-    with pytest.raises(ColumnUnfit, match="'topic'"):
+    with refusal("ColumnUnfit", match="'topic'"):
         list(read_documents(path, None, label_field="topic"))
 
 

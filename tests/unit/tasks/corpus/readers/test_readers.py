@@ -22,27 +22,14 @@ from models_db.errors import AlmonerError
 from models_db.values.bounded_json import parse_json
 from tasks.corpus.readers import documents as records
 from tasks.corpus.readers import readers, record_batches, sources
-from tasks.corpus.readers.documents import (
-    BadDocumentId,
-    BadRecord,
-    MalformedRow,
-    NotAnObject,
-    NoText,
-    NotJson,
-    NotUtf8,
-    NoUnit,
-    RecordTooLong,
-)
-from tasks.corpus.readers.readers import UnknownFileType, UnknownFolderUnit, read_documents
-from tasks.corpus.readers.record_batches import ColumnMissing, ColumnUnfit
+from tasks.corpus.readers.documents import BadRecord
+from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import (
-    SourceEmpty,
-    SourceMissing,
-    SourceUnreadable,
     name_of,
     source_digest,
     source_state,
 )
+from tests.refusals import refusal
 
 SECRET = "Zebulon Quartermaine"
 GOOD = {"id": "a", "who": "p1", "text": "Good morning."}
@@ -57,7 +44,7 @@ def read(path: Path, unit: str | None = "who") -> list[tuple[str | None, str | N
     return [(d.document_id, d.unit, d.text) for d in read_documents(path, unit)]
 
 
-def refusal(path: Path, unit: str | None = "who", **fields: str) -> AlmonerError:
+def error_of(path: Path, unit: str | None = "who", **fields: str) -> AlmonerError:
     """The error of reading `path`; it must not hold the secret anywhere a person or a log could see it."""
     with pytest.raises(AlmonerError) as caught:
         list(read_documents(path, unit, **fields))
@@ -205,26 +192,26 @@ def test_every_string_type_of_parquet(tmp_path: Path, kind: pa.DataType) -> None
 
 # --- everything that can be wrong with a record ------------------------------------------------------------
 
-BAD_LINES: list[tuple[str, bytes, type[BadRecord]]] = [
-    ("Latin-1", f'{{"who": "p", "text": "{SECRET} é"}}'.encode("latin-1"), NotUtf8),
-    ("a surrogate in bytes", f'{{"who": "p", "text": "{SECRET} '.encode() + b'\xed\xa0\x80"}', NotUtf8),
-    ("half a surrogate pair", f'{{"who": "p", "text": "{SECRET} \\ud800"}}'.encode(), NotUtf8),
-    ("a raw NUL", f'{{"who": "p", "text": "{SECRET} \0"}}'.encode(), NotJson),
-    ("cut off", f'{{"who": "p", "text": "{SECRET}'.encode(), NotJson),
-    ("two objects", f'{{"text": "{SECRET}"}} {{}}'.encode(), NotJson),
-    ("plain text", SECRET.encode(), NotJson),
-    ("a NaN", f'{{"who": NaN, "text": "{SECRET}"}}'.encode(), NotJson),
-    ("too deep", b'{"who": "p", "text": ' + b"[" * 200_000, NotJson),
-    ("a key twice", f'{{"who": "p", "who": "q", "text": "{SECRET}"}}'.encode(), NotJson),
-    ("too many digits", b'{"text": "x", "who": ' + b"9" * 5000 + b"}", NotJson),
-    ("an array", f'["{SECRET}"]'.encode(), NotAnObject),
-    ("a string", f'"{SECRET}"'.encode(), NotAnObject),
-    ("null", b"null", NotAnObject),
-    ("no text field", f'{{"who": "{SECRET}"}}'.encode(), NoText),
-    ("empty text", f'{{"who": "{SECRET}", "text": ""}}'.encode(), NoText),
-    ("blank text", f'{{"who": "{SECRET}", "text": " \\n\\t\\u00a0"}}'.encode(), NoText),
+BAD_LINES: list[tuple[str, bytes, str]] = [
+    ("Latin-1", f'{{"who": "p", "text": "{SECRET} é"}}'.encode("latin-1"), "NotUtf8"),
+    ("a surrogate in bytes", f'{{"who": "p", "text": "{SECRET} '.encode() + b'\xed\xa0\x80"}', "NotUtf8"),
+    ("half a surrogate pair", f'{{"who": "p", "text": "{SECRET} \\ud800"}}'.encode(), "NotUtf8"),
+    ("a raw NUL", f'{{"who": "p", "text": "{SECRET} \0"}}'.encode(), "NotJson"),
+    ("cut off", f'{{"who": "p", "text": "{SECRET}'.encode(), "NotJson"),
+    ("two objects", f'{{"text": "{SECRET}"}} {{}}'.encode(), "NotJson"),
+    ("plain text", SECRET.encode(), "NotJson"),
+    ("a NaN", f'{{"who": NaN, "text": "{SECRET}"}}'.encode(), "NotJson"),
+    ("too deep", b'{"who": "p", "text": ' + b"[" * 200_000, "NotJson"),
+    ("a key twice", f'{{"who": "p", "who": "q", "text": "{SECRET}"}}'.encode(), "NotJson"),
+    ("too many digits", b'{"text": "x", "who": ' + b"9" * 5000 + b"}", "NotJson"),
+    ("an array", f'["{SECRET}"]'.encode(), "NotAnObject"),
+    ("a string", f'"{SECRET}"'.encode(), "NotAnObject"),
+    ("null", b"null", "NotAnObject"),
+    ("no text field", f'{{"who": "{SECRET}"}}'.encode(), "NoText"),
+    ("empty text", f'{{"who": "{SECRET}", "text": ""}}'.encode(), "NoText"),
+    ("blank text", f'{{"who": "{SECRET}", "text": " \\n\\t\\u00a0"}}'.encode(), "NoText"),
     *(
-        (f"a text of {name}", json.dumps({"who": SECRET, "text": text}).encode(), NoText)
+        (f"a text of {name}", json.dumps({"who": SECRET, "text": text}).encode(), "NoText")
         for name, text in {
             "NUL": "\0",
             "controls": "\x01\x07",
@@ -241,62 +228,62 @@ BAD_LINES: list[tuple[str, bytes, type[BadRecord]]] = [
             "N/A": "#N/A",
         }.items()
     ),
-    ("text is a number", f'{{"who": "{SECRET}", "text": 7}}'.encode(), NoText),
-    ("text is a list", f'{{"who": "p", "text": ["{SECRET}"]}}'.encode(), NoText),
-    ("no unit field", f'{{"text": "{SECRET}"}}'.encode(), NoUnit),
-    ("empty unit", f'{{"who": "", "text": "{SECRET}"}}'.encode(), NoUnit),
-    ("blank unit", f'{{"who": " \\t", "text": "{SECRET}"}}'.encode(), NoUnit),
-    ("unit is null", f'{{"who": null, "text": "{SECRET}"}}'.encode(), NoUnit),
-    ("unit is a float", f'{{"who": 1.5, "text": "{SECRET}"}}'.encode(), NoUnit),
-    ("unit is a boolean", f'{{"who": true, "text": "{SECRET}"}}'.encode(), NoUnit),
-    ("unit is an object", f'{{"who": {{"x": "{SECRET}"}}, "text": "x"}}'.encode(), NoUnit),
-    ("unit is half a pair", f'{{"who": "{SECRET}\\udfff", "text": "x"}}'.encode(), NoUnit),
-    ("unit has a hidden sign", f'{{"who": "{SECRET}\u200bx", "text": "x"}}'.encode(), NoUnit),
-    ("unit is of hidden signs", '{"who": "\u202a\u202c", "text": "x"}'.encode(), NoUnit),
-    ("unit spells null", b'{"who": "NULL", "text": "x"}', NoUnit),
-    ("unit of a spreadsheet", b'{"who": "=\\"007\\"", "text": "x"}', NoUnit),
-    ("id has a hidden sign", f'{{"who": "p", "text": "x", "id": "{SECRET}\u200bx"}}'.encode(), BadDocumentId),
-    ("id is a list", f'{{"who": "p", "text": "x", "id": ["{SECRET}"]}}'.encode(), BadDocumentId),
+    ("text is a number", f'{{"who": "{SECRET}", "text": 7}}'.encode(), "NoText"),
+    ("text is a list", f'{{"who": "p", "text": ["{SECRET}"]}}'.encode(), "NoText"),
+    ("no unit field", f'{{"text": "{SECRET}"}}'.encode(), "NoUnit"),
+    ("empty unit", f'{{"who": "", "text": "{SECRET}"}}'.encode(), "NoUnit"),
+    ("blank unit", f'{{"who": " \\t", "text": "{SECRET}"}}'.encode(), "NoUnit"),
+    ("unit is null", f'{{"who": null, "text": "{SECRET}"}}'.encode(), "NoUnit"),
+    ("unit is a float", f'{{"who": 1.5, "text": "{SECRET}"}}'.encode(), "NoUnit"),
+    ("unit is a boolean", f'{{"who": true, "text": "{SECRET}"}}'.encode(), "NoUnit"),
+    ("unit is an object", f'{{"who": {{"x": "{SECRET}"}}, "text": "x"}}'.encode(), "NoUnit"),
+    ("unit is half a pair", f'{{"who": "{SECRET}\\udfff", "text": "x"}}'.encode(), "NoUnit"),
+    ("unit has a hidden sign", f'{{"who": "{SECRET}\u200bx", "text": "x"}}'.encode(), "NoUnit"),
+    ("unit is of hidden signs", '{"who": "\u202a\u202c", "text": "x"}'.encode(), "NoUnit"),
+    ("unit spells null", b'{"who": "NULL", "text": "x"}', "NoUnit"),
+    ("unit of a spreadsheet", b'{"who": "=\\"007\\"", "text": "x"}', "NoUnit"),
+    ("id has a hidden sign", f'{{"who": "p", "text": "x", "id": "{SECRET}\u200bx"}}'.encode(), "BadDocumentId"),
+    ("id is a list", f'{{"who": "p", "text": "x", "id": ["{SECRET}"]}}'.encode(), "BadDocumentId"),
 ]
 
 
 @pytest.mark.parametrize(("line", "error"), [c[1:] for c in BAD_LINES], ids=[c[0] for c in BAD_LINES])
-def test_a_bad_line_is_named_by_file_and_line(jsonl: Callable[..., Path], line: bytes, error: type[BadRecord]) -> None:
-    problem = refusal(jsonl([GOOD, line, GOOD]))
-    assert type(problem) is error
+def test_a_bad_line_is_named_by_file_and_line(jsonl: Callable[..., Path], line: bytes, error: str) -> None:
+    problem = error_of(jsonl([GOOD, line, GOOD]))
+    assert problem.code == error
     assert "Line 2 of 'notes.jsonl'" in problem.message
     assert problem.facts == {"file": "notes.jsonl", "position": 2}
 
 
-BAD_ROWS: list[tuple[str, str, type[BadRecord]]] = [
-    ("too few cells", f"{SECRET}\n", MalformedRow),
-    ("too many cells", f"p,x,{SECRET}\n", MalformedRow),
-    ("open quotes", f'p,"{SECRET}\n', MalformedRow),
-    ("text after quotes", f'p,"{SECRET}"x\n', MalformedRow),
-    ("no text", f"{SECRET},\n", NoText),
-    ("no unit", f" ,{SECRET}\n", NoUnit),
-    ("a null of SQL as unit", f"\\N,{SECRET}\n", NoUnit),
-    ("a null of SQL as text", "p,\\N\n", NoText),
-    ("half a pair", f"p,{SECRET}\udfff\n", NotUtf8),
+BAD_ROWS: list[tuple[str, str, str]] = [
+    ("too few cells", f"{SECRET}\n", "MalformedRow"),
+    ("too many cells", f"p,x,{SECRET}\n", "MalformedRow"),
+    ("open quotes", f'p,"{SECRET}\n', "MalformedRow"),
+    ("text after quotes", f'p,"{SECRET}"x\n', "MalformedRow"),
+    ("no text", f"{SECRET},\n", "NoText"),
+    ("no unit", f" ,{SECRET}\n", "NoUnit"),
+    ("a null of SQL as unit", f"\\N,{SECRET}\n", "NoUnit"),
+    ("a null of SQL as text", "p,\\N\n", "NoText"),
+    ("half a pair", f"p,{SECRET}\udfff\n", "NotUtf8"),
 ]
 
 
 @pytest.mark.parametrize(("row", "error"), [c[1:] for c in BAD_ROWS], ids=[c[0] for c in BAD_ROWS])
-def test_a_bad_row_of_csv(tmp_path: Path, row: str, error: type[BadRecord]) -> None:
+def test_a_bad_row_of_csv(tmp_path: Path, row: str, error: str) -> None:
     (tmp_path / "a.csv").write_bytes(f"who,text\np,good\n{row}".encode("utf-8", "surrogatepass"))
-    problem = refusal(tmp_path / "a.csv")
-    assert type(problem) is error
+    problem = error_of(tmp_path / "a.csv")
+    assert problem.code == error
     assert "Line 3 of 'a.csv'" in problem.message
 
 
 @pytest.mark.parametrize(
     ("unit", "text", "error"),
-    [("p", None, NoText), ("p", " ", NoText), (None, SECRET, NoUnit), ("", SECRET, NoUnit)],
+    [("p", None, "NoText"), ("p", " ", "NoText"), (None, SECRET, "NoUnit"), ("", SECRET, "NoUnit")],
 )
-def test_a_bad_row_of_parquet(tmp_path: Path, unit: str | None, text: str | None, error: type[BadRecord]) -> None:
+def test_a_bad_row_of_parquet(tmp_path: Path, unit: str | None, text: str | None, error: str) -> None:
     pq.write_table(pa.table({"who": ["p", unit], "text": ["good", text]}), tmp_path / "a.parquet")
-    problem = refusal(tmp_path / "a.parquet")
-    assert type(problem) is error
+    problem = error_of(tmp_path / "a.parquet")
+    assert problem.code == error
     assert "Row 2 of 'a.parquet'" in problem.message
 
 
@@ -304,8 +291,8 @@ def test_broken_bytes_in_parquet(tmp_path: Path) -> None:
     offsets, data = pa.array([0, 4, 4 + len(SECRET) + 1], pa.int32()).buffers()[1], b"good" + SECRET.encode() + b"\xff"
     texts = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(data))
     pq.write_table(pa.table({"who": ["p", "q"], "text": texts}), tmp_path / "a.parquet")
-    problem = refusal(tmp_path / "a.parquet")
-    assert type(problem) is NotUtf8
+    problem = error_of(tmp_path / "a.parquet")
+    assert problem.code == "NotUtf8"
     assert "Row 2" in problem.message
 
 
@@ -327,12 +314,12 @@ def test_other_types_of_parquet_are_refused(tmp_path: Path, column: pa.Array) ->
     pq.write_table(pa.table({"who": column, "text": good}), tmp_path / "unit.parquet")
     pq.write_table(pa.table({"who": good, "text": column}), tmp_path / "text.parquet")
     pq.write_table(pa.table({"who": column, "text": column}), tmp_path / "both.parquet")
-    for name, missing in (("unit", NoUnit), ("text", NoText), ("both", NoText)):
-        told = refusal(tmp_path / f"{name}.parquet")
+    for name, missing in (("unit", "NoUnit"), ("text", "NoText"), ("both", "NoText")):
+        told = error_of(tmp_path / f"{name}.parquet")
         if pa.types.is_null(column.type):  # a column in which every value is missing
-            assert type(told) is missing
+            assert told.code == missing
         else:
-            assert type(told) is ColumnUnfit
+            assert told.code == "ColumnUnfit"
             assert str(told.facts["type"]).split("<")[0] == str(column.type).split("<")[0]
 
 
@@ -342,14 +329,14 @@ def test_a_bad_file_of_a_folder_is_not_named_after_a_person(tmp_path: Path) -> N
     person.parent.mkdir(parents=True)
     (folder / "A.txt").write_text("good")
     person.write_bytes(SECRET.encode() + b"\xff")
-    problem = refusal(folder, "file")
-    assert type(problem) is NotUtf8
+    problem = error_of(folder, "file")
+    assert problem.code == "NotUtf8"
     assert "File 2 of the folder 'notes'" in problem.message
     assert "sed -n 2p" in problem.advice
     person.write_text(" \n")
-    assert type(refusal(folder, "file")) is NoText
+    assert error_of(folder, "file").code == "NoText"
     person.write_text("good, but the other file is in no sub-folder")
-    assert type(refusal(folder, "folder")) is NoUnit
+    assert error_of(folder, "folder").code == "NoUnit"
 
 
 def test_the_advice_of_a_folder_finds_the_file(tmp_path: Path) -> None:
@@ -371,7 +358,7 @@ def test_records_have_a_greatest_length(tmp_path: Path, monkeypatch: pytest.Monk
         (path / "a.txt").write_text("x" * 101)
     else:
         path.write_text("who,text\n" * (name == "notes.csv") + f"p,{SECRET}" + "x" * 101)
-    assert type(refusal(path, None if name == "notes" else "who")) is RecordTooLong
+    assert error_of(path, None if name == "notes" else "who").code == "RecordTooLong"
 
 
 def test_a_csv_row_of_many_lines_has_the_same_greatest_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,13 +369,13 @@ def test_a_csv_row_of_many_lines_has_the_same_greatest_length(tmp_path: Path, mo
     path.write_text("who,text\n" + "\n".join(rows))
     assert len(list(read_documents(path, "who"))) == 9
     path.write_text(path.read_text() + '\np,"' + f"{SECRET[:20]}\n" * 6 + '"')
-    assert type(refusal(path, "who")) is RecordTooLong
+    assert error_of(path, "who").code == "RecordTooLong"
 
 
 def test_a_long_cell_of_parquet_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MAX_RECORD_BYTES", 100)
     pq.write_table(pa.table({"who": ["p"], "text": [SECRET * 10]}), tmp_path / "a.parquet")
-    assert type(refusal(tmp_path / "a.parquet")) is RecordTooLong
+    assert error_of(tmp_path / "a.parquet").code == "RecordTooLong"
 
 
 # --- everything that can be wrong with a source ------------------------------------------------------------
@@ -396,13 +383,13 @@ def test_a_long_cell_of_parquet_is_refused_too(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "folder", "no-suffix"])
 def test_a_missing_source(tmp_path: Path, name: str) -> None:
-    assert type(refusal(tmp_path / name)) is SourceMissing
+    assert error_of(tmp_path / name).code == "SourceMissing"
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.json", "a.parquet.gz", "a.gz", "a"])
 def test_an_unknown_type(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(SECRET)
-    assert type(refusal(tmp_path / name)) is UnknownFileType
+    assert error_of(tmp_path / name).code == "UnknownFileType"
 
 
 @pytest.mark.parametrize(
@@ -411,36 +398,36 @@ def test_an_unknown_type(tmp_path: Path, name: str) -> None:
 )
 def test_an_empty_file(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    assert isinstance(refusal(tmp_path / name), SourceEmpty | ColumnMissing)
+    assert error_of(tmp_path / name).code in ("SourceEmpty", "ColumnMissing")
 
 
 def test_an_empty_table_and_an_empty_folder(tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"who": pa.array([], pa.string()), "text": pa.array([], pa.string())}), tmp_path / "a.parquet"
     )
-    assert type(refusal(tmp_path / "a.parquet")) is SourceEmpty
+    assert error_of(tmp_path / "a.parquet").code == "SourceEmpty"
     (tmp_path / "notes" / "sub").mkdir(parents=True)
     (tmp_path / "notes" / "sub" / "a.md").write_text("x")
-    assert type(refusal(tmp_path / "notes", None)) is SourceEmpty
+    assert error_of(tmp_path / "notes", None).code == "SourceEmpty"
 
 
 @pytest.mark.parametrize("header", ["id,text", "who,id", "who,text,who", "who,text,text", f"{SECRET},7"])
 def test_a_missing_or_double_column_of_csv(tmp_path: Path, header: str) -> None:
     (tmp_path / "a.csv").write_text(header + "\n" + ",".join("x" for _ in header.split(",")) + "\n")
-    assert type(refusal(tmp_path / "a.csv")) is ColumnMissing
+    assert error_of(tmp_path / "a.csv").code == "ColumnMissing"
 
 
 def test_a_missing_or_double_column_of_parquet(tmp_path: Path) -> None:
     for number, names in enumerate((["who"], ["text"], ["who", "text", "who"])):
         path = tmp_path / f"{number}.parquet"
         pq.write_table(pa.Table.from_arrays([pa.array(["x"])] * len(names), names), path)
-        assert type(refusal(path)) is ColumnMissing
+        assert error_of(path).code == "ColumnMissing"
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + SECRET.encode() * 20 + b"PAR1", SECRET.encode()])
 def test_what_is_not_parquet(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.parquet").write_bytes(content)
-    assert type(refusal(tmp_path / "a.parquet")) is SourceUnreadable
+    assert error_of(tmp_path / "a.parquet").code == "SourceUnreadable"
 
 
 def test_damaged_parquet(tmp_path: Path) -> None:
@@ -454,20 +441,20 @@ def test_damaged_parquet(tmp_path: Path) -> None:
 
 def test_an_unknown_unit_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
-    assert type(refusal(tmp_path, "patient_id")) is UnknownFolderUnit
+    assert error_of(tmp_path, "patient_id").code == "UnknownFolderUnit"
 
 
 def test_an_unreadable_source(tmp_path: Path) -> None:
     loop = tmp_path / "a.jsonl"
     loop.symlink_to(loop)
-    assert type(refusal(loop)) is SourceUnreadable
+    assert error_of(loop).code == "SourceUnreadable"
     for look in (source_state, source_digest):
-        with pytest.raises(SourceUnreadable):
+        with refusal("SourceUnreadable"):
             look(loop)
 
 
 def test_a_path_that_cannot_even_be_looked_at(tmp_path: Path) -> None:
-    assert type(refusal(tmp_path / ("x" * 5000 + ".jsonl"))) is SourceUnreadable
+    assert error_of(tmp_path / ("x" * 5000 + ".jsonl")).code == "SourceUnreadable"
 
 
 def test_a_read_error_in_the_middle_is_named(
@@ -478,8 +465,8 @@ def test_a_read_error_in_the_middle_is_named(
         raise OSError(5, "Input/output error", SECRET)
 
     monkeypatch.setattr(readers._Lines, "__iter__", failing)
-    problem = refusal(jsonl([GOOD]))
-    assert type(problem) is SourceUnreadable
+    problem = error_of(jsonl([GOOD]))
+    assert problem.code == "SourceUnreadable"
     assert "Input/output error" in problem.message
 
 
@@ -592,13 +579,13 @@ def test_folders_and_files_of_nobody_are_refused(tmp_path: Path, value: str) -> 
         path.parent.mkdir(parents=True)
         path.write_text('{"text": "x"}\n')
     for name, unit in {"hive": "who", "folders": "folder", "files": "file"}.items():
-        assert type(refusal(tmp_path / name, unit)) is NoUnit
+        assert error_of(tmp_path / name, unit).code == "NoUnit"
 
 
 def test_a_person_called_null_can_be_taken(jsonl: Callable[..., Path]) -> None:
     source = jsonl([b'{"who": " Null ", "text": "x"}'])
     assert [document.unit for document in read_documents(source, "who", allowed_units=["Null"])] == ["Null"]
-    with pytest.raises(NoUnit):
+    with refusal("NoUnit"):
         list(read_documents(source, "who", allowed_units=["NULL"]))
 
 
@@ -624,7 +611,7 @@ def test_a_document_id_that_says_that_it_is_missing_is_missing(jsonl: Callable[.
     ],
 )
 def test_a_refusal_names_the_cause(jsonl: Callable[..., Path], line: str, cause: str) -> None:
-    assert cause in refusal(jsonl([line.encode()])).message
+    assert cause in error_of(jsonl([line.encode()])).message
 
 
 @pytest.mark.parametrize("label", ["می\u200cخواهم", "👩\u200d⚕\ufe0f ward"])

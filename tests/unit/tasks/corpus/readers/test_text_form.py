@@ -12,9 +12,7 @@ from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.services.datasets import Registration
 from tasks.corpus.ingest import ingest
-from tasks.corpus.readers.documents import MalformedRow, NotEncoded, NotJson, NotUtf8
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.record_batches import ColumnMissing
 from tasks.corpus.readers.text_form import AS_FOUND, TextForm, describe_forms, parse_form
 from tests.refusals import refusal
 
@@ -82,7 +80,7 @@ def test_a_named_encoding_is_read(tmp_path: Path) -> None:
 def test_an_encoding_without_a_mark_is_not_guessed(tmp_path: Path, encoding: str) -> None:
     """The bytes of `Müller` in one of them are another name in the others, and another name is another unit."""
     (tmp_path / "a.csv").write_bytes("who;text\nMüller;x\n".encode(encoding))
-    with pytest.raises(NotUtf8) as refused:
+    with refusal("NotUtf8") as refused:
         read(tmp_path / "a.csv")
     assert "--encoding" in refused.value.advice
 
@@ -90,13 +88,13 @@ def test_an_encoding_without_a_mark_is_not_guessed(tmp_path: Path, encoding: str
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "shift_jis"])
 def test_bytes_that_are_nothing_in_the_named_encoding(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "a.csv").write_bytes("who,text\np,x\nq,".encode(encoding) + b"\x81\xff\x00\xd8\xff\n")
-    with pytest.raises(NotEncoded, match=encoding):
+    with refusal("NotEncoded", match=encoding):
         read(tmp_path / "a.csv", parse_form(encoding, "comma"))
 
 
 def test_the_delimiter_that_gives_most_fields_decides_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("patient;text\np;x, y, z\n")
-    with pytest.raises(ColumnMissing, match="'who'"):
+    with refusal("ColumnMissing", match="'who'"):
         read(tmp_path / "a.csv")
     (tmp_path / "a.csv").write_text("text\nx; y | z\n")
     assert read(tmp_path / "a.csv", unit=None) == ([(None, "x; y | z")], None)
@@ -105,7 +103,7 @@ def test_the_delimiter_that_gives_most_fields_decides_what_is_missing(tmp_path: 
 def test_a_named_delimiter_is_not_given_up(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("who;text\np;y\n")
     assert read(tmp_path / "a.csv")[0] == [("p", "y")]
-    with pytest.raises(ColumnMissing):
+    with refusal("ColumnMissing"):
         read(tmp_path / "a.csv", parse_form(None, "comma"))
 
 
@@ -122,14 +120,14 @@ def test_no_encoding_is_read_against_what_the_bytes_say(tmp_path: Path, mark: by
         (path / name).write_bytes(data)
     else:
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    with pytest.raises(NotEncoded):
+    with refusal("NotEncoded"):
         read(path, TextForm("cp1252"), None if name == "a.txt" else "who")
 
 
 @pytest.mark.parametrize("again", ["\ufeffwho,text", "who, text", "\ufeffwho , text "])
 def test_a_header_of_a_joined_file_is_no_person(tmp_path: Path, again: str) -> None:
     (path := tmp_path / "a.csv").write_text(f"who,text\np,one\n{again}\nq,two\n", encoding="utf-8-sig")
-    with pytest.raises(MalformedRow):
+    with refusal("MalformedRow"):
         read(path)
 
 
@@ -137,7 +135,7 @@ def test_a_header_of_a_joined_file_is_no_person(tmp_path: Path, again: str) -> N
 def test_a_header_that_comes_again_is_no_person(tmp_path: Path, written: str) -> None:
     """`cat a.csv b.csv` made a patient called patient_id."""
     (tmp_path / "a.csv").write_text(written)
-    with pytest.raises(MalformedRow, match="header once more"):
+    with refusal("MalformedRow", match="header once more"):
         read(tmp_path / "a.csv", unit="who" if "who" in written else None)
 
 
@@ -212,7 +210,7 @@ def test_a_refusal_says_what_the_bytes_say_and_the_option(
     folder.mkdir()
     (folder / name).write_bytes(written.encode(encoding))
     path, unit = (folder, None) if name == "a.txt" else (folder / name, "who")
-    with pytest.raises(NotUtf8, match=said) as refused:
+    with refusal("NotUtf8", match=said) as refused:
         read(path, unit=unit)
     assert option in refused.value.advice
     assert "ller" not in str(refused.value) + refused.value.advice
@@ -238,7 +236,7 @@ def test_zero_bytes_of_a_crash_are_no_utf_16(tmp_path: Path, name: str, written:
     """The advice named an encoding in which such a file cannot be read."""
     (tmp_path / name).write_bytes(written)
     path, unit = (tmp_path, None) if name == "a.txt" else (tmp_path / name, "who")
-    with pytest.raises(NotUtf8, match="zero bytes") as refused:
+    with refusal("NotUtf8", match="zero bytes") as refused:
         read(path, TextForm(encoding), unit)
     assert "utf-16" not in str(refused.value) + refused.value.advice
     assert "Export the file anew" in refused.value.advice
@@ -247,14 +245,14 @@ def test_zero_bytes_of_a_crash_are_no_utf_16(tmp_path: Path, name: str, written:
 def test_utf_16_of_chinese_is_seen_by_its_signs(tmp_path: Path) -> None:
     """The second byte of 一 is zero in the half that holds letters of ASCII, of which a record of JSON has many."""
     (tmp_path / "a.jsonl").write_bytes('{"who": "王", "text": "一个人"}\n'.encode("utf-16-le"))
-    with pytest.raises(NotUtf8, match="every other byte is zero") as refused:
+    with refusal("NotUtf8", match="every other byte is zero") as refused:
         read(tmp_path / "a.jsonl")
     assert "--encoding utf-16-le" in refused.value.advice
 
 
 def test_utf_16_without_a_mark_is_not_read_in_this_machine_s_order(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("Grüße".encode("utf-16-be"))
-    with pytest.raises(NotEncoded, match="utf-16") as refused:
+    with refusal("NotEncoded", match="utf-16") as refused:
         read(tmp_path, TextForm("utf-16"), None)
     assert "utf-16-be" in refused.value.advice
 
@@ -267,18 +265,18 @@ def test_the_line_of_excel_before_the_header_is_no_header(tmp_path: Path, line: 
     assert read(path)[0] == [("p", "x")]
     assert "who, text" in (fields_sentence(path, Registration("n", "who", "text", True, None, None)) or "")
     path.write_bytes(f"{line}\r\nwho;text\r\np;x;y\r\n".encode(encoding))
-    with pytest.raises(MalformedRow, match="Line 3 "):
+    with refusal("MalformedRow", match="Line 3 "):
         read(path)
 
 
 @pytest.mark.parametrize("written", ["who,text\rp,x\r", '"who","text"\r"p","x"\r', "who,text\r\np,x\rq,y\r\n"])
 def test_lines_that_end_with_cr_alone_are_named(tmp_path: Path, written: str) -> None:
     (tmp_path / "a.csv").write_bytes(written.encode())
-    with pytest.raises(MalformedRow, match="CR alone") as refused:
+    with refusal("MalformedRow", match="CR alone") as refused:
         read(tmp_path / "a.csv")
     assert "tr '\\r' '\\n'" in refused.value.advice
     (tmp_path / "a.jsonl").write_bytes(b'{"who": "p", "text": "x"}\r{"who": "q", "text": "y"}\r')
-    with pytest.raises(NotJson, match="CR alone"):
+    with refusal("NotJson", match="CR alone"):
         read(tmp_path / "a.jsonl")
     (tmp_path / "a.csv").write_bytes(b'who,text\np,"x\ry"\n')
     assert read(tmp_path / "a.csv")[0] == [("p", "x\ry")]

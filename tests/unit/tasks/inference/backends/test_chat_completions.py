@@ -22,20 +22,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from models_db.errors import AlmonerError
+from models_db.errors import AlmonerError, EnvironmentProblem
 from tasks.inference.backends.chat_completions import HttpBackend
-from tasks.inference.backends.errors import (
-    EndpointAnswerMalformed,
-    EndpointBusy,
-    EndpointFailed,
-    EndpointRedirects,
-    EndpointRejectedRequest,
-    EndpointServerError,
-    EndpointTimeout,
-    EndpointUnreachable,
-)
 from tasks.inference.backends.interface import SEES, SYSTEM, Sampling
 from tasks.inference.backends.request import _certificates
+from tests.refusals import refusal
 from tests.support import PATIENCE
 from tests.support_backend import (
     MODEL,
@@ -130,40 +121,39 @@ def test_nothing_is_said_but_the_prompt_and_how_to_draw(
     assert "max_tokens" not in second.json
 
 
-FAILING: list[tuple[Trick, type[EndpointFailed], int]] = [
-    (says(500), EndpointServerError, 2),
-    (says(503, b"<html>gone</html>"), EndpointServerError, 2),
-    (says(429), EndpointBusy, 2),
-    (says(429, Retry_After=f"Mon, 01 Jan {'9' * 20} 00:00:00 GMT"), EndpointBusy, 2),
-    (says(408), EndpointTimeout, 2),
-    (says(401), EndpointRejectedRequest, 1),
-    (says(404), EndpointRejectedRequest, 1),
-    (says(422), EndpointRejectedRequest, 1),
-    (says(302, Location="https://elsewhere.example.org/v1/chat/completions"), EndpointRedirects, 1),
-    (says(307, Location="/v2"), EndpointRedirects, 1),
-    (says(204, b""), EndpointAnswerMalformed, 2),
-    (says(200, b"<html><body>Sign in</body></html>", Content_Type="text/html"), EndpointAnswerMalformed, 2),
-    (says(200, b""), EndpointAnswerMalformed, 2),
-    (says(200, b'{"choices": [{"message": {"content": "half a'), EndpointAnswerMalformed, 2),
-    (says_json({"choices": []}), EndpointAnswerMalformed, 2),
-    (says_json({"error": {"message": "overloaded"}}), EndpointAnswerMalformed, 2),
-    (says_json(completion("")), EndpointAnswerMalformed, 2),
-    (says_json(completion(["a list"])), EndpointAnswerMalformed, 2),
-    (says_json(completion("x" * 100_000)), EndpointAnswerMalformed, 2),
-    (says(200, b" " * 1_000_000), EndpointAnswerMalformed, 2),
-    (says(200, b"\x1f\x8b\x08\x00", Content_Encoding="gzip"), EndpointAnswerMalformed, 2),
-    (breaks_off, EndpointUnreachable, 2),
+FAILING: list[tuple[Trick, str, int]] = [
+    (says(500), "EndpointServerError", 2),
+    (says(503, b"<html>gone</html>"), "EndpointServerError", 2),
+    (says(429), "EndpointBusy", 2),
+    (says(429, Retry_After=f"Mon, 01 Jan {'9' * 20} 00:00:00 GMT"), "EndpointBusy", 2),
+    (says(408), "EndpointTimeout", 2),
+    (says(401), "EndpointRejectedRequest", 1),
+    (says(404), "EndpointRejectedRequest", 1),
+    (says(422), "EndpointRejectedRequest", 1),
+    (says(302, Location="https://elsewhere.example.org/v1/chat/completions"), "EndpointRedirects", 1),
+    (says(307, Location="/v2"), "EndpointRedirects", 1),
+    (says(204, b""), "EndpointAnswerMalformed", 2),
+    (says(200, b"<html><body>Sign in</body></html>", Content_Type="text/html"), "EndpointAnswerMalformed", 2),
+    (says(200, b""), "EndpointAnswerMalformed", 2),
+    (says(200, b'{"choices": [{"message": {"content": "half a'), "EndpointAnswerMalformed", 2),
+    (says_json({"choices": []}), "EndpointAnswerMalformed", 2),
+    (says_json({"error": {"message": "overloaded"}}), "EndpointAnswerMalformed", 2),
+    (says_json(completion("")), "EndpointAnswerMalformed", 2),
+    (says_json(completion(["a list"])), "EndpointAnswerMalformed", 2),
+    (says_json(completion("x" * 100_000)), "EndpointAnswerMalformed", 2),
+    (says(200, b" " * 1_000_000), "EndpointAnswerMalformed", 2),
+    (says(200, b"\x1f\x8b\x08\x00", Content_Encoding="gzip"), "EndpointAnswerMalformed", 2),
+    (breaks_off, "EndpointUnreachable", 2),
 ]
 
 
 @pytest.mark.parametrize(("trick", "failure", "asked"), FAILING)
 def test_whatever_it_does_wrong_has_a_name_and_is_tried_again_only_where_that_helps(
-    trick: Trick, failure: type[EndpointFailed], asked: int, server: ModelServer, backend: Callable[..., HttpBackend]
+    trick: Trick, failure: str, asked: int, server: ModelServer, backend: Callable[..., HttpBackend]
 ) -> None:
     server.always = trick
-    with pytest.raises(failure) as failed:
+    with refusal(failure) as failed:
         backend().write(["a note"], HOW)
-    assert type(failed.value) is failure
     assert len(server.seen) == asked == failed.value.facts["attempts"]
     assert "almoner run" in failed.value.advice
     server.always = None
@@ -194,7 +184,7 @@ def test_a_server_that_comes_to_no_end_is_slow(
     asking.join(PATIENCE)
     server.closing.set()  # what does not end by itself ends now, and not as slow
     asking.join()
-    assert [type(each) for each in failed] == [EndpointTimeout]
+    assert [each.code for each in failed] == ["EndpointTimeout"]
 
 
 def raised(act: Callable[[], object]) -> BaseException:
@@ -207,7 +197,7 @@ def test_whoever_tries_first_has_the_answer_on_disk_and_the_same_prompt_gets_ano
     server: ModelServer, backend: Callable[..., HttpBackend]
 ) -> None:
     server.next = [says(404)]  # a model that is not there; nobody knows before it is asked
-    with pytest.raises(EndpointRejectedRequest):
+    with refusal("EndpointRejectedRequest"):
         backend().require_ready(["a note"], HOW)
     server.next = [says_json(completion(text)) for text in ("a trial", "a text")]
     for _ in range(2):  # the second goes on
@@ -220,7 +210,7 @@ def test_whoever_tries_first_has_the_answer_on_disk_and_the_same_prompt_gets_ano
 def test_nobody_there(server: ModelServer, backend: Callable[..., HttpBackend]) -> None:
     made = backend()
     server.stop()
-    with pytest.raises(EndpointUnreachable, match="no connection"):
+    with refusal("EndpointUnreachable", match="no connection"):
         made.write(["a note"], HOW)
 
 
@@ -234,7 +224,7 @@ def test_it_is_left_alone_as_long_as_it_asks(
 
 def test_who_asks_for_hours_is_given_up_at_once(server: ModelServer, backend: Callable[..., HttpBackend]) -> None:
     server.always = says(429, Retry_After="7200")
-    with pytest.raises(EndpointBusy):
+    with refusal("EndpointBusy"):
         backend(attempts=5).write(["a note"], HOW)
     assert len(server.seen) == 1
 
@@ -252,7 +242,7 @@ def test_answers_are_never_asked_for_twice(server: ModelServer, backend: Callabl
     heard: list[tuple[int, int]] = []
     stopped = backend(at_once=1, attempts=1)
     server.next = [server.always] * 3 + [says(500)]
-    with pytest.raises(EndpointServerError):
+    with refusal("EndpointServerError"):
         stopped.write(prompts, HOW)
     assert server.prompts == ["a", "a", "b", "c"]
     again = replace(backend(at_once=1), progress=lambda what, done, total: heard.append((done, total)))
@@ -297,7 +287,7 @@ def test_nothing_of_the_environment_is_used(
     _certificates.cache_clear()
     assert len(backend().write(["a"], HOW)) == 1
     assert "authorization" not in server.seen[0].headers
-    with pytest.raises(EndpointUnreachable):
+    with refusal("EndpointUnreachable"):
         backend(proxy=closed).write(["b"], HOW)
 
 
@@ -306,7 +296,7 @@ def test_redirects_are_not_followed_and_cookies_are_not_kept(
 ) -> None:
     with ModelServer() as elsewhere:
         server.next = [says(307, Location=f"{elsewhere.url}/chat/completions")]
-        with pytest.raises(EndpointRedirects):
+        with refusal("EndpointRedirects"):
             backend().write(["a"], HOW)
         assert elsewhere.seen == []
     body = completion("text")
@@ -317,10 +307,10 @@ def test_redirects_are_not_followed_and_cookies_are_not_kept(
 
 def test_certificates_are_verified(server: ModelServer, backend: Callable[..., HttpBackend], tmp_path: Path) -> None:
     """What speaks no TLS, or is not trusted, is not asked."""
-    with pytest.raises(EndpointUnreachable):
+    with refusal("EndpointUnreachable"):
         backend(url=server.url.replace("http:", "https:")).write(["a"], HOW)
     assert server.seen == []
-    with pytest.raises(EndpointUnreachable, match="ca_file"):
+    with refusal("EndpointUnreachable", match="ca_file"):
         backend(ca_file=str(tmp_path / "none.pem"))
 
 
@@ -346,13 +336,13 @@ def test_a_request_over_tls_comes_to_an_end_too(backend: Callable[..., HttpBacke
     trusted, context = self_signed(tmp_path)
     with ModelServer(tls=context) as secure:
         assert len(backend(url=secure.url, ca_file=str(trusted)).write(["a"], HOW)) == 1
-        with pytest.raises(EndpointUnreachable, match="not one that is trusted"):
+        with refusal("EndpointUnreachable", match="not one that is trusted"):
             backend(url=secure.url).write(["b"], HOW)
         secure.always = hints_for_ever
-        with pytest.raises(EndpointTimeout):
+        with refusal("EndpointTimeout"):
             backend(url=secure.url, ca_file=str(trusted), timeout=1, attempts=1).write(["c"], HOW)
         assert secure.prompts == ["a", "c"]
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(EndpointTimeout):
+    with socket.create_server(("127.0.0.1", 0)) as silent, refusal("EndpointTimeout"):
         backend(url=f"https://127.0.0.1:{silent.getsockname()[1]}/v1", timeout=1, attempts=1).write(["d"], HOW)
 
 
@@ -376,7 +366,7 @@ def test_the_key_is_told_to_nobody_else(
     ]
     for trick in tricks:
         server.always = trick
-        with pytest.raises(EndpointFailed) as failed:
+        with pytest.raises(EnvironmentProblem) as failed:
             made.write(["another"], HOW)
         told += [repr(failed.value), failed.value.diagnostics(), repr(failed.value.facts)]
         told += traceback.format_exception(failed.value)

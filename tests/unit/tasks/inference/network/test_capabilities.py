@@ -68,10 +68,10 @@ def test_each_precision_has_a_path_or_a_refusal(
             require_available(precision)
             continue
         for ask in (lambda: check_available("int8", CPU), lambda: require_available("int8")):
-            with pytest.raises(PrecisionMissing, match="On cpu, layers cannot compute in int8") as refusal:
+            with pytest.raises(PrecisionMissing, match="On cpu, layers cannot compute in int8") as refused:
                 ask()
-            assert refusal.value.exit_code == 3
-            assert refusal.value.advice == "Request precision float32 or bfloat16."
+            assert refused.value.exit_code == 3
+            assert refused.value.advice == "Request precision float32 or bfloat16."
 
 
 def test_an_accelerator_is_asked_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def spec(labels: tuple[str, ...] = (), **written: Any) -> PromptSpec:
     return PromptSpec.of(Prompt.model_validate({"description": "Notes.", **written}), labels)
 
 
-def refusal(labels: tuple[str, ...] = (), **written: Any) -> BadTemplate:
+def error_of(labels: tuple[str, ...] = (), **written: Any) -> BadTemplate:
     with pytest.raises(BadTemplate) as refused:
         spec(labels, **written)
     assert refused.value.exit_code == 2
@@ -144,7 +144,7 @@ def test_what_is_filled_in_is_never_a_template() -> None:
     ],
 )
 def test_unfit_templates_are_named(field: str, text: str, error: type[BadTemplate]) -> None:
-    found = refusal(**{field: text})
+    found = error_of(**{field: text})
     assert type(found) is error
     assert f"prompt.{field}" in found.message
     assert found.facts == {"template": field}
@@ -152,18 +152,18 @@ def test_unfit_templates_are_named(field: str, text: str, error: type[BadTemplat
 
 @pytest.mark.parametrize("field", ["system", "public", "again"])
 def test_a_reference_is_refused_where_the_public_row_reads(field: str) -> None:
-    assert type(refusal(**{field: "See {reference}."})) is ReferenceMisplaced
+    assert type(error_of(**{field: "See {reference}."})) is ReferenceMisplaced
 
 
 def test_a_private_template_needs_its_reference_exactly_once() -> None:
-    assert type(refusal(private="Write like the private text.")) is ReferenceMissing
-    assert type(refusal(private="{{reference}}")) is ReferenceMissing
-    assert type(refusal(private="{reference} {reference}")) is ReferenceMisplaced
+    assert type(error_of(private="Write like the private text.")) is ReferenceMissing
+    assert type(error_of(private="{{reference}}")) is ReferenceMissing
+    assert type(error_of(private="{reference} {reference}")) is ReferenceMisplaced
     assert spec(private="{reference}").private == "{reference}"
 
 
 def test_a_second_request_beside_a_private_template_would_never_be_shown() -> None:
-    assert type(refusal(private="{reference}", again="Another.")) is TemplateUnused
+    assert type(error_of(private="{reference}", again="Another.")) is TemplateUnused
     assert "again" not in spec(preset="chat", private="{reference}").templates
 
 
@@ -172,7 +172,7 @@ def test_a_second_request_beside_a_private_template_would_never_be_shown() -> No
 
 @pytest.mark.parametrize("field", ["system", "public", "again"])
 def test_a_label_without_labels_is_refused(field: str) -> None:
-    assert type(refusal(**{field: "Of {label}."})) is LabelUnexpected
+    assert type(error_of(**{field: "Of {label}."})) is LabelUnexpected
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_label_without_labels_is_refused(field: str) -> None:
     ],
 )
 def test_every_row_must_know_its_label(written: dict[str, str]) -> None:
-    assert type(refusal(LABELS, **written)) is LabelMissing
+    assert type(error_of(LABELS, **written)) is LabelMissing
 
 
 @pytest.mark.parametrize(
