@@ -48,7 +48,7 @@ class AdapterWording(RequestModel):
         """Return the prompt around the soft tokens.
 
         Raises:
-            BadTemplate.
+            `bad_template`.
         """
         return _spec(self.description, self.system, self.private)
 
@@ -56,7 +56,7 @@ class AdapterWording(RequestModel):
         """Return the prompt around a document.
 
         Raises:
-            BadTemplate.
+            `bad_template`.
         """
         return _spec(self.description, self.reading_system, self.reading_private)
 

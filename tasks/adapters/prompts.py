@@ -4,7 +4,7 @@ from typing import Any
 
 from tasks.adapters.metadata import AdapterWording
 from tasks.inference.prompts.render import PromptPieces, control_tokens, private_prompt
-from tasks.inference.prompts.templates import ControlTokens
+from tasks.inference.prompts.templates import control_token_written
 
 
 def reading_pieces(tokenizer: Any, wording: AdapterWording, about: str | None) -> PromptPieces:
@@ -19,12 +19,12 @@ def reading_pieces(tokenizer: Any, wording: AdapterWording, about: str | None) -
         about: the public metadata of the group.
 
     Raises:
-        BadTemplate, BadDescription, NoChatTemplate.
+        `bad_template`, BadDescription, NoChatTemplate.
     """
     pieces = private_prompt(tokenizer, wording.reading_spec(), about)
     opening = tuple(tokenizer(wording.reading_opening, add_special_tokens=False)["input_ids"])
     if not control_tokens(tokenizer).isdisjoint(opening):
-        raise ControlTokens("private")
+        raise control_token_written("private")
     return PromptPieces(pieces.prefix, pieces.suffix + opening)
 
 

@@ -328,7 +328,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     Raises:
         FileInvalid: its parameters do not fit the mechanism.
         GroupUnknown, GroupsNeeded, GroupsUnexpected, ContributionBoundExceeded, GroupsContradicted: nor do its groups.
-        BadTemplate, WordingUnused: its prompt is unfit, or does not fit its labels or its kind.
+        `bad_template`, WordingUnused: its prompt is unfit, or does not fit its labels or its kind.
         FormUnsupported, ExamplesUnsupported, NoChatTemplate, MetricNeedsConversation: nor does its form, or the model.
         BadDescription, ControlTokens: its prompt spells control tokens of the model.
         LabelsNeeded: it asks for demonstrations without labels.

@@ -69,7 +69,7 @@ def prepare(
     """Read every document once with the model, and tokenise every summary.
 
     Raises:
-        ContextTooLong, BadTemplate, BadDescription, NoChatTemplate, NotEnoughMemory, RowsNotIsolated.
+        ContextTooLong, `bad_template`, BadDescription, NoChatTemplate, NotEnoughMemory, RowsNotIsolated.
     """
     sources = list(dict.fromkeys((example.documents, example.about) for example in data.examples))
     states = _read(sources, wording, settings, model)

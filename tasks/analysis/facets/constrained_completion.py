@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.memory import MemoryRanOut, NotEnoughMemory
+from tasks.inference.engine.memory import MemoryRanOut, not_enough_memory
 from tasks.inference.engine.open_session import SessionOpening, SessionSize
 from tasks.inference.engine.session import RowLogits, Session
 from tasks.inference.engine.shapes import Sizes, generations_at_once
@@ -162,7 +162,7 @@ def _waves(question: _Question, texts: Mapping[int, Tokens]) -> Iterator[dict[in
         wave = {number: texts[number] for number in remaining[:places]}
         answers = _wave(question, wave, places)
         if answers is None and places == 1:
-            raise NotEnoughMemory(str(question.engine.model.device))
+            raise not_enough_memory(str(question.engine.model.device))
         if answers is None:
             places = max(1, places // 2)
             continue

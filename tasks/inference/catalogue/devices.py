@@ -15,11 +15,13 @@ from models_db.errors import EnvironmentProblem, UsageError
 _GROUP: Final = re.compile(r"cuda:([0-9]+)-([0-9]+)")
 
 
-class UnknownDevice(UsageError):
-    """An unknown device name."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no device {name!r}.", "Use auto, cpu, cuda, cuda:N or cuda:A-B.", {"device": name})
+def _unknown_device(name: str) -> UsageError:
+    return UsageError(
+        f"There is no device {name!r}.",
+        "Use auto, cpu, cuda, cuda:N or cuda:A-B.",
+        {"device": name},
+        code="UnknownDevice",
+    )
 
 
 def _device_missing(name: str) -> EnvironmentProblem:
@@ -51,13 +53,13 @@ def choose_devices(name: str = "auto") -> tuple[torch.device, ...]:
     if group := _GROUP.fullmatch(name):
         first, last = map(int, group.groups())
         if first >= last:
-            raise UnknownDevice(name)
+            raise _unknown_device(name)
         if last >= torch.cuda.device_count():
             raise _device_missing(name)
         return tuple(torch.device("cuda", index) for index in range(first, last + 1))
     kind, _, index = name.partition(":")
     if kind not in ("cpu", "cuda") or (name != kind and not (kind == "cuda" and index.isdecimal())):
-        raise UnknownDevice(name)
+        raise _unknown_device(name)
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         raise _device_missing(name)
     return (torch.device(name),)

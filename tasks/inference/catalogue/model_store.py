@@ -27,15 +27,14 @@ from models_db.errors import AlmonerError, EnvironmentProblem
 from tasks.common.files import open_user_file
 
 
-class NoSafetensors(EnvironmentProblem):
-    """A model folder without safetensors; other formats can run code when they are read."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The model {name!r} has no safetensors weights.",
-            "Choose a model that is published as safetensors.",
-            {"model": name},
-        )
+def no_safetensors(name: str) -> EnvironmentProblem:
+    """Return the error of a model folder without safetensors; other formats can run code when they are read."""
+    return EnvironmentProblem(
+        f"The model {name!r} has no safetensors weights.",
+        "Choose a model that is published as safetensors.",
+        {"model": name},
+        code="NoSafetensors",
+    )
 
 
 class UnreadableModel(EnvironmentProblem):
@@ -278,7 +277,7 @@ def whole_files(name: str, folder: Path) -> list[Path]:
     """
     files = files_of(name, folder)
     if not any(file.suffix == ".safetensors" for file in files):
-        raise NoSafetensors(name)
+        raise no_safetensors(name)
     for parent in {file.parent for file in files}:
         _require_all_used(name, [file for file in files if file.parent == parent])
     return files

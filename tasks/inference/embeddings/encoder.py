@@ -185,10 +185,16 @@ def load_embedder(
 def _check_files(spec: Model, folder: Path) -> None:
     """Say no where the library would guess how rows are pooled, or unpickle weights of a layer behind the encoder."""
     if not isinstance(spec, ModelSpec) and not model_store.is_embedder(folder):
-        raise NotPooled(spec.name)
+        raise UsageError(
+            f"{spec.name!r} cannot be used as an embedder: it has no modules.json, so how its rows are pooled is not"
+            " known.",
+            f"Use {EMBEDDER}, or a model that was made for sentence-transformers.",
+            {"model": spec.name},
+            code="NotPooled",
+        )
     pickled = (path.parent for path in folder.rglob("pytorch_model.bin"))
     if not all(any(beside.glob("*.safetensors")) for beside in pickled):
-        raise model_store.NoSafetensors(spec.name)
+        raise model_store.no_safetensors(spec.name)
 
 
 def _check_sizes(name: str, folder: Path) -> None:
@@ -235,14 +241,3 @@ def _groups(lengths: Sequence[int]) -> list[list[int]]:
         else:
             groups.append([index])
     return groups
-
-
-class NotPooled(UsageError):
-    """A hub model without `modules.json`, which says how rows are made of hidden states; a guess would be silent."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name!r} cannot be used as an embedder: it has no modules.json, so how its rows are pooled is not known.",
-            f"Use {EMBEDDER}, or a model that was made for sentence-transformers.",
-            {"model": name},
-        )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tasks.common.progress import Progress
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.memory import MemoryRanOut, NotEnoughMemory
+from tasks.inference.engine.memory import MemoryRanOut, not_enough_memory
 from tasks.inference.engine.open_session import SessionOpening, SessionSize
 from tasks.inference.engine.session import RowLogits, Session
 from tasks.inference.engine.shapes import Sizes, generations_at_once
@@ -128,7 +128,7 @@ class AnswerLikelihood:
             wave = tasks[start : start + places]
             gains = self._wave(wave, texts, places)
             if gains is None and places == 1:
-                raise NotEnoughMemory(str(self.engine.model.device))
+                raise not_enough_memory(str(self.engine.model.device))
             if gains is None:
                 places = max(1, places // 2)
                 continue

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.memory import NotEnoughMemory, is_out_of_memory
+from tasks.inference.engine.memory import is_out_of_memory, not_enough_memory
 from tasks.inference.engine.open_session import SessionOpening, SessionSize
 from tasks.inference.engine.prefill import Generation, PrivateReader
 from tasks.inference.engine.row_batch import RowBatch, prefill_shape
@@ -137,7 +137,7 @@ def _read(reader: PrivateReader, groups: dict[int, Generation]) -> dict[Key, Ten
 def _smaller(engine: Engine, reader: PrivateReader, groups: int) -> int:
     """Free memory and return half as many groups."""
     if groups == 1:
-        raise NotEnoughMemory(str(engine.model.device))
+        raise not_enough_memory(str(engine.model.device))
     reader.forget()
     if engine.model.device.type == "cuda":
         torch.cuda.empty_cache()

@@ -19,15 +19,14 @@ _SETTING = "ALMONER_MEMORY"
 _SHARE = {"cpu": 0.5, "cuda": 0.75}
 
 
-class NotEnoughMemory(EnvironmentProblem):
-    """The memory does not hold one generation."""
-
-    def __init__(self, device: str) -> None:
-        super().__init__(
-            f"The memory of {device} does not hold the rows of one generation.",
-            "Lower references, max_reference_tokens or max_new_tokens, or free memory.",
-            {"device": device},
-        )
+def not_enough_memory(device: str) -> EnvironmentProblem:
+    """Return the error of a memory that does not hold one generation."""
+    return EnvironmentProblem(
+        f"The memory of {device} does not hold the rows of one generation.",
+        "Lower references, max_reference_tokens or max_new_tokens, or free memory.",
+        {"device": device},
+        code="NotEnoughMemory",
+    )
 
 
 def model_too_large(

@@ -9,7 +9,7 @@ has no neighbours: slow, but what was approved can be written. Memory for one ge
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tasks.inference.engine.memory import NotEnoughMemory, is_out_of_memory
+from tasks.inference.engine.memory import is_out_of_memory, not_enough_memory
 from tasks.inference.engine.ring_buffer import visible_counts
 from tasks.inference.engine.row_batch import blocks, prefill_shape
 from tasks.inference.engine.shapes import Sizes, public_rows_per_chunk, smaller_chunk
@@ -61,7 +61,7 @@ class SessionOpening:
                 if not is_out_of_memory(error):
                     raise
             if smaller(room) == room:
-                raise NotEnoughMemory(self.model.device_name)
+                raise not_enough_memory(self.model.device_name)
             room = smaller(room)
 
     def isolated_rows(self, rows: int) -> int:

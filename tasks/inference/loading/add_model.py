@@ -22,15 +22,13 @@ from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.loading.check_model import check_folder, require_supported_in
 
 
-class NotAModel(UsageError):
-    """A path that is neither a folder with a model nor a GGUF file."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"{path} is not a usable model: {reason}.",
-            "Give a folder with config.json, a tokenizer and *.safetensors, or a .gguf file.",
-            {"path": str(path)},
-        )
+def _not_a_model(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"{path} is not a usable model: {reason}.",
+        "Give a folder with config.json, a tokenizer and *.safetensors, or a .gguf file.",
+        {"path": str(path)},
+        code="NotAModel",
+    )
 
 
 def add_model(
@@ -116,20 +114,20 @@ def _require_free(name: str) -> None:
 def _require_model(path: Path) -> None:
     if path.is_file():
         if path.suffix != ".gguf":
-            raise NotAModel(path, "it is a file, and no .gguf")
+            raise _not_a_model(path, "it is a file, and no .gguf")
         return
     if not path.is_dir():
-        raise NotAModel(path, "it is not there" if not path.exists() else "it is neither a file nor a folder")
+        raise _not_a_model(path, "it is not there" if not path.exists() else "it is neither a file nor a folder")
     if not (path / "config.json").is_file():
-        raise NotAModel(path, "it has no config.json")
+        raise _not_a_model(path, "it has no config.json")
     for file in filter(Path.exists, path.rglob("*")):
         try:
             require_user_file(file)
         except OSError as problem:
-            raise NotAModel(path, f"of {file.name}, {problem.strerror}") from None
+            raise _not_a_model(path, f"of {file.name}, {problem.strerror}") from None
     if not any(path.glob("*.safetensors")):
         other = next((file.name for pattern in ("*.bin", "*.pt", "*.pth") for file in path.glob(pattern)), None)
-        raise NotAModel(path, f"{other} can run code when it is read" if other else "it has no *.safetensors")
+        raise _not_a_model(path, f"{other} can run code when it is read" if other else "it has no *.safetensors")
 
 
 def _digests(name: str, source: Path, adapter: Path, report: Reporter) -> MergedParts:

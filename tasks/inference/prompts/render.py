@@ -28,7 +28,7 @@ from typing import Any
 from models_db.errors import UsageError
 from tasks.inference.prompts.presets import DEFAULT
 from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.templates import ControlTokens
+from tasks.inference.prompts.templates import control_token_written
 
 SYSTEM = DEFAULT.system
 
@@ -57,11 +57,12 @@ class NoChatTemplate(UsageError):
         self.reason = reason
 
 
-class BadDescription(UsageError):
-    """A description that is empty or contains control tokens."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"The description of the texts {reason}.", "Describe the kind of text in one plain sentence.")
+def _bad_description(reason: str) -> UsageError:
+    return UsageError(
+        f"The description of the texts {reason}.",
+        "Describe the kind of text in one plain sentence.",
+        code="BadDescription",
+    )
 
 
 WITHOUT_THINKING = {"enable_thinking": False, "thinking": False}
@@ -154,7 +155,7 @@ def _examples(tokenizer: Any, spec: PromptSpec, label: str | None) -> tuple[list
 def _check_examples(tokenizer: Any, spec: PromptSpec) -> None:
     for example in spec.examples:
         if _MARK in example or _has_control_tokens(tokenizer, example):
-            raise ControlTokens("examples")
+            raise control_token_written("examples")
 
 
 def _beginning(tokenizer: Any, spec: PromptSpec, label: str | None) -> tuple[int, ...]:
@@ -162,7 +163,7 @@ def _beginning(tokenizer: Any, spec: PromptSpec, label: str | None) -> tuple[int
     parts = [_filled(tokenizer, spec, "public", label), *spec.examples]
     _check_examples(tokenizer, spec)
     if _has_control_tokens(tokenizer, spec.separator):
-        raise ControlTokens("separator")
+        raise control_token_written("separator")
     text = f"\n{spec.separator}\n".join([*parts, ""])
     control, whole = control_tokens(tokenizer), tokenizer(text, verbose=False)["input_ids"]
     return (*takewhile(control.__contains__, whole), *_encode_public(tokenizer, text))
@@ -302,16 +303,16 @@ def _filled(tokenizer: Any, spec: PromptSpec, name: str, label: str | None) -> s
     message = spec.fill(name, label, reference=_MARK)
     pieces = message.split(_MARK)
     if len(pieces) != 1 + (name == "private") or any(_has_control_tokens(tokenizer, piece) for piece in pieces):
-        raise ControlTokens(name)
+        raise control_token_written(name)
     return message
 
 
 def _check_description(tokenizer: Any, description: str) -> None:
     plain = description.strip()
     if not plain:
-        raise BadDescription("is empty")
+        raise _bad_description("is empty")
     if _MARK in plain or _has_control_tokens(tokenizer, plain):
-        raise BadDescription("contains a control token of the model")
+        raise _bad_description("contains a control token of the model")
 
 
 def _has_control_tokens(tokenizer: Any, text: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.inference.structured_output.json_schema import Schema, SchemaTooLarge
+from tasks.inference.structured_output.json_schema import Schema, schema_too_large
 
 MOST_STATES = 30_000
 """An automaton's transitions take 1 KiB a state."""
@@ -48,7 +48,7 @@ class Automaton:
         """
         transitions, start = _index(built)
         if len(transitions) >= MOST_STATES:
-            raise SchemaTooLarge(f"its grammar has {len(transitions)} states", f"{MOST_STATES}")
+            raise schema_too_large(f"its grammar has {len(transitions)} states", f"{MOST_STATES}")
         number = {name: place for place, name in enumerate(sorted(transitions), start=1)}
         following = np.zeros((len(number) + 1, 256), dtype=np.int32)
         for name, out in transitions.items():

@@ -46,12 +46,12 @@ class Form:
                 slots with nothing but spaces between, or characters that nobody can see.
         """
         if len(text) > LONGEST_FORM:
-            raise FormInvalid(f"it is longer than {LONGEST_FORM} characters")
+            raise _form_invalid(f"it is longer than {LONGEST_FORM} characters")
         literals, slots = _cut(unicodedata.normalize("NFC", text).strip())
         if not slots:
-            raise FormInvalid("it has no slot")
+            raise _form_invalid("it has no slot")
         if len(slots) > MOST_SLOTS:
-            raise FormInvalid(f"it has more than {MOST_SLOTS} slots")
+            raise _form_invalid(f"it has more than {MOST_SLOTS} slots")
         form = cls(tuple(literals), tuple(slots))
         form._check_literals()
         return form
@@ -59,11 +59,11 @@ class Form:
     def _check_literals(self) -> None:
         for before, literal in zip(self.slots, self.literals[1:-1], strict=False):
             if not literal.strip(" "):
-                raise FormInvalid(f"nothing stands between the slot {{{before}}} and the next one")
+                raise _form_invalid(f"nothing stands between the slot {{{before}}} and the next one")
         if not "".join(self.literals):
-            raise FormInvalid("it has no text beside its slots")
+            raise _form_invalid("it has no text beside its slots")
         if not all(letter.isprintable() or letter == "\n" for literal in self.literals for letter in literal):
-            raise FormInvalid("it has a character that cannot be printed")
+            raise _form_invalid("it has a character that cannot be printed")
 
     def draws(self, slot_tokens: int) -> int:
         """Return how many tokens of a text are a choice, at most, when a slot has at most `slot_tokens` tokens.
@@ -88,31 +88,29 @@ def _cut(text: str) -> tuple[list[str], list[str]]:
             if name is None:
                 continue
             if form or conversion or not _NAME.fullmatch(name):
-                raise FormInvalid("a slot's name has letters, digits and _ only, at most 40 of them")
+                raise _form_invalid("a slot's name has letters, digits and _ only, at most 40 of them")
             slots.append(name)
             literals.append("")
     except ValueError:
-        raise FormInvalid("it has a brace that belongs to no slot") from None
+        raise _form_invalid("it has a brace that belongs to no slot") from None
     return literals, slots
 
 
-class FormInvalid(UsageError):
-    """A form that cannot be used. Forms are public, so the message may quote them."""
+def _form_invalid(reason: str) -> UsageError:
+    """Return the error of a form that cannot be used; forms are public, so the message may quote them."""
+    return UsageError(
+        f"The form `parameters.form` cannot be used: {reason}.",
+        "Write text with slots, such as `It is a {type}.`, and a literal brace twice: {{ or }}. See docs/forms.md.",
+        {"reason": reason},
+        code="FormInvalid",
+    )
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The form `parameters.form` cannot be used: {reason}.",
-            "Write text with slots, such as `It is a {type}.`, and a literal brace twice: {{ or }}. See docs/forms.md.",
-            {"reason": reason},
-        )
 
-
-class FormTooLong(UsageError):
-    """The longest text of the form does not fit into the token limit."""
-
-    def __init__(self, needed: int, limit: int) -> None:
-        super().__init__(
-            f"A text of this form has up to {needed} tokens, its end included; `max_new_tokens` is {limit}.",
-            f"Set `max_new_tokens` to {needed} (tokens of the form cost nothing), or shorten the form or its slots.",
-            {"needed": needed, "max_new_tokens": limit},
-        )
+def form_too_long(needed: int, limit: int) -> UsageError:
+    """Return the error of a form whose longest text does not fit into the token limit."""
+    return UsageError(
+        f"A text of this form has up to {needed} tokens, its end included; `max_new_tokens` is {limit}.",
+        f"Set `max_new_tokens` to {needed} (tokens of the form cost nothing), or shorten the form or its slots.",
+        {"needed": needed, "max_new_tokens": limit},
+        code="FormTooLong",
+    )

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.inference.structured_output.form import Form, FormTooLong
-from tasks.inference.structured_output.form_tokens import FormNotWritable, SlotTokens, Tokens, puts_a_space, spelling
+from tasks.inference.structured_output.form import Form, form_too_long
+from tasks.inference.structured_output.form_tokens import SlotTokens, Tokens, form_not_writable, puts_a_space, spelling
 from tasks.inference.structured_output.token_bytes import TokenTexts, end_token_missing, name_of
 
 
@@ -87,7 +87,7 @@ class FormConstraint:
         self._lead, self._slots = self._cut(form, tokenizer)
         self._check(form, tokenizer)
         if self.longest > max_new_tokens:
-            raise FormTooLong(self.longest, max_new_tokens)
+            raise form_too_long(self.longest, max_new_tokens)
 
     @property
     def longest(self) -> int:
@@ -196,11 +196,11 @@ class FormConstraint:
             for slot in self._slots:
                 fit = self._content(slot, (), last=True).nonzero()[0].tolist()
                 if not fit or (self._kinds.words & ~self._kinds.hanging).sum() < 2:
-                    raise FormNotWritable(tokenizer, "no token of it can stand in a slot")
+                    raise form_not_writable(tokenizer, "no token of it can stand in a slot")
                 contents.append(self._texts.text(fit[which]).decode().removeprefix(" "))
                 tokens += [fit[which], *slot.after]
             if tokenizer.decode(tokens[:-1], skip_special_tokens=True).strip() != form.filled(contents).strip():
-                raise FormNotWritable(tokenizer, "its tokens are not decoded to the text that they spell")
+                raise form_not_writable(tokenizer, "its tokens are not decoded to the text that they spell")
 
 
 def _within(literal: Sequence[int], drawn: Sequence[int]) -> int | None:

@@ -78,7 +78,7 @@ def spelling(tokenizer: Any, texts: TokenTexts, literal: str, *, begins: bool) -
         tokens = _behind(texts, tokens, anchor.encode())
         if _all_text(texts, tokens) and b"".join(map(texts.text, tokens)) in good:
             return tuple(tokens)
-    raise FormNotWritable(tokenizer, f"its tokens do not spell {literal!r}")
+    raise form_not_writable(tokenizer, f"its tokens do not spell {literal!r}")
 
 
 def puts_a_space(tokenizer: Any, texts: TokenTexts) -> bool:
@@ -102,13 +102,12 @@ def _behind(texts: TokenTexts, tokens: Sequence[int], anchor: bytes) -> list[int
     return []
 
 
-class FormNotWritable(UsageError):
-    """The model's tokens cannot write texts of this form."""
-
-    def __init__(self, tokenizer: Any, reason: str) -> None:
-        name = name_of(tokenizer)
-        super().__init__(
-            f"The model {name!r} cannot write texts of this form: {reason}.",
-            "Choose another model, or word the form in plain text.",
-            {"model": name, "reason": reason},
-        )
+def form_not_writable(tokenizer: Any, reason: str) -> UsageError:
+    """Return the error of a form whose texts the model's tokens cannot write."""
+    name = name_of(tokenizer)
+    return UsageError(
+        f"The model {name!r} cannot write texts of this form: {reason}.",
+        "Choose another model, or word the form in plain text.",
+        {"model": name, "reason": reason},
+        code="FormNotWritable",
+    )

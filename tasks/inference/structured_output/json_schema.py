@@ -75,7 +75,7 @@ def grammar_schema(schema: object) -> Schema:
     if builder.problems:
         raise _schema_not_supported(builder.problems)
     if (size := _characters(built)) > MOST_CHARACTERS:
-        raise SchemaTooLarge(f"its strings and arrays have {size} characters to count", f"{MOST_CHARACTERS}")
+        raise schema_too_large(f"its strings and arrays have {size} characters to count", f"{MOST_CHARACTERS}")
     return built
 
 
@@ -96,24 +96,24 @@ def _well_formed(schema: object) -> Schema:
     from jsonschema.exceptions import SchemaError
 
     if not isinstance(schema, Mapping) or not schema:
-        raise SchemaInvalid("an object with a `type` is needed")
+        raise _schema_invalid("an object with a `type` is needed")
     try:
         text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
         parsed = cast(Schema, json.loads(text))
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError):
-        raise SchemaInvalid("it is not plain JSON") from None
+        raise _schema_invalid("it is not plain JSON") from None
     if size > MOST_BYTES:
-        raise SchemaTooLarge(f"it has {size} bytes", f"{MOST_BYTES}")
+        raise schema_too_large(f"it has {size} bytes", f"{MOST_BYTES}")
     if parsed.pop("$schema", DIALECT) != DIALECT:
         raise _schema_not_supported([f"schema.$schema: the dialect is {DIALECT}"])
     try:
         Draft202012Validator.check_schema(parsed)
     except SchemaError as wrong:
         where = ".".join(["schema", *map(str, wrong.absolute_path)])
-        raise SchemaInvalid(f"{where}: {wrong.message[:200]}") from None
+        raise _schema_invalid(f"{where}: {wrong.message[:200]}") from None
     except RecursionError:
-        raise SchemaTooLarge("it is nested too deeply", f"{DEEPEST} levels") from None
+        raise schema_too_large("it is nested too deeply", f"{DEEPEST} levels") from None
     return parsed
 
 
@@ -129,7 +129,7 @@ class _Builder:
     def build(self, schema: object, where: str, depth: int) -> Schema:
         self._parts += 1
         if depth > DEEPEST or self._parts > MOST_PARTS:
-            raise SchemaTooLarge("it has too many subschemas", f"{MOST_PARTS} of them, {DEEPEST} levels deep")
+            raise schema_too_large("it has too many subschemas", f"{MOST_PARTS} of them, {DEEPEST} levels deep")
         if not isinstance(schema, dict):
             return self._refuse(where, "true and false are not types")
         forms: Mapping[str, Callable[[Schema, str, int], Schema]] = {
@@ -224,15 +224,15 @@ class _Builder:
         if not isinstance(low, int) or not isinstance(high, int):
             return self._refuse(where, "an integer has both a whole `minimum` and a whole `maximum`, or neither")
         if low > high:
-            raise SchemaInvalid(f"{where}: minimum is above maximum, so nothing satisfies it")
+            raise _schema_invalid(f"{where}: minimum is above maximum, so nothing satisfies it")
         if high - low >= MOST_VALUES:
-            raise SchemaTooLarge(f"{where} ranges over {high - low + 1} integers", f"{MOST_VALUES}")
+            raise schema_too_large(f"{where} ranges over {high - low + 1} integers", f"{MOST_VALUES}")
         return {"enum": list(range(low, high + 1))}
 
     def _bounded(self, schema: Schema, where: str, least: str, most: str) -> Schema:
         low, high = schema.get(least, 0), schema.get(most)
         if high is not None and low > high:
-            raise SchemaInvalid(f"{where}: {least} is above {most}, so nothing satisfies it")
+            raise _schema_invalid(f"{where}: {least} is above {most}, so nothing satisfies it")
         return {"type": schema["type"]} | {key: int(schema[key]) for key in (least, most) if key in schema}
 
     def _only(self, schema: Schema, where: str, allowed: set[str] | frozenset[str]) -> None:
@@ -275,15 +275,13 @@ def _own_characters(built: Schema) -> Iterator[int]:
             yield 2 * MOST_DIGITS
 
 
-class SchemaInvalid(UsageError):
-    """The declared `schema` is not a JSON schema, or admits no value."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The schema of the records is not valid: {reason}.",
-            "Correct `parameters.schema`; docs/records.md has an example.",
-            {"reason": reason},
-        )
+def _schema_invalid(reason: str) -> UsageError:
+    return UsageError(
+        f"The schema of the records is not valid: {reason}.",
+        "Correct `parameters.schema`; docs/records.md has an example.",
+        {"reason": reason},
+        code="SchemaInvalid",
+    )
 
 
 def _schema_not_supported(problems: list[str]) -> UsageError:
@@ -295,12 +293,11 @@ def _schema_not_supported(problems: list[str]) -> UsageError:
     )
 
 
-class SchemaTooLarge(UsageError):
-    """A schema whose grammar would not stay small."""
-
-    def __init__(self, reason: str, limit: str) -> None:
-        super().__init__(
-            f"The schema of the records is too large: {reason} (at most {limit}).",
-            "Shorten it; a string without `maxLength` costs least, for the token limit bounds it anyway.",
-            {"reason": reason, "limit": limit},
-        )
+def schema_too_large(reason: str, limit: str) -> UsageError:
+    """Return the error of a schema whose grammar would not stay small."""
+    return UsageError(
+        f"The schema of the records is too large: {reason} (at most {limit}).",
+        "Shorten it; a string without `maxLength` costs least, for the token limit bounds it anyway.",
+        {"reason": reason, "limit": limit},
+        code="SchemaTooLarge",
+    )

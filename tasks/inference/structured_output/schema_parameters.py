@@ -51,27 +51,15 @@ def require_schema_for(kind: str, parameters: BaseModel) -> None:
     """
     schema = schema_of(parameters)
     if kind == ReleaseKind.RECORDS and schema is None:
-        raise SchemaNeeded
-    if kind != ReleaseKind.RECORDS and schema is not None:
-        raise SchemaUnexpected(kind)
-
-
-class SchemaNeeded(UsageError):
-    """A request for records declares no schema."""
-
-    def __init__(self) -> None:
-        super().__init__(
+        raise UsageError(
             "A release of records needs a schema.",
             "Declare it as `parameters.schema`; docs/records.md has an example.",
+            code="SchemaNeeded",
         )
-
-
-class SchemaUnexpected(UsageError):
-    """A schema for texts."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(
+    if kind != ReleaseKind.RECORDS and schema is not None:
+        raise UsageError(
             f"A release of kind {kind!r} has no schema.",
             "Set `kind: records`, or leave `parameters.schema` out.",
             {"kind": kind},
+            code="SchemaUnexpected",
         )

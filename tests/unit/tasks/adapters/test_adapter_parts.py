@@ -12,7 +12,6 @@ from tasks.adapters.prompts import reading_pieces, writing_pieces
 from tasks.adapters.training.frozen_model import Line, freeze
 from tasks.adapters.training.loss_plot import curve
 from tasks.adapters.training.settings import TrainingSettings, default_wording
-from tasks.inference.prompts.templates import ControlTokens, ReferenceMissing
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model, tiny_network
 from tests.unit.tasks.systems.summaries.school import lessons, network, order
@@ -135,9 +134,9 @@ def test_the_words_of_a_vocabulary_begin_with_its_mark_and_are_in_small_letters(
 
 def test_a_wording_that_cannot_be_is_refused() -> None:
     tokenizer, wording = tiny_model().tokenizer, default_wording(labelled=False)
-    with pytest.raises(ControlTokens):
+    with refusal("ControlTokens"):
         reading_pieces(tokenizer, wording.model_copy(update={"reading_opening": "Title<|end|>"}), None)
-    with pytest.raises(ReferenceMissing):
+    with refusal("ReferenceMissing"):
         writing_pieces(tokenizer, wording.model_copy(update={"private": "Write."}), None)
 
 

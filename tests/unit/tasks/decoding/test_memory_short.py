@@ -9,7 +9,7 @@ import torch
 
 from tasks.decoding.loop import DrawMeter, GenerationJob, Step, decode, open_session
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.memory import MemoryRanOut, NotEnoughMemory, is_out_of_memory, memory_budget
+from tasks.inference.engine.memory import MemoryRanOut, is_out_of_memory, memory_budget
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.prompts.render import PromptPieces
@@ -163,7 +163,7 @@ def test_without_memory_for_one_generation_nothing_begins() -> None:
             raise MemoryError
 
     attempt = Attempt(NoMemory())
-    with pytest.raises(NotEnoughMemory) as refused:
+    with refusal("NotEnoughMemory") as refused:
         attempt.run()
     assert refused.value.exit_code == 3
     assert "references" in refused.value.advice

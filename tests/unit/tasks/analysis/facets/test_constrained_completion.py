@@ -15,7 +15,6 @@ from tasks.analysis.facets.constrained_completion import complete_constrained
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.catalogue.precision import PRECISIONS
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.memory import NotEnoughMemory
 from tasks.inference.engine.session import RowLogits, Session
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import private_prompt, reference_tokens
@@ -313,7 +312,7 @@ def test_no_memory_at_all_has_a_named_error():
     model = replace(tiny_model(), decoder=failing)
     engine = Engine(model, memory=2**30)
     engine.isolation = Engine(tiny_model(), memory=2**30).isolation  # it has a model of its own
-    with pytest.raises(NotEnoughMemory):
+    with refusal("NotEnoughMemory"):
         complete_constrained(engine, PROMPT, TEXTS, grammar(), MOST)
 
 

@@ -16,9 +16,9 @@ from transformers import MPNetConfig, MPNetModel
 
 from tasks.inference.catalogue import model_store, registry
 from tasks.inference.catalogue.model_store import UnreadableModel
-from tasks.inference.catalogue.registry import ModelKindMismatch, ModelNotPulled, UnsupportedModel, list_models
+from tasks.inference.catalogue.registry import ModelKindMismatch, ModelNotPulled, list_models
 from tasks.inference.embeddings import encoder
-from tasks.inference.embeddings.encoder import EMBEDDER, MAX_PIECES, NotPooled, TextEmbedder, load_embedder
+from tasks.inference.embeddings.encoder import EMBEDDER, MAX_PIECES, TextEmbedder, load_embedder
 from tests.refusals import refusal
 from tests.support import require
 from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
@@ -191,17 +191,17 @@ def _without_weights(snapshot: Path) -> None:
 @pytest.mark.parametrize(
     ("break_it", "error"),
     [
-        (_without_modules, NotPooled),
-        (_pickled, model_store.NoSafetensors),
-        (_foreign, UnreadableModel),
-        (_endless, UnsupportedModel),
-        (_without_weights, model_store.NoSafetensors),
-        (shutil.rmtree, model_store.NoSafetensors),
+        (_without_modules, "NotPooled"),
+        (_pickled, "NoSafetensors"),
+        (_foreign, "UnreadableModel"),
+        (_endless, "UnsupportedModel"),
+        (_without_weights, "NoSafetensors"),
+        (shutil.rmtree, "NoSafetensors"),
     ],
 )
-def test_hub_models_that_are_refused(hub: Callable[..., Path], break_it: Any, error: type[Exception]) -> None:
+def test_hub_models_that_are_refused(hub: Callable[..., Path], break_it: Any, error: str) -> None:
     break_it(hub("mean"))
-    with pytest.raises(error):
+    with refusal(error):
         load_embedder(HUB, device="cpu")
 
 

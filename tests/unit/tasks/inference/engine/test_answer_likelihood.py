@@ -11,11 +11,12 @@ from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine import answer_likelihood
 from tasks.inference.engine.answer_likelihood import AnswerLikelihood
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.memory import MemoryRanOut, NotEnoughMemory
+from tasks.inference.engine.memory import MemoryRanOut
 from tasks.inference.engine.row_batch import RowBatch
 from tasks.inference.engine.session import Session
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import PromptPieces, private_prompt, reference_tokens
+from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 
 ANSWERS = ("yes", "no", "yes, very", "y", "none of these")
@@ -96,7 +97,7 @@ def test_a_wave_that_runs_out_of_memory_begins_again_smaller(likelihood, monkeyp
         raise MemoryRanOut("cpu")
 
     monkeypatch.setattr(Session, "private_logits", never)
-    with pytest.raises(NotEnoughMemory):
+    with refusal("NotEnoughMemory"):
         likelihood(TEXTS)
 
 

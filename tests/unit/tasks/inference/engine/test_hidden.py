@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.memory import MemoryRanOut, NotEnoughMemory
+from tasks.inference.engine.memory import MemoryRanOut
+from tests.refusals import refusal
 from tests.unit.tasks.inference.engine.test_engine import OTHER_PRIVATE, OTHER_PUBLIC, REFERENCES, start
 from tests.unit.tasks.inference.fixtures import Twins
 from tests.unit.tasks.inference.rows_at_work import MOST, PRIVATE, PUBLIC, text
@@ -138,5 +139,5 @@ def test_where_not_even_one_generation_fits(tiny: Twins) -> None:
     def decoder(**inputs: Any) -> Any:
         raise MemoryError
 
-    with pytest.raises(NotEnoughMemory):
+    with refusal("NotEnoughMemory"):
         start(Engine(replace(tiny.model, decoder=decoder), 4), REFERENCES)

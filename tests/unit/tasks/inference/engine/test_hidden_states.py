@@ -10,10 +10,10 @@ import torch
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.hidden_states import last_hidden
-from tasks.inference.engine.memory import NotEnoughMemory
 from tasks.inference.engine.session import RowHidden
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.prompts.render import PromptPieces
+from tests.refusals import refusal
 from tests.unit.tasks.inference.engine.test_engine import OTHER_PRIVATE, REFERENCES
 from tests.unit.tasks.inference.engine.test_hidden import alone
 from tests.unit.tasks.inference.fixtures import Twins
@@ -133,7 +133,7 @@ def test_where_not_even_one_group_can_be_read(tiny: Twins) -> None:
 
     engine = Engine(replace(tiny.model, decoder=decoder))
     engine.isolation.before_pass = lambda *shape: None  # type: ignore[method-assign]
-    with pytest.raises(NotEnoughMemory):
+    with refusal("NotEnoughMemory"):
         read(engine)
 
 

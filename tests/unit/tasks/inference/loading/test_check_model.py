@@ -33,7 +33,7 @@ from tasks.inference.loading import check_model, describe_model, loading
 from tasks.inference.loading.add_model import add_model
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.check_model import require_usable
-from tasks.inference.loading.download import DownloadFailed, check_named, pull
+from tasks.inference.loading.download import check_named, pull
 from tasks.inference.loading.network_shape import shape_of
 from tasks.inference.network.capabilities import CPU, can_pack, keeps_bfloat16, missing_everywhere
 from tasks.inference.network.int8_linear import Int8Linear
@@ -175,7 +175,7 @@ def test_a_gated_repository_says_what_to_do(snapshot: Path, monkeypatch: pytest.
     assert "HF_TOKEN" in told.value.advice
     assert "licence" in told.value.advice
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(snapshot, OSError("no route")))
-    with pytest.raises(DownloadFailed):
+    with refusal("DownloadFailed"):
         pull(NAME)
 
 

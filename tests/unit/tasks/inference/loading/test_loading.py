@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from models_db.errors import AlmonerError
 from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.devices import UnknownDevice
-from tasks.inference.catalogue.model_store import NoSafetensors, UnreadableModel
-from tasks.inference.catalogue.registry import ModelNotPulled, UnknownModel, UnsupportedModel, list_models
+from tasks.inference.catalogue.model_store import UnreadableModel
+from tasks.inference.catalogue.registry import ModelNotPulled, UnsupportedModel, list_models
 from tasks.inference.loading import loading
 from tasks.inference.loading.loading import load, read_tokens
 from tasks.inference.network.language_model import LanguageModel
@@ -46,7 +44,7 @@ def test_changed_weights(snapshot: Path) -> None:
 
 def test_pickles_are_not_read(snapshot: Path) -> None:
     (snapshot / "model.safetensors").rename(snapshot / "pytorch_model.bin")
-    with pytest.raises(NoSafetensors):
+    with refusal("NoSafetensors"):
         load(NAME, "cpu")
 
 
@@ -134,9 +132,9 @@ def test_what_was_not_pulled(snapshot: Path, name: str) -> None:
     assert f"almoner models pull {name}" in problem.value.advice
 
 
-@pytest.mark.parametrize(("name", "device", "error"), [("x", "cpu", UnknownModel), (NAME, "gpu", UnknownDevice)])
-def test_wrong_requests(snapshot: Path, name: str, device: str, error: type[AlmonerError]) -> None:
-    with pytest.raises(error):
+@pytest.mark.parametrize(("name", "device", "error"), [("x", "cpu", "UnknownModel"), (NAME, "gpu", "UnknownDevice")])
+def test_wrong_requests(snapshot: Path, name: str, device: str, error: str) -> None:
+    with refusal(error):
         load(name, device)
 
 

@@ -12,12 +12,8 @@ from models_db.values.canonical_json import Json
 from models_db.values.requests import Prompt, parse_model
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json, wording_of
-from tasks.inference.prompts.render import BadDescription, control_tokens, prompts_for, reference_tokens
+from tasks.inference.prompts.render import control_tokens, prompts_for, reference_tokens
 from tasks.inference.prompts.rendered import RenderedPrompt
-from tasks.inference.prompts.templates import (
-    ControlTokens,
-    LabelMissing,
-)
 from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 
@@ -167,7 +163,7 @@ def test_what_does_not_fit_the_form_is_refused_by_name(written: dict[str, Any], 
 
 
 def test_rows_must_know_their_label() -> None:
-    with pytest.raises(LabelMissing):
+    with refusal("LabelMissing"):
         spec(("a",), public="{description}")
 
 
@@ -189,12 +185,12 @@ def test_what_is_no_completion_is_refused_by_the_format(written: dict[str, Any])
     ],
 )
 def test_control_tokens_are_refused(written: dict[str, Any], field: str) -> None:
-    with pytest.raises(ControlTokens, match=f"prompt.{field}"):
+    with refusal("ControlTokens", match=f"prompt.{field}"):
         prompts_for(TINY, spec(**written))
 
 
 def test_a_description_with_a_control_token_is_refused() -> None:
-    with pytest.raises(BadDescription):
+    with refusal("BadDescription"):
         prompts_for(TINY, PromptSpec("Notes<|end|>", form="completion"))
 
 

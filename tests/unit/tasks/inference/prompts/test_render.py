@@ -11,7 +11,6 @@ from tasks.inference.prompts.presets import DEFAULT, PRESETS
 from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json, wording_of
 from tasks.inference.prompts.render import (
     SYSTEM,
-    BadDescription,
     NoChatTemplate,
     control_tokens,
     is_cut,
@@ -20,7 +19,6 @@ from tasks.inference.prompts.render import (
     public_prompt,
     reference_tokens,
 )
-from tasks.inference.prompts.templates import ControlTokens
 from tests.refusals import refusal
 from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
 
@@ -93,7 +91,7 @@ def test_public_examples_in_one_turn_answer_the_public_question(tokenizer: Any) 
 @pytest.mark.parametrize("bad", ["Two<|end|>", "\ue000reference\ue001"])
 def test_an_example_of_a_conversation_has_no_control_tokens(bad: str) -> None:
     for prompt in (public_prompt, private_prompt):
-        with pytest.raises(ControlTokens, match="examples"):
+        with refusal("ControlTokens", match="examples"):
             prompt(tiny_tokenizer(), chat(examples=["One.", bad]))
 
 
@@ -227,7 +225,7 @@ def test_a_template_that_opens_no_answer() -> None:
 @pytest.mark.parametrize("description", ["", "  \n", "Notes<|end|>", "<|start|>system"])
 def test_bad_descriptions(description: str) -> None:
     for make in (private_prompt, public_prompt):
-        with pytest.raises(BadDescription):
+        with refusal("BadDescription"):
             make(tiny_tokenizer(), description)
 
 
@@ -276,15 +274,15 @@ def test_every_preset_makes_prompts(tokenizer: Any, preset: str) -> None:
 def test_control_tokens_in_a_template_are_refused(field: str) -> None:
     text = "Stop.<|end|>" + ("{reference}" if field == "private" else "")
     spec = PromptSpec(DESCRIPTION, **{field: text})
-    with pytest.raises(ControlTokens, match=f"prompt.{field}"):
+    with refusal("ControlTokens", match=f"prompt.{field}"):
         prompts_for(tiny_tokenizer(), spec)
 
 
 def test_control_tokens_that_come_together_only_when_filled_in_are_refused() -> None:
     spec = PromptSpec("<|en", public="{description}d|>")
-    with pytest.raises(ControlTokens):
+    with refusal("ControlTokens"):
         public_prompt(tiny_tokenizer(), spec)
-    with pytest.raises(ControlTokens):
+    with refusal("ControlTokens"):
         public_prompt(tiny_tokenizer(), PromptSpec("Notes.", public="Of {label}."), "<|end|>")
 
 
@@ -311,7 +309,7 @@ def test_the_mark_of_the_reference_cannot_be_smuggled_in() -> None:
         (PromptSpec("a", public="Of {label}."), "\ue000reference\ue001"),
         (PromptSpec("a", private="{reference} \ue000reference\ue001"), None),
     ):
-        with pytest.raises((BadDescription, ControlTokens)):
+        with refusal("BadDescription", "ControlTokens"):
             prompts_for(tiny_tokenizer(), spec, label)
 
 

@@ -11,11 +11,11 @@ from models_db.home import ProjectHome
 from tasks.corpus.store import Corpus
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.session import Session
-from tasks.inference.prompts.render import BadDescription
 from tasks.mechanisms.core.rng import DeterministicRandom, OperatingSystemRandom
 from tasks.planning import sentence_completion_parameters
 from tasks.systems.invisible_ink import InvisibleInk
 from tasks.values.generated import Generated
+from tests.refusals import refusal
 from tests.unit.tasks.systems.asking import AMOUNT, ask, ink
 from tests.unit.tasks.systems.workshop import (
     NOTES,
@@ -184,18 +184,18 @@ def test_a_declared_population_decides_the_batches(corpus: Corpus) -> None:
 @pytest.mark.parametrize(
     ("parameters", "description", "error"),
     [
-        ({"max_reference_tokens": 1024}, "Short notes.", ContextTooLong),
-        ({"max_new_tokens": 1024}, "Short notes.", ContextTooLong),
-        ({}, "Notes <|end|> and more.", BadDescription),
-        ({}, "Notes. " * 200, ContextTooLong),
+        ({"max_reference_tokens": 1024}, "Short notes.", "ContextTooLong"),
+        ({"max_new_tokens": 1024}, "Short notes.", "ContextTooLong"),
+        ({}, "Notes <|end|> and more.", "BadDescription"),
+        ({}, "Notes. " * 200, "ContextTooLong"),
     ],
 )
 @pytest.mark.parametrize("batches", [None, 3])
 def test_what_does_not_fit_the_model_is_refused_before_anything_is_armed(
-    corpus: Corpus, parameters: dict[str, int], description: str, error: type[Exception], batches: int | None
+    corpus: Corpus, parameters: dict[str, int], description: str, error: str, batches: int | None
 ) -> None:
     workshop = Workshop(corpus)
-    with pytest.raises(error):
+    with refusal(error):
         make(workshop, ink(**parameters, batches=batches), description=description)
     assert workshop.seen == []
 

@@ -15,8 +15,7 @@ from tasks.analysis.keywords.assign_with_model import ModelKeywordAssigner
 from tasks.corpus.store import Corpus
 from tasks.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.memory import NotEnoughMemory
-from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
+from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.systems.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.systems.few_shot_generation import FewShotGeneration, FewShotGenerationParameters
@@ -26,6 +25,7 @@ from tasks.systems.private_prediction import PrivatePrediction, PrivatePredictio
 from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary
 from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.values.insight import Facets
+from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.adapters.test_escapes import GROUPS, planted
 from tests.unit.tasks.systems.asking import AMOUNT, ask
@@ -106,9 +106,9 @@ def test_nothing_is_armed_or_read_before_the_last_question(
     assert min(number for number, kind in enumerate(log.kinds) if kind in ("batches", "count", "texts")) > last
 
 
-def _coupled(patch: pytest.MonkeyPatch) -> type[Exception]:
+def _coupled(patch: pytest.MonkeyPatch) -> str:
     patch.setattr(IsolationCheck, "_verdicts", property(lambda self: _Never(), lambda self, value: None), raising=False)
-    return RowsNotIsolated
+    return "RowsNotIsolated"
 
 
 class _Never(dict[Any, bool]):
@@ -118,21 +118,21 @@ class _Never(dict[Any, bool]):
         return False
 
 
-def _out_of_memory(patch: pytest.MonkeyPatch) -> type[Exception]:
+def _out_of_memory(patch: pytest.MonkeyPatch) -> str:
     def none(*given: Any, **options: Any) -> KeyValueCache:
         raise MemoryError
 
     patch.setattr(KeyValueCache, "allocate", none)
-    return NotEnoughMemory
+    return "NotEnoughMemory"
 
 
 @pytest.mark.parametrize("how", [_coupled, _out_of_memory])
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_device_that_cannot_costs_nothing(
-    system: str, how: Callable[..., type[Exception]], corpus: Corpus, log: Log, monkeypatch: pytest.MonkeyPatch
+    system: str, how: Callable[..., str], corpus: Corpus, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(tiny_model(stops=False), memory=2**30)
-    with pytest.raises(how(monkeypatch)):
+    with refusal(how(monkeypatch)):
         run(system, corpus, log, monkeypatch, engine)
     assert not {"arm", "batches", "count", "texts"} & set(log.kinds)
 
