@@ -29,7 +29,7 @@ from models_db.tables import Dataset, PolicyVersion
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
 from tasks.common.files import FileUnfit
-from tasks.evaluation.bound_override import NothingToOverride, override_reason
+from tasks.evaluation.bound_override import nothing_to_override, override_reason
 from tasks.evaluation.policy_bounds import OutsideBounds
 from tasks.release.sections import WARNINGS, Audience, Warnings, sections_for
 from tasks.release.signatures.attestation import attest, envelope
@@ -246,7 +246,7 @@ def override_reason_for(review: Review, reason: str) -> str:
     """
     review.require_approvable()
     if not review.missed_bounds:
-        raise NothingToOverride(review.number)
+        raise nothing_to_override(review.number)
     if not review.policy.rules_for(review.dataset).overrides:
         raise OutsideBounds(review.number, review.missed_bounds)
     return override_reason(review.missed_bounds, reason)

@@ -8,10 +8,11 @@ from flows.audit.anchors import Anchor, ChainHead, differing_charge, read_anchor
 from flows.workspace.workspace import ReadOnlyWorkspace, Workspace, open_read_only
 from flows.workspace.yaml_files import new_file
 from models_db.database.base import utc_now
+from models_db.errors import Refused
 from models_db.home import ProjectHome
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import read_chain_head, record_checkpoint
-from models_db.services.audit.stored_text import LedgerAltered
+from models_db.services.audit.stored_text import ledger_rows_altered
 from models_db.services.audit.verify_chain import AnchorPlacement, ChainReport
 from models_db.services.verification import verify_rows
 from tasks.common.progress import report
@@ -58,7 +59,7 @@ def verify_record(workspace: ReadOnlyWorkspace, against: Sequence[Place] = ()) -
     return AuditVerification(chain, placed_anchors, workspace.warning, tuple(differences), tuple(unsigned))
 
 
-def ledger_altered(home: ProjectHome) -> LedgerAltered | None:
+def ledger_altered(home: ProjectHome) -> Refused | None:
     """Return how the ledger of a home differs from its audit log; None if it agrees, or if that is unknown.
 
     Called after an unexpected error, which may come from rows that almoner cannot have written.
@@ -68,7 +69,7 @@ def ledger_altered(home: ProjectHome) -> LedgerAltered | None:
             differences = verify_rows.compare_rows_with_chain(session)
     except Exception:  # noqa: BLE001  # whatever it is, it is not what the caller has to tell
         return None
-    return LedgerAltered(differences) if differences else None
+    return ledger_rows_altered(differences) if differences else None
 
 
 def sign_checkpoint(workspace: Workspace, to: Path) -> ChainHead:

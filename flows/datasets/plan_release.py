@@ -38,9 +38,9 @@ from tasks.inference.catalogue.registry import recommended_model
 from tasks.pricing.alternatives import (
     LEAST_EPSILON,
     Alternative,
-    InvalidPlan,
     PlanTerms,
     PopulationTooSmall,
+    invalid_plan,
     plan_alternatives,
     topics_alternative,
 )
@@ -231,7 +231,7 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
     offers = texts if topics is None else (*texts, topics)
     alternatives = tuple(offer for offer in offers if not any(setting_warnings(offer.quote.body)))
     if not alternatives:
-        raise InvalidPlan(f"No request of these terms says much about the corpus. {_first_warning(offers)}")
+        raise invalid_plan(f"No request of these terms says much about the corpus. {_first_warning(offers)}")
     if options.description is None:
         reasons["description"] = _description_reason(public)
     device = [NO_GPU_TIMES] if options.device == "cuda" else []
@@ -263,7 +263,7 @@ def _seconds(options: PlanOptions) -> int | None:
     if options.device == "cpu":
         return int((DEFAULT_MINUTES if options.minutes is None else options.minutes) * 60)
     if options.minutes is not None:
-        raise InvalidPlan(f"`--time` is for a plan on processors: {NO_GPU_TIMES} Leave it out with --device cuda.")
+        raise invalid_plan(f"`--time` is for a plan on processors: {NO_GPU_TIMES} Leave it out with --device cuda.")
     return None
 
 
@@ -362,6 +362,6 @@ def parse_minutes(time: str | None) -> int | None:
         return None
     form = re.fullmatch(r"(?=.)(?:([0-9]{1,5})h)?(?:([0-9]{1,5})m)?", time)
     if form is None:
-        raise InvalidPlan(f"The time {time!r} is invalid: write 45m, 8h or 1h30m.")
+        raise invalid_plan(f"The time {time!r} is invalid: write 45m, 8h or 1h30m.")
     hours, minutes = form.groups(default="0")
     return 60 * int(hours) + int(minutes)

@@ -58,12 +58,11 @@ def _has_override_prefix(reason: str, outside: Sequence[BoundCheck]) -> bool:
     return reason.startswith(head) and bool(reason.removeprefix(head).strip())
 
 
-class NothingToOverride(UsageError):
-    """An override of bounds that the release keeps."""
-
-    def __init__(self, request_id: int) -> None:
-        super().__init__(
-            f"The release of request {request_id} is within the bounds of its policy: there is nothing to override.",
-            f'Approve it: `almoner approve {request_id} --gate publish --reason "..."`.',
-            {"request": request_id},
-        )
+def nothing_to_override(request_id: int) -> UsageError:
+    """Return the error of an override of bounds that the release keeps."""
+    return UsageError(
+        f"The release of request {request_id} is within the bounds of its policy: there is nothing to override.",
+        f'Approve it: `almoner approve {request_id} --gate publish --reason "..."`.',
+        {"request": request_id},
+        code="NothingToOverride",
+    )

@@ -107,11 +107,20 @@ def require_parts_for(kind: str, parameters: BaseModel) -> None:
     """
     groups = parameters.groups if isinstance(parameters, PartParameters) else ()
     if kind == ReleaseKind.DEMONSTRATIONS and not labels_of(parameters):
-        raise LabelsNeeded
+        raise UsageError(
+            "The kind `demonstrations` is texts with labels, and the request declares none.",
+            "Declare the public set: `parameters.labels: [...]`; or ask for a `synthetic_corpus`.",
+            code="LabelsNeeded",
+        )
     if kind == ReleaseKind.SUMMARIES and not groups:
         raise groups_needed()
     if kind != ReleaseKind.SUMMARIES and groups:
-        raise GroupsUnexpected(kind)
+        raise UsageError(
+            f"A release of kind {kind!r} has no groups.",
+            "Set `kind: summaries`, or leave `parameters.groups` out.",
+            {"kind": kind},
+            code="GroupsUnexpected",
+        )
 
 
 def with_catalogue(parameters: Mapping[str, Any], catalogue: Sequence[PublicGroup]) -> dict[str, Any]:
@@ -147,16 +156,6 @@ def _catalogue_group(requested: object, declared: Mapping[str, PublicGroup]) -> 
     return requested if isinstance(requested, Mapping) or name is None else model_to_json(declared[name])
 
 
-class LabelsNeeded(UsageError):
-    """Demonstrations without labels."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The kind `demonstrations` is texts with labels, and the request declares none.",
-            "Declare the public set: `parameters.labels: [...]`; or ask for a `synthetic_corpus`.",
-        )
-
-
 def groups_needed() -> UsageError:
     """Return the error of summaries without groups."""
     return UsageError(
@@ -164,17 +163,6 @@ def groups_needed() -> UsageError:
         "Declare them: `parameters.groups: [...]`, or `all` of the dataset's catalogue. See docs/summaries.md.",
         code="GroupsNeeded",
     )
-
-
-class GroupsUnexpected(UsageError):
-    """Groups in a release that is no summary."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(
-            f"A release of kind {kind!r} has no groups.",
-            "Set `kind: summaries`, or leave `parameters.groups` out.",
-            {"kind": kind},
-        )
 
 
 def _group_unknown(name: str, declared: int) -> UsageError:

@@ -149,12 +149,11 @@ def population_needed(names: list[str]) -> UsageError:
     )
 
 
-class TooFewUnits(UsageError):
-    """Fewer declared units than texts."""
-
-    def __init__(self, population: int, samples: int) -> None:
-        super().__init__(
-            f"{samples} texts need at least {samples} units, and the dataset declares {population}.",
-            "Ask for fewer texts, or declare fewer labels; `almoner plan DATASET` shows what fits.",
-            {"population": population, "samples": samples},
-        )
+def too_few_units(population: int, samples: int) -> UsageError:
+    """Return the error of a dataset with fewer declared units than texts."""
+    return UsageError(
+        f"{samples} texts need at least {samples} units, and the dataset declares {population}.",
+        "Ask for fewer texts, or declare fewer labels; `almoner plan DATASET` shows what fits.",
+        {"population": population, "samples": samples},
+        code="TooFewUnits",
+    )

@@ -254,17 +254,19 @@ def topics_alternative(terms: PlanTerms) -> Alternative | None:
 
 def _require_plannable(terms: PlanTerms) -> None:
     if terms.kind not in PLANNED_KINDS:
-        raise InvalidPlan(f"Plans are made for {', '.join(PLANNED_KINDS)}, not for {terms.kind!r}.")
+        raise invalid_plan(f"Plans are made for {', '.join(PLANNED_KINDS)}, not for {terms.kind!r}.")
     if terms.kind == ReleaseKind.INSIGHTS and terms.labels:
-        raise InvalidPlan("Topics have no labels: leave labels and their allocation out, or plan texts.")
+        raise invalid_plan("Topics have no labels: leave labels and their allocation out, or plan texts.")
     if terms.kind == ReleaseKind.INSIGHTS and terms.examples:
-        raise InvalidPlan("Topics have no examples of texts: leave the examples out, or plan texts.")
+        raise invalid_plan("Topics have no examples of texts: leave the examples out, or plan texts.")
     if (terms.kind == ReleaseKind.RECORDS) != (terms.record_schema is not None):
-        raise InvalidPlan("Records need a schema, and nothing else has one: give `--kind records` and `--schema` both.")
+        raise invalid_plan(
+            "Records need a schema, and nothing else has one: give `--kind records` and `--schema` both."
+        )
     if terms.kind == ReleaseKind.RECORDS and terms.max_new_tokens is None:
-        raise InvalidPlan("Records need a token limit: give about twice the tokens of a typical record, `--tokens T`.")
+        raise invalid_plan("Records need a token limit: give about twice the tokens of a typical record, `--tokens T`.")
     if terms.population < 1:
-        raise InvalidPlan("A population is at least 1.")
+        raise invalid_plan("A population is at least 1.")
 
 
 def _best_system(terms: PlanTerms) -> System:
@@ -276,7 +278,7 @@ def _best_system(terms: PlanTerms) -> System:
         if terms.mechanisms is None or name in terms.mechanisms
     }
     if not ranked:
-        raise MechanismsForbidden(terms.kind, terms.mechanisms or ())
+        raise _mechanisms_forbidden(terms.kind, terms.mechanisms or ())
     return ranked[min(ranked)]
 
 
@@ -351,7 +353,7 @@ class _Texts:
         in_time = dict.fromkeys(fitted for size in sizes if (fitted := self._in_time(size)))
         if not in_time:
             shortest = min(self._price(self.least_samples, references).seconds for _, references in sizes)
-            raise TimeTooShort(self.terms.seconds or 0, shortest)
+            raise _time_too_short(self.terms.seconds or 0, shortest)
         alternatives = _named([self._price(*size) for size in in_time])
         balanced = next((one for one in alternatives if one.name == "balanced"), None)
         return (*alternatives, *(self._cheaper(balanced) if balanced else ()))
@@ -439,11 +441,11 @@ def _named(quotes: Sequence[Quote]) -> tuple[Alternative, ...]:
     return tuple(Alternative(name, quote) for name, quote in zip(names[len(quotes)], quotes, strict=True))
 
 
-class InvalidPlan(UsageError):
-    """A plan with terms that no plan supports."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "See docs/planning.md, or write the request yourself (docs/requests.md).")
+def invalid_plan(message: str) -> UsageError:
+    """Return the error of a plan with terms that no plan supports."""
+    return UsageError(
+        message, "See docs/planning.md, or write the request yourself (docs/requests.md).", code="InvalidPlan"
+    )
 
 
 class PopulationTooSmall(UsageError):
@@ -458,26 +460,22 @@ class PopulationTooSmall(UsageError):
         )
 
 
-class TimeTooShort(UsageError):
-    """The least release takes longer than the plan allows."""
-
-    def __init__(self, limit: int, least: int) -> None:
-        super().__init__(
-            f"The smallest release takes about {least} s on two cores, and the plan allows {limit} s.",
-            f"Allow at least {least} s with `--time`, or ask for shorter texts with `--tokens`.",
-            {"seconds": limit, "least": least},
-        )
+def _time_too_short(limit: int, least: int) -> UsageError:
+    return UsageError(
+        f"The smallest release takes about {least} s on two cores, and the plan allows {limit} s.",
+        f"Allow at least {least} s with `--time`, or ask for shorter texts with `--tokens`.",
+        {"seconds": limit, "least": least},
+        code="TimeTooShort",
+    )
 
 
-class MechanismsForbidden(UsageError):
-    """The policy allows no mechanism for the kind of release."""
-
-    def __init__(self, kind: str, allowed: Sequence[str]) -> None:
-        super().__init__(
-            f"The policy allows no mechanism that plans of kind {kind!r} use; it allows {', '.join(allowed)}.",
-            "Write the request with an allowed mechanism (docs/requests.md), or ask an admin about the policy.",
-            {"kind": kind, "allowed": list(allowed)},
-        )
+def _mechanisms_forbidden(kind: str, allowed: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"The policy allows no mechanism that plans of kind {kind!r} use; it allows {', '.join(allowed)}.",
+        "Write the request with an allowed mechanism (docs/requests.md), or ask an admin about the policy.",
+        {"kind": kind, "allowed": list(allowed)},
+        code="MechanismsForbidden",
+    )
 
 
 def rounded_epsilon(epsilon: Decimal) -> Decimal:

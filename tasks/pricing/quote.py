@@ -46,7 +46,7 @@ from tasks.pricing.limit_in_orders import LimitComparison
 from tasks.pricing.memory_warning import memory_warning
 from tasks.pricing.model_facts import ModelFacts
 from tasks.pricing.prompt_form import require_context, require_form, with_default_preset
-from tasks.pricing.secret_claim import ClaimMissing, SecretClaim
+from tasks.pricing.secret_claim import SecretClaim, claim_missing
 from tasks.pricing.setting_warnings import influence_of_request, units_behind
 from tasks.systems.base import System
 from tasks.systems.registry import system_for
@@ -499,5 +499,5 @@ def _amount(request: ReleaseRequest, system: System, parameters: BaseModel) -> A
     if not system.charges:
         return None
     if request.epsilon is None or request.delta is None:
-        raise ClaimMissing(request.mechanism)
+        raise claim_missing(request.mechanism)
     return zcdp.release_amount(request.epsilon, request.delta, system.failure_delta_share(parameters))

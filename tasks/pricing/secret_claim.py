@@ -53,7 +53,7 @@ class SecretClaim:
         if request.epsilon_while_secret is None:
             return None
         if request.delta is None:
-            raise ClaimMissing(request.mechanism)
+            raise claim_missing(request.mechanism)
         return cls(request.epsilon_while_secret, request.delta, request.epsilon, request.mechanism)
 
     def with_choices(
@@ -80,7 +80,7 @@ class SecretClaim:
             As the arguments.
         """
         if not system.charges:
-            raise NoSecretClaim(self.mechanism)
+            raise _no_secret_claim(self.mechanism)
 
         def epsilon_for(choices: Mapping[str, Choice]) -> Decimal:
             values = {**fields, **{name: choice.value for name, choice in choices.items()}}
@@ -136,29 +136,26 @@ class SecretClaim:
     def _fits(self, plan: Plan) -> bool:
         fits = costs_at_most(plan.events, plan.assignment, self.epsilon, exact(self.delta))
         if fits is None:
-            raise NoSecretClaim(self.mechanism)
+            raise _no_secret_claim(self.mechanism)
         return fits
 
 
-class NoSecretClaim(UsageError):
-    """A request by the second claim whose release would make none."""
-
-    def __init__(self, mechanism: str) -> None:
-        super().__init__(
-            f"The request asks for an epsilon while the assignment is secret, and this release by {mechanism!r} has no"
-            " such claim.",
-            "Write `epsilon` alone. Such a claim needs governed data, several batches, and a mechanism that reads them"
-            " by token draws alone: invisible_ink or private_icl (docs/requests.md).",
-            {"mechanism": mechanism},
-        )
+def _no_secret_claim(mechanism: str) -> UsageError:
+    return UsageError(
+        f"The request asks for an epsilon while the assignment is secret, and this release by {mechanism!r} has no"
+        " such claim.",
+        "Write `epsilon` alone. Such a claim needs governed data, several batches, and a mechanism that reads them"
+        " by token draws alone: invisible_ink or private_icl (docs/requests.md).",
+        {"mechanism": mechanism},
+        code="NoSecretClaim",
+    )
 
 
-class ClaimMissing(UsageError):
-    """Request without epsilon or delta for a mechanism that charges."""
-
-    def __init__(self, mechanism: str) -> None:
-        super().__init__(
-            f"{mechanism!r} needs an epsilon and a delta in the request.",
-            "Add both, for example `epsilon: 4.0` and `delta: 1.0e-7`.",
-            {"mechanism": mechanism},
-        )
+def claim_missing(mechanism: str) -> UsageError:
+    """Return the error of a request without epsilon or delta for a mechanism that charges."""
+    return UsageError(
+        f"{mechanism!r} needs an epsilon and a delta in the request.",
+        "Add both, for example `epsilon: 4.0` and `delta: 1.0e-7`.",
+        {"mechanism": mechanism},
+        code="ClaimMissing",
+    )

@@ -151,7 +151,7 @@ def write_bundle(
                 _build(approved, approved.added(documents.ledger_head, documents.charged, revoked), target)
             return _in_place(approved, target)
     except OSError as error:
-        raise DestinationUnusable(destination, error) from None
+        raise destination_unusable(destination, error) from None
 
 
 def require_decided(draft: Path, files: FileTable, documents: BundleDocuments, key: SigningKey) -> _Approved:
@@ -254,13 +254,12 @@ def _bundle_invalid(failures: list[str]) -> Refused:
     )
 
 
-class DestinationUnusable(EnvironmentProblem):
-    """A bundle cannot be written to its destination."""
-
-    def __init__(self, destination: Path, error: OSError) -> None:
-        super().__init__(
-            f"The bundle cannot be written to {destination}: {error.strerror}.",
-            "Make room, or choose another folder; then publish again.",
-            {"destination": str(destination)},
-            temporary=is_temporary(error),
-        )
+def destination_unusable(destination: Path, error: OSError) -> EnvironmentProblem:
+    """Return the error of a bundle that cannot be written to its destination."""
+    return EnvironmentProblem(
+        f"The bundle cannot be written to {destination}: {error.strerror}.",
+        "Make room, or choose another folder; then publish again.",
+        {"destination": str(destination)},
+        temporary=is_temporary(error),
+        code="DestinationUnusable",
+    )

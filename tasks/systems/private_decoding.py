@@ -29,7 +29,7 @@ from tasks.inference.structured_output.schema_parameters import RecordParameters
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts import noisy_count
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
-from tasks.mechanisms.tokens.integer_table import BudgetTooSmall
+from tasks.mechanisms.tokens.integer_table import budget_too_small
 from tasks.planning.batches import BatchLayout, Layout, layout_of, with_labels
 from tasks.planning.influence import level_named
 from tasks.planning.labels_and_groups import PartParameters, part_facts
@@ -38,11 +38,11 @@ from tasks.planning.parameter_choices import (
     PROBE_REFERENCES,
     Choice,
     ChoiceInputs,
-    TooFewUnits,
     clip_norm_per_reference,
     fit_samples,
     population_needed,
     references_for,
+    too_few_units,
     units_per_text,
 )
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
@@ -148,7 +148,7 @@ class ChargedSystem(System, Generic[Parameters]):
         if "references" in missing:
             units = units_per_text(population, samples, cells, settings.batches)
             if units < 1:
-                raise TooFewUnits(population, samples)
+                raise too_few_units(population, samples)
             chosen = min(units, full)
             why = f"each text has about {units} of the declared {population} units"
             more = "" if units <= full else "; more references would add next to nothing"
@@ -414,7 +414,7 @@ def _counted(plan: Plan, bench: RunContext) -> int:
 
 def _count(amount: Amount, settings: PrivateDecodingParameters) -> NoisyCount:
     if amount.rho < COUNT_SHARE:
-        raise BudgetTooSmall(settings.max_new_tokens, settings.references)
+        raise budget_too_small(settings.max_new_tokens, settings.references)
     return calibrate_count(amount.rho // COUNT_SHARE)
 
 

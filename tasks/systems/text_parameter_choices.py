@@ -32,12 +32,12 @@ from tasks.planning.parameter_choices import (
     Choice,
     ChoiceInputs,
     PublicFacts,
-    TooFewUnits,
     fit_samples,
     missing_parameters,
     placeholders,
     population_needed,
     probe,
+    too_few_units,
 )
 from tasks.systems.base import System
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
@@ -136,7 +136,7 @@ def choose_for_released_values(
         if population is None:
             raise population_needed(["references"])
         if population < cells:
-            raise TooFewUnits(population, cells)
+            raise too_few_units(population, cells)
         of_labels = f" over {cells} labels" if cells > 1 else ""
         choices["references"] = Choice(population // cells, f"the declared {population} units{of_labels}")
     return choices

@@ -42,7 +42,7 @@ from models_db.values.amounts import Amount
 from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.object_storage.address import Address, Place
 from tasks.object_storage.errors import StoreDenied, store_unreachable
-from tasks.publishing.bundle import DestinationUnusable
+from tasks.publishing.bundle import destination_unusable
 from tests.faults import temporary
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.killing import balance, killed
@@ -177,8 +177,8 @@ def test_a_step_that_pays_is_not_retried_and_its_error_has_a_name_only(
 
 
 STORE = Address("releases")
-PASSING = [store_unreachable(STORE, "no answer"), DestinationUnusable(Path("out"), temporary()), temporary()]
-LASTING = [StoreDenied(STORE, "no"), DestinationUnusable(Path("out"), OSError(errno.ENOSPC, "full")), ValueError()]
+PASSING = [store_unreachable(STORE, "no answer"), destination_unusable(Path("out"), temporary()), temporary()]
+LASTING = [StoreDenied(STORE, "no"), destination_unusable(Path("out"), OSError(errno.ENOSPC, "full")), ValueError()]
 
 
 @pytest.mark.parametrize("fault", [*PASSING, *LASTING], ids=repr)

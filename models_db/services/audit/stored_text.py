@@ -32,17 +32,16 @@ def is_unreadable(problem: Exception) -> bool:
     return isinstance(problem, UNREADABLE_ERRORS)
 
 
-class LedgerAltered(Refused):
-    """Rows of the ledger differ from the audit log."""
-
-    def __init__(self, differences: Sequence[str], request_id: int | None = None) -> None:
-        whose = "" if request_id is None else f" Nothing was spent or published for request {request_id}."
-        super().__init__(
-            f"The ledger was altered behind its record: {'; '.join(differences)}.{whose}",
-            "Use this ledger no further until you know who changed it: `almoner doctor`,"
-            " `almoner audit verify --against BUNDLE`; then restore a backup.",
-            {"request": request_id, "differences": list(differences)},
-        )
+def ledger_rows_altered(differences: Sequence[str], request_id: int | None = None) -> Refused:
+    """Return the error of rows of the ledger that differ from the audit log."""
+    whose = "" if request_id is None else f" Nothing was spent or published for request {request_id}."
+    return Refused(
+        f"The ledger was altered behind its record: {'; '.join(differences)}.{whose}",
+        "Use this ledger no further until you know who changed it: `almoner doctor`,"
+        " `almoner audit verify --against BUNDLE`; then restore a backup.",
+        {"request": request_id, "differences": list(differences)},
+        code="LedgerAltered",
+    )
 
 
 def request_body(request: Request) -> dict[str, Any]:
@@ -101,7 +100,7 @@ def stored_object(text: object, location: str, digest: str | None = None) -> dic
     if not isinstance(value, dict):
         if genuine and digest is not None:
             return {}
-        raise LedgerAltered([f"{location} is not the text that was recorded"])
+        raise ledger_rows_altered([f"{location} is not the text that was recorded"])
     return value
 
 

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import GENESIS, read_chain_head
 from models_db.services.audit.log import LogFilter, LoggedLink, stream_links
-from models_db.services.audit.stored_text import LedgerAltered, request_body
+from models_db.services.audit.stored_text import ledger_rows_altered, request_body
 from models_db.services.verification import verify_rows
 from models_db.services.verification.compare_rows import Comparison, IdRanges
 from models_db.tables import Dataset, Request
@@ -53,7 +53,7 @@ def require_rows_match_chain(session: Session, request: Request) -> None:
         },
     )
     if comparison.differences:
-        raise LedgerAltered(comparison.differences, request.id)
+        raise ledger_rows_altered(comparison.differences, request.id)
 
 
 def _concerned_requests(request: Request) -> list[int]:

@@ -82,25 +82,31 @@ def read_training_data(path: Path) -> TrainingData:
     for number, line in _lines(content, path.name):
         example = _example(line, path.name, number)
         if examples and (example.about is None) != (examples[0].about is None):
-            raise TrainingLineInvalid(path.name, number, "either every line has `about` or none")
+            raise _training_line_invalid(path.name, number, "either every line has `about` or none")
         examples.append(example)
     data = TrainingData(path.name, hashlib.sha256(content).hexdigest(), tuple(examples))
     if len(data.groups) < 2:
-        raise TrainingFileTooSmall(path.name, len(data.groups))
+        raise _bad_training_file(
+            "TrainingFileTooSmall",
+            f"The training file {path.name!r} has {len(data.groups)} group(s) of documents; at least two are needed,"
+            " one to train on and one to hold out.",
+            path.name,
+            groups=len(data.groups),
+        )
     return data
 
 
 def _bytes(path: Path) -> bytes:
     try:
         if path.is_dir():
-            raise TrainingFileUnreadable(path.name, "it is a folder")
+            raise _training_file_unreadable(path.name, "it is a folder")
         with open_user_file(path) as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
-            raise TrainingFileUnreadable(path.name, f"it is larger than {LARGEST_FILE:,} bytes")
+            raise _training_file_unreadable(path.name, f"it is larger than {LARGEST_FILE:,} bytes")
         return content
     except OSError as problem:
-        raise TrainingFileUnreadable(path.name, problem.strerror or type(problem).__name__) from None
+        raise _training_file_unreadable(path.name, problem.strerror or type(problem).__name__) from None
 
 
 def _lines(content: bytes, file: str) -> Iterator[tuple[int, str]]:
@@ -108,7 +114,7 @@ def _lines(content: bytes, file: str) -> Iterator[tuple[int, str]]:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError:
-            raise TrainingLineInvalid(file, number, "it is not UTF-8 text") from None
+            raise _training_line_invalid(file, number, "it is not UTF-8 text") from None
         if text.strip():
             yield number, text
 
@@ -117,9 +123,11 @@ def _example(line: str, file: str, number: int) -> Example:
     try:
         fields = parse_json(line, most_bytes=LARGEST_FILE)
     except InvalidJson as error:
-        raise TrainingLineInvalid(file, number, "it is not JSON" if "not JSON" in str(error) else str(error)) from None
+        raise _training_line_invalid(
+            file, number, "it is not JSON" if "not JSON" in str(error) else str(error)
+        ) from None
     if reason := _invalid_reason(fields):
-        raise TrainingLineInvalid(file, number, reason)
+        raise _training_line_invalid(file, number, reason)
     documents = tuple(fields["documents"])
     stated_group = fields.get("group")
     group = (
@@ -151,38 +159,23 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip()) and is_unicode(value)
 
 
-class BadTrainingFile(UsageError):
-    """A training file that cannot be used."""
-
-    def __init__(self, message: str, file: str, **facts: object) -> None:
-        super().__init__(
-            message,
-            "Write one JSON object per line, with `documents` and `summary`; the format is in docs/adapters.md.",
-            {"file": file, **facts},
-        )
+def _bad_training_file(code: str, message: str, file: str, **facts: object) -> UsageError:
+    return UsageError(
+        message,
+        "Write one JSON object per line, with `documents` and `summary`; the format is in docs/adapters.md.",
+        {"file": file, **facts},
+        code=code,
+    )
 
 
-class TrainingFileUnreadable(BadTrainingFile):
-    """A file that is missing, not a regular file, or too large."""
-
-    def __init__(self, file: str, reason: str) -> None:
-        super().__init__(f"The training file {file!r} cannot be read: {reason}.", file)
+def _training_file_unreadable(file: str, reason: str) -> UsageError:
+    return _bad_training_file("TrainingFileUnreadable", f"The training file {file!r} cannot be read: {reason}.", file)
 
 
-class TrainingLineInvalid(BadTrainingFile):
-    """A line that is not an example."""
-
-    def __init__(self, file: str, line: int, reason: str) -> None:
-        super().__init__(f"Line {line} of the training file {file!r} is not an example: {reason}.", file, line=line)
-
-
-class TrainingFileTooSmall(BadTrainingFile):
-    """A file with a single group, of which none can be held out."""
-
-    def __init__(self, file: str, groups: int) -> None:
-        super().__init__(
-            f"The training file {file!r} has {groups} group(s) of documents; at least two are needed, one to train on"
-            " and one to hold out.",
-            file,
-            groups=groups,
-        )
+def _training_line_invalid(file: str, line: int, reason: str) -> UsageError:
+    return _bad_training_file(
+        "TrainingLineInvalid",
+        f"Line {line} of the training file {file!r} is not an example: {reason}.",
+        file,
+        line=line,
+    )

@@ -53,8 +53,9 @@ def train_adapter(path: Path, request: TrainingRequest, device: str = "auto", *,
         anew: forget an interrupted training of that name.
 
     Raises:
-        BadTrainingFile, AdapterNameTaken, TrainingDiffers, CheckpointUnreadable, TooFewDocuments, `bad_template`,
-        BadDescription, ContextTooLong: the training is not possible.
+        TrainingFileUnreadable, TrainingLineInvalid, TrainingFileTooSmall, AdapterNameTaken, TrainingDiffers,
+        CheckpointUnreadable, TooFewDocuments, `bad_template`, BadDescription, ContextTooLong: the training is not
+        possible.
         UnknownModel, ModelNotPulled and all else of `tasks.inference.loading.loading.load`.
     """
     require_name_free(request.name)

@@ -228,7 +228,13 @@ def keyword_set_for(settings: KeywordSettings, amount: Amount) -> KeywordSet:
     try:
         return KeywordSet(settings, _private_selection(settings, amount))
     except AlmonerError as problem:
-        raise KeywordBudgetTooSmall(settings, amount, problem.message) from None
+        raise Refused(
+            f"The budget of the keyword set (rho {amount.rho_text}, delta {amount.delta_text}) is too small for"
+            f" {settings.method!r}: {problem.message.rstrip('.')}.",
+            "Give it a larger share, choose fewer candidates per unit, or use `method: public`.",
+            {"method": settings.method, "rho": str(amount.rho), "delta": str(amount.delta)},
+            code="KeywordBudgetTooSmall",
+        ) from None
 
 
 def _private_selection(settings: KeywordSettings, amount: Amount) -> PrivateSelection:
@@ -325,15 +331,3 @@ def _ranked(settings: KeywordSettings, selecting: PrivateSelection) -> str:
 
 def _noise(histogram: SetHistogram) -> str:
     return histogram.facts()["noise"]
-
-
-class KeywordBudgetTooSmall(Refused):
-    """The share of the budget for a keyword set buys no mechanism."""
-
-    def __init__(self, settings: KeywordSettings, amount: Amount, reason: str) -> None:
-        super().__init__(
-            f"The budget of the keyword set (rho {amount.rho_text}, delta {amount.delta_text}) is too small for"
-            f" {settings.method!r}: {reason.rstrip('.')}.",
-            "Give it a larger share, choose fewer candidates per unit, or use `method: public`.",
-            {"method": settings.method, "rho": str(amount.rho), "delta": str(amount.delta)},
-        )

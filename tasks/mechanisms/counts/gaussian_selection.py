@@ -95,7 +95,12 @@ class GaussianSelection:
     def __post_init__(self) -> None:
         self._noise()  # refuses what is out of range
         if not self.sigma + Fraction(3, 2) <= self.threshold <= MOST_THRESHOLD:
-            raise ThresholdInvalid(self.threshold, self.sigma)
+            raise UsageError(
+                f"The threshold must be sigma + 3/2 to {MOST_THRESHOLD}, not {self.threshold} at sigma"
+                f" {float(self.sigma):.6g}.",
+                "Give the selection less delta, or take `selection: truncated_geometric`.",
+                code="ThresholdInvalid",
+            )
 
     def loss(self) -> Amount:
         """Return the charge of one selection, rho and delta, both rounded up."""
@@ -212,31 +217,19 @@ def with_lowest_threshold(
     selection = with_threshold(highest)
     most = least + math.ceil(_LARGEST_QUANTILE * selection.sigma)
     if most > highest or not affordable(most):
-        raise ThresholdUnaffordable(amount, selection.contributions)
+        raise _threshold_unaffordable(amount, selection.contributions)
     while least < most:
         middle = (least + most) // 2
         least, most = (least, middle) if affordable(middle) else (middle + 1, most)
     return with_threshold(least)
 
 
-class ThresholdInvalid(UsageError):
-    """A threshold for which the failure probability is not proved."""
-
-    def __init__(self, threshold: int, sigma: Fraction) -> None:
-        super().__init__(
-            f"The threshold must be sigma + 3/2 to {MOST_THRESHOLD}, not {threshold} at sigma {float(sigma):.6g}.",
-            "Give the selection less delta, or take `selection: truncated_geometric`.",
-        )
-
-
-class ThresholdUnaffordable(UsageError):
-    """Too little rho or delta for any threshold."""
-
-    def __init__(self, amount: Amount, contributions: int) -> None:
-        super().__init__(
-            f"Rho {amount.rho_text} with delta {amount.delta_text} buys no threshold among the candidates of units "
-            f"that name {contributions} each.",
-            "Selection needs a delta of its own, and a larger share of rho where that is small; or take a public "
-            "keyword set, which needs neither.",
-            {"rho": amount.rho_text, "delta": amount.delta_text, "contributions": contributions},
-        )
+def _threshold_unaffordable(amount: Amount, contributions: int) -> UsageError:
+    return UsageError(
+        f"Rho {amount.rho_text} with delta {amount.delta_text} buys no threshold among the candidates of units "
+        f"that name {contributions} each.",
+        "Selection needs a delta of its own, and a larger share of rho where that is small; or take a public "
+        "keyword set, which needs neither.",
+        {"rho": amount.rho_text, "delta": amount.delta_text, "contributions": contributions},
+        code="ThresholdUnaffordable",
+    )

@@ -82,7 +82,7 @@ class SetHistogram:
                 code="BinsInvalid",
             )
         if not 1 <= self.contributions <= MOST_CONTRIBUTIONS:
-            raise ContributionsInvalid(self.contributions)
+            raise _contributions_invalid(self.contributions)
 
     @property
     def epsilon(self) -> Fraction:
@@ -193,7 +193,7 @@ def calibrate_set_histogram(
 
 def _least_scale(rho: int, contributions: int, noise: Noise) -> Fraction:
     if not 1 <= contributions <= MOST_CONTRIBUTIONS:
-        raise ContributionsInvalid(contributions)
+        raise _contributions_invalid(contributions)
     return (least_scale if noise == "gaussian" else least_laplace_scale)(rho, contributions)
 
 
@@ -217,12 +217,10 @@ def _measurement(histogram: SetHistogram) -> Measurement:
     return check_pure_with_opendp(laplace, histogram.contributions, histogram.epsilon)
 
 
-class ContributionsInvalid(UsageError):
-    """A unit that may be in no bin, or in too many."""
-
-    def __init__(self, contributions: int) -> None:
-        super().__init__(
-            f"A unit is in at most 1 to {MOST_CONTRIBUTIONS} bins, not {contributions}.",
-            "Say in how many bins, or for how many candidates, one unit may count.",
-            {"contributions": contributions},
-        )
+def _contributions_invalid(contributions: int) -> UsageError:
+    return UsageError(
+        f"A unit is in at most 1 to {MOST_CONTRIBUTIONS} bins, not {contributions}.",
+        "Say in how many bins, or for how many candidates, one unit may count.",
+        {"contributions": contributions},
+        code="ContributionsInvalid",
+    )

@@ -77,9 +77,14 @@ class WeightedSelection:
     def __post_init__(self) -> None:
         check_sigma(self.sigma)
         if not 1 <= self.contributions <= MOST_CONTRIBUTIONS:
-            raise CandidatesInvalid(self.contributions)
+            raise _candidates_invalid(self.contributions)
         if not STEPS + self.sigma + Fraction(1, 2) <= self.threshold <= MOST_THRESHOLD:
-            raise WeightThresholdInvalid(self.threshold, self.sigma)
+            raise UsageError(
+                f"The threshold must be 2^16 + sigma + 1/2 to 2^52 steps, not {self.threshold} at sigma"
+                f" {float(self.sigma):.6g}.",
+                "Give the selection less delta, or take `selection: truncated_geometric`.",
+                code="WeightThresholdInvalid",
+            )
 
     def loss(self) -> Amount:
         """Return the charge of one round, rho and delta, both rounded up."""
@@ -208,7 +213,7 @@ def calibrate_weighted_selection(amount: Amount, contributions: int) -> Weighted
         CandidatesInvalid: no such number of candidates of a unit.
     """
     if not 1 <= contributions <= MOST_CONTRIBUTIONS:
-        raise CandidatesInvalid(contributions)
+        raise _candidates_invalid(contributions)
     sigma = least_scale(amount.rho, STEPS**2)
     check_sigma(sigma)
 
@@ -239,22 +244,10 @@ def _measurement(selection: WeightedSelection) -> Measurement:
     return check_with_opendp(gaussian, float(STEPS), selection.loss())
 
 
-class WeightThresholdInvalid(UsageError):
-    """A threshold for which the failure probability is not proved."""
-
-    def __init__(self, threshold: int, sigma: Fraction) -> None:
-        super().__init__(
-            f"The threshold must be 2^16 + sigma + 1/2 to 2^52 steps, not {threshold} at sigma {float(sigma):.6g}.",
-            "Give the selection less delta, or take `selection: truncated_geometric`.",
-        )
-
-
-class CandidatesInvalid(UsageError):
-    """A unit that may name no candidate, or too many."""
-
-    def __init__(self, contributions: int) -> None:
-        super().__init__(
-            f"A unit names at most 1 to {MOST_CONTRIBUTIONS} candidates, not {contributions}.",
-            "Say how many candidates of one unit count.",
-            {"contributions": contributions},
-        )
+def _candidates_invalid(contributions: int) -> UsageError:
+    return UsageError(
+        f"A unit names at most 1 to {MOST_CONTRIBUTIONS} candidates, not {contributions}.",
+        "Say how many candidates of one unit count.",
+        {"contributions": contributions},
+        code="CandidatesInvalid",
+    )

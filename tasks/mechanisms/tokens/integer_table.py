@@ -96,13 +96,13 @@ class IntegerTableMechanism:
     def __post_init__(self) -> None:
         _check_public(self.references, self.temperature)
         if not 1 <= self.clip_steps <= LARGEST_CLIP_STEPS:
-            raise TokenDrawInvalid(f"The clip norm must be 1 to 2^31 - 1 grid steps, not {self.clip_steps}.")
+            raise token_draw_invalid(f"The clip norm must be 1 to 2^31 - 1 grid steps, not {self.clip_steps}.")
         if not 16 <= self.grid_exponent <= 24:
-            raise TokenDrawInvalid(f"The grid must be 2^-16 to 2^-24 logits, not 2^-{self.grid_exponent}.")
+            raise token_draw_invalid(f"The grid must be 2^-16 to 2^-24 logits, not 2^-{self.grid_exponent}.")
         if not 0 <= self.head_room <= _LARGEST_HEAD_ROOM:
-            raise TokenDrawInvalid(f"The head-room must be 0 to 2^52 units, not {self.head_room}.")
+            raise token_draw_invalid(f"The head-room must be 0 to 2^52 units, not {self.head_room}.")
         if not 20 <= self.floor_bits < self.weight_bits <= 62:
-            raise TokenDrawInvalid(
+            raise token_draw_invalid(
                 f"Weights must lie between 2^20 and 2^62, not from 2^{self.floor_bits} to 2^{self.weight_bits}."
             )
 
@@ -224,7 +224,7 @@ def calibrate(
         TokenDrawInvalid: draws, references or temperature is out of range.
     """
     if draws < 1:
-        raise TokenDrawInvalid(f"A text takes at least one draw, not {draws}.")
+        raise token_draw_invalid(f"A text takes at least one draw, not {draws}.")
     tau = exact(temperature)
     _check_public(references, tau)
     units_per_nat = tau * (references << GRID_EXPONENT)
@@ -239,7 +239,7 @@ def calibrate(
         mechanism = IntegerTableMechanism(steps, references, tau, room)
         if (mechanism.loss() * draws).fits(Amount(rho)):
             return mechanism
-    raise BudgetTooSmall(draws, references)
+    raise budget_too_small(draws, references)
 
 
 def public_sampler(temperature: Exact) -> IntegerTableMechanism:
@@ -314,24 +314,21 @@ def _check_public(references: int, temperature: Fraction) -> None:
         TokenDrawInvalid: one of them is out of range.
     """
     if not 1 <= references <= LARGEST_REFERENCES:
-        raise TokenDrawInvalid(f"The number of references must be 1 to 2^20, not {references}.")
+        raise token_draw_invalid(f"The number of references must be 1 to 2^20, not {references}.")
     if not Fraction(1, 1000) <= temperature <= 1000:
-        raise TokenDrawInvalid(f"The temperature must be 0.001 to 1000, not {temperature}.")
+        raise token_draw_invalid(f"The temperature must be 0.001 to 1000, not {temperature}.")
 
 
-class TokenDrawInvalid(UsageError):
-    """A parameter of the token draw is out of range."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "Correct the parameters of the request.")
+def token_draw_invalid(message: str) -> UsageError:
+    """Return the error of a parameter of the token draw that is out of range."""
+    return UsageError(message, "Correct the parameters of the request.", code="TokenDrawInvalid")
 
 
-class BudgetTooSmall(Refused):
-    """The budget buys no clip norm at all."""
-
-    def __init__(self, draws: int, references: int) -> None:
-        super().__init__(
-            f"The budget is too small for {draws} draws with {references} references: the clip norm is zero.",
-            "Ask for a larger epsilon, fewer new tokens, or more references.",
-            {"draws": draws, "references": references},
-        )
+def budget_too_small(draws: int, references: int) -> Refused:
+    """Return the error of a budget that buys no clip norm at all."""
+    return Refused(
+        f"The budget is too small for {draws} draws with {references} references: the clip norm is zero.",
+        "Ask for a larger epsilon, fewer new tokens, or more references.",
+        {"draws": draws, "references": references},
+        code="BudgetTooSmall",
+    )

@@ -50,7 +50,7 @@ from tasks.mechanisms.core.opendp_check import ULPS, Measurement, opendp_charges
 from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.discrete_laplace import rounded_laplace
-from tasks.mechanisms.tokens.integer_table import LARGEST_REFERENCES, BudgetTooSmall, TokenDrawInvalid
+from tasks.mechanisms.tokens.integer_table import LARGEST_REFERENCES, budget_too_small, token_draw_invalid
 
 MECHANISM = "sparse_vector"
 NORM = 2**30
@@ -88,7 +88,7 @@ class SparseVector:
                 f"The noise of a test is 1/16 to 16 of the threshold's, not {self.test_ratio}."
             )
         if not 1 <= self.references <= LARGEST_REFERENCES:
-            raise TokenDrawInvalid(f"The number of references must be 1 to 2^20, not {self.references}.")
+            raise token_draw_invalid(f"The number of references must be 1 to 2^20, not {self.references}.")
 
     @property
     def epsilon(self) -> Fraction:
@@ -171,14 +171,14 @@ def calibrate_tests(rho: int, runs: int, references: int) -> SparseVector:
         TokenDrawInvalid: runs or references is out of range.
     """
     if runs < 1:
-        raise TokenDrawInvalid(f"A text has at least one private token, not {runs}.")
+        raise token_draw_invalid(f"A text has at least one private token, not {runs}.")
     least, most = 1, LARGEST_NOISE * NOISE_GRID
 
     def affordable(steps: int) -> bool:
         return _calibrated(steps, references).loss().rho * runs <= rho
 
     if not affordable(most):
-        raise BudgetTooSmall(runs, references)
+        raise budget_too_small(runs, references)
     while least < most:  # the loss falls as the noise grows
         middle = (least + most) // 2
         least, most = (least, middle) if affordable(middle) else (middle + 1, most)

@@ -73,7 +73,7 @@ class KMeansRounds:
     def __post_init__(self) -> None:
         for rounds in (self.count_rounds, self.sum_rounds):
             if not 1 <= rounds <= MOST_ROUNDS:
-                raise RoundsInvalid(f"Clustering has 1 to {MOST_ROUNDS} rounds of a kind, not {rounds}.")
+                raise _rounds_invalid(f"Clustering has 1 to {MOST_ROUNDS} rounds of a kind, not {rounds}.")
         _ = self.one_hot  # checks the scale
 
     @property
@@ -157,9 +157,11 @@ def calibrate_rounds(
     """
     share = exact(count_share)
     if not 0 < share < 1:
-        raise RoundsInvalid(f"The counts' share of the budget must be between 0 and 1, not {count_share}.")
+        raise _rounds_invalid(f"The counts' share of the budget must be between 0 and 1, not {count_share}.")
     if not (1 <= count_rounds <= MOST_ROUNDS and 1 <= sum_rounds <= MOST_ROUNDS):
-        raise RoundsInvalid(f"Clustering has 1 to {MOST_ROUNDS} rounds of a kind, not {count_rounds} and {sum_rounds}.")
+        raise _rounds_invalid(
+            f"Clustering has 1 to {MOST_ROUNDS} rounds of a kind, not {count_rounds} and {sum_rounds}."
+        )
     for_counts = math.floor(rho * share)
     counts = calibrate_count(for_counts // count_rounds)
     mechanism = KMeansRounds(
@@ -256,8 +258,5 @@ def _require_bins(bin_of: Bins, bins: int) -> None:
         raise ValueError(f"units must be in one of {bins} bins, or in none")
 
 
-class RoundsInvalid(UsageError):
-    """A parameter of a clustering is out of range."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "Correct the parameters of the request.")
+def _rounds_invalid(message: str) -> UsageError:
+    return UsageError(message, "Correct the parameters of the request.", code="RoundsInvalid")

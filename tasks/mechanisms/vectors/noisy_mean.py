@@ -62,9 +62,9 @@ class NoisyMean:
 
     def __post_init__(self) -> None:
         if not 1 <= self.clip_steps <= LARGEST_CLIP_STEPS:
-            raise MeanInvalid(f"The clip norm must be 1 to 2^21 grid steps, not {self.clip_steps}.")
+            raise _mean_invalid(f"The clip norm must be 1 to 2^21 grid steps, not {self.clip_steps}.")
         if abs(self.grid_exponent) > LARGEST_GRID_EXPONENT:
-            raise MeanInvalid(f"The grid must be 2^-100 to 2^100, not 2^{-self.grid_exponent}.")
+            raise _mean_invalid(f"The grid must be 2^-100 to 2^100, not 2^{-self.grid_exponent}.")
         check_sigma(self.sigma_steps)
 
     @property
@@ -187,9 +187,9 @@ def calibrate_mean(rho: int, draws: int, clip_norm: Exact) -> NoisyMean:
     """
     norm = exact(clip_norm)
     if draws < 1:
-        raise MeanInvalid(f"A mean is drawn at least once, not {draws} times.")
+        raise _mean_invalid(f"A mean is drawn at least once, not {draws} times.")
     if norm <= 0:
-        raise MeanInvalid(f"The clip norm must be positive, not {norm}.")
+        raise _mean_invalid(f"The clip norm must be positive, not {norm}.")
     exponent = _grid_exponent(norm)
     steps = math.floor(norm * Fraction(2) ** exponent)
     sigma = least_sigma(rho // draws, steps)
@@ -216,8 +216,5 @@ def _discrete_gaussians(mean: NoisyMean) -> Measurement:
     return check_with_opendp(measurement, float(mean.clip_steps), mean.loss())
 
 
-class MeanInvalid(UsageError):
-    """A parameter of the noisy mean is out of range."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "Correct the parameters of the request.")
+def _mean_invalid(message: str) -> UsageError:
+    return UsageError(message, "Correct the parameters of the request.", code="MeanInvalid")

@@ -118,7 +118,12 @@ def vocabulary_for(settings: VocabularySettings, amount: Amount) -> Vocabulary:
     try:
         histogram = calibrate_set_histogram(amount.rho, len(settings.words), settings.per_unit)
     except AlmonerError as problem:
-        raise VocabularyBudgetTooSmall(amount, problem.message) from None
+        raise Refused(
+            f"The budget of the vocabulary (rho {amount.rho_text}) is too small: {problem.message.rstrip('.')}.",
+            "Give it a larger share, let units vote less often (`per_unit`), or use `method: public`.",
+            {"rho": str(amount.rho)},
+            code="VocabularyBudgetTooSmall",
+        ) from None
     return Vocabulary(settings, counting=histogram)
 
 
@@ -161,14 +166,3 @@ class _Votes:
 
 def _as_facets(units: Phrases) -> list[Facets]:
     return [Facets({KEYWORDS: phrases}) for some in units for phrases in some]
-
-
-class VocabularyBudgetTooSmall(Refused):
-    """The share of the budget for a vocabulary buys no mechanism."""
-
-    def __init__(self, amount: Amount, reason: str) -> None:
-        super().__init__(
-            f"The budget of the vocabulary (rho {amount.rho_text}) is too small: {reason.rstrip('.')}.",
-            "Give it a larger share, let units vote less often (`per_unit`), or use `method: public`.",
-            {"rho": str(amount.rho)},
-        )

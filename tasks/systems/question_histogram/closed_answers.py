@@ -68,13 +68,28 @@ class ClosedAnswers(RequestModel):
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         if not self.answers:
-            raise AnswersMissing(self.described)
+            raise _answers_invalid(
+                "AnswersMissing",
+                self.described,
+                "has no answers",
+                "Name the answers that are counted, under `answers`.",
+            )
         if len(self.answers) > MOST_ANSWERS:
-            raise TooManyAnswers(self.described, len(self.answers))
+            raise _answers_invalid(
+                "TooManyAnswers",
+                self.described,
+                f"has {len(self.answers)} answers, and {MOST_ANSWERS} are possible",
+                "Merge some of them.",
+            )
         require_distinct_names(self.described, [answer.name for answer in self.answers])
         for answer in self.answers if self.by_keywords else ():
             if not (answer.keywords and all(words(word) for word in answer.keywords)):
-                raise AnswerWithoutKeywords(self.described, answer.name)
+                raise _answers_invalid(
+                    "AnswerWithoutKeywords",
+                    self.described,
+                    f"has an answer {answer.name!r} without keywords",
+                    "Give each answer `keywords` with a letter or sign.",
+                )
         return self
 
     @property
@@ -97,7 +112,12 @@ def require_distinct_names(described: str, names: Sequence[str]) -> None:
     taken = {NO_ANSWER, NONE_OF_THESE}
     for name in names:
         if (spelling := comparable(name)) in taken:
-            raise AnswerRepeated(described, name)
+            raise _answers_invalid(
+                "AnswerRepeated",
+                described,
+                f"has the answer {name!r} twice",
+                f"Name each answer once; {NO_ANSWER!r} and {NONE_OF_THESE!r} are the program's own.",
+            )
         taken.add(spelling)
 
 
@@ -106,43 +126,7 @@ def comparable(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-class AnswersInvalid(UsageError):
-    """Answers that no text can be given.
-
-    Args:
-        described: what they are of.
-    """
-
-    def __init__(self, described: str, problem: str, advice: str) -> None:
-        super().__init__(f"{described} {problem}.", f"{advice} docs/insights.md has an example.", {"of": described})
-
-
-class AnswersMissing(AnswersInvalid):
-    """No answers."""
-
-    def __init__(self, described: str) -> None:
-        super().__init__(described, "has no answers", "Name the answers that are counted, under `answers`.")
-
-
-class TooManyAnswers(AnswersInvalid):
-    """Too many answers."""
-
-    def __init__(self, described: str, count: int) -> None:
-        problem = f"has {count} answers, and {MOST_ANSWERS} are possible"
-        super().__init__(described, problem, "Merge some of them.")
-
-
-class AnswerRepeated(AnswersInvalid):
-    """An answer that is there already."""
-
-    def __init__(self, described: str, answer: str) -> None:
-        advice = f"Name each answer once; {NO_ANSWER!r} and {NONE_OF_THESE!r} are the program's own."
-        super().__init__(described, f"has the answer {answer!r} twice", advice)
-
-
-class AnswerWithoutKeywords(AnswersInvalid):
-    """An answer that no text can have."""
-
-    def __init__(self, described: str, answer: str) -> None:
-        advice = "Give each answer `keywords` with a letter or sign."
-        super().__init__(described, f"has an answer {answer!r} without keywords", advice)
+def _answers_invalid(code: str, described: str, problem: str, advice: str) -> UsageError:
+    return UsageError(
+        f"{described} {problem}.", f"{advice} docs/insights.md has an example.", {"of": described}, code=code
+    )

@@ -46,10 +46,20 @@ class Question(ClosedAnswers):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if len(self.question) > LONGEST_QUESTION:
-            raise QuestionTooLong(self.question)
+            raise _questions_invalid(
+                "QuestionTooLong",
+                f"has {len(self.question)} characters, and {LONGEST_QUESTION} are possible",
+                "Write it shorter.",
+                self.question,
+            )
         for answer in () if self.by_keywords else self.answers:
             if answer.keywords:
-                raise KeywordsUnused(self.question, answer.name)
+                raise _questions_invalid(
+                    "KeywordsUnused",
+                    f"is asked by the model, and its answer {answer.name!r} has keywords",
+                    "Leave `keywords` out, or write `rule: keywords`.",
+                    self.question,
+                )
         return self
 
     @property
@@ -82,13 +92,22 @@ class QuestionHistogramParameters(RequestModel):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if not self.questions:
-            raise QuestionsMissing
+            raise _questions_invalid("QuestionsMissing", "is empty", "Write at least one question with its answers.")
         if len(self.questions) > MOST_QUESTIONS:
-            raise TooManyQuestions(len(self.questions))
+            raise _questions_invalid(
+                "TooManyQuestions",
+                f"has {len(self.questions)} questions, and {MOST_QUESTIONS} are possible",
+                "Ask fewer.",
+            )
         taken = set[str]()
         for question in self.questions:
             if (wording := comparable(question.question)) in taken:
-                raise QuestionRepeated(question.question)
+                raise _questions_invalid(
+                    "QuestionRepeated",
+                    "is asked twice",
+                    "Ask it once: each question costs noise.",
+                    question.question,
+                )
             taken.add(wording)
         return self
 
@@ -98,46 +117,8 @@ class QuestionHistogramParameters(RequestModel):
         return sum(len(question.names) for question in self.questions)
 
 
-class QuestionsInvalid(UsageError):
-    """Questions that cannot be asked."""
-
-    def __init__(self, problem: str, advice: str, question: str = "") -> None:
-        where = f"The question {question[:LONGEST_QUESTION]!r} " if question else "`questions` "
-        super().__init__(f"{where}{problem}.", f"{advice} docs/insights.md has an example.", {"question": question})
-
-
-class QuestionsMissing(QuestionsInvalid):
-    """No question."""
-
-    def __init__(self) -> None:
-        super().__init__("is empty", "Write at least one question with its answers.")
-
-
-class TooManyQuestions(QuestionsInvalid):
-    """More questions than a release asks."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(f"has {count} questions, and {MOST_QUESTIONS} are possible", "Ask fewer.")
-
-
-class QuestionTooLong(QuestionsInvalid):
-    """A question of too many characters."""
-
-    def __init__(self, question: str) -> None:
-        problem = f"has {len(question)} characters, and {LONGEST_QUESTION} are possible"
-        super().__init__(problem, "Write it shorter.", question)
-
-
-class QuestionRepeated(QuestionsInvalid):
-    """Two questions of one wording."""
-
-    def __init__(self, question: str) -> None:
-        super().__init__("is asked twice", "Ask it once: each question costs noise.", question)
-
-
-class KeywordsUnused(QuestionsInvalid):
-    """Keywords of an answer that the model chooses."""
-
-    def __init__(self, question: str, answer: str) -> None:
-        advice = "Leave `keywords` out, or write `rule: keywords`."
-        super().__init__(f"is asked by the model, and its answer {answer!r} has keywords", advice, question)
+def _questions_invalid(code: str, problem: str, advice: str, question: str = "") -> UsageError:
+    where = f"The question {question[:LONGEST_QUESTION]!r} " if question else "`questions` "
+    return UsageError(
+        f"{where}{problem}.", f"{advice} docs/insights.md has an example.", {"question": question}, code=code
+    )

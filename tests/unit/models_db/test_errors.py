@@ -59,7 +59,7 @@ def test_a_traceback_shows_code_and_advice() -> None:
     assert advised.__notes__ == pickle.loads(pickle.dumps(advised)).__notes__ == [advised.advice]
 
 
-PASSING_A_CODE = ("endpoint_failed", "bad_template")
+PASSING_A_CODE = ("endpoint_failed", "bad_template", "_bad_training_file", "_answers_invalid", "_questions_invalid")
 """Functions that raise one of several errors, whose code their callers write first."""
 
 

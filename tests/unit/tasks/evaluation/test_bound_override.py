@@ -4,7 +4,7 @@ import pytest
 
 from models_db.policies.policy import Policy
 from models_db.values.requests import model_to_json
-from tasks.evaluation.bound_override import NothingToOverride, overridden_bounds, override_reason, require_admitted
+from tasks.evaluation.bound_override import nothing_to_override, overridden_bounds, override_reason, require_admitted
 from tasks.evaluation.policy_bounds import OutsideBounds, missed
 from tasks.values.metric_result import MetricResult
 
@@ -86,4 +86,4 @@ def test_overrides_are_allowed_unless_a_policy_refuses_them():
 
 
 def test_there_has_to_be_something_outside():
-    assert "nothing to override" in NothingToOverride(7).message
+    assert "nothing to override" in nothing_to_override(7).message

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from tasks.adapters.training.dataset import (
-    TrainingFileTooSmall,
-    TrainingFileUnreadable,
-    TrainingLineInvalid,
     read_training_data,
 )
+from tests.refusals import refusal
 
 GOOD = {"documents": ["one", "two"], "summary": " both ", "about": "a thing"}
 OTHER = {"documents": ["three"], "summary": "that", "about": "another"}
@@ -58,18 +56,18 @@ def test_examples_of_the_same_documents_or_of_one_name_are_one_group(tmp_path: P
     ],
 )  # fmt: skip
 def test_a_line_that_is_no_example_is_named(tmp_path: Path, line: object) -> None:
-    with pytest.raises(TrainingLineInvalid, match=r"Line 2 of the training file 'train\.jsonl'") as refused:
+    with refusal("TrainingLineInvalid", match=r"Line 2 of the training file 'train\.jsonl'") as refused:
         read_training_data(written(tmp_path, GOOD, line, OTHER))
     assert refused.value.facts["line"] == 2
 
 
 def test_one_group_leaves_nothing_to_check_with(tmp_path: Path) -> None:
     for lines in ([GOOD, GOOD], []):
-        with pytest.raises(TrainingFileTooSmall):
+        with refusal("TrainingFileTooSmall"):
             read_training_data(written(tmp_path, *lines))
 
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "gone.jsonl", tmp_path):
-        with pytest.raises(TrainingFileUnreadable):
+        with refusal("TrainingFileUnreadable"):
             read_training_data(path)

@@ -8,12 +8,13 @@ import pytest
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import parse_model
-from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall, keyword_set_for
+from tasks.analysis.keywords.keyword_set import keyword_set_for
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.mechanisms import registry
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.partition_selection import PartitionSelection, calibrate_selection
 from tasks.values.insight import Facets
+from tests.refusals import refusal
 
 AMPLE = Amount(20 * 10**12, 10**9)  # so small a delta that a word of one unit is never released here
 SMALL = Amount(2 * 10**10, 10**12)
@@ -278,7 +279,7 @@ def test_what_a_model_made_of_a_set_is_not_asked_for_again():
     ],
 )
 def test_too_small_a_budget_is_named_before_anything_is_touched(method, amount, selection):
-    with pytest.raises(KeywordBudgetTooSmall) as problem:
+    with refusal("KeywordBudgetTooSmall") as problem:
         set_for(amount, **METHODS[method], selection=selection)
     assert method in problem.value.message
     assert problem.value.facts["rho"] == str(amount.rho)

@@ -7,6 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
+from models_db.errors import AlmonerError
 from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount
 from tasks.accounting.rounding import charge_rounded_up
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
@@ -14,15 +15,12 @@ from tasks.mechanisms.counts.gaussian_selection import (
     LEAST_TAIL,
     MOST_THRESHOLD,
     GaussianSelection,
-    ThresholdInvalid,
-    ThresholdUnaffordable,
     calibrate_gaussian_selection,
     tail_bound,
 )
-from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.counts.partition_selection import calibrate_selection
-from tasks.mechanisms.counts.set_histogram import ContributionsInvalid
 from tasks.mechanisms.registry import recompute
+from tests.refusals import refusal
 
 SIGMAS = [Fraction(1, 4), Fraction(1, 2), Fraction(3, 2), Fraction(5), Fraction(31, 2), Fraction(200)]
 
@@ -60,13 +58,17 @@ def test_calibration_takes_the_lowest_threshold_that_is_paid(rho, delta, k):
     amount = Amount(rho, delta)
     try:
         selection = calibrate_gaussian_selection(amount, k)
-    except ThresholdUnaffordable:
+    except AlmonerError as refused:
+        if refused.code != "ThresholdUnaffordable":
+            raise
         assume(False)
     assert selection.loss().fits(amount)
     assert recompute(selection.event()) == selection.loss()
     try:
         lower = GaussianSelection(selection.sigma, selection.threshold - 1, k)
-    except ThresholdInvalid:
+    except AlmonerError as refused:
+        if refused.code != "ThresholdInvalid":
+            raise
         return
     assert lower.loss().delta > delta
 
@@ -109,21 +111,21 @@ def test_nobody_s_candidate_is_refused():
 
 @pytest.mark.parametrize("threshold", [-1, 0, 2, 16, MOST_THRESHOLD + 1])
 def test_thresholds_without_a_proof_are_refused(threshold):
-    with pytest.raises(ThresholdInvalid):
+    with refusal("ThresholdInvalid"):
         GaussianSelection(Fraction(15), threshold, 5)
 
 
 @pytest.mark.parametrize(
     ("amount", "k", "error"),
     [
-        (Amount(0, 10**10), 5, NoiseInvalid),
-        (Amount(10**11, 0), 5, ThresholdUnaffordable),
-        (Amount(10**11, 10**10), 0, ContributionsInvalid),
-        (Amount(10**11, 10**10), 2**17, ContributionsInvalid),
+        (Amount(0, 10**10), 5, "NoiseInvalid"),
+        (Amount(10**11, 0), 5, "ThresholdUnaffordable"),
+        (Amount(10**11, 10**10), 0, "ContributionsInvalid"),
+        (Amount(10**11, 10**10), 2**17, "ContributionsInvalid"),
     ],
 )
 def test_what_cannot_be_bought_is_named(amount, k, error):
-    with pytest.raises(error):
+    with refusal(error):
         calibrate_gaussian_selection(amount, k)
 
 

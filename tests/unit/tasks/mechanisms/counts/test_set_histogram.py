@@ -18,7 +18,6 @@ from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
 from tasks.mechanisms.counts.set_histogram import (
     MOST_BINS,
     MOST_CONTRIBUTIONS,
-    ContributionsInvalid,
     SetHistogram,
     calibrate_set_histogram,
 )
@@ -185,7 +184,7 @@ def test_a_histogram_has_bins(bins):
 @pytest.mark.parametrize("contributions", [0, -1, MOST_CONTRIBUTIONS + 1])
 def test_a_unit_is_in_some_bins(contributions):
     for noise in ("auto", *NOISES):
-        with pytest.raises(ContributionsInvalid, match=f"not {contributions}"):
+        with refusal("ContributionsInvalid", match=f"not {contributions}"):
             calibrate_set_histogram(10**10, 9, contributions, noise)
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from models_db.values.amounts import Amount, total_amount
 from tasks.accounting.zcdp import release_amount
 from tasks.mechanisms.counts.noisy_count import NoisyCount
-from tasks.mechanisms.tokens.integer_table import BudgetTooSmall, IntegerTableMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.planning import sentence_completion_parameters
 from tasks.systems.baselines import BaselineParameters
 from tasks.systems.invisible_ink import InvisibleInk
@@ -126,13 +126,13 @@ def test_the_number_of_texts_costs_nothing() -> None:
 
 @pytest.mark.parametrize("rho", [0, 1, 11])
 def test_a_budget_that_buys_no_clip_norm_is_refused(rho: int) -> None:
-    with pytest.raises(BudgetTooSmall):
+    with refusal("BudgetTooSmall"):
         SYSTEM.plan(ask(ink(batches=3), Amount(rho)))
 
 
 @pytest.mark.parametrize("rho", [0, COUNT_SHARE - 1])
 def test_a_budget_that_buys_no_count_is_refused(rho: int) -> None:
-    with pytest.raises(BudgetTooSmall):
+    with refusal("BudgetTooSmall"):
         SYSTEM.plan(ask(amount=Amount(rho)))
 
 

@@ -21,10 +21,9 @@ from tasks.corpus.store import Corpus
 from tasks.decoding import loop
 from tasks.inference.engine.session import Session
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.counts.noisy_count import SIGMA_GRID, NoiseInvalid
+from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
 from tasks.mechanisms.registry import MECHANISMS
-from tasks.mechanisms.tokens.integer_table import TokenDrawInvalid
-from tasks.mechanisms.vectors.noisy_mean import MeanInvalid, NoisyMean
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.systems.summaries.token_level import CLIP_NORMS, NOISE, TokenLevelParameters, TokenLevelSummary
 from tasks.systems.summaries.token_level_rule import TokenLevelRule
 from tasks.values.plan import Plan
@@ -167,13 +166,13 @@ def test_the_clip_norm_is_brought_down_until_the_noise_is_what_is_borne(noise: s
 @pytest.mark.parametrize(
     ("own", "amount", "error"),
     [
-        ({}, Amount(1), NoiseInvalid),
-        ({"clip_norm": "1e-40"}, AMOUNT, MeanInvalid),
-        ({"temperature": "1e-9"}, AMOUNT, TokenDrawInvalid),
+        ({}, Amount(1), "NoiseInvalid"),
+        ({"clip_norm": "1e-40"}, AMOUNT, "MeanInvalid"),
+        ({"temperature": "1e-9"}, AMOUNT, "TokenDrawInvalid"),
     ],
 )
-def test_what_cannot_be_bought_is_named(own: dict[str, Any], amount: Amount, error: type[Exception]) -> None:
-    with pytest.raises(error):
+def test_what_cannot_be_bought_is_named(own: dict[str, Any], amount: Amount, error: str) -> None:
+    with refusal(error):
         plan_of(wanted(**own), amount)
 
 

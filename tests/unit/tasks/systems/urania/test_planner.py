@@ -16,12 +16,9 @@ from models_db.values.requests import model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
-from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall
 from tasks.corpus.store import Corpus
 from tasks.decoding.journal import RunJournal
 from tasks.decoding.release_steps import ReleaseSteps, StepLost
-from tasks.inference.catalogue.registry import UnknownModel
-from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.registry import recompute
 from tasks.systems.insights.private_units import PrivateUnits
 from tasks.systems.insights.run_tools import Tools
@@ -33,6 +30,7 @@ from tasks.text.supported_words import unsupported_words
 from tasks.values.generated import Generated
 from tasks.values.insight import UNNAMED
 from tasks.values.plan import Plan
+from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.asking import ask
 from tests.unit.tasks.systems.insights.scribes import Scribe, of_keywords
@@ -135,15 +133,15 @@ def test_what_is_planned_again_from_the_stored_parameters_is_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "amount", "refusal"),
+    ("changes", "amount", "error"),
     [
-        ({}, Amount(10), NoiseInvalid),
-        ({"method": "tfidf"}, Amount(2000, 0), KeywordBudgetTooSmall),
-        ({"embedder": "nobody"}, AMOUNT, UnknownModel),
+        ({}, Amount(10), "NoiseInvalid"),
+        ({"method": "tfidf"}, Amount(2000, 0), "KeywordBudgetTooSmall"),
+        ({"embedder": "nobody"}, AMOUNT, "UnknownModel"),
     ],
 )
-def test_what_buys_nothing_is_refused_when_it_is_priced(changes: Any, amount: Amount, refusal: type) -> None:
-    with pytest.raises(refusal):
+def test_what_buys_nothing_is_refused_when_it_is_priced(changes: Any, amount: Amount, error: str) -> None:
+    with refusal(error):
         planned(parameters(**changes), amount)
 
 
