@@ -6,10 +6,11 @@
 documents, where no group is named) are held out together: held-out examples are never used for training. All of it is
 public by declaration, so errors name lines; still, they quote none.
 
-BadTrainingFile (UsageError)
-├── TrainingFileUnreadable   missing, not a file, too large
-├── TrainingLineInvalid      a line that is not an example
-└── TrainingFileTooSmall     one group: none can be held out
+Codes of the errors (UsageError):
+
+    TrainingFileUnreadable   missing, not a file, too large
+    TrainingLineInvalid      a line that is not an example
+    TrainingFileTooSmall     one group: none can be held out
 """
 
 import hashlib

@@ -1,18 +1,6 @@
 """Parser from one raw record to one document; an error names the file and the place, never the content.
 
-BadRecord (UsageError)
-├── NotUtf8         broken bytes, zero bytes of a crash, or half of a surrogate pair
-├── NotEncoded      broken bytes in another encoding
-├── NotJson         the line is not JSON within bounds
-├── NotAnObject     the line is JSON, but not an object
-├── MalformedRow    a CSV row with broken quotes or another number of cells than the header, or the header again
-├── NoText          text missing, no string, or nothing that a reader sees
-├── NoUnit          unit missing, or no id that names one person
-├── BadDocumentId   a document id that is neither string nor integer, or has hidden characters
-├── BadLabel        a label that is neither string nor integer, too long, or has hidden characters
-├── DuplicateDocument
-├── RecordTooLong
-└── FieldTwice     a field that the path of the file fixes stands in the record too
+Below, each `RecordFault` is one code of `BadRecord`.
 """
 
 from collections import Counter
@@ -264,7 +252,7 @@ NOT_AN_OBJECT: Final = RecordFault("NotAnObject", "is JSON, but not an object", 
 MALFORMED_ROW: Final = RecordFault(
     "MalformedRow", "has broken quotes or not as many cells as the header, or is the header once more{reason}"
 )
-"""A row of CSV."""
+"""A row of CSV with broken quotes or another number of cells than the header, or the header once more."""
 
 NO_TEXT: Final = RecordFault(
     "NoText",

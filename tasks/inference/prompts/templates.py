@@ -6,16 +6,16 @@ so braces in a description, a label or a private text are plain characters.
 
 The errors of `bad_template` have these codes:
 
-TemplateEmpty, TemplateTooLong
-BracesUnbalanced
-PlaceholderUnknown
-ReferenceMisplaced    `{reference}` where the public row would need one, or twice
-ReferenceMissing      a private template without it
-LabelMissing          labels are declared, and a row would not know its own
-LabelUnexpected       `{label}`, and no labels are declared
-TemplateUnused        a template or field that its form of prompt never shows
-SeparatorInExample    an example that contains the line between texts
-ControlTokens         a token that structures the conversation, spelt out
+    TemplateEmpty, TemplateTooLong
+    BracesUnbalanced
+    PlaceholderUnknown
+    ReferenceMisplaced    `{reference}` where the public row would need one, or twice
+    ReferenceMissing      a private template without it
+    LabelMissing          labels are declared, and a row would not know its own
+    LabelUnexpected       `{label}`, and no labels are declared
+    TemplateUnused        a template or field that its form of prompt never shows
+    SeparatorInExample    an example that contains the line between texts
+    ControlTokens         a token that structures the conversation, spelt out
 """
 
 from collections.abc import Mapping

@@ -4,11 +4,12 @@
       - {name: money, keywords: [invoice, refund, pay back]}
       - {name: delivery, keywords: [parcel, courier]}
 
-AnswersInvalid (UsageError)
-├── AnswersMissing          none
-├── TooManyAnswers
-├── AnswerRepeated          two answers of one name, or one called like the bin of those without an answer
-└── AnswerWithoutKeywords   an answer that no text can have
+Codes of the errors (UsageError):
+
+    AnswersMissing          none
+    TooManyAnswers
+    AnswerRepeated          two answers of one name, or one called like the bin of those without an answer
+    AnswerWithoutKeywords   an answer that no text can have
 """
 
 from collections.abc import Sequence

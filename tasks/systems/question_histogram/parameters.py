@@ -8,12 +8,13 @@
 
 What can be wrong with answers is in `tasks.systems.question_histogram.closed_answers`.
 
-QuestionsInvalid (UsageError)
-├── QuestionsMissing        no question
-├── TooManyQuestions
-├── QuestionTooLong
-├── QuestionRepeated        two questions of one wording
-└── KeywordsUnused          `rule: model`, which reads no keywords
+Codes of the errors (UsageError):
+
+    QuestionsMissing        no question
+    TooManyQuestions
+    QuestionTooLong
+    QuestionRepeated        two questions of one wording
+    KeywordsUnused          `rule: model`, which reads no keywords
 """
 
 from typing import Annotated, Literal, Self, TypeAlias
