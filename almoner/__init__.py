@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from almoner.bundle import Bundle
     from almoner.dataset import Dataset
     from almoner.home import Home
-    from almoner.inputs import InputUnknown, InputUnreadable
-    from almoner.request import DatasetMismatch, Decision, Request
-    from almoner.rows import LibraryMissing, Rows
+    from almoner.request import Decision, Request
+    from almoner.rows import Rows
     from almoner.views import Budget, Price, Report, Review
     from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
     from tasks.inference.catalogue.registry import recommended_model
@@ -39,13 +38,9 @@ __all__ = [
     "Budget",
     "Bundle",
     "Dataset",
-    "DatasetMismatch",
     "Decision",
     "EnvironmentProblem",
     "Home",
-    "InputUnknown",
-    "InputUnreadable",
-    "LibraryMissing",
     "Price",
     "Refused",
     "Report",
@@ -61,9 +56,8 @@ _MODULES = {
     "almoner.bundle": ("Bundle",),
     "almoner.dataset": ("Dataset",),
     "almoner.home": ("Home",),
-    "almoner.inputs": ("InputUnknown", "InputUnreadable"),
-    "almoner.request": ("DatasetMismatch", "Decision", "Request"),
-    "almoner.rows": ("LibraryMissing", "Rows"),
+    "almoner.request": ("Decision", "Request"),
+    "almoner.rows": ("Rows",),
     "almoner.views": ("Budget", "Price", "Report", "Review"),
     "models_db.errors": ("AlmonerError", "EnvironmentProblem", "Refused", "UsageError"),
     "tasks.inference.catalogue.registry": ("recommended_model",),

@@ -82,7 +82,7 @@ def open_input(
             yield source
         return
     if most is not None and hasattr(data, "__next__"):
-        raise InputUnknown(data, "It can be read only once, so it cannot be looked at beforehand.")
+        raise _input_unknown(data, "It can be read only once, so it cannot be looked at beforehand.")
     rows = rows_of(data, tuple(dict.fromkeys(fields)), optional)
     with TemporaryDirectory(prefix="ingest-", dir=home.require().scratch) as folder:
         path = Path(folder) / FILE_NAME
@@ -106,7 +106,7 @@ def rows_of(data: object, fields: tuple[str, ...], optional: str) -> Rows:
             columns = _columns(names_of(data), f"{library}.{kind}", fields, optional)
             return _guarded(read(data, columns), f"{library}.{kind}")
     if isinstance(data, Mapping | bytes) or not isinstance(data, Iterable) or hasattr(data, "columns"):
-        raise InputUnknown(data)
+        raise _input_unknown(data)
     return _mappings(data, (*fields, optional))
 
 
@@ -129,13 +129,13 @@ def _guarded(rows: Rows, what: str) -> Rows:
     try:
         yield from rows
     except Exception as problem:  # noqa: BLE001  # any library, any problem
-        raise InputUnreadable(what, type(problem).__name__) from None
+        raise _input_unreadable(what, type(problem).__name__) from None
 
 
 def _mappings(data: Iterable[object], names: tuple[str, ...]) -> Rows:
     for number, row in enumerate(data, 1):
         if not isinstance(row, Mapping):
-            raise InputUnknown(row, f"Row {number} is no dict.")
+            raise _input_unknown(row, f"Row {number} is no dict.")
         yield {name: row[name] for name in names if name in row}
 
 
@@ -208,25 +208,21 @@ def _plain(value: object) -> object:
     return None if isinstance(value, float) and value != value else _UNFIT
 
 
-class InputUnknown(UsageError):
-    """Data of a kind that almoner does not read."""
-
-    def __init__(self, data: object, reason: str = "") -> None:
-        kind = f"{type(data).__module__.partition('.')[0]}.{type(data).__qualname__}"
-        super().__init__(
-            f"Data of type {kind} cannot be ingested. {reason}".strip(),
-            "Give a pandas or polars DataFrame (`collect()` a LazyFrame), a pyarrow table, batch or reader, one split"
-            " of a `datasets.Dataset`, an iterable of dicts, or a path.",
-            {"type": kind},
-        )
+def _input_unknown(data: object, reason: str = "") -> UsageError:
+    kind = f"{type(data).__module__.partition('.')[0]}.{type(data).__qualname__}"
+    return UsageError(
+        f"Data of type {kind} cannot be ingested. {reason}".strip(),
+        "Give a pandas or polars DataFrame (`collect()` a LazyFrame), a pyarrow table, batch or reader, one split"
+        " of a `datasets.Dataset`, an iterable of dicts, or a path.",
+        {"type": kind},
+        code="InputUnknown",
+    )
 
 
-class InputUnreadable(UsageError):
-    """A table whose library cannot give its values."""
-
-    def __init__(self, what: str, problem: str) -> None:
-        super().__init__(
-            f"The {what} cannot be read: its library raised {problem}.",
-            "Convert the columns of unit, text, id and label to text or integers; nothing of this attempt was kept.",
-            {"type": what, "error": problem},
-        )
+def _input_unreadable(what: str, problem: str) -> UsageError:
+    return UsageError(
+        f"The {what} cannot be read: its library raised {problem}.",
+        "Convert the columns of unit, text, id and label to text or integers; nothing of this attempt was kept.",
+        {"type": what, "error": problem},
+        code="InputUnreadable",
+    )

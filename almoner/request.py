@@ -62,7 +62,7 @@ def written_fields(
     written |= fields
     named = written.setdefault("dataset", dataset)
     if named != dataset:
-        raise DatasetMismatch(dataset, str(named))
+        raise _dataset_mismatch(dataset, str(named))
     if isinstance(written.get("prompt"), str):
         written["prompt"] = {"description": written["prompt"]}
     return written
@@ -342,12 +342,10 @@ def _show(review: Review) -> None:
         sys.stderr.write(f"{review!r}\n")
 
 
-class DatasetMismatch(UsageError):
-    """A request that names another dataset than the one it is made of."""
-
-    def __init__(self, dataset: str, named: str) -> None:
-        super().__init__(
-            f"The request names the dataset {named!r}, and is made of {dataset!r}.",
-            "Leave `dataset` out of it, or take the other dataset: `home.dataset(NAME).request(...)`.",
-            {"dataset": dataset, "named": named},
-        )
+def _dataset_mismatch(dataset: str, named: str) -> UsageError:
+    return UsageError(
+        f"The request names the dataset {named!r}, and is made of {dataset!r}.",
+        "Leave `dataset` out of it, or take the other dataset: `home.dataset(NAME).request(...)`.",
+        {"dataset": dataset, "named": named},
+        code="DatasetMismatch",
+    )

@@ -115,15 +115,9 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise LibraryMissing(name) from None
-
-
-class LibraryMissing(EnvironmentProblem):
-    """A library that a table was asked of is not installed."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
+        raise EnvironmentProblem(
             f"{name} is not installed in this environment.",
             f"Type `python -m pip install {name}`, then call again; `to_arrow()` and `to_dicts()` need nothing more.",
             {"library": name},
-        )
+            code="LibraryMissing",
+        ) from None

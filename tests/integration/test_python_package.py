@@ -228,7 +228,7 @@ def test_a_request_may_be_a_file_a_mapping_or_fields(almoner: Almoner) -> None:
         clinic.price(REQUEST | {"epsilon": 1}, epsilon=4, prompt=REQUEST["prompt"]["description"]),
     ]
     assert len({price.rho for price in prices}) == 1
-    with pytest.raises(package.DatasetMismatch):
+    with refusal("DatasetMismatch"):
         clinic.price(REQUEST | {"dataset": "ward"})
     with pytest.raises(AlmonerError) as refused:
         clinic.request(REQUEST | {"epsilon": 20}, delta=1e-6)

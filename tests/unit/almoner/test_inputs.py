@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from almoner import inputs
-from almoner.inputs import InputUnknown, InputUnreadable, open_input
+from almoner.inputs import open_input
 from models_db.home import ProjectHome
 from tasks.corpus.readers.documents import NO_TEXT, BadRecord
 from tasks.corpus.readers.readers import read_documents
@@ -248,7 +248,7 @@ def test_what_a_library_raises_is_replaced(home: ProjectHome) -> None:
         1, pa.array([0, 12], pa.int32()).buffers()[1], pa.py_buffer(b"zanzibarqu\xff\xff")
     )
     table = pa.table({"text": broken, "patient": [1]})
-    with pytest.raises(InputUnreadable) as refused, open_input(home, table, ("text", "patient")):
+    with refusal("InputUnreadable") as refused, open_input(home, table, ("text", "patient")):
         pass
     assert "zanzibar" not in refused.value.diagnostics()
     assert refused.value.__cause__ is None
@@ -265,7 +265,7 @@ def test_what_a_library_raises_is_replaced(home: ProjectHome) -> None:
     ids=lambda data: type(data).__name__,
 )  # fmt: skip
 def test_other_data_is_refused_by_its_type(home: ProjectHome, data: Any) -> None:
-    with pytest.raises(InputUnknown) as refused, open_input(home, data, ("text",)):
+    with refusal("InputUnknown") as refused, open_input(home, data, ("text",)):
         pass
     assert "iterable of dicts" in refused.value.advice
     assert left(home) == []
@@ -276,7 +276,7 @@ def test_a_first_look_reads_some_rows_and_spoils_nothing(home: ProjectHome) -> N
         assert isinstance(source, Path)
         assert rows_in(source) == [{name: row[name] for name in FIELDS} for row in ROWS[:10]]
     once = iter(ROWS)
-    with pytest.raises(InputUnknown, match="only once"), open_input(home, once, FIELDS, most=10):
+    with refusal("InputUnknown", match="only once"), open_input(home, once, FIELDS, most=10):
         pass
     assert next(once) == ROWS[0]
 

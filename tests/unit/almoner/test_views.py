@@ -9,13 +9,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from almoner.rows import TEXT_COLUMNS, TOPIC_COLUMNS, LibraryMissing, Rows
+from almoner.rows import TEXT_COLUMNS, TOPIC_COLUMNS, Rows
 from almoner.views import Price, Review
 from flows.approvals.review import Review as GateReview
 from models_db.policies.policy import Policy
 from models_db.values.gates import Gate
 from tasks.release.sections import FieldList, Samples, Summary, Table, Warnings, sections_to_text
 from tasks.reporting.html_report import sections_html
+from tests.refusals import refusal
 
 EVIL = "<script>alert(1)</script>\u202e\x1b[31m\"'&<img src=//x onerror=y>"
 PRICE: dict[str, Any] = {
@@ -149,7 +150,7 @@ def test_no_rows_are_a_table_too() -> None:
 @pytest.mark.parametrize("library", ["pandas", "polars", "datasets"])
 def test_a_library_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(LibraryMissing) as refused:
+    with refusal("LibraryMissing") as refused:
         getattr(TEXTS, f"to_{library}")()
     assert f"pip install {library}" in refused.value.advice
     assert refused.value.exit_code == 3
