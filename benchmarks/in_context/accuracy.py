@@ -134,7 +134,7 @@ def _append(out: Path, name: str, column: str, shots: int, run: Callable[[], InC
     try:
         found: dict[str, Any] = run().to_json()
     except AlmonerError as refused:
-        found = {"task": name, "column": column, "shots": shots, "refused": type(refused).__name__}
+        found = {"task": name, "column": column, "shots": shots, "refused": refused.code}
     append_lines(out, [found])
     print(name, column, shots, found.get("refused") or found["calibrated"], flush=True)
 
