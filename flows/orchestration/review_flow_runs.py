@@ -70,7 +70,8 @@ async def review_flow_runs(
         try:
             await _review_flow_run(client, run, worker, online, home, ready=run.id in ready)
         except (AlmonerError, PrefectException, HTTPStatusError) as problem:  # of one run that is no matter of others
-            tell(f"{run.name} was not reviewed: {type(problem).__name__}.")
+            reason = problem.code if isinstance(problem, AlmonerError) else type(problem).__name__
+            tell(f"{run.name} was not reviewed: {reason}.")
 
 
 async def _review_flow_run(
