@@ -218,7 +218,7 @@ import sys
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 import ray
 from tasks.workers import ray_backend
-from tasks.workers.errors import NoGpus
+from models_db.errors import AlmonerError
 from tests import bodies
 
 present, each = map(int, sys.argv[1:])
@@ -230,7 +230,7 @@ with runner.start([bodies.gpus_seen] * 2) as crew:
 ray_backend.BEGIN_S = 5
 try:
     runner.start([bodies.gpus_seen] * 3)
-except NoGpus as refused:
+except AlmonerError as refused:
     print(refused.exit_code, refused.message)
 runner.close()
 """
@@ -296,13 +296,13 @@ IMPORTED_BEFORE = """
 import os
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
 import ray
+from models_db.errors import AlmonerError
 from tasks.workers.backend_settings import WorkerBackend, open_runner
-from tasks.workers.errors import ClusterUnreachable
 
 try:
     with open_runner(WorkerBackend("ray"), 1):
         print("opened")
-except ClusterUnreachable as refused:
+except AlmonerError as refused:
     print(refused.facts["reason"], ray.is_initialized())
 """
 
