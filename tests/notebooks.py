@@ -18,6 +18,7 @@ from tasks.inference.catalogue.model_store import models_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+MODELS = models_folder()  # before `execute` names another
 SECONDS = 1800  # for one cell; it ends what hangs
 OWN = re.compile(r"\b[0-9a-f]{16,}\b|SHA256:\S+|-?\d[\d.,]*(?:e-?\d+)?")
 """What differs from one execution to the next: digests, fingerprints, figures."""
@@ -33,7 +34,7 @@ def execute(path: Path) -> Any:
         small = Path(folder) / ".models"  # whatever else this machine has: with it, the output would be another model's
         small.mkdir()
         for name in ("smollm2-135m-instruct", "all-minilm-l6-v2"):
-            (source,) = models_folder().glob(f"{name}@*")
+            (source,) = MODELS.glob(f"{name}@*")
             (small / source.name).symlink_to(source)
         os.environ |= {
             "ALMONER_MODELS": str(small),

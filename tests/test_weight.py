@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/python-reference.md"}
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 47042,
+    "statements of the product": 46624,
     "modules of the product": 830,
-    "error classes": 199,
-    "statements of tests": 66194,
+    "error classes": 93,
+    "statements of tests": 66376,
     "statements of benchmarks": 7764,
     "tables": 50,
     "commands": 87,
     "options": 262,
     "settings of files": 164,
-    "words of documentation": 110438,
+    "words of documentation": 110097,
     "decisions": 19,
 }
 SLACK = 0.005
