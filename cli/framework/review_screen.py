@@ -28,21 +28,22 @@ def render_review(
     """
     return [
         _render_heading(title or review.title, "bold"),
-        *render_sections(review.sections, elsewhere=elsewhere, details=details),
+        *render_sections(review.sections, elsewhere=elsewhere, details=details, below_heading=True),
         Text(f"\nAn approval binds to sha256 {review.subject_digest}"),
     ]
 
 
 def render_sections(
-    sections: Iterable[Section], *, elsewhere: bool = False, details: bool = True
+    sections: Iterable[Section], *, elsewhere: bool = False, details: bool = True, below_heading: bool = False
 ) -> list[RenderableType]:
-    """Render sections in their order; see `render_review`."""
+    """Render sections in their order, with a blank line between them; see `render_review`."""
     parts: list[RenderableType] = []
     left_out = []
     for section in sections:
         note = UNSIGNED_NOTE if elsewhere and not section.signed else ""
         if details or not section.detail:
-            parts += _render_section(section, f"\n{section.title}{note}")
+            gap = "\n" if parts or below_heading else ""
+            parts += _render_section(section, gap, f"{gap}{section.title}{note}")
         else:
             left_out.append(section.title)
     if left_out:
@@ -50,12 +51,12 @@ def render_sections(
     return parts
 
 
-def _render_section(section: Section, title: str) -> list[RenderableType]:
+def _render_section(section: Section, gap: str, title: str) -> list[RenderableType]:
     match section:
         case Warnings(lines=lines):
             return [warning_panel(lines, title.strip())]
         case Summary(lines=lines):
-            return [plain_text("\n" + "\n".join(lines))]
+            return [plain_text(gap + "\n".join(lines))]
         case FieldList(rows=rows):
             return [_render_heading(title), fact_list(rows)]
         case Table(rows=(), empty=empty):

@@ -72,7 +72,7 @@ def test_a_record_that_cannot_be_taken_in_is_not_repeated(
 def test_a_unit_in_an_error_would_be_noticed(
     almoner: Almoner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents.NoUnit, "problem", f"has the unit {PLANT}")
+    monkeypatch.setattr(documents, "_NO_UNIT", replace(documents._NO_UNIT, problem=f"has the unit {PLANT}"))
     almoner.registered()
     source = almoner.write("bad.jsonl", json.dumps(GOOD | {"patient_id": [PLANT]}))
     assert PLANT.encode() in traces(almoner, caplog, f"dataset ingest clinic {source}")
