@@ -61,6 +61,7 @@ def build_review(
 
 def build_spend_review(inputs: RequestReviewInput, viewer: str | None) -> Review:
     """Build the review of a request before any private text is read; `viewer` is the reader's public key."""
+    refusal = inputs.refusal
     return Review(
         number=inputs.number,
         gate=Gate.SPEND,
@@ -68,9 +69,9 @@ def build_spend_review(inputs: RequestReviewInput, viewer: str | None) -> Review
         state=inputs.state,
         subject_digest=digest(inputs.request),
         policy=inputs.policy,
-        sections=spend_sections(inputs, viewer),
+        sections=spend_sections(inputs, viewer, refusal),
         stewards=inputs.stewards,
-        refusal=inputs.refusal,
+        refusal=refusal,
     )
 
 
@@ -91,6 +92,7 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
             code="DraftOfAnotherRequest",
         )
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
+    refusal = inputs.refusal
     shown: Section
     looked_for = None
     if record.kind == ReleaseKind.INSIGHTS:
@@ -105,11 +107,11 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
         state=inputs.state,
         subject_digest=digest(files),
         policy=inputs.policy,
-        sections=publish_sections(inputs, viewer, record, metrics, shown, files, looked_for),
+        sections=publish_sections(inputs, viewer, refusal, record, metrics, shown, files, looked_for),
         stewards=inputs.stewards,
         payload=attestation_payload(folder, files),
         missed_bounds=missed_bounds(inputs, metrics),
-        refusal=inputs.refusal,
+        refusal=refusal,
     )
 
 

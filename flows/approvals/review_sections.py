@@ -6,6 +6,7 @@ from typing import Any
 
 from flows.approvals.request_diff import request_differences
 from flows.approvals.request_review import RequestReviewInput, ReviewInput, UndecidableHere
+from models_db.errors import AlmonerError
 from models_db.policies.policy import EffectiveRules
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
@@ -45,10 +46,15 @@ DETAIL_FACTS = (
 """Facts of a plan that a screen may leave out; it shows every other one, so that nothing new is hidden by default."""
 
 
-def spend_sections(inputs: RequestReviewInput, viewer: str | None) -> tuple[Section, ...]:
-    """Return the sections at the spend gate; `viewer` is the reader's public key."""
+def spend_sections(inputs: RequestReviewInput, viewer: str | None, refusal: AlmonerError | None) -> tuple[Section, ...]:
+    """Return the sections at the spend gate.
+
+    Args:
+        viewer: the reader's public key.
+        refusal: why it can only be rejected (`RequestReviewInput.refusal`), if there is a reason.
+    """
     return (
-        *_warning_section(_request_warnings(inputs, viewer)),
+        *_warning_section(_request_warnings(inputs, viewer, refusal)),
         *_budget_warning(inputs),
         Summary("Summary", tuple(_spend_summary(inputs)), signed=False),
         *_price_section(inputs),
@@ -62,6 +68,7 @@ def spend_sections(inputs: RequestReviewInput, viewer: str | None) -> tuple[Sect
 def publish_sections(
     inputs: RequestReviewInput,
     viewer: str | None,
+    refusal: AlmonerError | None,
     record: ReleaseRecord,
     metrics: tuple[MetricResult, ...],
     released: Section,
@@ -71,10 +78,15 @@ def publish_sections(
     """Return the sections at the publish gate: the texts come first, because their price is paid; digests come last.
 
     Args:
+        viewer, refusal: as of `spend_sections`.
         released: the section with samples of the texts, or with the insights.
         looked_for: the sentence about the doubts of all texts; None for insights.
     """
-    doubts = [*_request_warnings(inputs, viewer), *_runner_warnings(record, viewer), *_bound_warnings(inputs, metrics)]
+    doubts = [
+        *_request_warnings(inputs, viewer, refusal),
+        *_runner_warnings(record, viewer),
+        *_bound_warnings(inputs, metrics),
+    ]
     return (
         *_warning_section(doubts),
         *_budget_warning(inputs),
@@ -134,14 +146,14 @@ def _warning_section(doubts: Iterable[str]) -> Iterator[Warnings]:
         yield Warnings(WARNINGS, lines, signed=False)
 
 
-def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
+def _request_warnings(inputs: RequestReviewInput, viewer: str | None, refusal: AlmonerError | None) -> Iterator[str]:
     yield from content_warnings(inputs.request, inputs.claim, inputs.loss)
     yield from _viewer_warnings(inputs, viewer)
     if any(one.decision == "reject" and one.counts for one in inputs.given):
         yield "A steward has rejected it."
     if inputs.state in UNRUN_STATES:
         yield from _obstacles(inputs)
-    if (inputs.state in UNRUN_STATES or inputs.charged_rho is not None) and (refusal := inputs.refusal):
+    if refusal is not None and (inputs.state in UNRUN_STATES or inputs.charged_rho is not None):
         here = "It cannot be approved here" if isinstance(refusal, UndecidableHere) else "It can only be rejected"
         yield f"{here}: {refusal.code}. {refusal.message}"
     if inputs.views is not None:
