@@ -21,7 +21,7 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/python-reference.md"}
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 46628,
+    "statements of the product": 46635,
     "modules of the product": 830,
     "error classes": 93,
     "statements of tests": 66376,

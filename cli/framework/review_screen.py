@@ -36,14 +36,15 @@ def render_review(
 def render_sections(
     sections: Iterable[Section], *, elsewhere: bool = False, details: bool = True, below_heading: bool = False
 ) -> list[RenderableType]:
-    """Render sections in their order, with a blank line between them; see `render_review`."""
+    """Render sections in their order, a blank line above each but warnings, which have a frame; see `render_review`."""
     parts: list[RenderableType] = []
     left_out = []
     for section in sections:
         note = UNSIGNED_NOTE if elsewhere and not section.signed else ""
         if details or not section.detail:
-            gap = "\n" if parts or below_heading else ""
-            parts += _render_section(section, gap, f"{gap}{section.title}{note}")
+            if (parts or below_heading) and not isinstance(section, Warnings):
+                parts.append(Text())
+            parts += _render_section(section, f"{section.title}{note}")
         else:
             left_out.append(section.title)
     if left_out:
@@ -51,12 +52,12 @@ def render_sections(
     return parts
 
 
-def _render_section(section: Section, gap: str, title: str) -> list[RenderableType]:
+def _render_section(section: Section, title: str) -> list[RenderableType]:
     match section:
         case Warnings(lines=lines):
-            return [warning_panel(lines, title.strip())]
+            return [warning_panel(lines, title)]
         case Summary(lines=lines):
-            return [plain_text(gap + "\n".join(lines))]
+            return [plain_text("\n".join(lines))]
         case FieldList(rows=rows):
             return [_render_heading(title), fact_list(rows)]
         case Table(rows=(), empty=empty):

@@ -31,7 +31,7 @@ from models_db.values.request_state import RequestState
 from tasks.common.files import FileUnfit
 from tasks.evaluation.bound_override import nothing_to_override, override_reason
 from tasks.evaluation.policy_bounds import OutsideBounds
-from tasks.release.sections import WARNINGS, Audience, Warnings, sections_for
+from tasks.release.sections import WARNINGS, Warnings, sections_for
 from tasks.release.signatures.attestation import attest, envelope
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint, verify
 
@@ -56,8 +56,8 @@ def load_review(workspace: Workspace, number: int, gate: Gate, viewer: str | Non
         review = _load_with_inputs(workspace, number, gate, viewer)[0]
         with workspace.database.read() as session:
             reader = people.acting_principal(session, viewer or workspace.key.public_key)
-            audience: Audience = "reader" if hides_balances(session, reader) else "steward"
-        return replace(review, sections=sections_for(audience, review.sections))
+            balances = not hides_balances(session, reader)
+        return replace(review, sections=sections_for(review.sections, balances=balances))
     except WrongState:
         raise
     except (Refused, PathEscape) as unfit:

@@ -177,14 +177,15 @@ def content_warnings(request: Mapping[str, Any], claim: Claim | None, loss: Amou
     Args:
         claim, loss: its claim, None without protection, and its cost.
     """
-    if claim is not None:
-        yield from release_weaknesses(claim.epsilon, claim.delta, request.get("population"))
-        if request.get("population") is None and loss != Amount():
-            yield undeclared_population(claim.delta)
-        elif request.get("population") is not None and Decimal(claim.delta) * request["population"] >= 1:
-            yield "Delta is not below 1/(declared population): such a claim would allow a whole record to be released."
-    else:
+    population = request.get("population")
+    if claim is None:
         yield "There is NO privacy claim: the dataset is marked public."
+    else:
+        yield from release_weaknesses(claim.epsilon, claim.delta, population)
+        if population is not None and Decimal(claim.delta) * population >= 1:
+            yield "Delta is not below 1/(declared population): such a claim would allow a whole record to be released."
+        if population is None and loss != Amount():
+            yield undeclared_population(claim.delta)
     yield from setting_warnings(request)
 
 
@@ -448,8 +449,8 @@ def _is_affordable(inputs: RequestReviewInput) -> bool:
 
 def _spent_share_after(inputs: RequestReviewInput) -> Decimal:
     """Return the spent share of the cap after the request."""
-    loss = _loss_to_come(inputs)
-    return shares_of_cap(inputs.budget.facts.balance, inputs.budget.facts.spent + loss, loss=loss)[1]
+    balance, loss = inputs.budget.facts.balance, _loss_to_come(inputs)
+    return shares_of_cap(balance, _claim_after_release(inputs), loss=loss)[1]
 
 
 def names_by_key(people: tuple[Person, ...]) -> dict[str, str]:

@@ -16,7 +16,9 @@ from models_db.services import cohorts, datasets, schedules
 from models_db.services.cohorts import FIRST_COHORT
 from models_db.services.datasets import LifetimeClaim
 from models_db.tables import Dataset
+from models_db.values.canonical_json import Json
 from tasks.common.number_format import format_small
+from tasks.release.sections import sections_to_json
 
 FORECAST_DELTA = "1e-7"
 """Delta of the releases in the forecast, the default of `almoner budget forecast`."""
@@ -108,7 +110,7 @@ class DatasetPage:
     governed: bool
     population: int | None
     registered_at: str
-    warnings: tuple[str, ...]
+    warnings: list[dict[str, Json]]
     sharing: tuple[str, ...]
     blocks: int
     cohorts: int
@@ -136,7 +138,7 @@ def dataset_page(view: View, name: str, before: int | None = None) -> DatasetPag
         governed=dataset.governed,
         population=dataset.population,
         registered_at=dataset.created_at,
-        warnings=budget.warnings,
+        warnings=sections_to_json(budget.warnings),
         sharing=budget.sharing,
         blocks=budget.blocks,
         cohorts=cohorts.count_cohorts(session, dataset.account_id),

@@ -118,4 +118,4 @@ def _sections(view: View, number: int) -> tuple[Section, ...]:
         return (Warnings(WARNINGS, (line,), signed=False),)
     except AlmonerError as unfit:
         return (Warnings(WARNINGS, (f"It cannot be shown: {unfit.code}. {unfit.message}",), signed=False),)
-    return sections_for("steward" if view.figures else "reader", review.sections)
+    return sections_for(review.sections, balances=view.figures)

@@ -18,7 +18,7 @@ from models_db.values.canonical_json import Json
 from models_db.values.printable_text import value_text
 from tasks.accounting.budget_facts import shares_of_cap
 from tasks.common.number_format import format_share
-from tasks.release.sections import WARNINGS, FieldList, Section, Summary, Table, Warnings
+from tasks.release.sections import FieldList, Section, Summary, Table
 
 EXAMPLE_DELTA, EXAMPLE_EPSILONS = "1e-7", ("1", "4")
 """Releases that a budget's first sentence counts."""
@@ -56,8 +56,7 @@ class BudgetSummary:
     def sections(self) -> Iterator[Section]:
         """Yield the sections of the budget; its readers are those who may see balances."""
         view = self.view
-        if warned := view.warnings:
-            yield Warnings(WARNINGS, warned)
+        yield from view.warnings
         yield Summary("Summary", (self.sentence, *self.second_claim))
         figures = tuple((name.replace("_", " "), value_text(value)) for name, value in self.facts.items())
         yield FieldList("All figures", figures, detail=True)
@@ -67,11 +66,7 @@ class BudgetSummary:
                 ("cohort", "opened", "blocks", "rho spent", "rho left", "epsilon spent", "read by"),
                 tuple(_cohort_row(view, line) for line in view.cohorts),
             )
-        changes = tuple(
-            (old.epsilon, old.delta, new.epsilon, new.delta)
-            for old, new in zip(view.claims, view.claims[1:], strict=False)
-        )
-        if changes:
+        if changes := tuple((old.epsilon, old.delta, new.epsilon, new.delta) for old, new in view.changes):
             columns = ("epsilon before", "delta before", "epsilon after", "delta after")
             yield Table("Changes of the lifetime claim, on every later card", columns, changes)
         spent = tuple(tuple(map(value_text, row.values())) for row in self.spent_by)

@@ -21,6 +21,7 @@ from models_db.values.internal_view import ViewingRecord
 from models_db.values.secrecy_end import SecrecyEnd
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.planning.block_selection import Reading, format_ranges
+from tasks.release.sections import WARNINGS, Warnings
 
 if TYPE_CHECKING:
     from tasks.accounting.renyi_account import OrdersBudget
@@ -67,10 +68,16 @@ class BudgetView(BudgetFacts):
     read: tuple[int, ...] = ()
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[Warnings, ...]:
         """Return what a reader of the budget must not miss: figures that were seen, and claims that have ended."""
-        seen = () if self.viewing is None else (self.viewing.sentence,)
-        return (*seen, *(f"Release {number}: {end.sentence}" for number, end in self.secrecy_ends))
+        seen = [] if self.viewing is None else [self.viewing.sentence]
+        lines = (*seen, *(f"Release {number}: {end.sentence}" for number, end in self.secrecy_ends))
+        return (Warnings(WARNINGS, lines, signed=False),) if lines else ()
+
+    @property
+    def changes(self) -> tuple[tuple[LifetimeClaim, LifetimeClaim], ...]:
+        """Return each change of the lifetime claim: the claim before, and after."""
+        return tuple(zip(self.claims, self.claims[1:], strict=False))
 
     def of_cohort(self, line: CohortLine) -> "BudgetView":
         """Return the budget of releases that read only one cohort."""

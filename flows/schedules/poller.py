@@ -92,7 +92,8 @@ class Poller:
         def add_unreadable(number: int, problem: UsageError) -> None:
             done.problems.append(PollProblem(f"schedule {number}", problem.code, problem.message))
 
-        if "analyst" in _own_roles(workspace):
+        roles = _own_roles(workspace)
+        if "analyst" in roles:
             for due_slot in slots.list_due_slots(workspace, now, add_unreadable):
                 if schedule not in (None, due_slot.schedule):
                     continue
@@ -101,15 +102,14 @@ class Poller:
                     suppress(SlotTaken, ScheduleNotActive),  # somebody else was faster
                 ):
                     done.slots.append(slots.decide_slot(workspace, due_slot))
-        self.run_pending(workspace, done, schedule)
-        if self.settings.approved and "runner" in _own_roles(workspace):
-            self._run_approved(workspace, done)
+        if "runner" in roles:
+            self.run_pending(workspace, done, schedule)
+            if self.settings.approved:
+                self._run_approved(workspace, done)
         return done
 
     def run_pending(self, workspace: Workspace, result: PollResult, schedule: int | None = None) -> None:
-        """Run the pending requests of all schedules, or of one, if the owner of the home is a runner."""
-        if "runner" not in _own_roles(workspace):
-            return
+        """Run the pending requests of all schedules, or of one, for an owner who is a runner."""
         with workspace.database.read() as session:
             pending = schedules.unfinished_slots(session, schedule)
         for slot in pending:
@@ -157,7 +157,8 @@ def run_schedule_now(
     done = PollResult([], [], [])
     if due_slot is not None:
         done.slots.append(slots.decide_slot(workspace, DueSlot(number, due_slot)))
-    Poller(home, settings).run_pending(workspace, done, number)
+    if "runner" in _own_roles(workspace):
+        Poller(home, settings).run_pending(workspace, done, number)
     return done
 
 

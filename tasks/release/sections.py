@@ -87,9 +87,9 @@ WARNINGS: Final = "Look twice"
 """The title of warnings."""
 
 
-def sections_for(audience: Audience, sections: Iterable[Section]) -> tuple[Section, ...]:
-    """Return the sections that readers of an audience see."""
-    return tuple(section for section in sections if audience == "steward" or section.audience == "reader")
+def sections_for(sections: Iterable[Section], *, balances: bool) -> tuple[Section, ...]:
+    """Return the sections that somebody reads; `balances`: whether the policy lets them see those."""
+    return tuple(section for section in sections if balances or section.audience == "reader")
 
 
 def sections_to_json(sections: Iterable[Section]) -> list[dict[str, Json]]:

@@ -191,7 +191,7 @@ def _limit_data(limit: LimitInOrders) -> LimitWhileSecret:
 def _claim_changes(budget: BudgetView) -> list[CapChange]:
     return [
         CapChange(old_epsilon=old.epsilon, old_delta=old.delta, new_epsilon=new.epsilon, new_delta=new.delta)
-        for old, new in zip(budget.claims, budget.claims[1:], strict=False)
+        for old, new in budget.changes
     ]
 
 

@@ -89,7 +89,7 @@ def test_every_warning_of_every_subject_is_shown(
     tmp_path: Path, subject: str, renderer: str, audience: Audience
 ) -> None:
     sections = tuple(SUBJECTS[subject](tmp_path))
-    visible = sections_for(audience, sections)
+    visible = sections_for(sections, balances=audience == "steward")
     shown = in_one_line(RENDERERS[renderer](visible))
     warned = [line for section in sections if isinstance(section, Warnings) for line in section.lines]
     withheld = set(warned) - {line for section in visible if isinstance(section, Warnings) for line in section.lines}
@@ -104,7 +104,10 @@ def test_every_warning_of_every_subject_is_shown(
 def test_a_balance_is_for_stewards_alone(tmp_path: Path, subject: str) -> None:
     """A price is made without the balance for who may not see it (`Quote.to_json`)."""
     sections = tuple(SUBJECTS[subject](tmp_path))
-    shown = {audience: sections_to_text("A subject", sections_for(audience, sections)) for audience in AUDIENCES}
+    shown = {
+        audience: sections_to_text("A subject", sections_for(sections, balances=audience == "steward"))
+        for audience in AUDIENCES
+    }
     said = "epsilon spent so far" if "cap" in subject else "Lifetime budget of clinic"
     assert [said in shown[audience] for audience in AUDIENCES] == [False, True]
 
