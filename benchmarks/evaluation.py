@@ -23,11 +23,11 @@ from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.model_based.in_context_learner import ModelLearner
 from tasks.evaluation.registry import METRICS
 from tasks.inference.catalogue.devices import use_threads
-from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import load_embedder
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import reference_tokens
+from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_rendering import reference_tokens
 from tasks.text.tagger import load_tagger
 
 NAMES = [name for name, metric in METRICS.items() if metric.exposure != "charged" and not name.startswith("judge")]

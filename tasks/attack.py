@@ -33,7 +33,7 @@ from tasks.values.generated import GeneratedText
 from tasks.values.metric_result import MetricResult
 
 if TYPE_CHECKING:
-    from tasks.inference.network.language_model import LanguageModel
+    from tasks.inference.engine.language_model import LanguageModel
 
 
 @private_task

@@ -13,11 +13,11 @@ from tasks.evaluation.core.subject import EvaluationInput, ReleasedText, Scorer
 from tasks.evaluation.model_based.in_context_learner import ModelLearner
 from tasks.evaluation.model_based.model_judge import ModelJudge
 from tasks.evaluation.registry import Metric, evaluate, needs_embedder
-from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
-from tasks.inference.engine.log_likelihood import log_likelihoods
-from tasks.inference.loading.loading import require_pulled
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.likelihood import log_likelihoods
+from tasks.inference.loading.load_model import require_pulled
 from tasks.prefect_task import private_task
 from tasks.text.interfaces import Tagger
 from tasks.text.tagger import load_tagger, require_tagger

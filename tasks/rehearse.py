@@ -17,7 +17,7 @@ from tasks.rehearsal.shares import RELEASES, Measure, measure_share
 from tasks.rehearsal.split import RehearsalSplit
 
 if TYPE_CHECKING:
-    from tasks.inference.network.language_model import LanguageModel
+    from tasks.inference.engine.language_model import LanguageModel
     from tasks.text.interfaces import Embedder
 
 

@@ -12,8 +12,7 @@ from models_db.errors import Refused
 from tasks.workers.pool import Channel, Disconnected
 
 if TYPE_CHECKING:  # torch, which workers of most tests need not import
-    from tasks.inference.embeddings.parallel_map import Tool
-    from tasks.inference.embeddings.worker_environment import WorkerEnvironment
+    from tasks.inference.embeddings.parallel import Tool, WorkerEnvironment
 
 
 class OnlyHere(Refused):

@@ -25,7 +25,7 @@ from models_db.values.requests import RequestModel as WrittenByPeople
 from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import RunContext
 from tasks.inference.backends.endpoints import Endpoint
-from tasks.inference.backends.interface import Sampling
+from tasks.inference.backends.text_backend import Sampling
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.systems.base import System
 from tasks.values.generated import Generated, GeneratedText

@@ -21,11 +21,11 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/python-reference.md"}
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 46635,
-    "modules of the product": 830,
+    "statements of the product": 46330,
+    "modules of the product": 777,
     "error classes": 93,
-    "statements of tests": 66376,
-    "statements of benchmarks": 7764,
+    "statements of tests": 66334,
+    "statements of benchmarks": 7758,
     "tables": 50,
     "commands": 87,
     "options": 262,

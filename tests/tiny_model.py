@@ -11,14 +11,13 @@ from pydantic import BaseModel
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tasks.inference.catalogue import registry
-from tasks.inference.catalogue.model_check import ModelCheck
-from tasks.inference.catalogue.precision import Precision
+from tasks.inference.catalogue.model_check import ModelCheck, Precision
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.rendered import RenderedPrompt
-from tasks.inference.structured_output.form_parameters import has_grammar
-from tasks.inference.structured_output.schema_constraint import constraint_for
+from tasks.inference.prompt_rendering import RenderedPrompt
+from tasks.inference.prompt_spec import PromptSpec
+from tasks.inference.structured_output.form import has_grammar
+from tasks.inference.structured_output.grammar_constraint import constraint_for
 from tests.tiny_tokenizer import tiny_tokenizer
 
 NAME = "tiny"

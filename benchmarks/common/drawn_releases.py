@@ -16,9 +16,9 @@ from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus
 from tasks.decoding.journal import RunJournal
 from tasks.inference.engine.engine import Engine
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import reference_tokens
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.prompt_rendering import reference_tokens
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
 from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs

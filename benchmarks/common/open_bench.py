@@ -7,7 +7,7 @@ from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus
 from tasks.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import OperatingSystemRandom
 
 KEY = b"k" * 32

@@ -59,13 +59,12 @@ from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import NoEngine, RunContext
 from tasks.evaluation.algorithms.logistic_regression import Classes, Softmax, fit
 from tasks.evaluation.core.embedded_texts import points
-from tasks.inference.backends.interface import Completion, Sampling, TextBackend
-from tasks.inference.embeddings.cached_encoder import CachedEmbedder
+from tasks.inference.backends.text_backend import Completion, Sampling, TextBackend
 from tasks.inference.embeddings.encoder import load_embedder
-from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.inference.embeddings.unit_embeddings import CachedEmbedder, points_of
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.planning.batches import labels_without_batches
 from tasks.systems.keyphrase_seeding import unit_phrases
 from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters

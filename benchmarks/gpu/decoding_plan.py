@@ -7,9 +7,9 @@ from itertools import islice
 
 from benchmarks.inference.decoding import Work
 from tasks.decoding.loop import GenerationJob
-from tasks.inference.catalogue.precision import Precision
+from tasks.inference.catalogue.model_check import Precision
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.prompt_rendering import PromptPieces
 
 
 @dataclass(frozen=True)

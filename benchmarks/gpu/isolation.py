@@ -10,13 +10,11 @@ from torch import Tensor
 
 from benchmarks.gpu.networks import LLAMA_1B, LLAMA_8B, SMOLLM2, memory_returned, random_model
 from benchmarks.gpu.section import Bench
-from tasks.inference.catalogue.precision import PRECISIONS, Precision, PrecisionMissing
-from tasks.inference.engine.row_batch import RowBatch, prefill_shape
-from tasks.inference.isolation.arrangements import FirstResults
-from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
-from tasks.inference.network.attention import ALIGNMENT
-from tasks.inference.network.candidate_head import widths
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.catalogue.model_check import PRECISIONS, Precision, PrecisionMissing
+from tasks.inference.engine.attention import ALIGNMENT
+from tasks.inference.engine.isolation import FirstResults, IsolationCheck, RowsNotIsolated
+from tasks.inference.engine.language_model import LanguageModel, head_widths
+from tasks.inference.engine.rows import RowBatch, prefill_shape
 
 ORDERS = 5
 """Passes for each number of rows: the same rows in other places, so that each is launched again, too."""
@@ -78,7 +76,7 @@ class Question:
 
 
 def shapes(bench: Bench) -> None:
-    """The engine's own question about every part of a pass (`tasks.inference.isolation.check`)."""
+    """The engine's own question about every part of a pass (`tasks.inference.engine.isolation`)."""
     for precision in _precisions(bench, "isolation"):
         for name in (SMOLLM2,) if bench.small else (LLAMA_8B, SMOLLM2, LLAMA_1B):
             with memory_returned():
@@ -98,7 +96,7 @@ def _questions(model: LanguageModel, check: IsolationCheck, row_counts: Sequence
         yield Question(f"{rows} rows: layers", partial(check.layers, rows, 1))
         yield Question(f"{rows} rows: attention", partial(check.attention, rows, 1, columns, _COLUMNS))
         yield Question(f"{rows} rows: head", partial(check.head, rows))
-        for width in widths(model.vocabulary):
+        for width in head_widths(model.vocabulary):
             if width <= 8192:
                 yield Question(f"{rows} rows: {width} candidates", partial(check.candidates, rows, width))
 

@@ -12,12 +12,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from benchmarks.inference.model_families import KNOWN
-from tasks.inference.catalogue.precision import Precision
+from tasks.inference.catalogue.model_check import Precision
+from tasks.inference.catalogue.model_store import silence_libraries
 from tasks.inference.catalogue.registry import ModelNotPulled
-from tasks.inference.catalogue.silence_libraries import silence_libraries
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.loading.load_model import load
 
 SMOLLM2, LLAMA_1B, LLAMA_8B = "SmolLM2-135M", "Llama 3.2 1B", "Llama 3.1 8B"
 PULLED: Final = "smollm2-135m-instruct"

@@ -30,11 +30,11 @@ from benchmarks.inference.decoding import RHO, TOP_K, Stopwatch, Work, decode_on
 from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.loop import DrawMeter, decode
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.isolation import IsolationCheck
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.memory import is_out_of_memory
+from tasks.inference.engine.recorded_passes import PassRecorder
 from tasks.inference.engine.shapes import generations_at_once
-from tasks.inference.isolation.check import IsolationCheck
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.network.recorded_passes import PassRecorder
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens.integer_table import calibrate
 

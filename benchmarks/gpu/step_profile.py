@@ -18,8 +18,8 @@ from benchmarks.gpu.speed import SMALL, EnoughSteps, Steps, rule_for
 from benchmarks.inference.decoding import Stopwatch, Watched, Work
 from tasks.decoding.loop import decode
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.shapes import generations_at_once
-from tasks.inference.network.language_model import LanguageModel
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 

@@ -19,7 +19,7 @@ from tasks.adapters.training.examples import Lesson, Lessons
 from tasks.adapters.training.frozen_model import FrozenNetwork, Line, freeze
 from tasks.adapters.training.loop import Course
 from tasks.adapters.training.settings import TrainingSettings
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.prompt_rendering import PromptPieces
 
 LOSS_TOLERANCE: Final = 1e-3
 """Nats of a token in float32, after the same steps on the device and on the CPU."""

@@ -44,8 +44,8 @@ from tasks.evaluation.in_context.labelled_files import read_examples
 from tasks.evaluation.in_context.measure import ZERO_SHOT, ZERO_SHOT_NAMED, InContextTest
 from tasks.evaluation.in_context.task_definitions import SHOTS, TASKS, Task
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.loading.load_model import load
 
 MODEL = "smollm2-135m-instruct"
 REAL, SHUFFLED = "real", "real, labels shuffled"

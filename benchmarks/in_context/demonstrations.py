@@ -24,7 +24,7 @@ from tasks.corpus.store import Corpus, open_corpus
 from tasks.evaluation.in_context.demonstrations import Example
 from tasks.evaluation.in_context.task_definitions import Task
 from tasks.inference.engine.engine import Engine
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
 from tasks.values.generated import Generated
 from tasks.values.plan import PlanInputs

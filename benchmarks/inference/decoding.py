@@ -38,16 +38,15 @@ from benchmarks.common.json_lines import DATA
 from tasks.corpus.demo.clinic import demo_notes
 from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.loop import DrawMeter, GenerationJob, decode
-from tasks.inference.catalogue.model_store import model_folder
-from tasks.inference.catalogue.precision import PRECISIONS
+from tasks.inference.catalogue.model_check import PRECISIONS
+from tasks.inference.catalogue.model_store import model_folder, silence_libraries
 from tasks.inference.catalogue.registry import find
-from tasks.inference.catalogue.silence_libraries import silence_libraries
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import private_prompt, public_prompt, reference_tokens
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_rendering import private_prompt, public_prompt, reference_tokens
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens.integer_table import calibrate
 

@@ -26,11 +26,11 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from tasks.inference.catalogue.precision import PRECISIONS, Precision
+from tasks.inference.catalogue.devices import CPU, can_pack, cpu_capabilities
+from tasks.inference.catalogue.model_check import PRECISIONS, Precision
 from tasks.inference.loading.add_model import add_model
-from tasks.inference.loading.loading import load
-from tasks.inference.loading.network_shape import shape_of
-from tasks.inference.network.capabilities import CPU, can_pack, cpu_capabilities
+from tasks.inference.loading.load_model import load
+from tasks.inference.loading.row_wise_modules import shape_of
 
 NAME = "synthetic"
 WORDS = 32_000

@@ -13,10 +13,9 @@ from typing import Any, Final
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tasks.inference.catalogue.model_check import NetworkShape
-from tasks.inference.catalogue.precision import PRECISIONS
-from tasks.inference.loading.network_shape import shape_of
-from tasks.inference.loading.resource_requirements import RowSizes
+from tasks.inference.catalogue.model_check import PRECISIONS, NetworkShape
+from tasks.inference.engine.memory import RowSizes
+from tasks.inference.loading.row_wise_modules import shape_of
 from tests.unit.tasks.inference.conformance import conformance_of
 from tests.unit.tasks.inference.families import READ
 

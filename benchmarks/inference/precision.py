@@ -25,11 +25,11 @@ from torch import Tensor
 from benchmarks.common.json_lines import DATA
 from models_db.errors import EnvironmentProblem
 from tasks.corpus.demo.clinic import demo_notes
-from tasks.inference.catalogue.precision import PRECISIONS
-from tasks.inference.engine.row_batch import RowBatch
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import reference_tokens
+from tasks.inference.catalogue.model_check import PRECISIONS
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.rows import RowBatch
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_rendering import reference_tokens
 
 MODEL = "smollm2-135m-instruct"
 TEXTS = DATA / "mts_dialog.jsonl"

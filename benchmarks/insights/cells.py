@@ -55,8 +55,8 @@ from tasks.evaluation.model_based.judge import preference_trial, rating_trial
 from tasks.evaluation.model_based.model_judge import ModelJudge
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.insights.cluster_descriptions import SCHEMAS
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.text.tagger import load_tagger

@@ -27,7 +27,7 @@ from benchmarks.insights.cells import MODEL
 from tasks.accounting.rounding import decimal_above
 from tasks.accounting.zcdp import release_amount
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load
+from tasks.inference.loading.load_model import load
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.systems.question_histogram import histogram_for
 from tasks.systems.question_histogram.closed_answers import NO_ANSWER

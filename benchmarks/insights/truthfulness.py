@@ -45,8 +45,8 @@ from tasks.decoding.structured_output import Writer
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.insights.cluster_descriptions import SCHEMAS
 from tasks.systems.insights.hierarchy import Node, numbered_nodes
 from tasks.systems.insights.run_tools import Tools

@@ -23,8 +23,8 @@ from tasks.adapters.training.train import TrainingRequest, train_adapter
 from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
 from tasks.systems.summaries.token_level import NOISE
 from tasks.values.generated import GeneratedText

@@ -29,7 +29,7 @@ from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.utility.ablation import DEFAULT_MODEL, DRAWS, EMBEDDERS, REFERENCES, TODAY, beginning
 from benchmarks.utility.next_tokens import NAMES
 from benchmarks.utility.sampled import ONE, PUBLIC, REAL, real_texts
-from tasks.inference.loading.loading import load
+from tasks.inference.loading.load_model import load
 
 if TYPE_CHECKING:
     from benchmarks.utility.mauve import Estimate

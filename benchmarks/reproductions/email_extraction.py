@@ -36,8 +36,8 @@ from tasks.attacks.identifier_extraction import emails
 from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import PlanInputs
 

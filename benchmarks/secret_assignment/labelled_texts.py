@@ -47,9 +47,9 @@ from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.evaluation.algorithms.logistic_regression import Classes, fit
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import reference_tokens
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_rendering import reference_tokens
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
 from tasks.text.interfaces import Points
 from tasks.values.plan import PlanInputs

@@ -26,7 +26,7 @@ from benchmarks.utility.next_tokens import AT_ONCE, NAMES, USUAL_ROWS, Logits, a
 from benchmarks.utility.systems import DELTA, INK, MEAN, PUBLIC, TOKENS, Setting, bind
 from benchmarks.utility.texts import DESCRIPTIONS, choose, read, read_texts
 from tasks.accounting.zcdp import release_amount
-from tasks.inference.loading.loading import load
+from tasks.inference.loading.load_model import load
 from tasks.pricing.secret_claim import SecretClaim
 from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import Plan, PlanInputs

@@ -51,11 +51,11 @@ from models_db.values.requests import PublicGroup
 from tasks.accounting.zcdp import release_amount
 from tasks.adapters.training.train import TrainingRequest, train_adapter
 from tasks.corpus.store import Corpus
-from tasks.inference.catalogue.precision import Precision
+from tasks.inference.catalogue.model_check import Precision
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.engine import hidden_states
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load
+from tasks.inference.loading.load_model import load
 from tasks.systems.registry import SYSTEMS
 from tasks.values.generated import Generated
 from tasks.values.plan import PlanInputs

@@ -40,7 +40,7 @@ from tasks.corpus.store import Corpus
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load
+from tasks.inference.loading.load_model import load
 from tasks.text.interfaces import Embedder
 
 FIGURES = OUT.parent

@@ -12,7 +12,7 @@ from models_db.values.requests import PublicGroup, model_to_json
 from tasks.adapters.metadata import AdapterWording, KnownAdapter
 from tasks.adapters.store import AdapterUnknown, find_adapter
 from tasks.adapters.training.settings import TrainingSettings, default_wording
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
 from tasks.systems.summaries.token_level import NOISE
 

@@ -39,11 +39,10 @@ from tasks.corpus.store import Corpus
 from tasks.decoding.journal import RunJournal
 from tasks.evaluation.core.intervals import wilson
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.log_likelihood import log_likelihoods
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.presets import SEPARATOR
-from tasks.inference.prompts.separator import text_before
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.likelihood import log_likelihoods
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_spec import DEFAULT_SEPARATOR, text_before
 from tasks.systems.registry import SYSTEMS
 from tasks.text.doubts import find_doubts
 from tasks.text.output_cleaning import ends_sentence
@@ -196,7 +195,7 @@ def release(
         own = [min(DRAWS, len(each)) for each in drawn]
     if len(drawn) != len(made.texts):
         raise AssertionError("a text has no token")
-    separator = SEPARATOR if asked.form == "completion" else None
+    separator = DEFAULT_SEPARATOR if asked.form == "completion" else None
     return {
         "data": data,
         "setting": setting,

@@ -16,8 +16,8 @@ from benchmarks.utility.texts import SEED
 from tasks.analysis.clustering.kmeans import k_means, nearest_centre, principal
 from tasks.evaluation.algorithms.divergence import frontier_area, plain
 from tasks.evaluation.core.embedded_texts import points
-from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
+from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 Embed: TypeAlias = Callable[[Sequence[str]], Floats]

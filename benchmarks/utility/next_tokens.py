@@ -48,8 +48,8 @@ from benchmarks.utility.systems import (
     unprotected,
 )
 from benchmarks.utility.texts import DESCRIPTIONS, SEED, Trace, traces
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.loading.load_model import load
 
 EPSILONS = ("1", "3", "5", "10")
 ROWS = (3, 7, 15, 31)

@@ -39,11 +39,11 @@ from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.log_likelihood import log_likelihoods
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import reference_tokens
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.likelihood import log_likelihoods
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_rendering import reference_tokens
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
 from tasks.text.words import words
 from tasks.values.plan import PlanInputs

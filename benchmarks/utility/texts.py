@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.common.json_lines import DATA
-from tasks.inference.engine.row_batch import RowBatch
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import prompts_for, reference_tokens
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.rows import RowBatch
+from tasks.inference.prompt_rendering import prompts_for, reference_tokens
+from tasks.inference.prompt_spec import PromptSpec
 
 DESCRIPTIONS = {
     "mts_dialog": "Short dialogues between a doctor and a patient about symptoms and history.",

@@ -27,11 +27,11 @@ from benchmarks.utility.next_tokens import compare, interval
 from benchmarks.utility.systems import INK, Setting, bind, private_distribution, unprotected
 from benchmarks.utility.texts import DESCRIPTIONS, NOTES, STRIDE, Forced, Trace, choose, read_texts
 from models_db.values.requests import Prompt
-from tasks.inference.engine.row_batch import RowBatch
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import prompts_for
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.rows import RowBatch
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_rendering import prompts_for
+from tasks.inference.prompt_spec import PromptSpec
 
 EPSILON, ROWS, REFERENCE_TOKENS, DRAWS, CANDIDATES = "4", 7, 64, 48, 100
 TUNING = {

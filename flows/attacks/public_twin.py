@@ -33,9 +33,9 @@ from tasks.attacks.public_twin import CANARIES, COPIES, TwinSplit, split_twin
 from tasks.common.code_version import code_digest
 from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
-from tasks.inference.catalogue.precision import Precision
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.catalogue.model_check import Precision
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.loading.load_model import load
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.labels_and_groups import labels_of
 from tasks.planning.precision_parameters import precision_of

@@ -27,9 +27,9 @@ from tasks.corpus.store import open_corpus
 from tasks.decoding.journal import Journal, JournalUnfit, ResumeState
 from tasks.evaluate import scorer
 from tasks.evaluation.core.subject import Scorer
-from tasks.inference.catalogue.precision import Precision
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.catalogue.model_check import Precision
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.loading.load_model import load
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.batches import layout_of
 from tasks.planning.labels_and_groups import PartParameters, labels_of

@@ -18,8 +18,8 @@ from tasks.evaluation.registry import METRICS
 from tasks.inference.catalogue.devices import choose_devices
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.inference.embeddings.encoder import EMBEDDER
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.loading.load_model import load
 from tasks.release.text_rows import read_labelled
 from tasks.values.metric_result import MetricResult
 from tasks.workers.backend_settings import HERE, WorkerBackend, open_runner
@@ -41,7 +41,7 @@ def load_scorer(device: str) -> LanguageModel | None:
     It is small, so of a group of devices it is on the first.
 
     Raises:
-        as `tasks.inference.loading.loading.load`, if it is pulled and cannot be used.
+        as `tasks.inference.loading.load_model.load`, if it is pulled and cannot be used.
     """
     try:
         return load(SCORER, str(choose_devices(device)[0]))

@@ -40,10 +40,10 @@ from tasks.generate import generate_texts
 from tasks.inference.backends.chat_completions import HttpBackend
 from tasks.inference.catalogue.devices import choose_devices, devices_for
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.rendered import RenderedPrompt
-from tasks.inference.structured_output.schema_parameters import schema_of
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_rendering import RenderedPrompt
+from tasks.inference.structured_output.json_schema import schema_of
 from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.labels_and_groups import labels_of, names_of, shown_names

@@ -145,7 +145,7 @@ def _text_map(texts: Sequence[Text]) -> Map | None:
     if len(texts) < LEAST or missing_packages():
         return None
     from tasks.inference.embeddings.encoder import load_embedder  # it knows torch
-    from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
+    from tasks.inference.embeddings.unit_embeddings import RetriedEmbedder
 
     try:
         return text_map(texts, RetriedEmbedder(retry(load_embedder, "loading the embedder")))

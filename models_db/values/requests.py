@@ -148,7 +148,7 @@ PromptExample = Annotated[str, Field(min_length=1, max_length=8000), AfterValida
 class Prompt(RequestModel):
     """Wording of the model's prompt. Public by declaration: it appears on the card.
 
-    Templates are checked together with the request's labels (`tasks.inference.prompts.prompt_spec`). `form` is stored
+    Templates are checked together with the request's labels (`tasks.inference.prompt_spec`). `form` is stored
     where it is `completion`; `separator` belongs to that form.
     """
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import control_tokens
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.prompt_rendering import control_tokens
 
 _LENGTH_POWER: Final = 0.5
 """Power of a row's length that divides its score. Without it rare tokens, which have long rows, would always win; with

@@ -12,8 +12,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from models_db.values.requests import ExactDecimal, RequestModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.templates import LABEL, Template
+from tasks.inference.prompt_spec import LABEL, PromptSpec, Template
 
 FORMAT: Final = "almoner-adapter-1"
 

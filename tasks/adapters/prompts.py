@@ -3,8 +3,8 @@
 from typing import Any
 
 from tasks.adapters.metadata import AdapterWording
-from tasks.inference.prompts.render import PromptPieces, control_tokens, private_prompt
-from tasks.inference.prompts.templates import control_token_written
+from tasks.inference.prompt_rendering import PromptPieces, control_tokens, private_prompt
+from tasks.inference.prompt_spec import control_token_written
 
 
 def reading_pieces(tokenizer: Any, wording: AdapterWording, about: str | None) -> PromptPieces:

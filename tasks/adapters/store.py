@@ -28,7 +28,7 @@ from tasks.inference.catalogue.model_store import models_folder
 
 if TYPE_CHECKING:
     from tasks.adapters.adapter import Adapter
-    from tasks.inference.network.language_model import LanguageModel
+    from tasks.inference.engine.language_model import LanguageModel
 
 TENSORS: Final = "adapter.safetensors"
 META: Final = "adapter.json"

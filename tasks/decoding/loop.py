@@ -17,11 +17,11 @@ from torch import Tensor
 from tasks.decoding.live_subset import LiveSubset
 from tasks.decoding.sentence_completion import SentenceCompletion
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.session import RowHidden, RowLogits, Session
 from tasks.inference.engine.shapes import Sizes, generations_at_once
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import PromptPieces
-from tasks.inference.prompts.separator import text_before
+from tasks.inference.prompt_rendering import PromptPieces
+from tasks.inference.prompt_spec import text_before
 from tasks.values.generated import GeneratedText
 
 

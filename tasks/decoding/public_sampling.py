@@ -11,10 +11,9 @@ from tasks.decoding.journal import ResumeState, RunJournal
 from tasks.decoding.loop import Constraint, DecodingSpec, DrawMeter, GenerationJob
 from tasks.decoding.run_context import RunContext
 from tasks.decoding.sentence_completion import sentence_completion
-from tasks.inference.backends.interface import Sampling, TextBackend
-from tasks.inference.backends.local import LocalBackend
+from tasks.inference.backends.text_backend import LocalBackend, Sampling, TextBackend
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.prompt_rendering import PromptPieces
 from tasks.mechanisms.tokens.integer_table import public_sampler
 from tasks.values.generated import GeneratedText
 

@@ -20,8 +20,8 @@ from tasks.corpus.shards import Lot, lots, shard_of_text
 from tasks.corpus.store import SHARDS, Corpus, UnitDocuments
 from tasks.decoding.journal import ResumeState, RunJournal
 from tasks.decoding.release_steps import Prepared, ReleaseSteps
-from tasks.inference.backends.interface import TextBackend
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.backends.text_backend import TextBackend
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.values.plan import Plan
 from tasks.workers.pool import Runner
@@ -29,9 +29,9 @@ from tasks.workers.shard_map import TextShards
 
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.decoding.loop import DecodingSpec, DrawReady
-    from tasks.inference.embeddings.worker_environment import WorkerSpec
+    from tasks.inference.embeddings.parallel import WorkerSpec
     from tasks.inference.engine.engine import Engine
-    from tasks.inference.network.language_model import LanguageModel
+    from tasks.inference.engine.language_model import LanguageModel
 
 
 TENTHS = 10

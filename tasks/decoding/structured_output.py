@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import ExactDecimal
 from tasks.decoding.run_context import RunContext
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import PromptPieces, private_prompt, reference_tokens
+from tasks.inference.prompt_rendering import PromptPieces, private_prompt, reference_tokens
+from tasks.inference.prompt_spec import PromptSpec
 
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.decoding.public_sampling import PublicSampling
-    from tasks.inference.structured_output.schema_constraint import GrammarConstraint
+    from tasks.inference.structured_output.grammar_constraint import GrammarConstraint
 
 SYSTEM = "You are a careful editor who names topics. You answer in JSON."
 
@@ -72,7 +72,7 @@ class Writer:
         """
         from tasks.decoding.public_sampling import PublicSampling
         from tasks.inference.engine.shapes import Sizes
-        from tasks.inference.structured_output.schema_constraint import GrammarConstraint
+        from tasks.inference.structured_output.grammar_constraint import GrammarConstraint
 
         model = bench.engine.model
         pieces = private_prompt(model.tokenizer, PromptSpec("topics", SYSTEM, "topics", "{reference}"))

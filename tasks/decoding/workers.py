@@ -29,17 +29,10 @@ from tasks.decoding.generate import decode_some
 from tasks.decoding.journal import ResumeState
 from tasks.decoding.loop import DecodingSpec, DrawMeter, Drawn, DrawReady, GenerationJob, open_session
 from tasks.inference.catalogue.devices import choose_devices, devices_for, use_threads
-from tasks.inference.embeddings.worker_environment import (
-    MemoryShare,
-    WorkerEnvironment,
-    WorkerSpec,
-    room_here,
-    settle,
-    shared,
-)
+from tasks.inference.embeddings.parallel import MemoryShare, WorkerEnvironment, WorkerSpec, room_here, settle, shared
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.memory import asked_memory, memory_budget
-from tasks.inference.network.language_model import LanguageModel
 from tasks.values.generated import GeneratedText
 from tasks.workers.pool import Channel, Runner, WorkerPool
 from tasks.workers.processes import ProcessRunner

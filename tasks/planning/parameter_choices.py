@@ -19,7 +19,7 @@ from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import parse_model
-from tasks.inference.structured_output.schema_parameters import require_schema_for
+from tasks.inference.structured_output.json_schema import require_schema_for
 from tasks.planning.batches import batches_per_cell
 from tasks.planning.influence import clip_norm_of
 from tasks.planning.labels_and_groups import require_parts_for

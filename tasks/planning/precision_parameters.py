@@ -3,7 +3,7 @@
 from pydantic import BaseModel
 
 from models_db.values.requests import RequestModel
-from tasks.inference.catalogue.precision import Precision
+from tasks.inference.catalogue.model_check import Precision
 
 
 class PrecisionParameters(RequestModel):
@@ -32,8 +32,6 @@ def require_precision(parameters: BaseModel, *, external: bool) -> None:
         PrecisionMissing: no device can.
     """
     if precision_of(parameters) != "float32" and not external:
-        from tasks.inference.network.capabilities import (
-            require_available,  # it loads torch, which most requests need not
-        )
+        from tasks.inference.catalogue.devices import require_available
 
         require_available(precision_of(parameters))

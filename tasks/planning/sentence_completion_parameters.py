@@ -3,8 +3,8 @@
 from typing import Final
 
 from models_db.values.requests import RequestModel
-from tasks.inference.structured_output.form_parameters import form_of
-from tasks.inference.structured_output.schema_parameters import schema_of
+from tasks.inference.structured_output.form import form_of
+from tasks.inference.structured_output.json_schema import schema_of
 
 COMPLETION_TOKENS: Final = 24
 """Tokens of the public model that finish a cut sentence at most, beyond `max_new_tokens` and uncharged."""

@@ -12,7 +12,7 @@ from models_db.values.canonical_json import Json
 from models_db.values.requests import format_decimal
 from tasks.common.network import is_external
 from tasks.inference.backends.endpoints import Endpoint
-from tasks.inference.backends.interface import SEES
+from tasks.inference.backends.text_backend import SEES
 from tasks.systems.base import System
 from tasks.values.plan import Plan
 

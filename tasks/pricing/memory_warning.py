@@ -7,8 +7,7 @@ before anything is held (`ModelTooLarge`).
 from collections.abc import Mapping
 from typing import Final
 
-from tasks.inference.catalogue.model_check import ModelCheck, RowSizes
-from tasks.inference.catalogue.precision import PRECISIONS
+from tasks.inference.catalogue.model_check import PRECISIONS, ModelCheck, RowSizes
 
 LEAST_ROWS: Final = RowSizes(references=0)
 """Sizes of a system whose parameters name none: one row."""

@@ -9,12 +9,11 @@ from models_db.values.canonical_json import Json
 from tasks.common.network import is_external
 from tasks.inference.backends.endpoints import Endpoint, endpoint_of
 from tasks.inference.catalogue import registry
-from tasks.inference.catalogue.local_models import LocalModel, MergedParts, model_folder_missing
 from tasks.inference.catalogue.model_check import ModelCheck
-from tasks.inference.loading.check_model import require_usable
-from tasks.inference.loading.tokenizer_checks import check_grammar, check_prompt
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.rendered import RenderedPrompt
+from tasks.inference.catalogue.registry import LocalModel, MergedParts, model_folder_missing
+from tasks.inference.loading.check_model import check_grammar, check_prompt, require_usable
+from tasks.inference.prompt_rendering import RenderedPrompt
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.planning.labels_and_groups import shown_names
 from tasks.systems.base import System
 

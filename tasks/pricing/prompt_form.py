@@ -10,7 +10,7 @@ from tasks.evaluation.registry import Metric
 from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.catalogue.registry import preset_of
 from tasks.inference.loading.check_model import require_conversation
-from tasks.inference.prompts.rendered import RenderedPrompt
+from tasks.inference.prompt_rendering import RenderedPrompt
 from tasks.systems.base import System
 from tasks.values.release_kinds import ReleaseKind
 

@@ -25,8 +25,8 @@ from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.catalogue import registry
 from tasks.inference.catalogue.model_check import NetworkShape
-from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json
-from tasks.inference.structured_output.schema_parameters import require_schema_for
+from tasks.inference.prompt_spec import PromptSpec, prompt_json
+from tasks.inference.structured_output.json_schema import require_schema_for
 from tasks.mechanisms.replace_one import replace_one_loss
 from tasks.planning.block_selection import Reading
 from tasks.planning.influence import Influence

@@ -24,8 +24,8 @@ from models_db.values.requests import (
 from tasks.accounting.zcdp import release_amount
 from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.evaluation.registry import Metric, needs_embedder, requested
-from tasks.inference.prompts.prompt_spec import prompt_json, wording_of
-from tasks.inference.structured_output.schema_parameters import require_schema_for
+from tasks.inference.prompt_spec import prompt_json, wording_of
+from tasks.inference.structured_output.json_schema import require_schema_for
 from tasks.planning.block_selection import Reading, reading_of_request
 from tasks.planning.labels_and_groups import names_of, require_parts_for
 from tasks.pricing.charged_metrics import plan_with_metrics
@@ -156,7 +156,7 @@ class ApprovedRequest(Strict):
     public_metadata: dict[str, Any] | None = None
     """Declared facts about the published data; absent where nothing is declared."""
     prompt_sha256: Digest | None = None
-    """Digest of the prompts' token ids (`tasks.inference.prompts.rendered`); absent where rows read other prompts."""
+    """Digest of the prompts' token ids (`tasks.inference.prompt_rendering`); absent where rows read other prompts."""
     choices: dict[str, str] | None = None
     """Parameters that almoner chose when it priced the request, each with its reason (`tasks.pricing.choices`); their
     values are in `parameters`. Absent where the request's author wrote all of them."""

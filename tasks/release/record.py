@@ -21,7 +21,7 @@ from models_db.values.requests import PublicMetadata
 from tasks.common.files import FileUnfit, decode_json, encode_json
 from tasks.common.network import is_external
 from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
-from tasks.inference.prompts.prompt_spec import wording_of
+from tasks.inference.prompt_spec import wording_of
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent, parent_of
 from tasks.mechanisms.core.uncharged import UNPROTECTED
 from tasks.planning.secret_assignment import assignment_of_plan

@@ -31,7 +31,7 @@ class System(ABC):
         kinds: the kinds of releases that it makes (`tasks.values.release_kinds`).
         parameters: model of a request's `parameters`; all of them are public.
         charges: whether it loses anything about governed data.
-        renders_prompt: whether its rows read the request's prompt as `tasks.inference.prompts.render` makes it, in
+        renders_prompt: whether its rows read the request's prompt as `tasks.inference.prompt_rendering` makes it, in
             either form; others have conversations of their own.
         shows_private_text: whether the model is shown private text. One that uses the context's backend alone, never
             the engine, sets it to False and may use a model behind an API (`tasks.pricing.external_models`).

@@ -12,9 +12,9 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal, format_decimal
 from tasks.decoding.run_context import RunContext
-from tasks.inference.prompts.render import PromptPieces, is_cut, prompts_for, reference_tokens
-from tasks.inference.structured_output.form_parameters import FormParameters, form_facts
-from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
+from tasks.inference.prompt_rendering import PromptPieces, is_cut, prompts_for, reference_tokens
+from tasks.inference.structured_output.form import FormParameters, form_facts
+from tasks.inference.structured_output.json_schema import RecordParameters, constraint_facts
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.planning.batches import layout_of, with_labels
 from tasks.planning.labels_and_groups import PartParameters, part_facts
@@ -112,7 +112,7 @@ class PublicOnly(_Baseline):
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Draw from the public logits alone."""
-        from tasks.inference.structured_output.schema_constraint import constraint_for
+        from tasks.inference.structured_output.grammar_constraint import constraint_for
 
         settings = _typed_parameters(parameters)
         prompts = {label: public for label, (public, _) in _prompts(settings, bench).items()}
@@ -148,7 +148,7 @@ class NonPrivate(_Baseline):
         Raises:
             LabelsNotKept: labels or groups are declared, and the version has none; nothing was armed.
         """
-        from tasks.inference.structured_output.schema_constraint import constraint_for
+        from tasks.inference.structured_output.grammar_constraint import constraint_for
 
         settings, tokenizer = _typed_parameters(parameters), bench.engine.model.tokenizer
         prompts = _prompts(settings, bench)

@@ -23,9 +23,9 @@ from models_db.values.requests import format_decimal, parse_model
 from tasks.accounting.rounding import decimal_above
 from tasks.corpus.store import Place, UnitDocuments
 from tasks.decoding.run_context import RunContext
-from tasks.inference.prompts.render import PromptPieces, prompts_for, reference_tokens
-from tasks.inference.structured_output.form_parameters import FormParameters, form_facts, form_of
-from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
+from tasks.inference.prompt_rendering import PromptPieces, prompts_for, reference_tokens
+from tasks.inference.structured_output.form import FormParameters, form_facts, form_of
+from tasks.inference.structured_output.json_schema import RecordParameters, constraint_facts
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts import noisy_count
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
@@ -325,7 +325,7 @@ class _Prompts:
         """Prompts and sizes of texts that are `lost` tokens shorter than was asked for."""
         # Heavy imports wait until something is generated: pricing a request must stay quick.
         from tasks.inference.engine.shapes import Sizes
-        from tasks.inference.structured_output.schema_constraint import constraint_for
+        from tasks.inference.structured_output.grammar_constraint import constraint_for
 
         model = bench.engine.model
         pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in settings.shown or (None,))

@@ -24,8 +24,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from models_db.errors import UsageError
-from tasks.inference.structured_output.form_parameters import form_of
-from tasks.inference.structured_output.schema_parameters import schema_of
+from tasks.inference.structured_output.form import form_of
+from tasks.inference.structured_output.json_schema import schema_of
 from tasks.planning.parameter_choices import (
     CHOSEN_PARAMETERS,
     MOST_SAMPLES,

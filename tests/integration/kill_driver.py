@@ -34,7 +34,7 @@ from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.journal import Journal
 from tasks.decoding.run_context import RunContext
 from tasks.evaluation.registry import METRICS
-from tasks.inference.backends.response_cache import Answers
+from tasks.inference.backends.chat_completions import Answers
 from tasks.object_storage.bucket import Store
 from tasks.systems.private_evolution import voting
 from tasks.systems.registry import SYSTEMS

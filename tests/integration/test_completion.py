@@ -14,11 +14,10 @@ import flows.releases.execute
 from models_db.values.requests import Prompt
 from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.loop import Step
-from tasks.inference.catalogue.model_check import ModelCheck
-from tasks.inference.catalogue.precision import Precision
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.rendered import RenderedPrompt
+from tasks.inference.catalogue.model_check import ModelCheck, Precision
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.prompt_rendering import RenderedPrompt
+from tasks.inference.prompt_spec import PromptSpec
 from tests import tiny_model
 from tests.integration.canary import leaks, text_of
 from tests.integration.story import REQUEST, Almoner

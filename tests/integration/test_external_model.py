@@ -17,11 +17,10 @@ import flows.releases.evaluate_internal
 import flows.releases.execute
 from models_db.values.amounts import Amount
 from tasks.evaluate import SCORER
-from tasks.inference.backends.chat_completions import HttpBackend
-from tasks.inference.backends.interface import SEES, Sampling
-from tasks.inference.backends.response_cache import FILE
+from tasks.inference.backends.chat_completions import ANSWERS_FILE, HttpBackend
+from tasks.inference.backends.text_backend import SEES, Sampling
 from tasks.inference.catalogue.registry import ModelNotPulled, find, list_models
-from tasks.inference.loading.loading import located
+from tasks.inference.loading.load_model import located
 from tasks.pricing.external_models import FACT
 from tasks.systems.base import System
 from tasks.systems.registry import SYSTEMS
@@ -187,7 +186,7 @@ def test_an_endpoint_that_fails_costs_nothing_twice_and_the_run_goes_on(office: 
         server.next = [honest[number], trouble]
         assert office.ask("run 1", 3)["error"] == name
         spent_once(office, price)
-        kept = office.home.quarantine / "1-unfinished" / FILE
+        kept = office.home.quarantine / "1-unfinished" / ANSWERS_FILE
         assert len(kept.read_text().splitlines()) == number + 1
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     server.next = [honest[4]]
@@ -211,7 +210,7 @@ def test_a_run_that_is_killed_asks_for_what_is_missing_and_for_nothing_else(
     killed("run 1", "after three answers are kept", systems=[Counted])
     asked = len(server.seen)
     assert asked in (3, 4)  # the next one may have been on its way
-    with (office.home.quarantine / "1-unfinished" / FILE).open("ab") as file:
+    with (office.home.quarantine / "1-unfinished" / ANSWERS_FILE).open("ab") as file:
         file.write(b'{"key": "half a li')
     assert office.ask("run 1")["texts"] == 5
     assert len(server.seen) == asked + 2

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tasks.inference.catalogue.local_models import LocalModel
-from tasks.inference.catalogue.registry import ListedModel
+from tasks.inference.catalogue.registry import ListedModel, LocalModel
 from tests.integration.story import Almoner
 from tests.test_docs import COMMANDS
 

@@ -9,7 +9,7 @@ import pytest
 
 from models_db.services import budget
 from models_db.values.amounts import Amount, total_amount
-from tasks.inference.backends.local import LocalBackend
+from tasks.inference.backends.text_backend import LocalBackend
 from tests.integration.killing import balance, goes_on, instalments, killed
 from tests.integration.story import Almoner
 from tests.support_backend import ModelServer, answer, connections, says

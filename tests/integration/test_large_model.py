@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from flows.workspace import file_system
-from tasks.inference.catalogue import machine_memory
-from tasks.inference.catalogue.local_models import local_models
-from tasks.inference.loading import resource_requirements
+from tasks.inference.catalogue import model_check
+from tasks.inference.catalogue.registry import local_models
+from tasks.inference.engine import memory
 from tests.integration.story import Almoner
 from tests.tiny_model import tiny_network
 
@@ -33,7 +33,7 @@ def use_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kibibytes: int) 
     """Let the machine have so much memory, all of it free."""
     meminfo = tmp_path / "meminfo"
     meminfo.write_text(f"MemTotal: {kibibytes} kB\nMemFree: 1 kB\nMemAvailable: {kibibytes} kB\n")
-    monkeypatch.setattr(machine_memory, "MEMINFO", meminfo)
+    monkeypatch.setattr(model_check, "MEMINFO", meminfo)
 
 
 def test_price_and_review_warn_of_a_model_that_is_too_large(
@@ -77,7 +77,7 @@ def test_a_model_that_is_too_large_at_load_costs_nothing(added: Almoner, monkeyp
     added.type(f"release request {added.request_file(model='smallest')}")
     added.type('approve 1 --gate spend --reason "a first look"')
     with monkeypatch.context() as patch:
-        patch.setattr(resource_requirements, "free_memory", lambda device: 1000)
+        patch.setattr(memory, "free_memory", lambda device: 1000)
         refusal = added.ask("run 1 --device cpu", expected=3)
     assert refusal["error"] == "ModelTooLarge"
     shown = added.ask("release show 1")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import flows.releases.execute
-from tasks.inference.catalogue.precision import Precision, PrecisionMissing
+from tasks.inference.catalogue.model_check import Precision, PrecisionMissing
 from tests.integration.story import REQUEST, Almoner
 from tests.unit.tasks.inference.processors import AVX2, SATURATING, WHOLE, is_available, use_processor
 

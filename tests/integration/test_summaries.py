@@ -11,8 +11,8 @@ import flows.releases.execute
 from models_db.values.amounts import Amount, total_amount
 from tasks.adapters.adapter import tensors_of
 from tasks.adapters.store import save_adapter
-from tasks.inference.catalogue.precision import Precision
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.catalogue.model_check import Precision
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.release.file_names import CARD, RECORD, TEXTS
 from tests.integration.canary import text_of
 from tests.integration.killing import balance, instalments, killed

@@ -28,7 +28,7 @@ from tasks.decoding.loop import (
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import Session
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.prompt_rendering import PromptPieces
 from tasks.mechanisms.core.rng import OS_RANDOM, RandomSource
 from tasks.mechanisms.tokens import integer_table, utility_scores
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism

@@ -23,7 +23,7 @@ from models_db.home import ProjectHome
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
 from tasks.decoding.structured_output import Record
-from tasks.inference.engine.answer_likelihood import AnswerLikelihood
+from tasks.inference.engine.likelihood import AnswerLikelihood
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.systems.insights.private_units import PrivateUnits
 from tasks.systems.insights.run_tools import Tools

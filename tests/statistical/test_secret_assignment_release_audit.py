@@ -30,7 +30,7 @@ from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.inference.prompts.render import reference_tokens
+from tasks.inference.prompt_rendering import reference_tokens
 from tasks.mechanisms.tokens import integer_table
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tests.statistical.forced_texts import LONGEST, Batch, Texts, decode_batches

@@ -18,10 +18,10 @@ from torch import Tensor
 from benchmarks.gpu import networks, speed
 from benchmarks.gpu.networks import LLAMA_1B, LLAMA_8B, memory_returned
 from benchmarks.gpu.section import Bench
-from tasks.inference.engine.row_batch import prefill_shape
+from tasks.inference.engine.attention import fixed_order_attention, grouped_attention
+from tasks.inference.engine.rows import prefill_shape
 from tasks.inference.kernels import linear_kernel
-from tasks.inference.kernels.tiles import CANDIDATES, tile_of
-from tasks.inference.network.attention import fixed_order_attention, grouped_attention
+from tasks.inference.kernels.kernel_choice import CANDIDATE_TILES, tile_of
 
 _REPEATED: Final = 16
 """Launches of a graph, at most."""
@@ -109,9 +109,9 @@ def _product(device: str, rows: int, channels: int, inputs: int, dtype: torch.dt
 
     library = milliseconds(torch.nn.functional.linear)
     times = {
-        name: milliseconds(partial(_tiled, tile=tile)) for name, tile in CANDIDATES[dtype].items()
+        name: milliseconds(partial(_tiled, tile=tile)) for name, tile in CANDIDATE_TILES[dtype].items()
     }  # fmt: skip
-    chosen = next(name for name, tile in CANDIDATES[dtype].items() if tile == tile_of(weights[0]))
+    chosen = next(name for name, tile in CANDIDATE_TILES[dtype].items() if tile == tile_of(weights[0]))
     difference = (linear_kernel.linear(x, weights[0]) - torch.nn.functional.linear(x, weights[0])).abs().max()
     return {
         "N x K": f"{channels} x {inputs}",

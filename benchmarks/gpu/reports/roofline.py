@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from tasks.inference.catalogue.layer_layout import layers_of_devices, usable_bytes
+from tasks.inference.catalogue.model_check import layers_of_devices, usable_bytes
 
 SECONDS_A_DAY: Final = 86_400
 

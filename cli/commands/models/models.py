@@ -13,12 +13,11 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.tables import fact_list, table
 from tasks.common import progress
-from tasks.inference.catalogue.disk_space import size_text
-from tasks.inference.catalogue.model_check import Machine, ModelCheck, NetworkShape, RowSizes
-from tasks.inference.catalogue.precision import PRECISIONS, Precision
+from tasks.inference.catalogue.model_check import PRECISIONS, Machine, ModelCheck, NetworkShape, Precision, RowSizes
+from tasks.inference.catalogue.model_store import size_text
 
 if TYPE_CHECKING:  # these load torch
-    from tasks.inference.loading.resource_requirements import Requirements
+    from tasks.inference.engine.memory import Requirements
 
 app = typer.Typer(no_args_is_help=True, help="Manage models: list, check, pull, add, remove, endpoint.")
 app.add_typer(endpoint.app, name="endpoint")
@@ -129,8 +128,8 @@ def check_model_command(
     """
     from tasks.inference.catalogue.devices import choose_devices
     from tasks.inference.catalogue.registry import SUPPORTED, note_of
+    from tasks.inference.engine.memory import machine_of, requirements_of
     from tasks.inference.loading.download import check_named
-    from tasks.inference.loading.resource_requirements import machine_of, requirements_of
 
     sizes = RowSizes() if request is None else _row_sizes(request)
     where = choose_devices(device)

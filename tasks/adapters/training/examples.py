@@ -17,9 +17,9 @@ from tasks.common import progress
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.hidden_states import last_hidden
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import reference_tokens
+from tasks.inference.prompt_rendering import reference_tokens
 
 
 @dataclass(frozen=True, eq=False)

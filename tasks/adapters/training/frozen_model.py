@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from tasks.inference.catalogue.devices import choose_device, use_full_precision
+from tasks.inference.catalogue.devices import CPU, can_pack, choose_device, use_full_precision
 from tasks.inference.catalogue.model_store import open_model
 from tasks.inference.catalogue.registry import find
-from tasks.inference.loading.loading import located, read_network
-from tasks.inference.network.capabilities import CPU, can_pack
-from tasks.inference.network.packed_linear import widened
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.engine.linear_layers import widened
+from tasks.inference.loading.load_model import located, read_network
+from tasks.inference.prompt_rendering import PromptPieces
 
 _ROWS_HINT = 1024
 
@@ -81,7 +80,7 @@ class FrozenNetwork:
 
 
 def load_frozen(name: str, device: str, dtype: torch.dtype) -> FrozenNetwork:
-    """Load a pulled model to train through; errors as `tasks.inference.loading.loading.load`."""
+    """Load a pulled model to train through; errors as `tasks.inference.loading.load_model.load`."""
     with open_model(name, *located(find(name))) as (_, folder):
         network, _ = read_network(name, folder, AutoModelForCausalLM)
     return freeze(network, choose_device(device), dtype)

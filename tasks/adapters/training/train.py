@@ -25,8 +25,8 @@ from tasks.adapters.training.frozen_model import FrozenNetwork, load_frozen
 from tasks.adapters.training.loop import Course
 from tasks.adapters.training.settings import Order, TrainingSettings, default_wording
 from tasks.common import progress
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.loading.load_model import load
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def train_adapter(path: Path, request: TrainingRequest, device: str = "auto", *,
         TrainingFileUnreadable, TrainingLineInvalid, TrainingFileTooSmall, AdapterNameTaken, TrainingDiffers,
         CheckpointUnreadable, TooFewDocuments, `bad_template`, BadDescription, ContextTooLong: the training is not
         possible.
-        UnknownModel, ModelNotPulled and all else of `tasks.inference.loading.loading.load`.
+        UnknownModel, ModelNotPulled and all else of `tasks.inference.loading.load_model.load`.
     """
     require_name_free(request.name)
     data = read_training_data(path)

@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.engine import Engine, SessionOpening, SessionSize
 from tasks.inference.engine.memory import MemoryRanOut, not_enough_memory
-from tasks.inference.engine.open_session import SessionOpening, SessionSize
 from tasks.inference.engine.session import RowLogits, Session
 from tasks.inference.engine.shapes import Sizes, generations_at_once
-from tasks.inference.prompts.render import PromptPieces, reference_tokens
-from tasks.inference.structured_output.greedy_decoding import Answer
-from tasks.inference.structured_output.schema_constraint import GrammarConstraint
+from tasks.inference.prompt_rendering import PromptPieces, reference_tokens
+from tasks.inference.structured_output.grammar_constraint import Answer, GrammarConstraint
 
 ROWS = {"cpu": 32, "cuda": 128}
 """Rows of every pass: fewer than where texts are drawn, because answers end at different times."""

@@ -13,9 +13,9 @@ from tasks.analysis.facets.normal_form import no_facets, tidy_facets
 from tasks.analysis.facets.parameters import FacetExample, FacetField, FacetSettings
 from tasks.common.progress import Progress
 from tasks.inference.engine.engine import Engine
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import PromptPieces, private_prompt
-from tasks.inference.structured_output.schema_constraint import GrammarConstraint
+from tasks.inference.prompt_rendering import PromptPieces, private_prompt
+from tasks.inference.prompt_spec import PromptSpec
+from tasks.inference.structured_output.grammar_constraint import GrammarConstraint
 from tasks.values.insight import Facets
 
 CODE = 1

@@ -10,10 +10,17 @@ from functools import partial
 from tasks.analysis.facets.extractor import MODEL, Extractor, extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.common.progress import Progress
-from tasks.inference.embeddings.parallel_map import ParallelMap, Tool, WorkerSet, spread_of
-from tasks.inference.embeddings.worker_environment import WorkerEnvironment, WorkerSpec, settle
+from tasks.inference.embeddings.parallel import (
+    ParallelMap,
+    Tool,
+    WorkerEnvironment,
+    WorkerSet,
+    WorkerSpec,
+    settle,
+    spread_of,
+)
 from tasks.inference.engine.engine import Engine
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.values.insight import Facets
 from tasks.workers.shard_map import TextShards
 

@@ -14,7 +14,7 @@ from tasks.values.insight import KEYWORDS, SUMMARY
 
 MOST_FIELDS = 12
 MOST_TOLD = 5000
-"""Characters of descriptions and examples: a prompt has 8,000 (`tasks.inference.prompts.templates`)."""
+"""Characters of descriptions and examples: a prompt has 8,000 (`tasks.inference.prompt_spec`)."""
 
 
 class FacetField(RequestModel):

@@ -14,10 +14,9 @@ from tasks.analysis.facets.constrained_completion import ask_device, complete_co
 from tasks.common.progress import Progress
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import PromptPieces, private_prompt
-from tasks.inference.structured_output.greedy_decoding import lines_of
-from tasks.inference.structured_output.schema_constraint import GrammarConstraint
+from tasks.inference.prompt_rendering import PromptPieces, private_prompt
+from tasks.inference.prompt_spec import PromptSpec
+from tasks.inference.structured_output.grammar_constraint import GrammarConstraint, lines_of
 from tasks.values.insight import Facets
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ MAX_NEW_TOKENS = 64
 MOST_SHOWN = 2000
 """Tokens of keywords that are shown at once. A longer list is shown in parts, one prompt each."""
 MOST_CHARACTERS = 6000
-"""Characters of keywords shown at once: a prompt template has at most 8,000 (`tasks.inference.prompts.templates`)."""
+"""Characters of keywords shown at once: a prompt template has at most 8,000 (`tasks.inference.prompt_spec`)."""
 _FEWEST_SHOWN = 100
 _PREFIXES = (256, 512, 1024)
 """Lengths to which shorter prompts are padded, so that shapes are known before there are any keywords."""

@@ -15,9 +15,9 @@ from tasks.decoding.structured_output import Writer
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.loading import load, require_pulled
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.loading.load_model import load, require_pulled
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.text.tagger import load_tagger
 

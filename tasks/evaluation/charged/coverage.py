@@ -26,7 +26,7 @@ from tasks.evaluation.charged.estimates import (
 )
 from tasks.evaluation.core.embedded_texts import embedder_of, figure, points
 from tasks.evaluation.core.subject import EvaluationInput
-from tasks.inference.embeddings.cached_encoder import without_cache
+from tasks.inference.embeddings.unit_embeddings import without_cache
 from tasks.text.interfaces import Embedder, Points
 from tasks.values.metric_result import MetricResult, Value
 

@@ -6,8 +6,7 @@ from functools import partial
 from typing import Any
 
 from tasks.common.progress import Progress
-from tasks.inference.embeddings.parallel_map import Tool, serve_texts
-from tasks.inference.embeddings.worker_environment import WorkerEnvironment
+from tasks.inference.embeddings.parallel import Tool, WorkerEnvironment, serve_texts
 from tasks.workers.pool import Runner
 from tasks.workers.shard_map import ShardMap
 

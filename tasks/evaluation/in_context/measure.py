@@ -12,8 +12,8 @@ from tasks.evaluation.in_context.predictions import first_token_bias, greedy_ans
 from tasks.evaluation.in_context.prompts import CONTENT_FREE, PromptWriter, SharedPrompt, Tokens
 from tasks.evaluation.in_context.shared_prompt import read_prompt
 from tasks.evaluation.in_context.task_definitions import Task
-from tasks.inference.engine.row_batch import RowBatch
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.rows import RowBatch
 
 MAX_TEXT_TOKENS = 128
 """Default number of tokens of a text in a prompt."""

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from tasks.evaluation.in_context.calibration import calibrated_first_token
 from tasks.evaluation.in_context.shared_prompt import ReadQuestions, ask
-from tasks.inference.engine.log_likelihood import next_token_scores
-from tasks.inference.engine.row_batch import RowBatch, left_padded
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.likelihood import next_token_scores
+from tasks.inference.engine.rows import RowBatch, left_padded
 
 
 @torch.inference_mode()

@@ -20,7 +20,7 @@ from typing import Any
 from models_db.errors import UsageError
 from tasks.evaluation.in_context.demonstrations import Example
 from tasks.evaluation.in_context.task_definitions import Task
-from tasks.inference.prompts.render import reference_tokens
+from tasks.inference.prompt_rendering import reference_tokens
 
 END = "\n\n"
 """Terminator of an answer."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.inference.engine.row_batch import RowBatch
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.rows import RowBatch
 
 MEMORY = 2**29
 """Bytes that keys and values of the rows of one pass may take."""

@@ -9,7 +9,7 @@ from tasks.evaluation.core.subject import Pair
 from tasks.evaluation.in_context.demonstrations import Choice, Example
 from tasks.evaluation.in_context.measure import InContextTest
 from tasks.evaluation.in_context.task_definitions import Task
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
 
 
 @dataclass(frozen=True)

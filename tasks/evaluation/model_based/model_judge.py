@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from tasks.common.progress import Progress
 from tasks.evaluation.in_context.predictions import label_scores
 from tasks.evaluation.in_context.shared_prompt import read_prompt
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import private_prompt, reference_tokens
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.prompt_rendering import private_prompt, reference_tokens
+from tasks.inference.prompt_spec import PromptSpec
 
 SYSTEM = "You judge texts. Reply with the answer alone, without any explanation."
 

@@ -1,17 +1,20 @@
-"""Endpoints of OpenAI's chat completions: the settings that a home stores of each, never a secret.
+"""Endpoints of OpenAI's chat completions: the settings that a home stores (never a secret), their keys and errors.
 
 A request names one as `external:NAME`. Its approval covers every setting that decides the readers of the prompts
 and the source of the answers: address, model, the name of the variable with the key, proxy, certificates. Rates,
-timeouts and prices may change without a new approval.
+timeouts and prices may change without a new approval. No log, exception or repr ever shows a key, and no message
+contains an answer, a key or a prompt.
 """
 
+import os
+import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal
 from urllib.parse import SplitResult
 
 from pydantic import Field, model_validator
 
-from models_db.errors import UsageError
+from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import Json, digest
 from models_db.values.requests import ExactDecimal, RequestModel, TextLine, model_to_json
 from tasks.common.network import PREFIX, Address, Variable, is_loopback, split_url
@@ -123,3 +126,136 @@ class EndpointUnknown(UsageError):
             f"Known: {', '.join(endpoint_names) or 'none'}. Add one with `almoner models endpoint add`.",
             {"endpoint": name, "known": endpoint_names},
         )
+
+
+SHORTEST_KEY: Final = 8
+"""Characters of a key that is looked for in answers. Servers that need none are given a word in its place."""
+
+_KEY_PATTERN: Final = re.compile(r"[\x21-\x7e]{1,4000}", re.ASCII)
+
+
+class Key:
+    """A secret that its holder reads by name; its repr shows stars."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return "Key('***')"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a key is not stored and not sent")
+
+    @property
+    def header(self) -> str:
+        """The value of `Authorization`."""
+        return f"Bearer {self._text}"
+
+    def is_in(self, text: str) -> bool:
+        """Return whether a text repeats the key; one that any text may hold (`EMPTY`, `none`) is too short to count."""
+        return len(self._text) >= SHORTEST_KEY and self._text in text
+
+
+def key_for(endpoint: Endpoint) -> Key | None:
+    """Return the key of an endpoint that has one, from the variable that its configuration names.
+
+    Raises:
+        EndpointKeyMissing: the variable is not set, or holds something that is no key.
+    """
+    if endpoint.key_env is None:
+        return None
+    value = os.environ.get(endpoint.key_env, "").strip()
+    if not value:
+        raise endpoint_key_missing(endpoint.name, endpoint.key_env, "is not set")
+    if not _KEY_PATTERN.fullmatch(value):
+        raise endpoint_key_missing(endpoint.name, endpoint.key_env, "holds spaces or characters that no key has")
+    return Key(value)
+
+
+_GO_ON: Final = "Paid budget stays paid, and received answers are kept: go on with `almoner run`"
+
+
+EndpointFailure = Literal[
+    "EndpointUnreachable",
+    "EndpointTimeout",
+    "EndpointBusy",
+    "EndpointServerError",
+    "EndpointRejectedRequest",
+    "EndpointRedirects",
+    "EndpointAnswerMalformed",
+]
+"""The codes of the errors of an endpoint that fails to answer a request.
+
+EndpointUnreachable: it cannot be connected to, or the connection broke off. EndpointTimeout: it did not answer in time.
+EndpointBusy: it asks for a longer pause than almoner waits. EndpointServerError: an error of its own (HTTP 5xx).
+EndpointRejectedRequest: it rejects the request (HTTP 4xx). EndpointRedirects: it redirects to an address that no
+steward approved, so the redirect is not followed. EndpointAnswerMalformed: its answer is malformed.
+"""
+
+_MAY_PASS: Final[frozenset[EndpointFailure]] = frozenset(
+    {"EndpointUnreachable", "EndpointTimeout", "EndpointBusy", "EndpointServerError"}
+)
+
+_FAILURE_WORDS: Final[Mapping[EndpointFailure, tuple[str, str]]] = {
+    "EndpointUnreachable": (
+        "cannot be reached",
+        "See that it runs and that its address is right (`almoner models endpoint list`).",
+    ),
+    "EndpointTimeout": (
+        "does not answer in time",
+        "Give it more time (`--timeout` of `almoner models endpoint add --replace`), or ask less at once.",
+    ),
+    "EndpointBusy": (
+        "answers no more for now",
+        "Ask less often (`--per-minute` of `almoner models endpoint add --replace`), or later.",
+    ),
+    "EndpointServerError": ("has an error of its own", "Its operator has to see to it."),
+    "EndpointRejectedRequest": (
+        "does not take the request",
+        "Check address, model and key (`almoner models endpoint list`); some servers know no top_k, and 0 sends none.",
+    ),
+    "EndpointRedirects": (
+        "points to another address",
+        "Redirects are not followed. Configure the right address, and have it approved.",
+    ),
+    "EndpointAnswerMalformed": (
+        "gives malformed answers",
+        "Check that the address is OpenAI-compatible (`.../v1`), and that the model can do this.",
+    ),
+}
+"""What happened, and the beginning of the advice."""
+
+
+def endpoint_failed(code: EndpointFailure, endpoint: str, reason: str, attempts: int = 1) -> EnvironmentProblem:
+    """Return the error of an endpoint that failed to answer a request."""
+    happened, advice = _FAILURE_WORDS[code]
+    again = "" if attempts == 1 else f" ({attempts} attempts)"
+    return EnvironmentProblem(
+        f"The endpoint {endpoint!r} {happened}: {reason}{again}.",
+        f"{advice} {_GO_ON}.",
+        {"endpoint": endpoint, "reason": reason, "attempts": attempts},
+        code=code,
+        temporary=code in _MAY_PASS,
+    )
+
+
+def endpoint_key_missing(endpoint: str, variable: str, reason: str) -> EnvironmentProblem:
+    """Return the error of a variable without a key that an endpoint's configuration names."""
+    return EnvironmentProblem(
+        f"The endpoint {endpoint!r} needs a key from the environment variable {variable}, which {reason}.",
+        f"Set {variable} where almoner runs. Nothing was spent.",
+        {"endpoint": endpoint, "variable": variable},
+        code="EndpointKeyMissing",
+    )
+
+
+def answers_unwritable(reason: str) -> EnvironmentProblem:
+    """Return the error of answers of an endpoint that cannot be kept."""
+    return EnvironmentProblem(
+        f"The answers of an endpoint cannot be stored in quarantine: {reason}.",
+        "Make room, then go on with `almoner run`.",
+        {"reason": reason},
+        code="AnswersUnwritable",
+    )

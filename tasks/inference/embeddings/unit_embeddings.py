@@ -6,17 +6,24 @@ function of that text alone, and read in passes that all have one public shape a
 empty texts. That is enough where the machine's arithmetic treats every place of a pass alike. Whether it does is asked
 once for every shape, with public texts: one of them in every place, all in one order, then half of them in other places
 beside other neighbours. Where it does not, and with embedders that have no shapes, every text is read by itself.
+
+Public texts have two encoders around an embedder: one that works out each text once (`CachedEmbedder`), and one that is
+asked again after a temporary fault of the machine (`RetriedEmbedder`). A point is a function of its text, so a second
+one is the first; nothing is drawn or charged by it. Private units are embedded without either
+(`tasks.inference.embeddings.parallel`). Imports no torch.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.common.progress import Progress
-from tasks.inference.embeddings.cached_encoder import without_cache
-from tasks.text.interfaces import Embedder
+from tasks.common.retry import retry
+from tasks.text.interfaces import Embedder, Pieces
 
 LENGTHS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
 """Word pieces that texts are padded to, marks included; a text longer than the embedder's limit is cut there."""
@@ -38,7 +45,7 @@ def points_of(embed: Embedder, texts: Sequence[str], progress: Progress = lambda
     Args:
         progress: called with the number of texts done and their total.
     """
-    elsewhere = getattr(embed, "points_elsewhere", None)  # tasks.inference.embeddings.parallel_encoder
+    elsewhere = getattr(embed, "points_elsewhere", None)  # tasks.inference.embeddings.parallel
     if elsewhere is not None:
         rows_from_there: Points = elsewhere(texts, progress)
         return rows_from_there
@@ -121,3 +128,59 @@ def _of_length_one(rows: Points) -> Points:
         rows[0], lengths[0] = np.eye(1, rows.shape[1], dtype=np.float32)[0], 1.0
     rows[~usable], lengths[~usable] = rows[0], lengths[0]
     return np.asarray(rows / lengths[:, None], np.float32)
+
+
+@dataclass
+class CachedEmbedder:
+    """An embedder that works out each text once."""
+
+    embed: Embedder
+    _rows: dict[str, NDArray[np.float32]] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The embedder's own."""
+        return self.embed.name
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return float32 [n, d]; equal texts have equal rows, bit for bit."""
+        missing = [text for text in dict.fromkeys(texts) if text not in self._rows]
+        if missing:
+            self._rows.update(zip(missing, self.embed(missing), strict=True))
+        return np.stack([self._rows[text] for text in texts]) if texts else self.embed([])
+
+    def pieces(self, texts: Sequence[str]) -> Sequence[Pieces]:
+        """Return the embedder's own, worked out again: they are too many to keep."""
+        return self.embed.pieces(texts)
+
+
+def without_cache(embed: Embedder) -> Embedder:
+    """Return an embedder that stores no text: for one private unit after the other."""
+    return embed.embed if isinstance(embed, CachedEmbedder) else embed
+
+
+EMBEDDING_STEP: Final = "embedding"
+
+
+@dataclass(frozen=True)
+class RetriedEmbedder:
+    """An embedder of public texts: keywords, candidates, released values. Its rows are those of `embed`."""
+
+    embed: Embedder
+
+    @property
+    def name(self) -> str:
+        """The embedder's."""
+        return self.embed.name
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return float32 [n, d]."""
+        return retry(partial(self.embed, texts), EMBEDDING_STEP)
+
+    def pieces(self, texts: Sequence[str]) -> Sequence[Pieces]:
+        """Return the same pieces as the embedder."""
+        return retry(partial(self.embed.pieces, texts), EMBEDDING_STEP)
+
+    def points_elsewhere(self, texts: Sequence[str], progress: Progress) -> NDArray[np.float32]:
+        """Return float32 [n, d], rows of length 1: asked for by `points_of`."""
+        return retry(partial(points_of, self.embed, texts, progress), EMBEDDING_STEP)

@@ -1,1 +1,1 @@
-"""The engine: rows, caches, passes, sessions."""
+"""The engine: a language model's layers computed row by row, and rows, passes and sessions over them."""

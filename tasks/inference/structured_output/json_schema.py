@@ -1,17 +1,77 @@
-"""JSON schemas that a release of records may declare, and their conversion to a grammar.
+"""JSON schemas that a release of records may declare, their parameters in a request, and their conversion to a grammar.
 
 A record's schema is public: it stands in the request and on the card. Of JSON Schema 2020-12 only what a finite
 grammar can *promise* is taken, so that every text of the grammar is valid under the schema as it was written;
 everything else is refused by name, never ignored. One rule is ours, because a ledger keeps JSON objects without an
-order: properties are written in the order of `required`, then the optional ones by name.
+order: properties are written in the order of `required`, then the optional ones by name. The request also says whether
+the schema constrains the draws.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import AfterValidator, BaseModel, Field
 
 from models_db.errors import UsageError
+from models_db.values.requests import RequestModel
+from tasks.values.release_kinds import ReleaseKind
+
+
+def _usable_schema(schema: object) -> object:
+    if schema is not None:
+        record_schema(schema)
+    return schema
+
+
+class RecordParameters(RequestModel):
+    """The part of a system's `parameters:` that is about records; every one is public.
+
+    Attributes:
+        json_schema: `schema` in the file: the JSON schema of every record. A refusal has its own name
+            (`SchemaInvalid`, `SchemaNotSupported`, `SchemaTooLarge`).
+        constrained: whether each text is a valid record by construction (docs/decisions/0021).
+    """
+
+    json_schema: Annotated[Any, AfterValidator(_usable_schema)] = Field(default=None, alias="schema")
+    constrained: bool = True
+
+
+def schema_of(parameters: BaseModel) -> Mapping[str, Any] | None:
+    """Return the schema that a system's parameters declare; None if there is none."""
+    return parameters.json_schema if isinstance(parameters, RecordParameters) else None
+
+
+def constraint_facts(settings: RecordParameters) -> dict[str, str]:
+    """Return facts about the use of the schema, for people."""
+    if settings.json_schema is None:
+        return {}
+    return {"records": "held to their schema while they are drawn" if settings.constrained else "drawn freely"}
+
+
+def require_schema_for(kind: str, parameters: BaseModel) -> None:
+    """Check that a release of that kind can be made with this schema, or without one.
+
+    Raises:
+        SchemaNeeded: records without a schema.
+        SchemaUnexpected: a schema for texts that are no records.
+    """
+    schema = schema_of(parameters)
+    if kind == ReleaseKind.RECORDS and schema is None:
+        raise UsageError(
+            "A release of records needs a schema.",
+            "Declare it as `parameters.schema`; docs/records.md has an example.",
+            code="SchemaNeeded",
+        )
+    if kind != ReleaseKind.RECORDS and schema is not None:
+        raise UsageError(
+            f"A release of kind {kind!r} has no schema.",
+            "Set `kind: records`, or leave `parameters.schema` out.",
+            {"kind": kind},
+            code="SchemaUnexpected",
+        )
+
 
 MOST_BYTES = 16_384
 """The longest schema, as JSON."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from models_db.values.requests import model_to_json
 from tasks.evaluation.policy_bounds import describe_checks, missed
-from tasks.inference.prompts.render import CHARACTERS_PER_TOKEN
+from tasks.inference.prompt_rendering import CHARACTERS_PER_TOKEN
 from tasks.planning.block_selection import describe_cohorts
 from tasks.planning.secret_assignment import CONDITION, asked_while_secret
 from tasks.publishing.documents.hugging_face_card import front_matter

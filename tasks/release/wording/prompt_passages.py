@@ -6,9 +6,8 @@ from dataclasses import astuple
 from typing import Any, Final
 
 from tasks.decoding import structured_output
-from tasks.inference.backends import interface
-from tasks.inference.prompts.presets import DEFAULT as DEFAULT_WORDING
-from tasks.inference.prompts.presets import PRESETS, PromptWording
+from tasks.inference.backends import text_backend
+from tasks.inference.prompt_spec import DEFAULT_WORDING, PRESETS, PromptWording
 from tasks.systems.registry import SYSTEMS
 from tasks.text.doubts import PROMPT_RUN
 from tasks.text.words import plain_words
@@ -48,7 +47,7 @@ def _almoners() -> tuple[str, ...]:
     wordings: tuple[PromptWording, ...] = (DEFAULT_WORDING, *PRESETS.values())
     texts = (
         *_texts([astuple(wording) for wording in wordings]),
-        interface.SYSTEM,
+        text_backend.SYSTEM,
         structured_output.SYSTEM,
         *(sentence for system in SYSTEMS.own.values() for sentence in system.model_sentences),
     )

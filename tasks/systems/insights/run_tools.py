@@ -12,8 +12,8 @@ from tasks.corpus.shards import ShardProgress
 from tasks.decoding.run_context import RunContext
 from tasks.decoding.structured_output import Schema, Writer
 from tasks.inference.embeddings.encoder import load_embedder
-from tasks.inference.embeddings.parallel_encoder import spread_embedder
-from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
+from tasks.inference.embeddings.parallel import spread_embedder
+from tasks.inference.embeddings.unit_embeddings import RetriedEmbedder
 from tasks.systems.insights.parameters import InsightParameters
 from tasks.systems.insights.private_units import PrivateUnits
 from tasks.text.interfaces import Embedder

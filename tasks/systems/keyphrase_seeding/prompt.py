@@ -6,8 +6,7 @@ description of the texts after them. The wording of a request or of a preset sta
 
 from collections.abc import Sequence
 
-from tasks.inference.prompts.presets import DEFAULT
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompt_spec import DEFAULT_WORDING, PromptSpec
 
 ABOUT, CATEGORY = "Write a text about {phrases}.", " Its category is {label}."
 BEHIND = "Mention all of these in it: {phrases}."
@@ -25,7 +24,7 @@ def seeded(prompt: PromptSpec, label: str | None, phrases: Sequence[str]) -> str
     if not phrases:
         return prompt.fill("public", label)
     phrase_list = ", ".join(phrases)
-    if prompt.public not in (DEFAULT.public, DEFAULT.labelled):
+    if prompt.public not in (DEFAULT_WORDING.public, DEFAULT_WORDING.labelled):
         return f"{prompt.fill('public', label)}\n\n{BEHIND.replace('{phrases}', phrase_list)}"
     category = CATEGORY.replace("{label}", label) if label is not None else ""
     return f"{ABOUT.replace('{phrases}', phrase_list)}{category}\n\n{prompt.description.strip()}"

@@ -16,11 +16,10 @@ from tasks.common.array_encoding import sums_json, sums_of_json
 from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import RunContext
 from tasks.decoding.stage_budget import PlannedStageBudget
-from tasks.inference.backends.interface import Completion, Sampling
+from tasks.inference.backends.text_backend import Completion, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.embeddings.encoder import load_embedder
-from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
-from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.inference.embeddings.unit_embeddings import RetriedEmbedder, points_of
 from tasks.mechanisms.vectors.kde_sketch import Sums
 from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures
 from tasks.planning.batches import labels_without_batches

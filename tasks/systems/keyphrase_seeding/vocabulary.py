@@ -136,8 +136,7 @@ class _Votes:
 
     def counts(self, units: Phrases) -> list[int]:
         """Count the units that vote for each word. PRIVATE."""
-        from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
-        from tasks.inference.embeddings.unit_embeddings import points_of
+        from tasks.inference.embeddings.unit_embeddings import RetriedEmbedder, points_of
 
         words = points_of(RetriedEmbedder(self.embed), self.settings.words).astype(np.float64)
         counts = np.zeros(len(words), np.int64)

@@ -13,12 +13,11 @@ from typing import Any, cast
 from models_db.values.canonical_json import Json
 from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import RunContext
-from tasks.inference.backends.interface import Completion, Sampling
+from tasks.inference.backends.text_backend import Completion, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.embeddings.encoder import load_embedder
-from tasks.inference.embeddings.parallel_encoder import spread_embedder
-from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
-from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.inference.embeddings.parallel import spread_embedder
+from tasks.inference.embeddings.unit_embeddings import RetriedEmbedder, points_of
 from tasks.systems.private_evolution.parameters import EvolutionParameters
 from tasks.systems.private_evolution.schedule import VARIATION, WAYS, Schedule, Sizes
 from tasks.systems.private_evolution.selection import Lineage, choose

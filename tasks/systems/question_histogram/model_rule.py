@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.common.progress import Progress
-from tasks.inference.engine.answer_likelihood import AnswerLikelihood
 from tasks.inference.engine.engine import Engine
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import private_prompt
+from tasks.inference.engine.likelihood import AnswerLikelihood
+from tasks.inference.prompt_rendering import private_prompt
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.question_histogram.closed_answers import NONE_OF_THESE
 from tasks.systems.question_histogram.parameters import Question
 

@@ -26,8 +26,8 @@ from tasks.adapters.metadata import AdapterMeta, Digest, KnownAdapter
 from tasks.adapters.prompts import reading_pieces, writing_pieces
 from tasks.adapters.store import find_adapter, load_adapter, require_fit
 from tasks.decoding.run_context import RunContext
-from tasks.inference.prompts.render import PromptPieces, reference_tokens
-from tasks.inference.prompts.templates import LABEL, Template
+from tasks.inference.prompt_rendering import PromptPieces, reference_tokens
+from tasks.inference.prompt_spec import LABEL, Template
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens.integer_table import public_sampler
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
@@ -180,7 +180,7 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
         """
         from tasks.decoding.public_sampling import PublicSampling, draw_public_texts
         from tasks.decoding.sentence_completion import completion_figures
-        from tasks.inference.structured_output.schema_constraint import constraint_for
+        from tasks.inference.structured_output.grammar_constraint import constraint_for
 
         settings, layout = self._settings_and_layout(parameters, len(plan.blocks))
         adapter = load_adapter(_adapter_of_request(settings), bench.engine.model)

@@ -11,8 +11,8 @@ import torch
 from tasks import evaluate
 from tasks.evaluate import evaluate_texts, require_tools
 from tasks.evaluation.registry import METRICS
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.network.language_model import LanguageModel
 from tasks.text import tagger
 from tests.tiny_model import tiny_network
 from tests.unit.tasks.evaluation.subjects import texts

@@ -11,7 +11,7 @@ from tasks.common.progress import listening
 from tasks.common.retry import SECONDS_BEFORE_RETRIES, is_temporary, retry
 from tasks.common.task_errors import TaskFailed
 from tasks.corpus.store import store_busy, store_unreadable
-from tasks.inference.backends.errors import endpoint_failed
+from tasks.inference.backends.endpoints import endpoint_failed
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.object_storage.address import Address
 from tasks.object_storage.errors import StoreDenied, bucket_missing, store_unreachable

@@ -12,7 +12,7 @@ from tasks.decoding.loop import DrawMeter, GenerationJob, Step, decode, open_ses
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import Sizes, generations_at_once
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.prompt_rendering import PromptPieces
 from tasks.values.generated import GeneratedText
 from tests.tiny_model import tiny_model
 

@@ -9,10 +9,10 @@ import torch
 
 from tasks.decoding.loop import DrawMeter, GenerationJob, Step, decode, open_session
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.language_model import KeyValueCache
 from tasks.inference.engine.memory import MemoryRanOut, is_out_of_memory, memory_budget
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.network.kv_cache import KeyValueCache
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.prompt_rendering import PromptPieces
 from tasks.values.generated import GeneratedText
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model

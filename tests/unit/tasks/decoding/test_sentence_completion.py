@@ -14,7 +14,7 @@ from tasks.decoding.sentence_completion import SentenceCompletion, completion_fi
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import Session
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.prompt_rendering import PromptPieces
 from tasks.mechanisms.core.rng import DeterministicRandom
 from tasks.mechanisms.tokens.integer_table import public_sampler
 from tests.tiny_model import tiny_model

@@ -14,8 +14,8 @@ from tasks.decoding.run_context import RunContext
 from tasks.decoding.structured_output import Record, Writer, answers
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
-from tasks.inference.prompts.render import control_tokens
-from tasks.inference.structured_output.schema_constraint import TokenLimitTooSmall
+from tasks.inference.prompt_rendering import control_tokens
+from tasks.inference.structured_output.grammar_constraint import TokenLimitTooSmall
 from tasks.systems.insights.cluster_descriptions import TOPIC
 from tasks.values.generated import GeneratedText
 from tests.refusals import refusal

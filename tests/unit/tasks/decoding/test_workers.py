@@ -19,8 +19,8 @@ from tasks.corpus.store import Corpus
 from tasks.decoding.journal import ResumeState
 from tasks.decoding.run_context import RunContext
 from tasks.decoding.workers import Workers
-from tasks.inference.embeddings.worker_environment import WorkerSpec
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.embeddings.parallel import WorkerSpec
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.planning import sentence_completion_parameters
 from tasks.systems.baselines import PublicOnly
 from tasks.systems.invisible_ink import InvisibleInk

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasks.inference.catalogue.devices import CPU
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.network.capabilities import CPU
-from tasks.inference.network.language_model import LanguageModel
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 from tests.unit.tasks.inference.rows_at_work import PRIVATE, PUBLIC, by_row, text
 

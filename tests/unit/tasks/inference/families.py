@@ -8,10 +8,10 @@ import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it s
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tasks.inference.catalogue.silence_libraries import silence_libraries
+from tasks.inference.catalogue.devices import CPU
+from tasks.inference.catalogue.model_store import silence_libraries
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.network.capabilities import CPU
-from tasks.inference.network.language_model import LanguageModel
 
 SMALL: Mapping[str, Any] = {
     "vocab_size": 300,

@@ -13,8 +13,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tasks.inference.catalogue.registry import list_models
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.loading.load_model import load
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.inference.families import adopted
 

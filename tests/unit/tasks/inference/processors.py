@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tasks.inference.catalogue.precision import Precision, PrecisionMissing
+from tasks.inference.catalogue import devices
+from tasks.inference.catalogue.devices import CPU, CpuCapabilities, check_available, cpu_capabilities
+from tasks.inference.catalogue.model_check import Precision, PrecisionMissing
 from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.network import capabilities
-from tasks.inference.network.capabilities import CPU, CpuCapabilities, check_available, cpu_capabilities
 from tests.unit.tasks.inference.fixtures import tiny_network
 
 WHOLE = CpuCapabilities(("avx512_bf16", "avx512_vnni"), frozenset((torch.float32, torch.bfloat16)), True, True)
@@ -32,7 +32,7 @@ def is_available(precision: Precision) -> bool:
 
 def use_processor(patch: pytest.MonkeyPatch, processor: CpuCapabilities) -> None:
     """From here on this machine has that processor, and no accelerator."""
-    patch.setattr(capabilities, "cpu_capabilities", lambda: processor)
+    patch.setattr(devices, "cpu_capabilities", lambda: processor)
     patch.setattr(torch.cuda, "is_available", lambda: False)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.prompt_rendering import PromptPieces
 
 Rows = Sequence[Mapping[str, Sequence[int]]]
 """[generation] name of the row -> tokens of its reference."""

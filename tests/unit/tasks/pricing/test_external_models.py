@@ -14,7 +14,7 @@ from tasks.evaluate import not_measured
 from tasks.evaluation.registry import METRICS
 from tasks.inference.backends.chat_completions import HttpBackend
 from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown
-from tasks.inference.backends.interface import Sampling
+from tasks.inference.backends.text_backend import Sampling
 from tasks.pricing.external_models import FACT, Cost, require_public_prompts, with_external_fact
 from tasks.pricing.model_facts import model_facts
 from tasks.release.approved_request import ApprovedRequest

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tasks.inference.catalogue import machine_memory
+from tasks.inference.catalogue import model_check
 from tasks.inference.catalogue.model_check import Machine, ModelCheck, NetworkShape, RowSizes
 from tasks.pricing.memory_warning import memory_warning
 
@@ -60,9 +60,9 @@ def test_nothing_is_said_where_nothing_is_known(tmp_path: Path, monkeypatch: pyt
     assert memory_warning(check_on(1).model_copy(update={"shape": None}), {}) is None
     for content in ("", "MemTotal: many kB", "MemTotal:"):
         (tmp_path / "meminfo").write_text(content)
-        monkeypatch.setattr(machine_memory, "MEMINFO", tmp_path / "meminfo")
+        monkeypatch.setattr(model_check, "MEMINFO", tmp_path / "meminfo")
         assert memory_warning(check_on(None), {}) is None
-    monkeypatch.setattr(machine_memory, "MEMINFO", tmp_path / "none")
+    monkeypatch.setattr(model_check, "MEMINFO", tmp_path / "none")
     assert memory_warning(check_on(None), {}) is None
 
 

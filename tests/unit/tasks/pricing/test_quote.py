@@ -21,7 +21,7 @@ from tasks.accounting.lifetime_claims import lifetime_claim, lifetime_epsilon
 from tasks.accounting.zcdp import lifetime_cap, release_amount, spent_epsilon
 from tasks.inference.catalogue.model_check import NetworkShape
 from tasks.inference.catalogue.registry import ModelNotPulled, NoRevision, UnknownModel
-from tasks.inference.prompts.presets import DEFAULT, PRESETS
+from tasks.inference.prompt_spec import DEFAULT_WORDING, PRESETS
 from tasks.mechanisms.counts.partition_selection import calibrate_selection
 from tasks.planning.block_selection import Reading
 from tasks.pricing.model_facts import ModelFacts, model_facts
@@ -356,11 +356,11 @@ SMOLLM2 = ModelFacts("smollm2-135m-instruct", "1", "d" * 64, "Apache-2.0")
         ({"mechanism": "public_only", "epsilon": None, "delta": None}, PRESETS["brief"].system),
         ({"prompt": {"description": "Short notes.", "examples": ["Cough."]}}, PRESETS["brief"].system),
         ({"prompt": {"description": "Short notes.", "preset": "clinical"}}, PRESETS["clinical"].system),
-        ({"prompt": {"description": "Short notes.", "public": "{description} Go on."}}, DEFAULT.system),
-        ({"parameters": WRITTEN["parameters"] | {"labels": ["hand", "foot"]}}, DEFAULT.system),
+        ({"prompt": {"description": "Short notes.", "public": "{description} Go on."}}, DEFAULT_WORDING.system),
+        ({"parameters": WRITTEN["parameters"] | {"labels": ["hand", "foot"]}}, DEFAULT_WORDING.system),
         (
             {"kind": "demonstrations", "parameters": WRITTEN["parameters"] | {"labels": ["hand", "foot"]}},
-            DEFAULT.system,
+            DEFAULT_WORDING.system,
         ),
     ],
 )
@@ -370,7 +370,9 @@ def test_a_model_has_the_wording_that_was_measured_to_suit_it(changes: dict[str,
     assert made.prompt.system == words
     again = quote(written_request(dict(made.body)), facts(), SMOLLM2, "p" * 64, "c" * 64)
     assert encode_canonical(again.body) == encode_canonical(made.body)
-    assert priced(**changes).prompt.system == (words if "preset" in changes.get("prompt", {}) else DEFAULT.system)
+    assert priced(**changes).prompt.system == (
+        words if "preset" in changes.get("prompt", {}) else DEFAULT_WORDING.system
+    )
 
 
 def test_a_canonical_request_leads_back_to_what_was_written() -> None:

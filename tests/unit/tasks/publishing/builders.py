@@ -18,7 +18,7 @@ from tasks.accounting.zcdp import release_amount, rho_of
 from tasks.common.files import FileTable
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS, evaluate
-from tasks.inference.prompts.prompt_spec import prompt_json
+from tasks.inference.prompt_spec import prompt_json
 from tasks.mechanisms.tokens import integer_table
 from tasks.pricing.quote import plan_json
 from tasks.publishing.bundle import BundleDocuments, WrittenBundle, write_bundle

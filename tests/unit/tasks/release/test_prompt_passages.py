@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.inference.prompts.presets import PRESETS
+from tasks.inference.prompt_spec import PRESETS
 from tasks.release.wording.prompt_passages import prompt_passages
 from tasks.text.doubts import find_doubts
 

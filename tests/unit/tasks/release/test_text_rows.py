@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from models_db.values.requests import Prompt
 from tasks.common.files import FileUnfit
 from tasks.common.strict_json import parsed
-from tasks.inference.prompts.prompt_spec import prompt_json
+from tasks.inference.prompt_spec import prompt_json
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.card import card
 from tasks.publishing.draft import write_draft

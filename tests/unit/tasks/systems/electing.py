@@ -9,8 +9,8 @@ from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
 from tasks.corpus.store import Corpus
 from tasks.decoding.run_context import RunContext
-from tasks.inference.backends.interface import Completion, Sampling
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.backends.text_backend import Completion, Sampling
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.private_evolution import PrivateEvolution
 from tasks.systems.private_evolution.parameters import EvolutionParameters
 from tasks.systems.private_evolution.run import EvolutionRun

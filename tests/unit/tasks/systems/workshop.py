@@ -15,7 +15,7 @@ from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import DeterministicRandom, RandomSource
 from tasks.mechanisms.tokens import integer_table
 from tests.tiny_model import tiny_model

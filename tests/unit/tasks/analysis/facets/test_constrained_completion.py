@@ -12,14 +12,12 @@ import torch
 
 from tasks.analysis.facets import constrained_completion
 from tasks.analysis.facets.constrained_completion import complete_constrained
-from tasks.inference.catalogue.model_check import ContextTooLong
-from tasks.inference.catalogue.precision import PRECISIONS
+from tasks.inference.catalogue.model_check import PRECISIONS, ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import RowLogits, Session
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import private_prompt, reference_tokens
-from tasks.inference.structured_output.greedy_decoding import Answer, lines_of
-from tasks.inference.structured_output.schema_constraint import GrammarConstraint, TokenLimitTooSmall
+from tasks.inference.prompt_rendering import private_prompt, reference_tokens
+from tasks.inference.prompt_spec import PromptSpec
+from tasks.inference.structured_output.grammar_constraint import Answer, GrammarConstraint, TokenLimitTooSmall, lines_of
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 

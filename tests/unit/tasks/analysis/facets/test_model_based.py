@@ -15,7 +15,7 @@ from tasks.analysis.facets.normal_form import no_facets
 from tasks.analysis.facets.parameters import FacetExample, FacetField, FacetSettings
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
-from tasks.inference.structured_output.schema_constraint import TokenLimitTooSmall
+from tasks.inference.structured_output.grammar_constraint import TokenLimitTooSmall
 from tests.tiny_model import tiny_model
 
 pytestmark = pytest.mark.dear

@@ -14,11 +14,10 @@ from tasks.analysis.facets.parameters import FacetSettings
 from tasks.corpus.store import Corpus
 from tasks.decoding.run_context import RunContext
 from tasks.decoding.workers import Workers
-from tasks.inference.embeddings import parallel_encoder
+from tasks.inference.embeddings import parallel
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
-from tasks.inference.embeddings.parallel_encoder import spread_embedder
+from tasks.inference.embeddings.parallel import WorkerSpec, spread_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
-from tasks.inference.embeddings.worker_environment import WorkerSpec
 from tasks.inference.engine.engine import Engine
 from tasks.systems.insights.private_units import PrivateUnits
 from tasks.systems.insights.run_tools import extractor_with_progress
@@ -44,7 +43,7 @@ def corpus(tmp_path: Path) -> Corpus:
 @pytest.fixture
 def bench(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunContext]:
     """Two threads work for it; their embedder counts letters."""
-    monkeypatch.setattr(parallel_encoder, "load_embedder", lambda *_: Letters())
+    monkeypatch.setattr(parallel, "load_embedder", lambda *_: Letters())
     runner, load = ThreadRunner(), partial(load_tiny_that_ends, "tiny")
     engine = Engine(load("cpu"), memory=2**26)
     yield replace(Workshop(corpus).bench(), engine=engine, workers=Workers(load, PLACES, runner))

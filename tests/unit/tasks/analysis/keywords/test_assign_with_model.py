@@ -10,7 +10,7 @@ from tasks.analysis.keywords import assign_with_model
 from tasks.analysis.keywords.assign_with_model import OTHERWISE, ModelKeywordAssigner
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
-from tasks.inference.structured_output.schema_constraint import GrammarConstraint
+from tasks.inference.structured_output.grammar_constraint import GrammarConstraint
 from tasks.values.insight import Facets
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model

@@ -11,7 +11,7 @@ from tasks.evaluation.charged import labels, length
 from tasks.evaluation.charged.estimates import SHARE, EstimateRequest, NoisyHistogramEstimate, UnitText, counted, shares
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS
-from tasks.inference.embeddings.cached_encoder import CachedEmbedder
+from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
 from tasks.values.metric_result import MetricResult
 from tests.refusals import refusal
 from tests.tiny_embedder import Letters

@@ -11,7 +11,7 @@ from tasks.evaluation.core import by_shard
 from tasks.evaluation.core.by_shard import ShardedDocuments
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.lexical.verbatim_overlap import verbatim_overlap
-from tasks.inference.embeddings.worker_environment import WorkerEnvironment
+from tasks.inference.embeddings.parallel import WorkerEnvironment
 from tasks.workers.pool import Runner
 from tasks.workers.processes import ProcessRunner
 from tasks.workers.threads import ThreadRunner

@@ -10,8 +10,8 @@ import torch
 
 from tasks.evaluation.in_context.demonstrations import Example
 from tasks.evaluation.in_context.task_definitions import Task
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.network.language_model import LanguageModel
 from tests.tiny_model import tiny_network
 
 WEATHER = Task("weather", "Name the weather.", "Note", "Weather", {"w": "Wet", "d": "Dry", "x": "Dry and cold"})

@@ -9,7 +9,7 @@ from tasks.evaluation.in_context.demonstrations import Example, choose
 from tasks.evaluation.in_context.measure import InContextTest
 from tasks.evaluation.in_context.prompts import CONTENT_FREE, PromptWriter
 from tasks.inference.catalogue.registry import list_models
-from tasks.inference.loading.loading import load
+from tasks.inference.loading.load_model import load
 from tests.refusals import refusal
 from tests.support import require
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, NOTES, WEATHER, Pair

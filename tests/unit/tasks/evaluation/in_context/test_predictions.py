@@ -7,7 +7,7 @@ from tasks.evaluation.in_context import predictions, shared_prompt
 from tasks.evaluation.in_context.predictions import first_token_bias, greedy_answers, label_scores
 from tasks.evaluation.in_context.prompts import PromptWriter
 from tasks.evaluation.in_context.shared_prompt import read_prompt
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, NOTES, WEATHER, Pair
 
 TEXTS = ["rain", "", "not a cloud since the early morning, and none expected", "frost " * 9]

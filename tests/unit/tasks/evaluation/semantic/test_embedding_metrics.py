@@ -12,7 +12,7 @@ from tasks.evaluation.semantic.nearest_neighbour import proximity
 from tasks.evaluation.semantic.precision_recall import precision_recall
 from tasks.evaluation.semantic.self_similarity import self_similarity
 from tasks.evaluation.semantic.topics import how_many, topics
-from tasks.inference.embeddings.cached_encoder import CachedEmbedder
+from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.embedded_subjects import THEMES, number, subject, themed
 

@@ -8,8 +8,8 @@ from tasks.evaluation.semantic.nearest_neighbour import proximity
 from tasks.evaluation.semantic.self_similarity import self_similarity
 from tasks.evaluation.semantic.train_on_synthetic import train_on_synthetic
 from tasks.inference.catalogue.registry import list_models
-from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
+from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
 from tests.support import require
 from tests.unit.tasks.evaluation.embedded_subjects import number, subject, themed
 from tests.unit.tasks.evaluation.semantic.test_train_on_synthetic import compared, labelled

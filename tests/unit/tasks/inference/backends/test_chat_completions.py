@@ -24,8 +24,8 @@ from cryptography.x509.oid import NameOID
 
 from models_db.errors import AlmonerError, EnvironmentProblem
 from tasks.inference.backends.chat_completions import HttpBackend
-from tasks.inference.backends.interface import SEES, SYSTEM, Sampling
 from tasks.inference.backends.request import _certificates
+from tasks.inference.backends.text_backend import SEES, SYSTEM, Sampling
 from tests.refusals import refusal
 from tests.support import PATIENCE
 from tests.support_backend import (

@@ -6,8 +6,7 @@ import pytest
 
 from models_db.values.requests import parse_model
 from tasks.common.network import is_external
-from tasks.inference.backends.api_key import Key, key_for
-from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown, endpoint_of
+from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown, Key, endpoint_of, key_for
 from tests.refusals import refusal
 
 GIVEN: dict[str, Any] = {"name": "office", "url": "https://llm.example.org:8443/v1/", "model": "qwen3-32b"}

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tasks.inference.backends.rate_limit import LONGEST_WAIT, RateLimit, retry_after, wait_after
+from tasks.inference.backends.request import LONGEST_WAIT, RateLimit, retry_after, wait_after
 
 
 class Clock:

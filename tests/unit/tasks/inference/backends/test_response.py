@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.inference.backends.interface import Completion, Sampling
-from tasks.inference.backends.response import MalformedResponse, largest, read_reply
+from tasks.inference.backends.request import MalformedResponse, largest_answer, read_reply
+from tasks.inference.backends.text_backend import Completion, Sampling
 from tests.support_backend import completion
 
 HOW = Sampling(8, Decimal(1))
@@ -92,5 +92,5 @@ def test_whatever_is_said_is_a_text_or_nonsense_and_never_repeated(answer: Any) 
 
 def test_the_longest_text_fits_into_the_largest_answer() -> None:
     longest = completion("\u4e2d" * (64 * 8))
-    assert len(json.dumps(longest).encode()) < largest(HOW)
+    assert len(json.dumps(longest).encode()) < largest_answer(HOW)
     assert isinstance(read(longest), Completion)

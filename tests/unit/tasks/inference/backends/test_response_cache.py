@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tasks.inference.backends import response_cache as module
-from tasks.inference.backends.interface import Completion
-from tasks.inference.backends.response_cache import FILE, Answers
+from tasks.inference.backends import chat_completions as module
+from tasks.inference.backends.chat_completions import ANSWERS_FILE, Answers
+from tasks.inference.backends.text_backend import Completion
 from tests.refusals import refusal
 
 ONE, TWO = Completion("first\ntext \u00e9", 3, True), Completion("second", 2, False)
@@ -28,7 +28,7 @@ def test_they_are_found_again_and_nobody_else_may_read_them(tmp_path: Path) -> N
     again = Answers(folder)
     assert again.get(again.key({"prompt": "a"})) == ONE
     assert again.get(again.key({"prompt": "b"})) is None
-    assert stat.S_IMODE((folder / FILE).stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / ANSWERS_FILE).stat().st_mode) == 0o600
 
 
 def test_equal_questions_have_answers_of_their_own_in_their_order(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_line_that_a_kill_has_torn_is_an_answer_that_did_not_come(tmp_path: Pa
     keys = [answers.key({"prompt": prompt}) for prompt in "abc"]
     answers.keep(keys[0], ONE)
     answers.keep(keys[1], TWO)
-    path = tmp_path / FILE
+    path = tmp_path / ANSWERS_FILE
     path.write_bytes(path.read_bytes()[:-9])
     again = Answers(tmp_path)
     keys = [again.key({"prompt": prompt}) for prompt in "abc"]
@@ -92,7 +92,7 @@ def test_a_line_that_a_full_disk_has_torn_does_not_take_the_next_answer_with_it(
 
 
 def test_a_damaged_line_is_asked_for_again(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b'\xff\n[]\n{"key": 1}\nnull\n')
+    (tmp_path / ANSWERS_FILE).write_bytes(b'\xff\n[]\n{"key": 1}\nnull\n')
     answers = Answers(tmp_path)
     answers.keep(answers.key({"prompt": "a"}), ONE)
     again = Answers(tmp_path)
@@ -100,7 +100,7 @@ def test_a_damaged_line_is_asked_for_again(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_told_without_the_answer(tmp_path: Path) -> None:
-    os.symlink(tmp_path / "elsewhere", tmp_path / FILE)
+    os.symlink(tmp_path / "elsewhere", tmp_path / ANSWERS_FILE)
     with refusal("AnswersUnwritable"):
         Answers(tmp_path)
     inside_a_file = tmp_path / "file"

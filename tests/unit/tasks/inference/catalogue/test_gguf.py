@@ -10,10 +10,10 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tasks.inference.catalogue.gguf import unpack_gguf
 from tasks.inference.catalogue.model_store import folder_digest
-from tasks.inference.loading.loading import read_tokens
-from tasks.inference.loading.stored_precision import type_to_read
+from tasks.inference.loading.download import unpack_gguf
+from tasks.inference.loading.load_model import read_tokens
+from tasks.inference.loading.weights import type_to_read
 
 CONCERNS = ("tasks/inference/catalogue", "tasks/inference/loading")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.inference.catalogue.layer_layout import MoreDevicesThanLayers, layers_of_devices, usable_bytes
+from tasks.inference.catalogue.model_check import MoreDevicesThanLayers, layers_of_devices, usable_bytes
 
 GB = 10**9
 

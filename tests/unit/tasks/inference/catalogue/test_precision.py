@@ -7,17 +7,16 @@ import torch
 from torch import nn
 from transformers import GraniteConfig, GraniteForCausalLM
 
-from tasks.inference.catalogue.precision import PRECISIONS, Precision
+from tasks.inference.catalogue.devices import CPU, keeps_bfloat16
+from tasks.inference.catalogue.model_check import PRECISIONS, Precision
 from tasks.inference.catalogue.registry import UnsupportedModel
+from tasks.inference.engine import linear_layers
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading import adopt
 from tasks.inference.loading import adopt as adoption
-from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.loading.probe_inputs import LONGEST_EXAMPLE, PUBLIC_TEXT, largest_inputs, mean_divergence
-from tasks.inference.network import int8_linear
-from tasks.inference.network.capabilities import CPU, keeps_bfloat16
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import reference_tokens
+from tasks.inference.loading.adopt import LONGEST_EXAMPLE, PUBLIC_TEXT, largest_inputs, mean_divergence, wrap_network
+from tasks.inference.prompt_rendering import reference_tokens
 from tests.refusals import refusal
 from tests.unit.tasks.inference.catalogue.test_precision_isolation import LOWERED, lowered
 from tests.unit.tasks.inference.fixtures import tiny_network
@@ -67,7 +66,7 @@ def test_an_architecture_that_is_not_ours_is_refused_at_every_precision(
 def test_two_bits_are_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
     if expect_refusal("int8"):
         return
-    monkeypatch.setattr(int8_linear, "_LARGEST", 1)
+    monkeypatch.setattr(linear_layers, "_LARGEST", 1)
     with refusal("PrecisionTooCoarse", match="nats") as refused:
         wrap_network(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision="int8")
     assert refused.value.facts["precision"] == "int8"

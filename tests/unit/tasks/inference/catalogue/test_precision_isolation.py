@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig
 
-from tasks.inference.catalogue.precision import PRECISIONS, Precision
+from tasks.inference.catalogue.devices import CPU
+from tasks.inference.catalogue.model_check import PRECISIONS, Precision
+from tasks.inference.engine import linear_layers
 from tasks.inference.engine.engine import Engine
-from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
+from tasks.inference.engine.isolation import IsolationCheck, RowsNotIsolated
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.loading.loading import load
-from tasks.inference.loading.stored_precision import type_to_read
-from tasks.inference.network import int8_linear
-from tasks.inference.network.capabilities import CPU
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.loading.load_model import load
+from tasks.inference.loading.weights import type_to_read
 from tests.own_home import on_request
 from tests.unit.tasks.inference.fixtures import REAL, tiny_network
 from tests.unit.tasks.inference.isolation.test_check import CANDIDATES, CHANGES, NOTES, batches
@@ -89,7 +89,7 @@ def test_one_scale_for_all_rows_fails_the_same_test(monkeypatch: pytest.MonkeyPa
         """The device is not asked."""
 
     coupled = lowered("int8")
-    monkeypatch.setattr(int8_linear, "quantised_rows", one_scale)
+    monkeypatch.setattr(linear_layers, "quantised_rows", one_scale)
     monkeypatch.setattr(IsolationCheck, "_require", unchecked)
     engine = Engine(coupled)
     before = by_row(engine, batches())
@@ -101,7 +101,7 @@ def test_one_scale_for_all_rows_is_noticed_by_the_engine(monkeypatch: pytest.Mon
     if expect_refusal("int8"):
         return
     coupled = lowered("int8")
-    monkeypatch.setattr(int8_linear, "quantised_rows", one_scale)
+    monkeypatch.setattr(linear_layers, "quantised_rows", one_scale)
     with pytest.raises(RowsNotIsolated, match="beside it") as refused:
         IsolationCheck(coupled).layers(8, 1)
     assert refused.value.facts["precision"] == "int8"

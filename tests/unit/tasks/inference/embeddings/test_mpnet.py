@@ -8,9 +8,8 @@ import pytest
 
 from tasks.evaluation.semantic.mauve import mauve
 from tasks.evaluation.semantic.nearest_neighbour import proximity
-from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import TextEmbedder, load_embedder
-from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.inference.embeddings.unit_embeddings import CachedEmbedder, points_of
 from tests.own_home import on_request
 from tests.unit.tasks.evaluation.embedded_subjects import number, subject, themed
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from tasks.corpus.shards import shard_of_text
-from tasks.inference.embeddings.parallel_map import PIECE, ParallelMap
-from tasks.inference.embeddings.worker_environment import MemoryShare, WorkerEnvironment, room_here, shared
+from tasks.inference.embeddings.parallel import PIECE, MemoryShare, ParallelMap, WorkerEnvironment, room_here, shared
 from tasks.workers.shard_map import TextShards
 from tasks.workers.threads import ThreadRunner
 from tests import bodies

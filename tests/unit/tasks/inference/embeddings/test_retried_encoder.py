@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
-from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.inference.embeddings.unit_embeddings import RetriedEmbedder, points_of
 from tests.faults import Failing, FaultyLetters, temporary, waits
 from tests.tiny_embedder import Letters
 

@@ -8,9 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tasks.inference.catalogue.registry import list_models
-from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import EMBEDDER, TextEmbedder, load_embedder
-from tasks.inference.embeddings.unit_embeddings import LENGTHS, PIECES, places_alike, points_of
+from tasks.inference.embeddings.unit_embeddings import LENGTHS, PIECES, CachedEmbedder, places_alike, points_of
 from tests.support import require
 from tests.tiny_embedder import Letters
 

@@ -8,14 +8,14 @@ import torch
 from numpy.typing import NDArray
 
 from tasks.inference.catalogue.model_check import ContextTooLong
-from tasks.inference.engine import answer_likelihood
-from tasks.inference.engine.answer_likelihood import AnswerLikelihood
+from tasks.inference.engine import likelihood as answer_likelihood
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.likelihood import AnswerLikelihood
 from tasks.inference.engine.memory import MemoryRanOut
-from tasks.inference.engine.row_batch import RowBatch
+from tasks.inference.engine.rows import RowBatch
 from tasks.inference.engine.session import Session
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import PromptPieces, private_prompt, reference_tokens
+from tasks.inference.prompt_rendering import PromptPieces, private_prompt, reference_tokens
+from tasks.inference.prompt_spec import PromptSpec
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.ring_buffer import Clock
+from tasks.inference.engine.rows import Clock
 from tasks.inference.engine.shapes import Sizes
 from tests.unit.tasks.inference.fixtures import Twins
 from tests.unit.tasks.inference.rows_at_work import PRIVATE, PUBLIC, text

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tasks.inference.engine.engine import Engine
-from tasks.inference.network.recorded_passes import CudaGraphs, PassRecorder, RecordedPasses
+from tasks.inference.engine.recorded_passes import CudaGraphs, PassRecorder, RecordedPasses
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 from tests.unit.tasks.inference.traffic import crowd, differing, drive
 

@@ -6,17 +6,15 @@ import pytest
 import torch
 
 from benchmarks.gpu import networks, speed
-from tasks.inference.engine import row_batch
+from tasks.inference.engine import rows as row_batch
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.row_batch import RowBatch
-from tasks.inference.isolation.arrangements import arrangements
-from tasks.inference.isolation.check import IsolationCheck
-from tasks.inference.loading import adopt
-from tasks.inference.network import replace_layers
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.isolation import IsolationCheck, arrangements
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.rows import RowBatch
+from tasks.inference.loading import adopt, weights
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 
-CONCERNS = ("tasks/inference/engine", "tasks/inference/network", "tasks/inference/isolation")
+CONCERNS = ("tasks/inference/engine",)
 
 pytestmark = pytest.mark.dear
 
@@ -28,7 +26,7 @@ FAMILIES = ("Llama", "Llama, longrope", "Gemma 2", "GPT-2", "Qwen2, windows in s
 @pytest.fixture(autouse=True)
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on an accelerator: torch's own products, and an accelerator's shapes of passes."""
-    for module in (adopt, replace_layers):
+    for module in (adopt, weights):
         monkeypatch.setattr(module, "can_pack", lambda *_: False)
     monkeypatch.setitem(row_batch._PREFILL, "meta", row_batch._PREFILL["cuda"])
 
@@ -71,7 +69,7 @@ def test_a_tensor_on_another_device_is_found_out(monkeypatch: pytest.MonkeyPatch
     def masked(mask: torch.Tensor, window: int, newest: int) -> torch.Tensor:
         return mask + torch.zeros(mask.shape)
 
-    monkeypatch.setattr("tasks.inference.network.language_model.within_window", masked)
+    monkeypatch.setattr("tasks.inference.engine.language_model.within_window", masked)
     with torch.inference_mode(), pytest.raises(RuntimeError, match="device"):
         read(model)
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.session import Session
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import PromptPieces, private_prompt, public_prompt, reference_tokens
+from tasks.inference.prompt_rendering import PromptPieces, private_prompt, public_prompt, reference_tokens
 from tests.unit.tasks.inference.fixtures import Twins
 from tests.unit.tasks.inference.rows_at_work import MOST, PRIVATE, PUBLIC, by_row, text
 

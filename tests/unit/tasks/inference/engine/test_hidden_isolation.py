@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.inference.catalogue.precision import PRECISIONS, Precision
+from tasks.inference.catalogue.model_check import PRECISIONS, Precision
+from tasks.inference.engine import linear_layers
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.hidden_states import last_hidden
+from tasks.inference.engine.isolation import IsolationCheck, RowsNotIsolated
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.session import RowHidden
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
-from tasks.inference.loading.loading import load
-from tasks.inference.network import int8_linear
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_rendering import PromptPieces
 from tests.unit.tasks.inference.catalogue.test_precision_isolation import REAL_CHANGES, lowered, one_scale
 from tests.unit.tasks.inference.fixtures import REAL, Twins
 from tests.unit.tasks.inference.isolation.test_check import CHANGES, NOTES, Batches, batches
@@ -115,7 +115,7 @@ def test_one_scale_for_all_rows_fails_the_same_test(read: str, monkeypatch: pyte
     if expect_refusal("int8"):
         return
     model = lowered("int8")
-    monkeypatch.setattr(int8_linear, "quantised_rows", one_scale)
+    monkeypatch.setattr(linear_layers, "quantised_rows", one_scale)
     with pytest.raises(RowsNotIsolated):
         IsolationCheck(model).layers(4, 32)
     monkeypatch.setattr(IsolationCheck, "_require", lambda *_: None)

@@ -12,7 +12,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.hidden_states import last_hidden
 from tasks.inference.engine.session import RowHidden
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.prompt_rendering import PromptPieces
 from tests.refusals import refusal
 from tests.unit.tasks.inference.engine.test_engine import OTHER_PRIVATE, REFERENCES
 from tests.unit.tasks.inference.engine.test_hidden import alone

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.inference.engine import log_likelihood
-from tasks.inference.engine.log_likelihood import log_likelihoods
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine import likelihood
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.likelihood import log_likelihoods
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.inference.fixtures import Twins
 
@@ -36,7 +36,7 @@ def written_out(network: Any, tokens: list[int]) -> float:
 
 @pytest.mark.parametrize("at_once", [1, 60, 1024])
 def test_sums_of_log_probabilities(tiny: Twins, model: LanguageModel, at_once: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(log_likelihood, "_TOKENS_AT_ONCE", at_once)
+    monkeypatch.setattr(likelihood, "_TOKENS_AT_ONCE", at_once)
     steps: list[tuple[int, int]] = []
     scores = log_likelihoods(model, TEXTS, lambda done, of: steps.append((done, of)))
     for text, (total, count) in zip(TEXTS, scores, strict=True):

@@ -11,17 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.open_session import SessionOpening
-from tasks.inference.engine.ring_buffer import Ring, visible_counts
-from tasks.inference.engine.row_batch import RowBatch
+from tasks.inference.catalogue.devices import CPU
+from tasks.inference.engine.attention import aligned
+from tasks.inference.engine.engine import Engine, SessionOpening
+from tasks.inference.engine.isolation import IsolationCheck, RowsNotIsolated
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.recorded_passes import PassRecorder, RecordedPasses
+from tasks.inference.engine.rows import Ring, RowBatch, visible_counts
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
-from tasks.inference.kernels.kernel_order import PACKED, PLAIN, KernelOrder
-from tasks.inference.network.attention import aligned
-from tasks.inference.network.capabilities import CPU
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.network.recorded_passes import PassRecorder, RecordedPasses
+from tasks.inference.kernels.kernel_choice import PACKED, PLAIN, KernelOrder
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 from tests.unit.tasks.inference.fixtures import Twins
 from tests.unit.tasks.inference.operation_recording import OperationRecording
@@ -29,7 +27,7 @@ from tests.unit.tasks.inference.rows_at_work import PRIVATE, PUBLIC, text
 from tests.unit.tasks.inference.traffic import Diary, crowd, differing, drive
 
 pytestmark = pytest.mark.dear
-CONCERNS = ("tasks/inference/engine", "tasks/inference/network")
+CONCERNS = ("tasks/inference/engine",)
 
 
 def driven(model: LanguageModel, recording: OperationRecording | None = None) -> tuple[Diary, PassRecorder]:

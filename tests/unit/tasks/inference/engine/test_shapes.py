@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tasks.inference.engine.row_batch import prefill_shape
+from tasks.inference.engine.rows import prefill_shape
 from tasks.inference.engine.shapes import (
     ContextTooLong,
     Sizes,
@@ -13,7 +13,7 @@ from tasks.inference.engine.shapes import (
     rows_per_chunk,
     smaller_chunk,
 )
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.prompt_rendering import PromptPieces
 from tests.unit.tasks.inference.fixtures import Twins
 
 pytestmark = pytest.mark.contract

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.inference.catalogue.precision import PRECISIONS, Precision
+from tasks.inference.catalogue.model_check import PRECISIONS, Precision
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.session import Session
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.loading.loading import load
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.loading.load_model import load
+from tasks.inference.prompt_rendering import PromptPieces
 from tests.unit.tasks.inference.catalogue.test_precision_isolation import lowered
 from tests.unit.tasks.inference.fixtures import REAL, Twins
 from tests.unit.tasks.inference.processors import expect_refusal

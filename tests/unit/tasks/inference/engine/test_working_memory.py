@@ -11,17 +11,23 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tasks.inference.engine.row_batch import RowBatch
-from tasks.inference.engine.shapes import WITH_ALL_ELSE, Sizes, generations_at_once, likely_rows, rows_per_chunk
-from tasks.inference.engine.working_memory import pass_bytes, working_bytes
-from tasks.inference.kernels.kernel_order import FIXED_ATTENTION, PLAIN, KernelOrder
-from tasks.inference.loading import adopt
-from tasks.inference.network import replace_layers
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.rows import RowBatch
+from tasks.inference.engine.shapes import (
+    WITH_ALL_ELSE,
+    Sizes,
+    generations_at_once,
+    likely_rows,
+    pass_bytes,
+    rows_per_chunk,
+    working_bytes,
+)
+from tasks.inference.kernels.kernel_choice import FIXED_ATTENTION, PLAIN, KernelOrder
+from tasks.inference.loading import adopt, weights
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 from tests.unit.tasks.inference.rows_at_work import text
 
-CONCERNS = ("tasks/inference/engine", "tasks/inference/network")
+CONCERNS = ("tasks/inference/engine",)
 
 CUDA = torch.device("cuda")
 
@@ -64,7 +70,7 @@ def _tensors(values: Any) -> list[Tensor]:
 @pytest.fixture
 def dense(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers keep their weights as on an accelerator."""
-    monkeypatch.setattr(replace_layers, "can_pack", lambda *_: False)
+    monkeypatch.setattr(weights, "can_pack", lambda *_: False)
     monkeypatch.setattr(adopt, "can_pack", lambda *_: False)
 
 

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from tasks.inference.catalogue.model_store import model_folder
-from tasks.inference.catalogue.silence_libraries import silence_libraries
+from tasks.inference.catalogue.model_store import model_folder, silence_libraries
+from tasks.inference.engine import isolation
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.isolation import IsolationCheck, RowsNotIsolated
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.isolation import check as isolation
-from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import private_prompt, public_prompt, reference_tokens
+from tasks.inference.prompt_rendering import private_prompt, public_prompt, reference_tokens
 from tests.unit.tasks.inference.fixtures import Twins
 from tests.unit.tasks.inference.naive import naive_logits
 from tests.unit.tasks.inference.rows_at_work import DRAWN, MOST, PRIVATE, PUBLIC, by_row, text

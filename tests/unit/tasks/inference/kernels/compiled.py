@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from tasks.inference.kernels import attention_kernel, linear_kernel
-from tasks.inference.kernels.tiles import CANDIDATES
+from tasks.inference.kernels.kernel_choice import CANDIDATE_TILES
 
 H100 = GPUTarget("cuda", 90, 32)
 TYPES = {torch.bfloat16: "*bf16", torch.float32: "*fp32"}
@@ -43,7 +43,7 @@ def all_kernels() -> dict[str, dict[str, int]]:
     found = {}
     for dtype, kind in TYPES.items():
         pointers = dict.fromkeys(("x_pointer", "weight_pointer", "bias_pointer", "y_pointer"), kind)
-        for name, tile in CANDIDATES[dtype].items():
+        for name, tile in CANDIDATE_TILES[dtype].items():
             constants = {
                 "HAS_BIAS": True, "HAS_REST": False, "TILE_ROWS": tile.rows, "TILE_COLUMNS": tile.columns,
                 "TILE_DEPTH": tile.depth, "GROUP": 8,

@@ -10,8 +10,8 @@ import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it s
 import torch
 from torch import Tensor
 
-from tasks.inference.isolation.arrangements import FirstResults
-from tasks.inference.network.attention import Attention
+from tasks.inference.engine.attention import Attention
+from tasks.inference.engine.isolation import FirstResults
 
 ORDERS = 5
 FAR, TWO_LAUNCHES, FROZEN = "far from the reference", "two launches differ", "an earlier call decides"

@@ -22,23 +22,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.inference.engine.open_session import _tries
-from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
-from tasks.inference.kernels import dense_linear, tiles
-from tasks.inference.kernels.dense_linear import DenseLinear, fixed_order_works, linear, linear_of_chosen
-from tasks.inference.kernels.kernel_order import (
-    FIXED_ATTENTION,
-    FIXED_ORDER,
-    PACKED,
-    PLAIN,
-    KernelOrder,
-    kernel_order,
-)
-from tasks.inference.loading import adopt
-from tasks.inference.network import attention, replace_layers
-from tasks.inference.network.attention import fixed_order_attention, grouped_attention
-from tasks.inference.network.capabilities import CPU
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.catalogue.devices import CPU
+from tasks.inference.engine import attention, linear_layers
+from tasks.inference.engine.attention import fixed_order_attention, grouped_attention
+from tasks.inference.engine.engine import _tries
+from tasks.inference.engine.isolation import IsolationCheck, RowsNotIsolated
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.linear_layers import DenseLinear, fixed_order_works, linear, linear_of_chosen
+from tasks.inference.kernels import kernel_choice
+from tasks.inference.kernels.kernel_choice import FIXED_ATTENTION, FIXED_ORDER, PACKED, PLAIN, KernelOrder, kernel_order
+from tasks.inference.loading import adopt, weights
 from tests.support import require
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 from tests.unit.tasks.inference.kernels.questions import (
@@ -53,7 +46,7 @@ from tests.unit.tasks.inference.kernels.questions import (
     numbers,
 )
 
-CONCERNS = ("tasks/inference/kernels", "tasks/inference/isolation", "tasks/inference/network")
+CONCERNS = ("tasks/inference/kernels", "tasks/inference/engine")
 
 ROOT = Path(__file__).resolve().parents[5]
 EVERY = range(1, 65)
@@ -162,7 +155,7 @@ def tiled_by_rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """A kernel that is chosen, or tuned, for the number of rows."""
     from tasks.inference.kernels import linear_kernel
 
-    tile = tiles.tile_of(weight)
+    tile = kernel_choice.tile_of(weight)
     return linear_kernel.linear(x, weight, bias, replace(tile, depth=16) if len(x) > 44 else tile)
 
 
@@ -283,9 +276,9 @@ def test_what_does_not_fit_is_refused(change: str) -> None:
 
 
 def test_tiles_follow_from_the_weight_alone() -> None:
-    for dtype, candidates in tiles.CANDIDATES.items():
+    for dtype, candidates in kernel_choice.CANDIDATE_TILES.items():
         for channels in (1, 512, 2048, 4096, 128_256):
-            assert tiles.tile_of(torch.empty(channels, 64, dtype=dtype, device="meta")) in candidates.values()
+            assert kernel_choice.tile_of(torch.empty(channels, 64, dtype=dtype, device="meta")) in candidates.values()
     assert product(torch.zeros(0, 16), torch.zeros(8, 16), None).shape == (0, 8)
     unaligned = numbers(3 * 16 + 1)[1:].view(3, 16)
     assert torch.equal(product(unaligned, numbers(8, 16), None), product(unaligned.clone(), numbers(8, 16), None))
@@ -315,9 +308,9 @@ def test_a_device_whose_compiler_fails_has_no_fixed_order(monkeypatch: pytest.Mo
     def fail(*_: object) -> bool:
         raise OSError("no compiler")
 
-    monkeypatch.setattr(dense_linear, "linear", fail)
+    monkeypatch.setattr(linear_layers, "linear", fail)
     assert not fixed_order_works.__wrapped__(CPU, 32)
-    monkeypatch.setattr(dense_linear, "linear", lambda x, weight, bias, kernels: x @ weight.T)
+    monkeypatch.setattr(linear_layers, "linear", lambda x, weight, bias, kernels: x @ weight.T)
     assert not fixed_order_works.__wrapped__(CPU, 32)
 
 
@@ -347,7 +340,7 @@ def test_the_kernels_work_at_every_size_of_a_head(head_size: int) -> None:
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> LanguageModel:
     """A tiny Llama with dense layers, as on CUDA: torch's own products first, then those of fixed order."""
-    monkeypatch.setattr(replace_layers, "can_pack", lambda *_: False)
+    monkeypatch.setattr(weights, "can_pack", lambda *_: False)
     monkeypatch.setattr(adopt, "can_pack", lambda *_: False)
     made = adopted(network_of(*READ["Llama"]))
     return replace(made, kernel_order=KernelOrder((PLAIN, FIXED_ORDER), fewer_rows_first=False))

@@ -11,13 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.inference.isolation.check import IsolationCheck
-from tasks.inference.kernels.dense_linear import fixed_order_works, linear, linear_of_chosen
-from tasks.inference.kernels.kernel_order import FIXED_ATTENTION, FIXED_ORDER
-from tasks.inference.kernels.tiles import CANDIDATES, Tile
+from tasks.inference.engine.attention import fixed_order_attention
+from tasks.inference.engine.isolation import IsolationCheck
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.linear_layers import fixed_order_works, linear, linear_of_chosen
+from tasks.inference.kernels.kernel_choice import CANDIDATE_TILES, FIXED_ATTENTION, FIXED_ORDER, Tile
 from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.network.attention import fixed_order_attention
-from tasks.inference.network.language_model import LanguageModel
 from tests.unit.tasks.inference.conformance import differences, is_isolated
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 from tests.unit.tasks.inference.kernels.questions import (
@@ -66,11 +65,11 @@ def test_chosen_channels() -> None:
     assert linear_problems(chosen, torch.float32, CUDA, COUNTS, inputs=300, channels=40) == []
 
 
-@pytest.mark.parametrize("tile", [tile for tiles in CANDIDATES.values() for tile in tiles.values()], ids=str)
+@pytest.mark.parametrize("tile", [tile for tiles in CANDIDATE_TILES.values() for tile in tiles.values()], ids=str)
 def test_every_tile_computes_the_same_and_keeps_rows_apart(tile: Tile) -> None:
     from tasks.inference.kernels import linear_kernel
 
-    dtype = next(dtype for dtype, tiles in CANDIDATES.items() if tile in tiles.values())
+    dtype = next(dtype for dtype, tiles in CANDIDATE_TILES.items() if tile in tiles.values())
 
     def tiled(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return linear_kernel.linear(x, weight, bias, tile)

@@ -12,13 +12,19 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from cli.app import app
-from tasks.inference.catalogue import disk_space, gguf, model_store
-from tasks.inference.catalogue.local_models import find_local, local_models
-from tasks.inference.catalogue.registry import ModelKindMismatch, UnknownModel, find, list_models
-from tasks.inference.loading import merge_adapter
+from tasks.inference.catalogue import model_store
+from tasks.inference.catalogue.registry import (
+    ModelKindMismatch,
+    UnknownModel,
+    find,
+    find_local,
+    list_models,
+    local_models,
+)
+from tasks.inference.loading import download, merge_adapter
 from tasks.inference.loading.add_model import add_model, remove_model
 from tasks.inference.loading.download import pull
-from tasks.inference.loading.loading import load
+from tasks.inference.loading.load_model import load
 from tasks.inference.loading.merge_adapter import CONFIG, WEIGHTS
 from tasks.pricing.model_facts import model_facts
 from tests.refusals import refusal
@@ -222,7 +228,7 @@ def test_a_disk_that_cannot_hold_what_is_made_is_named(
         raise RuntimeError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(merge_adapter, "merge_adapter", fill)
-    monkeypatch.setattr(disk_space, "free_disk", lambda folder: free)
+    monkeypatch.setattr(model_store, "free_disk", lambda folder: free)
     with refusal("ModelDiskFull") as refused:
         add_model("adapted", folder, "MIT", adapter)
     assert len(merged) == (free > 0)
@@ -294,7 +300,7 @@ def test_a_gguf_file_is_unpacked(folder: Path, tmp_path: Path, monkeypatch: pyte
         tiny_tokenizer().save_pretrained(target)
         return target
 
-    monkeypatch.setattr(gguf, "unpack_gguf", unpack)
+    monkeypatch.setattr(download, "unpack_gguf", unpack)
     file = tmp_path / "small.gguf"
     file.write_bytes(b"GGUF")
     add_model("small", file, "MIT")

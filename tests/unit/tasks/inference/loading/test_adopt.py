@@ -9,15 +9,15 @@ import torch
 from torch import nn
 from transformers import GraniteConfig, GraniteForCausalLM
 
-from tasks.inference.catalogue.precision import Precision
+from tasks.inference.catalogue.devices import CPU, can_pack
+from tasks.inference.catalogue.model_check import Precision
 from tasks.inference.catalogue.registry import UnsupportedModel
+from tasks.inference.engine.attention import grouped_attention
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.linear_layers import PackedLinear
 from tasks.inference.loading import adopt
 from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.network.attention import grouped_attention
-from tasks.inference.network.capabilities import CPU, can_pack
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.network.packed_linear import PackedLinear
-from tasks.inference.network.replace_layers import quantise_layers
+from tasks.inference.loading.weights import quantise_layers
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.inference.families import adopted
 from tests.unit.tasks.inference.fixtures import tiny_network

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from cli.app import app
 from flows.audit import health
 from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.model_check import ContextTooLong, ModelCheck
+from tasks.inference.catalogue.devices import CPU, can_pack, keeps_bfloat16, missing_everywhere
+from tasks.inference.catalogue.model_check import ContextTooLong, ModelCheck, Precision
 from tasks.inference.catalogue.model_store import UnreadableModel
-from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import (
     REGISTRY,
     ModelKindMismatch,
@@ -29,17 +29,15 @@ from tasks.inference.catalogue.registry import (
     UnsupportedModel,
     list_models,
 )
-from tasks.inference.loading import check_model, describe_model, loading
+from tasks.inference.engine.linear_layers import Int8Linear, PackedLinear
+from tasks.inference.loading import check_model, load_model
 from tasks.inference.loading.add_model import add_model
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.check_model import require_usable
 from tasks.inference.loading.download import check_named, pull
-from tasks.inference.loading.network_shape import shape_of
-from tasks.inference.network.capabilities import CPU, can_pack, keeps_bfloat16, missing_everywhere
-from tasks.inference.network.int8_linear import Int8Linear
-from tasks.inference.network.packed_linear import PackedLinear
-from tasks.inference.network.replace_layers import SharedProduct
-from tasks.inference.prompts.render import NoChatTemplate
+from tasks.inference.loading.row_wise_modules import shape_of
+from tasks.inference.loading.weights import SharedProduct
+from tasks.inference.prompt_rendering import NoChatTemplate
 from tasks.pricing.model_facts import model_facts
 from tests.refusals import refusal
 from tests.unit.tasks.inference.families import UNKNOWN, config_of
@@ -64,23 +62,23 @@ def test_a_request_for_an_unsupported_model_has_no_price(snapshot: Path) -> None
         model_facts(NAME)
     assert (told.value.exit_code, told.value.facts["model"]) == (2, NAME)
     with refusal("ModelChanged"):
-        loading.load(NAME, "cpu")
+        load_model.load(NAME, "cpu")
     model_store.hub_record("org/tiny", COMMIT).unlink()
     with pytest.raises(UnsupportedModel, match="sends rows to experts"):
-        loading.load(NAME, "cpu")
+        load_model.load(NAME, "cpu")
 
 
 def test_what_was_found_is_written_down_until_something_changes(
     snapshot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
-    look = describe_model.describe_model
+    look = load_model.describe_model
 
     def counted(name: str, folder: Path) -> ModelCheck:
         looked.append(name)
         return look(name, folder)
 
-    monkeypatch.setattr(describe_model, "describe_model", counted)
+    monkeypatch.setattr(load_model, "describe_model", counted)
     require_usable(NAME)
     require_usable(NAME)
     assert len(looked) == 1

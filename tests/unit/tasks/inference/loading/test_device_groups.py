@@ -9,21 +9,22 @@ import torch
 from typer.testing import CliRunner
 
 from cli.app import app
-from tasks.inference.catalogue.layer_layout import MoreDevicesThanLayers
-from tasks.inference.catalogue.model_check import Machine, RowSizes
+from tasks.inference.catalogue.devices import CPU
+from tasks.inference.catalogue.model_check import Machine, MoreDevicesThanLayers, RowSizes
 from tasks.inference.engine import memory
-from tasks.inference.engine.memory import memory_budget, spread_budget
-from tasks.inference.loading import describe_model, layer_placement, loading, resource_requirements
-from tasks.inference.loading.loading import load
-from tasks.inference.loading.network_shape import shape_of
-from tasks.inference.loading.resource_requirements import (
+from tasks.inference.engine import memory as resource_requirements
+from tasks.inference.engine.memory import (
     layer_counts,
     layer_devices,
+    memory_budget,
     require_memory,
     requirements_of,
+    spread_budget,
     weight_bytes_on,
 )
-from tasks.inference.network.capabilities import CPU
+from tasks.inference.loading import adopt, load_model
+from tasks.inference.loading.load_model import load
+from tasks.inference.loading.row_wise_modules import shape_of
 from tests.refusals import refusal
 from tests.unit.tasks.inference.fixtures import NAME, tiny_network
 
@@ -111,16 +112,16 @@ def test_more_devices_than_layers_are_refused(gpus: Mapping[str, dict[torch.devi
 def test_a_loaded_model_has_its_layers_where_the_layout_says(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor stands for two devices; its layers are sent all the same."""
     sent: list[torch.device] = []
-    monkeypatch.setattr(loading, "choose_devices", lambda name: (CPU, CPU))
-    monkeypatch.setattr(layer_placement, "is_at", lambda tensor, device: False)
-    monkeypatch.setattr(layer_placement, "send", lambda tensor, device: sent.append(device) or tensor.clone())
+    monkeypatch.setattr(load_model, "choose_devices", lambda name: (CPU, CPU))
+    monkeypatch.setattr(adopt, "is_at", lambda tensor, device: False)
+    monkeypatch.setattr(adopt, "send", lambda tensor, device: sent.append(device) or tensor.clone())
     group = load(NAME, "cuda:0-1")
     assert group.layer_devices == (CPU,) * 3
     assert sent  # by the comparison with the network's own logits
-    monkeypatch.setattr(loading, "choose_devices", lambda name: (CPU,) * 4)
+    monkeypatch.setattr(load_model, "choose_devices", lambda name: (CPU,) * 4)
     with pytest.raises(MoreDevicesThanLayers):
         load(NAME, "cuda:0-3")
-    monkeypatch.setattr(loading, "choose_devices", lambda name: (CPU,))
+    monkeypatch.setattr(load_model, "choose_devices", lambda name: (CPU,))
     assert load(NAME, "cpu").layer_devices == ()
 
 
@@ -134,7 +135,7 @@ def test_models_check_proposes_all_devices(snapshot: Path, monkeypatch: pytest.M
 
     found = {"one": machine("cuda", 2**22, 1), "all": machine("cuda:0-1", 2**22, 2)}
     monkeypatch.setattr(resource_requirements, "machine_of", lambda devices: found["one"])
-    monkeypatch.setattr(describe_model, "group_of_machine", lambda: found["all"])
+    monkeypatch.setattr(load_model, "group_of_machine", lambda: found["all"])
     sizes = snapshot / "request.yaml"
     sizes.write_text("parameters: {references: 15, max_reference_tokens: 256, max_new_tokens: 200}\n")
     answer = CliRunner().invoke(app, ["models", "check", NAME, "--request", str(sizes), "--json"])

@@ -14,26 +14,22 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from tasks.inference.catalogue.devices import CPU
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.row_batch import RowBatch
+from tasks.inference.engine.isolation import IsolationCheck, RowsNotIsolated, arrangements
+from tasks.inference.engine.language_model import KeyValueCache, LanguageModel
+from tasks.inference.engine.recorded_passes import PassRecorder
+from tasks.inference.engine.rows import RowBatch
 from tasks.inference.engine.session import Session
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.isolation.arrangements import arrangements
-from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
-from tasks.inference.loading import adopt, layer_placement
-from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.loading.layer_placement import list_of_layers, place_decoder
-from tasks.inference.network import replace_layers
-from tasks.inference.network.capabilities import CPU
-from tasks.inference.network.kv_cache import KeyValueCache
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.network.recorded_passes import PassRecorder
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.loading import adopt, weights
+from tasks.inference.loading.adopt import list_of_layers, place_decoder, wrap_network
+from tasks.inference.prompt_rendering import PromptPieces
 from tests.refusals import refusal
 from tests.unit.tasks.inference.families import READ, SMALL, adopted, network_of
 from tests.unit.tasks.inference.fixtures import tiny_network
 
-CONCERNS = ("tasks/inference/loading", "tasks/inference/network", "tasks/inference/engine", "tasks/inference/isolation")
+CONCERNS = ("tasks/inference/loading", "tasks/inference/engine")
 
 FAMILIES = (
     "Llama",
@@ -73,8 +69,8 @@ def copying(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
         copied.append(tensor.shape)
         return tensor.clone()
 
-    monkeypatch.setattr(layer_placement, "is_at", lambda tensor, device: False)
-    monkeypatch.setattr(layer_placement, "send", send)
+    monkeypatch.setattr(adopt, "is_at", lambda tensor, device: False)
+    monkeypatch.setattr(adopt, "send", send)
     return copied
 
 
@@ -123,7 +119,7 @@ def test_a_transfer_that_changes_a_bit_is_found_out(copying: list[torch.Size], m
     single, group = adopted(four_layers("Llama")), spread(four_layers("Llama"), 2)
     one = logits(single)
     monkeypatch.setattr(
-        layer_placement, "send", lambda tensor, _: tensor.bfloat16().float() if tensor.is_floating_point() else tensor
+        adopt, "send", lambda tensor, _: tensor.bfloat16().float() if tensor.is_floating_point() else tensor
     )
     assert not all(torch.equal(ours, theirs) for ours, theirs in zip(logits(group), one, strict=True))
 
@@ -183,7 +179,7 @@ PLACES: dict[torch.device, tuple[torch.device, ...]] = {
 @pytest.fixture
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's own products, as on an accelerator."""
-    for module in (adopt, replace_layers):
+    for module in (adopt, weights):
         monkeypatch.setattr(module, "can_pack", lambda *_: False)
 
 
@@ -196,7 +192,7 @@ def sent(unpacked: None, monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[in
         seen.append((tuple(tensor.shape), device))
         return torch.zeros(tensor.shape, dtype=tensor.dtype, device=device) if tensor.is_meta else tensor.to(device)
 
-    monkeypatch.setattr(layer_placement, "send", send)
+    monkeypatch.setattr(adopt, "send", send)
     return seen
 
 
@@ -257,14 +253,14 @@ def test_a_pass_mixes_no_devices(family: str, home: torch.device, sent: list[Any
 @pytest.mark.parametrize("kept", ["attention_mask", "position_embeddings"])
 def test_a_tensor_that_stays_at_home_is_found_out(kept: str, sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken twins: one of a layer's options is not moved."""
-    honest = layer_placement._PassTransfers.to_device
+    honest = adopt._PassTransfers.to_device
 
     def forgetful(self: Any, device: torch.device, held: Any) -> Any:
         moved = honest(self, device, held)
         return {**moved, kept: held[kept]} if isinstance(held, dict) and kept in held else moved
 
     model = mixed("Llama", META)
-    monkeypatch.setattr(layer_placement._PassTransfers, "to_device", forgetful)
+    monkeypatch.setattr(adopt._PassTransfers, "to_device", forgetful)
     with pytest.raises(AssertionError, match="reaches a layer on"):
         read_watched(model)
 

@@ -12,16 +12,16 @@ import torch
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.model_store import UnreadableModel
 from tasks.inference.catalogue.registry import ModelNotPulled, UnsupportedModel, list_models
-from tasks.inference.loading import loading
-from tasks.inference.loading.loading import load, read_tokens
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import NoChatTemplate, closing_token, public_prompt
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.loading import load_model
+from tasks.inference.loading.load_model import load, read_tokens
+from tasks.inference.prompt_rendering import NoChatTemplate, closing_token, public_prompt
 from tests.refusals import refusal
 from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
 from tests.unit.tasks.inference.families import READ, network_of
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME, REAL, digest_of, tiny_network
 
-CONCERNS = ("tasks/inference/loading", "tasks/inference/network")
+CONCERNS = ("tasks/inference/loading", "tasks/inference/engine")
 
 
 def test_a_hub_model_from_local_files(snapshot: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +149,7 @@ def test_the_offline_model(real: LanguageModel) -> None:
 def test_threads_load_one_after_the_other(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers, in two threads at once, leaves out weights."""
     inside, most = [0], [0]
-    read_network = loading.read_network
+    read_network = load_model.read_network
 
     def watched(*arguments: Any) -> Any:
         inside[0] += 1
@@ -159,7 +159,7 @@ def test_threads_load_one_after_the_other(snapshot: Path, monkeypatch: pytest.Mo
         inside[0] -= 1
         return made
 
-    monkeypatch.setattr(loading, "read_network", watched)
+    monkeypatch.setattr(load_model, "read_network", watched)
     with ThreadPoolExecutor(3) as threads:
         models = list(threads.map(lambda _: load(NAME, "cpu"), range(3)))
     assert most == [1]

@@ -19,14 +19,14 @@ from transformers import MPNetConfig, MPNetModel
 
 from models_db.errors import AlmonerError
 from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.local_models import find_local
 from tasks.inference.catalogue.model_store import UnreadableModel, files_of, folder_digest
+from tasks.inference.catalogue.registry import find_local
 from tasks.inference.embeddings import encoder
 from tasks.inference.embeddings.encoder import load_embedder
-from tasks.inference.loading import loading
+from tasks.inference.loading import load_model
 from tasks.inference.loading.add_model import add_model
 from tasks.inference.loading.check_model import check_folder, check_model
-from tasks.inference.loading.loading import load
+from tasks.inference.loading.load_model import load
 from tasks.inference.loading.merge_adapter import CONFIG
 from tasks.inference.loading.merge_adapter import WEIGHTS as ADAPTER
 from tests.refusals import refusal
@@ -313,7 +313,7 @@ def test_what_is_exchanged_between_digest_and_use_is_noticed(
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **b: str(models / "snapshot"))
     folder, opened = language_model(models) if where == "loading" else embedder(models)
     opened()
-    owner, name = (loading, "read_network") if where == "loading" else (encoder, "_read")
+    owner, name = (load_model, "read_network") if where == "loading" else (encoder, "_read")
     read = getattr(owner, name)
 
     def exchanged(*arguments: Any) -> Any:
@@ -366,7 +366,7 @@ def test_weights_that_the_network_does_not_use_are_refused(models: Path, name: s
         add_model("ours", folder, "MIT")
     assert "does not use" in check_folder("ours", folder).problem
     with pytest.raises(UnreadableModel, match="1 weights that its network does not use"):
-        loading.read_network("ours", folder, loading.AutoModelForCausalLM)
+        load_model.read_network("ours", folder, load_model.AutoModelForCausalLM)
 
 
 def test_numbers_that_every_network_computes_by_itself_are_no_such_weights(models: Path) -> None:
@@ -433,6 +433,6 @@ def test_a_panic_of_a_library_is_one_too(models: Path, monkeypatch: pytest.Monke
     def panic(*_: Any) -> None:
         raise PanicException("index out of range\nand more")
 
-    monkeypatch.setattr(loading, "read_tokenizer", panic)
+    monkeypatch.setattr(load_model, "read_tokenizer", panic)
     with pytest.raises(UnreadableModel, match=r"index out of range\n(?!and more)"):
         load("ours", "cpu")

@@ -11,7 +11,7 @@ from torch import nn
 
 from models_db.errors import AlmonerError
 from tasks.inference.catalogue.registry import UnsupportedModel
-from tasks.inference.loading.loading import require_supported
+from tasks.inference.loading.load_model import require_supported
 from tasks.inference.loading.row_wise_modules import ROWWISE, require_rowwise
 from tests.unit.tasks.inference.families import READ, REFUSED, UNKNOWN, adopted, config_of, network_of
 from tests.unit.tasks.inference.fixtures import tiny_network

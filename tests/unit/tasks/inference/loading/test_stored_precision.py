@@ -11,24 +11,24 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
-from tasks.inference.catalogue.precision import PRECISIONS, Precision
+from tasks.inference.catalogue.devices import CPU, can_pack
+from tasks.inference.catalogue.model_check import PRECISIONS, Precision
+from tasks.inference.engine import memory
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.memory import free_memory, memory_budget
-from tasks.inference.loading import loading, resource_requirements, stored_precision
-from tasks.inference.loading.loading import load
-from tasks.inference.loading.network_shape import shape_of
-from tasks.inference.loading.resource_requirements import require_memory, weight_bytes_on
-from tasks.inference.loading.stored_precision import float32_arithmetic, restore_constants, type_to_read
-from tasks.inference.network import replace_layers
-from tasks.inference.network.capabilities import CPU, can_pack
-from tasks.inference.network.mapped_weights import release_pages
+from tasks.inference.engine.memory import free_memory, memory_budget, require_memory, weight_bytes_on
+from tasks.inference.loading import load_model
+from tasks.inference.loading import weights as replace_layers
+from tasks.inference.loading import weights as stored_precision
+from tasks.inference.loading.load_model import load
+from tasks.inference.loading.row_wise_modules import shape_of
+from tasks.inference.loading.weights import float32_arithmetic, release_pages, restore_constants, type_to_read
 from tests.refusals import refusal
 from tests.unit.tasks.inference.families import READ, network_of
 from tests.unit.tasks.inference.fixtures import NAME, tiny_network
 from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import by_row, text
 
-CONCERNS = ("tasks/inference/loading", "tasks/inference/network")
+CONCERNS = ("tasks/inference/loading", "tasks/inference/engine")
 
 pytestmark = pytest.mark.dear
 
@@ -56,10 +56,10 @@ def test_the_model_is_the_same_to_the_bit(stored: Path, precision: Precision, mo
         read.append(arguments[-1])
         return read_network(*arguments)
 
-    read_network = loading.read_network
-    monkeypatch.setattr(loading, "read_network", noted)
+    read_network = load_model.read_network
+    monkeypatch.setattr(load_model, "read_network", noted)
     ours = load(NAME, "cpu", precision)
-    monkeypatch.setattr(loading, "type_to_read", lambda *_: torch.float32)
+    monkeypatch.setattr(load_model, "type_to_read", lambda *_: torch.float32)
     widened = load(NAME, "cpu", precision)
     assert read == [torch.bfloat16, torch.float32]
     assert torch.equal(ours.head_weight, widened.head_weight)
@@ -87,18 +87,18 @@ def test_arithmetic_is_that_of_float32_inside_and_only_there() -> None:
 def test_float32_layers_are_made_one_by_one(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run in float32 holds no float32 copy of the whole beside its layers: the others are still as stored."""
     networks: list[Any] = []
-    read_network, widen, others = loading.read_network, replace_layers.widened, []
+    read_network, widen, others = load_model.read_network, replace_layers.widened, []
 
     def noted(*arguments: Any) -> Any:
         networks.append(read_network(*arguments)[0])
-        return networks[0], loading.read_tokenizer("tiny", stored)
+        return networks[0], load_model.read_tokenizer("tiny", stored)
 
     def widened(linear: torch.nn.Linear) -> torch.nn.Linear:
         layers = [layer for layer in networks[0].base_model.modules() if type(layer) is torch.nn.Linear]
         others.append({layer.weight.dtype for layer in layers} | {linear.weight.dtype})
         return widen(linear)
 
-    monkeypatch.setattr(loading, "read_network", noted)
+    monkeypatch.setattr(load_model, "read_network", noted)
     monkeypatch.setattr(replace_layers, "widened", widened)
     model = load(NAME, "cpu", "float32")
     assert {parameter.dtype for parameter in model.decoder.parameters()} == {torch.float32}
@@ -145,7 +145,7 @@ def stored_in_bfloat16(family: str, folder: Path) -> Path:
 
 
 def read(folder: Path, dtype: torch.dtype) -> Any:
-    network, _ = loading.read_network("tiny", folder, AutoModelForCausalLM, dtype)
+    network, _ = load_model.read_network("tiny", folder, AutoModelForCausalLM, dtype)
     restore_constants(network)
     return network.eval()
 
@@ -190,7 +190,7 @@ def test_a_model_with_constants_is_the_same_to_the_bit(
         return
     stored_in_bfloat16(family, snapshot)
     ours = load(NAME, "cpu", precision)
-    monkeypatch.setattr(loading, "type_to_read", lambda *_: torch.float32)
+    monkeypatch.setattr(load_model, "type_to_read", lambda *_: torch.float32)
     widened = load(NAME, "cpu", precision)
     types = [{name: one.dtype for name, one in model.decoder.named_parameters()} for model in (ours, widened)]
     assert types[0] == types[1]
@@ -246,10 +246,10 @@ def test_other_memory_is_not_released(tmp_path: Path) -> None:
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_read(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = weight_bytes_on(CPU, shape_of(tiny_network()), "float32")
-    monkeypatch.setattr(resource_requirements, "free_memory", lambda device: needed)
+    monkeypatch.setattr(memory, "free_memory", lambda device: needed)
     assert load(NAME, "cpu").name == NAME
-    monkeypatch.setattr(resource_requirements, "free_memory", lambda device: needed - 1)
-    monkeypatch.setattr(loading, "read_network", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr(memory, "free_memory", lambda device: needed - 1)
+    monkeypatch.setattr(load_model, "read_network", lambda *_: pytest.fail("it was read"))
     with refusal("ModelTooLarge") as refused:
         load(NAME, "cpu")
     assert refused.value.exit_code == 3

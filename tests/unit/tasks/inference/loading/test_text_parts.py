@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from tasks.inference.catalogue.model_store import UnreadableModel
-from tasks.inference.loading.loading import read_network, require_supported
+from tasks.inference.loading.load_model import read_network, require_supported
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.inference.conformance import differences
 from tests.unit.tasks.inference.families import SMALL, WINDOW, adopted

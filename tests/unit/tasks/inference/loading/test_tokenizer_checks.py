@@ -11,12 +11,11 @@ import pytest
 from models_db.values.requests import Prompt, ReleaseRequest, parse_model
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.model_check import ContextTooLong
-from tasks.inference.loading import loading
-from tasks.inference.loading import tokenizer_checks as module
-from tasks.inference.loading.tokenizer_checks import check_prompt
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import NoChatTemplate
-from tasks.inference.prompts.rendered import RenderedPrompt
+from tasks.inference.loading import check_model as module
+from tasks.inference.loading import load_model
+from tasks.inference.loading.check_model import check_prompt
+from tasks.inference.prompt_rendering import NoChatTemplate, RenderedPrompt
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.planning.sentence_completion_parameters import COMPLETION_TOKENS
 from tasks.pricing.model_facts import model_facts
 from tasks.pricing.quote import Quote, quote
@@ -47,13 +46,13 @@ def base(snapshot: Path) -> Path:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders whose tokenizer is read, in order."""
     folders: list[Path] = []
-    read_tokenizer = loading.read_tokenizer
+    read_tokenizer = load_model.read_tokenizer
 
     def counted(name: str, folder: Path) -> Any:
         folders.append(folder)
         return read_tokenizer(name, folder)
 
-    monkeypatch.setattr(loading, "read_tokenizer", counted)
+    monkeypatch.setattr(load_model, "read_tokenizer", counted)
     return folders
 
 
@@ -103,8 +102,8 @@ def test_the_oldest_wordings_are_forgotten(snapshot: Path, read: list[Path], mon
 def test_a_price_needs_no_torch_once_its_prompt_was_rendered(snapshot: Path) -> None:
     check_prompt(NAME, SPEC, ())
     code = (
-        "import sys\nfrom tasks.inference.loading.tokenizer_checks import check_prompt\n"
-        "from tasks.inference.prompts.prompt_spec import PromptSpec\n"
+        "import sys\nfrom tasks.inference.loading.check_model import check_prompt\n"
+        "from tasks.inference.prompt_spec import PromptSpec\n"
         f"check_prompt({NAME!r}, PromptSpec('Notes.'), ())\nprint({{'torch', 'transformers'}} & set(sys.modules))"
     )
     root = Path(__file__).resolve().parents[5]

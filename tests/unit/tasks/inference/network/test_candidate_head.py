@@ -4,11 +4,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from tasks.inference.catalogue.devices import CPU
+from tasks.inference.engine import language_model
 from tasks.inference.engine.engine import Engine
-from tasks.inference.network import candidate_head
-from tasks.inference.network.candidate_head import STEP, logits_by_row, logits_of, scored_by_row, widths_by_row
-from tasks.inference.network.capabilities import CPU
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import (
+    CANDIDATE_STEP,
+    LanguageModel,
+    head_widths_by_row,
+    logits_by_row,
+    logits_of,
+    scored_by_row,
+)
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 from tests.unit.tasks.inference.fixtures import Twins
 from tests.unit.tasks.inference.traffic import crowd, differing, drive
@@ -19,8 +25,8 @@ CUDA = torch.device("cuda")
 @pytest.fixture
 def by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU that scores rows as an accelerator does, a few at a time."""
-    monkeypatch.setitem(candidate_head._MOST_BY_ROW, "cpu", 4 * STEP)
-    monkeypatch.setattr(candidate_head, "GATHERED", 3 * STEP * 64)
+    monkeypatch.setitem(language_model._MOST_BY_ROW, "cpu", 4 * CANDIDATE_STEP)
+    monkeypatch.setattr(language_model, "GATHERED", 3 * CANDIDATE_STEP * 64)
 
 
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 700])
@@ -45,12 +51,12 @@ def test_rows_are_gathered_in_equal_parts(tiny: Twins, by_row: None, monkeypatch
         return each(model, hidden, tokens)
 
     monkeypatch.setattr(LanguageModel, "logits_of_each", noted)
-    logits_by_row(tiny.model, torch.zeros(10, tiny.model.width), torch.zeros(10, STEP, dtype=torch.int64))
+    logits_by_row(tiny.model, torch.zeros(10, tiny.model.width), torch.zeros(10, CANDIDATE_STEP, dtype=torch.int64))
     assert heights == [2] * 5  # three would fit
 
 
 def test_rows_are_scored_by_themselves_on_an_accelerator_up_to_a_number() -> None:
-    assert (widths_by_row(CUDA), widths_by_row(CPU)) == ([256, 512, 1024], [])
+    assert (head_widths_by_row(CUDA), head_widths_by_row(CPU)) == ([256, 512, 1024], [])
     assert [scored_by_row(CUDA, count) for count in (1, 1024, 1025)] == [True, True, False]
     assert not scored_by_row(CPU, 1)
 
@@ -60,7 +66,7 @@ def test_a_session_gives_each_row_its_own_candidates(
     tiny: Twins, by_row: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = drive(Engine(tiny.model, 4), crowd())
-    monkeypatch.setitem(candidate_head._MOST_BY_ROW, "cpu", 0)
+    monkeypatch.setitem(language_model._MOST_BY_ROW, "cpu", 0)
     together = drive(Engine(tiny.model, 4), crowd())
     for name, rows in together.rows.items():
         torch.testing.assert_close(torch.stack(rows), torch.stack(alone.rows[name]), atol=1e-4, rtol=1e-4)

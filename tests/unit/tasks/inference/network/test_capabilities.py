@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tasks.inference.catalogue.precision import PRECISIONS, PrecisionMissing
+from tasks.inference.catalogue import devices
+from tasks.inference.catalogue.devices import CPU, can_pack, check_available, cpu_capabilities, require_available
+from tasks.inference.catalogue.model_check import PRECISIONS, PrecisionMissing
+from tasks.inference.engine import linear_layers
 from tasks.inference.engine.engine import Engine
-from tasks.inference.kernels.dense_linear import DenseLinear
-from tasks.inference.network import capabilities, packed_linear
-from tasks.inference.network.capabilities import CPU, can_pack, check_available, cpu_capabilities, require_available
-from tasks.inference.network.packed_linear import PackedLinear, WidenedLinear
-from tasks.inference.network.replace_layers import quantise_layers
+from tasks.inference.engine.linear_layers import DenseLinear, PackedLinear, WidenedLinear
+from tasks.inference.loading.weights import quantise_layers
 from tests.support import PATIENCE
 from tests.unit.tasks.inference.catalogue.test_precision_isolation import adopted_in, felt_by_others
 from tests.unit.tasks.inference.isolation.test_check import CANDIDATES, CHANGES, batches
@@ -29,7 +29,7 @@ from tests.unit.tasks.inference.processors import (
 from tests.unit.tasks.inference.rows_at_work import by_row
 
 pytestmark = pytest.mark.dear
-CONCERNS = ("tasks/inference/network",)
+CONCERNS = ("tasks/inference/engine",)
 
 PROCESSORS = {"whole": WHOLE, "AVX2": AVX2, "saturating": SATURATING, "no oneDNN": NO_ONEDNN}
 
@@ -51,7 +51,7 @@ def test_a_product_that_fails_or_is_wrong_is_not_there(dtype: torch.dtype, monke
 
 def test_the_processor_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = cpu_capabilities()
-    monkeypatch.setattr(capabilities, "_packs", lambda dtype: pytest.fail("it was asked again"))
+    monkeypatch.setattr(devices, "_packs", lambda dtype: pytest.fail("it was asked again"))
     assert cpu_capabilities() is first
 
 
@@ -80,7 +80,7 @@ def test_an_accelerator_is_asked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     use_processor(monkeypatch, SATURATING)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (7, 0))
-    monkeypatch.setattr(capabilities, "_cuda_multiplies_bfloat16", lambda device: found["works"])
+    monkeypatch.setattr(devices, "_cuda_multiplies_bfloat16", lambda device: found["works"])
     with pytest.raises(PrecisionMissing, match=r"On cpu and cuda, .*not exact.*; torch has no product"):
         require_available("int8")
     with pytest.raises(PrecisionMissing, match="no product"):
@@ -115,7 +115,7 @@ def test_layers_are_of_the_kind_that_the_processor_has(monkeypatch: pytest.Monke
         network = nn.Sequential(nn.Linear(8, 8))
         with monkeypatch.context() as patch:
             use_processor(patch, processor)
-            patch.setattr(packed_linear.PackedLinear, "__init__", lambda self, linear: nn.Module.__init__(self))
+            patch.setattr(linear_layers.PackedLinear, "__init__", lambda self, linear: nn.Module.__init__(self))
             quantise_layers(network, "bfloat16", CPU)
         kinds[name] = type(network[0])
     widened = WidenedLinear
@@ -184,9 +184,7 @@ def test_all_of_it_holds_where_there_is_nothing_beyond_avx2(file: str) -> None:
 @pytest.mark.slow
 def test_narrow_instructions_are_noticed() -> None:
     """In a new process under AVX2: no traceback, bfloat16 widened or packed, int8 exact or refused."""
-    asked = (
-        "from tasks.inference.network.capabilities import *; require_available('bfloat16'); print(cpu_capabilities())"
-    )
+    asked = "from tasks.inference.catalogue.devices import *; require_available('bfloat16'); print(cpu_capabilities())"
     done = subprocess.run(
         [sys.executable, "-c", asked],
         env=os.environ | NARROW,

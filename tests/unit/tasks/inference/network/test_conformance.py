@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.inference import model_families
-from tasks.inference.isolation.check import IsolationCheck
-from tasks.inference.network import attention, language_model
+from tasks.inference.engine import attention, language_model
+from tasks.inference.engine.isolation import IsolationCheck
 from tests.unit.tasks.inference.conformance import conformance_of, differences, is_isolated
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 
-CONCERNS = ("tasks/inference/engine", "tasks/inference/network", "tasks/inference/loading")
+CONCERNS = ("tasks/inference/engine", "tasks/inference/loading")
 
 pytestmark = pytest.mark.dear
 

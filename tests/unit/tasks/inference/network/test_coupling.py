@@ -11,22 +11,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tasks.inference.catalogue.devices import can_pack
 from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.isolation import FirstResults, IsolationCheck, RowsNotIsolated
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.engine.linear_layers import PackedLinear
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.isolation.arrangements import FirstResults
-from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
 from tasks.inference.loading import adopt
 from tasks.inference.loading.row_wise_modules import require_rowwise
-from tasks.inference.network.capabilities import can_pack
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.network.packed_linear import PackedLinear
 from tests.support import require
 from tests.unit.tasks.inference.families import READ, network_of
 from tests.unit.tasks.inference.fixtures import adopted, tiny_network
 from tests.unit.tasks.inference.rows_at_work import MOST, PRIVATE, PUBLIC, by_row, text
 
-CONCERNS = ("tasks/inference/isolation", "tasks/inference/network")
+CONCERNS = ("tasks/inference/engine",)
 
 pytestmark = [pytest.mark.dear, pytest.mark.contract]
 

@@ -13,15 +13,14 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from tasks.inference.engine.engine import Engine
-from tasks.inference.loading.adopt import wrap_network
-from tasks.inference.loading.loading import read_network
-from tasks.inference.loading.probe_inputs import PUBLIC_TEXT
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.loading.adopt import PUBLIC_TEXT, wrap_network
+from tasks.inference.loading.load_model import read_network
+from tasks.inference.prompt_rendering import PromptPieces
 from tests.own_home import on_request
 from tests.unit.tasks.inference.rows_at_work import by_row
 
-CONCERNS = ("tasks/inference/engine", "tasks/inference/network", "tasks/inference/loading")
+CONCERNS = ("tasks/inference/engine", "tasks/inference/loading")
 
 pytestmark = [pytest.mark.slow, pytest.mark.dear]
 

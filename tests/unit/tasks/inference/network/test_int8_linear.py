@@ -4,10 +4,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tasks.inference.network import int8_linear, replace_layers
-from tasks.inference.network.capabilities import CPU, cpu_capabilities
-from tasks.inference.network.int8_linear import Int8Linear, balanced, quantised_channels, quantised_rows, sums_are_exact
-from tasks.inference.network.replace_layers import SharedProduct, quantise_layers
+from tasks.inference.catalogue.devices import CPU, cpu_capabilities
+from tasks.inference.engine import linear_layers
+from tasks.inference.engine.linear_layers import (
+    Int8Linear,
+    balanced,
+    quantised_channels,
+    quantised_rows,
+    sums_are_exact,
+)
+from tasks.inference.loading import weights
+from tasks.inference.loading.weights import SharedProduct, quantise_layers
 from tests.unit.tasks.inference.processors import expect_refusal
 
 
@@ -98,7 +105,7 @@ class Counted(Int8Linear):
 def test_layers_of_one_input_share_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
     if expect_refusal("int8"):
         return
-    monkeypatch.setattr(replace_layers, "Int8Linear", Counted)
+    monkeypatch.setattr(weights, "Int8Linear", Counted)
     Counted.runs = 0
     layers = [layer(channels=40), layer(channels=24, bias=False), layer(channels=8)]
     shared, x, other = SharedProduct(layers, None), torch.randn(7, 96), torch.randn(7, 96)
@@ -121,7 +128,7 @@ def test_every_layer_is_replaced() -> None:
     network = nn.Sequential(gate, nn.ModuleDict({"q_proj": nn.Linear(8, 8)}), nn.LayerNorm(8))
     quantise_layers(network, "int8", CPU)
     assert not [module for module in network.modules() if isinstance(module, nn.Linear)]
-    assert len([module for module in network.modules() if isinstance(module, replace_layers.Part)]) == 2
+    assert len([module for module in network.modules() if isinstance(module, weights.Part)]) == 2
     assert len([module for module in network.modules() if isinstance(module, Int8Linear)]) == 2
 
 
@@ -161,9 +168,9 @@ def test_other_pairs_than_those_of_neighbours_are_noticed(
 
     if expect_refusal("int8"):
         return
-    assert int8_linear._adds_exactly(96)
-    monkeypatch.setattr(int8_linear, "_product", pairwise)
-    assert int8_linear._adds_exactly(96) is exact
+    assert linear_layers._adds_exactly(96)
+    monkeypatch.setattr(linear_layers, "_product", pairwise)
+    assert linear_layers._adds_exactly(96) is exact
 
 
 def test_sums_that_saturate_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +178,7 @@ def test_sums_that_saturate_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None
         """Sums that stop at 23 bits."""
         return real(rows, packed, scale, zeros).clamp(-(2.0**23), 2.0**23)
 
-    real = int8_linear._product
+    real = linear_layers._product
     assert sums_are_exact.__wrapped__() == cpu_capabilities().int8_exact
-    monkeypatch.setattr(int8_linear, "_product", saturating)
+    monkeypatch.setattr(linear_layers, "_product", saturating)
     assert not sums_are_exact.__wrapped__()

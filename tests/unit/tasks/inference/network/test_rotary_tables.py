@@ -9,17 +9,17 @@ import torch
 from torch import nn
 
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.isolation import IsolationCheck
+from tasks.inference.engine.language_model import LanguageModel, with_modules
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.loading import adopt
-from tasks.inference.network.language_model import LanguageModel, with_modules
-from tasks.inference.network.rotary_tables import long_tables, original_length
+from tasks.inference.loading.row_wise_modules import long_tables, original_length
 from tests.unit.tasks.inference.conformance import differences, is_isolated
 from tests.unit.tasks.inference.families import LONG, LONGROPE, READ, config_of, network_of
 from tests.unit.tasks.inference.fixtures import adopted
 from tests.unit.tasks.inference.rows_at_work import by_row, text
 
-CONCERNS = ("tasks/inference/engine", "tasks/inference/loading", "tasks/inference/network")
+CONCERNS = ("tasks/inference/engine", "tasks/inference/loading")
 
 pytestmark = [pytest.mark.dear, pytest.mark.contract]
 

@@ -10,10 +10,9 @@ from tokenizers.processors import TemplateProcessing
 from models_db.errors import UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import Prompt, parse_model
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json, wording_of
-from tasks.inference.prompts.render import control_tokens, prompts_for, reference_tokens
-from tasks.inference.prompts.rendered import RenderedPrompt
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.prompt_rendering import RenderedPrompt, control_tokens, prompts_for, reference_tokens
+from tasks.inference.prompt_spec import PromptSpec, prompt_json, wording_of
 from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 

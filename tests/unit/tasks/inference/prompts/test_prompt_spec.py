@@ -8,9 +8,7 @@ from pydantic import ValidationError
 from models_db.errors import UsageError
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import Prompt, model_to_json
-from tasks.inference.prompts.presets import DEFAULT, PRESETS
-from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json
-from tasks.inference.prompts.templates import LONGEST_TEMPLATE, Template
+from tasks.inference.prompt_spec import DEFAULT_WORDING, LONGEST_TEMPLATE, PRESETS, PromptSpec, Template, prompt_json
 
 LABELS = ("a", "b")
 
@@ -82,7 +80,7 @@ def test_every_preset_is_whole_and_differs_from_the_others(name: str) -> None:
         assert "Notes." in told
         assert ("a" in made.fill("public", "a").split()) == bool(labels)
         assert made.templates != spec(labels).templates
-    assert len({wording.system for wording in (*PRESETS.values(), DEFAULT)}) == len(PRESETS) + 1
+    assert len({wording.system for wording in (*PRESETS.values(), DEFAULT_WORDING)}) == len(PRESETS) + 1
 
 
 def test_explicit_fields_override_a_preset() -> None:

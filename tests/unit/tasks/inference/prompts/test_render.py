@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from models_db.values.requests import Prompt, parse_model
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.presets import DEFAULT, PRESETS
-from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json, wording_of
-from tasks.inference.prompts.render import (
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.prompt_rendering import (
     SYSTEM,
     NoChatTemplate,
     control_tokens,
@@ -19,6 +17,7 @@ from tasks.inference.prompts.render import (
     public_prompt,
     reference_tokens,
 )
+from tasks.inference.prompt_spec import DEFAULT_WORDING, PRESETS, PromptSpec, prompt_json, wording_of
 from tests.refusals import refusal
 from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
 
@@ -42,7 +41,7 @@ def test_the_private_prompt_is_the_template_around_the_reference(tokenizer: Any)
         {"role": "system", "content": SYSTEM},
         {"role": "user", "content": f"{DESCRIPTION}\n\nWrite one."},
         {"role": "assistant", "content": "Doctor: Any fever?\n\nPatient:  No. "},
-        {"role": "user", "content": DEFAULT.again},
+        {"role": "user", "content": DEFAULT_WORDING.again},
     ]
     whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert tokenizer.decode(pieces.around(reference)) == whole
@@ -60,12 +59,12 @@ def test_public_examples_are_earlier_answers_of_every_row(tokenizer: Any) -> Non
         {"role": "system", "content": SYSTEM},
         {"role": "user", "content": f"{DESCRIPTION}\n\nWrite one."},
         {"role": "assistant", "content": "Doctor: One?"},
-        {"role": "user", "content": DEFAULT.again},
+        {"role": "user", "content": DEFAULT_WORDING.again},
         {"role": "assistant", "content": "Doctor: Two?"},
-        {"role": "user", "content": DEFAULT.again},
+        {"role": "user", "content": DEFAULT_WORDING.again},
     ]
     reference = reference_tokens(tokenizer, "Doctor: Any fever?", 100)
-    more = [{"role": "assistant", "content": "Doctor: Any fever?"}, {"role": "user", "content": DEFAULT.again}]
+    more = [{"role": "assistant", "content": "Doctor: Any fever?"}, {"role": "user", "content": DEFAULT_WORDING.again}]
     for prompt, turns in ((public.tokens, asked), (private.around(reference), asked + more)):
         assert tokenizer.decode(prompt) == tokenizer.apply_chat_template(
             turns, tokenize=False, add_generation_prompt=True
@@ -328,7 +327,7 @@ def test_an_answer_may_follow_the_question_directly() -> None:
     text = tokenizer.decode(public.tokens)
     assert text == f"<|start|>[INST] {SYSTEM}\n\n{DESCRIPTION}\n\nWrite one.[/INST]"
     assert tokenizer.decode(private.around([])).startswith(f"{text} ")
-    assert tokenizer.decode(private.suffix) == f"<|end|>[INST] {DEFAULT.again}[/INST]"
+    assert tokenizer.decode(private.suffix) == f"<|end|>[INST] {DEFAULT_WORDING.again}[/INST]"
 
 
 @pytest.mark.parametrize("between", ["Sure: ", "<|start|>"])

@@ -8,9 +8,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from tasks.inference.loading.probe_inputs import PUBLIC_TEXT
-from tasks.inference.prompts.render import private_prompt, public_prompt, reference_tokens
-from tasks.inference.structured_output.token_bytes import TokenTexts
+from tasks.inference.loading.adopt import PUBLIC_TEXT
+from tasks.inference.prompt_rendering import private_prompt, public_prompt, reference_tokens
+from tasks.inference.structured_output.automaton import TokenTexts
 from tests.tiny_tokenizer import TEMPLATE
 
 SPACE = "\u2581"

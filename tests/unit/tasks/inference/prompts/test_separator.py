@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.inference.prompts.separator import text_before
+from tasks.inference.prompt_spec import text_before
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,11 @@ from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest, model_to_json
 from tasks.corpus.store import Corpus
-from tasks.inference.loading.loading import ModelTokens
-from tasks.inference.structured_output import schema_constraint
-from tasks.inference.structured_output.schema_constraint import GrammarConstraint, TokenLimitTooSmall
-from tasks.inference.structured_output.schema_parameters import (
-    RecordParameters,
-    require_schema_for,
-    schema_of,
-)
-from tasks.inference.structured_output.token_bytes import TokenTexts
+from tasks.inference.loading.load_model import ModelTokens
+from tasks.inference.structured_output import grammar_constraint
+from tasks.inference.structured_output.automaton import TokenTexts
+from tasks.inference.structured_output.grammar_constraint import GrammarConstraint, TokenLimitTooSmall
+from tasks.inference.structured_output.json_schema import RecordParameters, require_schema_for, schema_of
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.systems.base import System
@@ -117,7 +113,7 @@ def test_masks_follow_from_released_tokens_whatever_the_private_rows_are(
     texts = []
     for data in (corpus, other):
         monkeypatch.setattr(Recorder, "seen", [], raising=False)
-        monkeypatch.setattr(schema_constraint, "GrammarConstraint", Recorder)
+        monkeypatch.setattr(grammar_constraint, "GrammarConstraint", Recorder)
         made = make(InvisibleInk(), data)
         alone = _constraint()
         for number, drawn, mask in Recorder.seen:

@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 
 from models_db.errors import UsageError
 from models_db.values.requests import model_to_json
-from tasks.inference.structured_output.form import LONGEST_FORM, MOST_SLOTS, Form
-from tasks.inference.structured_output.form_parameters import FormParameters, form_facts, form_of, require_one_grammar
-from tasks.inference.structured_output.schema_parameters import RecordParameters
+from tasks.inference.structured_output.form import (
+    LONGEST_FORM,
+    MOST_SLOTS,
+    Form,
+    FormParameters,
+    form_facts,
+    form_of,
+    require_one_grammar,
+)
+from tasks.inference.structured_output.json_schema import RecordParameters
 from tests.refusals import refusal
 from tests.unit.tasks.systems.record_schemas import FILM
 

@@ -15,12 +15,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from models_db.errors import UsageError
 from tasks.inference.catalogue.model_store import model_folder
 from tasks.inference.catalogue.registry import list_models
-from tasks.inference.structured_output.form import Form
-from tasks.inference.structured_output.form_constraint import FormConstraint
-from tasks.inference.structured_output.form_parameters import FormParameters
-from tasks.inference.structured_output.form_tokens import FORBIDDEN
-from tasks.inference.structured_output.schema_constraint import GrammarConstraint, constraint_for
-from tasks.inference.structured_output.schema_parameters import RecordParameters
+from tasks.inference.structured_output.form import Form, FormParameters
+from tasks.inference.structured_output.form_constraint import FORBIDDEN, FormConstraint
+from tasks.inference.structured_output.grammar_constraint import GrammarConstraint, constraint_for
+from tasks.inference.structured_output.json_schema import RecordParameters
 from tasks.planning.precision_parameters import PrecisionParameters
 from tests.refusals import refusal
 from tests.support import require

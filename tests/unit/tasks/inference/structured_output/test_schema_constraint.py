@@ -10,11 +10,11 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from models_db.errors import UsageError
-from tasks.inference.loading.loading import ModelTokens
+from tasks.inference.loading.load_model import ModelTokens
 from tasks.inference.structured_output import automaton as constraints_automaton
-from tasks.inference.structured_output import schema_constraint
+from tasks.inference.structured_output import grammar_constraint
+from tasks.inference.structured_output.grammar_constraint import GrammarConstraint, TokenLimitTooSmall
 from tasks.inference.structured_output.json_schema import grammar_schema
-from tasks.inference.structured_output.schema_constraint import GrammarConstraint, TokenLimitTooSmall
 from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.systems.record_schemas import FILM, SHORTEST_FILM, is_valid, schemas
@@ -150,8 +150,8 @@ def test_only_new_tokens_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_forgotten_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_constraint, "GENERATIONS", 2)
-    monkeypatch.setattr(schema_constraint, "CACHE_BYTES", 1)
+    monkeypatch.setattr(grammar_constraint, "GENERATIONS", 2)
+    monkeypatch.setattr(grammar_constraint, "CACHE_BYTES", 1)
     constraint, drawn = constrain(FILM, 160), tokens_of('{"title": "A')
     first = [constraint.allowed(number, drawn) for number in range(5)]
     assert len(constraint._reached) == 2

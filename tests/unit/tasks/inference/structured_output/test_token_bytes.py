@@ -7,9 +7,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tasks.inference.structured_output.automaton import Automaton
+from tasks.inference.structured_output.automaton import Automaton, TokenTexts
 from tasks.inference.structured_output.json_schema import grammar_schema
-from tasks.inference.structured_output.token_bytes import TokenTexts
 from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.systems.record_schemas import FILM

@@ -20,10 +20,9 @@ from tasks.accounting.zcdp import release_amount
 from tasks.common.array_encoding import sums_json, sums_of_json
 from tasks.decoding.release_steps import ReleaseSteps, StepLost
 from tasks.decoding.run_context import NoEngine, RunContext
-from tasks.inference.backends.interface import Completion, Sampling
-from tasks.inference.backends.local import LocalBackend
+from tasks.inference.backends.text_backend import Completion, LocalBackend, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.systems.keyphrase_seeding import KeyphraseSeeding

@@ -3,7 +3,7 @@
 import pytest
 
 from models_db.values.requests import Prompt
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.keyphrase_seeding.prompt import seeded
 
 PHRASES = ("red wine", "{label}")

@@ -9,7 +9,7 @@ from models_db.values.amounts import Amount
 from models_db.values.requests import Prompt, model_to_json
 from tasks.corpus.store import Corpus
 from tasks.decoding import loop, sentence_completion
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.planning import sentence_completion_parameters
 from tasks.systems.adapmixed import AdaPMixed
 from tasks.systems.baselines import BaselineParameters, NonPrivate, PublicOnly

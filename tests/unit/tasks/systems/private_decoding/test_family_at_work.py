@@ -12,8 +12,8 @@ from tasks.corpus.store import Corpus
 from tasks.decoding import loop
 from tasks.decoding.loop import GenerationJob
 from tasks.inference.engine.session import Session
-from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.inference.prompts.render import NoChatTemplate
+from tasks.inference.prompt_rendering import NoChatTemplate
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import OperatingSystemRandom
 from tasks.systems.few_shot_generation import FewShotGeneration, FewShotGenerationParameters
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters

@@ -16,8 +16,8 @@ from tasks.decoding import generate, loop, sentence_completion
 from tasks.decoding.journal import Journal, ResumeState
 from tasks.decoding.run_context import RunContext
 from tasks.decoding.sentence_completion import SentenceCompletion
+from tasks.inference.engine.isolation import IsolationCheck
 from tasks.inference.engine.session import Session
-from tasks.inference.isolation.check import IsolationCheck
 from tasks.planning import sentence_completion_parameters
 from tasks.systems.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters

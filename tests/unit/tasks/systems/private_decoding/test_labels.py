@@ -13,7 +13,7 @@ from models_db.values.requests import Prompt
 from tasks.corpus.store import Corpus
 from tasks.decoding.loop import GenerationJob
 from tasks.decoding.run_context import RunContext
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.base import System
 from tasks.systems.baselines import BaselineParameters, NonPrivate, PublicOnly
 from tasks.systems.invisible_ink import InvisibleInk

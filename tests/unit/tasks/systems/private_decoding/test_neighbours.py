@@ -17,9 +17,9 @@ import torch
 
 import tasks.decoding.loop
 from models_db.home import ProjectHome
-from tasks.inference.catalogue.precision import PRECISIONS, Precision
+from tasks.inference.catalogue.model_check import PRECISIONS, Precision
 from tasks.inference.engine.engine import Engine
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism

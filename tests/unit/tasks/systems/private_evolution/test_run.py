@@ -13,9 +13,9 @@ from models_db.values.canonical_json import Json
 from tasks.corpus.store import SHARDS, Corpus
 from tasks.decoding.release_steps import ReleaseSteps, StepLost
 from tasks.decoding.run_context import RunContext
-from tasks.inference.backends.interface import Completion, Sampling
+from tasks.inference.backends.text_backend import Completion, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.systems.private_evolution import PrivateEvolution
 from tasks.systems.private_evolution import run as evolution_run

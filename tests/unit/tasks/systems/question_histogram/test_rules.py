@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.inference.engine.answer_likelihood import AnswerLikelihood
 from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.likelihood import AnswerLikelihood
 from tasks.systems.question_histogram.keyword_rule import KeywordRule
 from tasks.systems.question_histogram.model_rule import ModelRule
 from tasks.systems.question_histogram.parameters import Question

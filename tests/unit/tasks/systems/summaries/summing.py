@@ -15,10 +15,10 @@ from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
 from tasks.corpus.store import Corpus
 from tasks.decoding.run_context import RunContext
-from tasks.inference.catalogue.precision import Precision
+from tasks.inference.catalogue.model_check import Precision
 from tasks.inference.engine.engine import Engine
-from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.systems.summaries import group_means

@@ -15,8 +15,8 @@ from tasks.analysis.keywords.assign_with_model import ModelKeywordAssigner
 from tasks.corpus.store import Corpus
 from tasks.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
-from tasks.inference.isolation.check import IsolationCheck
-from tasks.inference.network.kv_cache import KeyValueCache
+from tasks.inference.engine.isolation import IsolationCheck
+from tasks.inference.engine.language_model import KeyValueCache
 from tasks.systems.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.systems.few_shot_generation import FewShotGeneration, FewShotGenerationParameters
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters

@@ -13,7 +13,7 @@ import torch
 from tasks.corpus.store import Corpus
 from tasks.decoding.journal import Journal, ResumeState
 from tasks.decoding.run_context import RunContext
-from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.engine.language_model import LanguageModel
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.systems.summaries import one_shot

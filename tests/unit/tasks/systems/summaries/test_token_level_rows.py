@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks.corpus.store import Corpus
-from tasks.inference.catalogue.precision import PRECISIONS, Precision
+from tasks.inference.catalogue.model_check import PRECISIONS, Precision
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens import utility_scores
 from tasks.systems.summaries.token_level_rule import TokenLevelRule

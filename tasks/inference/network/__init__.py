@@ -1,1 +1,0 @@
-"""Layers of a language model, computed row by row."""

@@ -1,1 +1,0 @@
-"""Prompts: specification, presets, rendering."""
