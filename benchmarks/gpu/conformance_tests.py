@@ -18,7 +18,7 @@ from tests.unit.tasks.inference.conformance import conformance_of
 from tests.unit.tasks.inference.families import READ
 
 TOLERANCE = 1e-4
-"""Of a logit in float32: tests/unit/tasks/inference/network/test_conformance.py."""
+"""Of a logit in float32: tests/unit/tasks/inference/engine/test_conformance.py."""
 MARK = "pytest.mark.gpu"
 MORE_DEVICES = "needs two CUDA devices"
 """Begins the reason of a test that this machine has too few devices for."""

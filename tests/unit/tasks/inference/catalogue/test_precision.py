@@ -19,8 +19,8 @@ from tasks.inference.loading.adopt import LONGEST_EXAMPLE, PUBLIC_TEXT, largest_
 from tasks.inference.prompt_rendering import reference_tokens
 from tests.refusals import refusal
 from tests.unit.tasks.inference.catalogue.test_precision_isolation import LOWERED, lowered
+from tests.unit.tasks.inference.engine.test_isolation import batches
 from tests.unit.tasks.inference.fixtures import tiny_network
-from tests.unit.tasks.inference.isolation.test_check import batches
 from tests.unit.tasks.inference.loading.test_adopt import SMALL
 from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import by_row

@@ -18,8 +18,8 @@ from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.load_model import load
 from tasks.inference.loading.weights import type_to_read
 from tests.own_home import on_request
+from tests.unit.tasks.inference.engine.test_isolation import CANDIDATES, CHANGES, NOTES, batches
 from tests.unit.tasks.inference.fixtures import REAL, tiny_network
-from tests.unit.tasks.inference.isolation.test_check import CANDIDATES, CHANGES, NOTES, batches
 from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import by_row, text
 

@@ -18,8 +18,8 @@ from tasks.inference.engine.shapes import Sizes
 from tasks.inference.loading.load_model import load
 from tasks.inference.prompt_rendering import PromptPieces
 from tests.unit.tasks.inference.catalogue.test_precision_isolation import REAL_CHANGES, lowered, one_scale
+from tests.unit.tasks.inference.engine.test_isolation import CHANGES, NOTES, Batches, batches
 from tests.unit.tasks.inference.fixtures import REAL, Twins
-from tests.unit.tasks.inference.isolation.test_check import CHANGES, NOTES, Batches, batches
 from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import DRAWN, MOST, PRIVATE, PUBLIC, by_row, text
 

@@ -17,7 +17,7 @@ from tasks.inference.engine.linear_layers import DenseLinear, PackedLinear, Wide
 from tasks.inference.loading.weights import quantise_layers
 from tests.support import PATIENCE
 from tests.unit.tasks.inference.catalogue.test_precision_isolation import adopted_in, felt_by_others
-from tests.unit.tasks.inference.isolation.test_check import CANDIDATES, CHANGES, batches
+from tests.unit.tasks.inference.engine.test_isolation import CANDIDATES, CHANGES, batches
 from tests.unit.tasks.inference.processors import (
     AVX2,
     NO_ONEDNN,
@@ -164,8 +164,8 @@ NARROW = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
         "tests/unit/tasks/inference/catalogue/test_precision.py",
         "tests/unit/tasks/inference/catalogue/test_precision_isolation.py",
         "tests/unit/tasks/inference/engine/test_hidden_isolation.py",
-        "tests/unit/tasks/inference/network/test_int8_linear.py",
-        "tests/unit/tasks/inference/network/test_capabilities.py",
+        "tests/unit/tasks/inference/engine/test_int8_linear.py",
+        "tests/unit/tasks/inference/catalogue/test_capabilities.py",
         "tests/unit/tasks/planning/test_precision_parameters.py",
         "tests/unit/tasks/adapters/test_adapter_parts.py",
         "tests/integration/test_precision.py",
