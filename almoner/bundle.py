@@ -56,7 +56,7 @@ class Bundle:
         Raises:
             NoBundle, FileUnfit: there is no bundle, or a file of it is not in its format.
         """
-        from tasks.release.text_rows import read_labelled
+        from tasks.release.bundle_format import read_labelled
 
         with self._folder() as folder:
             rows = tuple(

@@ -13,7 +13,7 @@ from models_db.home import ProjectHome
 from models_db.services import datasets
 
 if TYPE_CHECKING:
-    from tasks.corpus.identity.labels import LabelFields
+    from tasks.corpus.units import LabelFields
     from tasks.ingest import RecordedVersion
 
 ID_FIELD = "id"
@@ -57,12 +57,12 @@ class Dataset:
             AlmonerError: the errors of `flows.datasets.register.ingest`.
         """
         from flows.datasets import register as registration
-        from tasks.corpus.identity.labels import fields_of
+        from tasks.corpus.units import fields_of_label
 
         with session(self.project, label_field=label_field, population=population) as workspace:
             with workspace.database.read() as ledger:
                 row = datasets.find_dataset(ledger, self.name)
-                fields = registration.source_fields(row.text_field, row.unit_field, *fields_of(label_field))
+                fields = registration.source_fields(row.text_field, row.unit_field, *fields_of_label(label_field))
             registration.preview_ingest(workspace, self.name, new_cohort=new_cohort, population=population)
             with open_input(self.project, data, fields, optional=ID_FIELD) as source:
                 return registration.ingest(

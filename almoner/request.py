@@ -23,7 +23,7 @@ from models_db.values.requests import ReleaseRequest, model_to_json
 
 if TYPE_CHECKING:
     from flows.releases.execute import RunOutcome
-    from tasks.reporting.audience_filter import Version
+    from tasks.reporting.report_parts import Version
 
 
 class RequestFields(TypedDict, total=False):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 from models_db.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
-    from tasks.values.insight import Insight
+    from tasks.values.results import Insight
 
 Kind: TypeAlias = Literal["int", "text", "texts", "ints"]
 Row: TypeAlias = Mapping[str, Any]
@@ -26,7 +26,7 @@ TOPIC_COLUMNS: Final[tuple[tuple[str, Kind], ...]] = (
 
 def topic_rows(topics: Iterable["Insight"], what: str) -> "Rows":
     """Return topics as rows; `what` says of what."""
-    from tasks.release.insight_rows import insight_row
+    from tasks.release.bundle_format import insight_row
 
     return Rows(tuple(map(insight_row, topics)), what, TOPIC_COLUMNS)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flows.datasets.budget_summary import BudgetSummary
     from models_db.home import ProjectHome
     from models_db.values.canonical_json import Json
-    from tasks.reporting.audience_filter import AudienceFact, Version
+    from tasks.reporting.report_parts import AudienceFact, Version
 
 
 class View(ABC):
@@ -152,7 +152,7 @@ class Report(View):
     @cached_property
     def content(self) -> dict[str, Any]:
         """The report as `almoner report --json` prints it."""
-        from tasks.reporting.audience_filter import contents
+        from tasks.reporting.report_parts import contents
 
         return contents(self.version, self.facts)
 
@@ -181,7 +181,7 @@ class Report(View):
 
     @cached_property
     def _public(self) -> dict[str, Any]:
-        from tasks.reporting.audience_filter import contents
+        from tasks.reporting.report_parts import contents
 
         return contents("public", self.facts)
 

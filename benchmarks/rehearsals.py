@@ -29,7 +29,7 @@ from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.accounting import zcdp
-from tasks.common.code_version import code_digest
+from tasks.common.extensions import code_digest
 from tasks.rehearsal.result import configuration_digest
 from tasks.rehearsal.shares import REFERENCE_WORSE
 

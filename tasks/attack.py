@@ -29,8 +29,7 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.prefect_task import private_task
 from tasks.pricing.quote import Quote
 from tasks.text.interfaces import Embedder, Tagger
-from tasks.values.generated import GeneratedText
-from tasks.values.metric_result import MetricResult
+from tasks.values.results import GeneratedText, MetricResult
 
 if TYPE_CHECKING:
     from tasks.inference.engine.language_model import LanguageModel

@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tasks.common.faults import retry
 from tasks.common.progress import report
-from tasks.common.retry import retry
 from tasks.corpus.store import SHARDS, Corpus
 from tasks.evaluation.core.by_shard import ShardedDocuments
 from tasks.evaluation.core.subject import EvaluationInput, ReleasedText, Scorer
@@ -21,7 +21,7 @@ from tasks.inference.loading.load_model import require_pulled
 from tasks.prefect_task import private_task
 from tasks.text.interfaces import Tagger
 from tasks.text.tagger import load_tagger, require_tagger
-from tasks.values.metric_result import MetricResult
+from tasks.values.results import MetricResult
 from tasks.workers.pool import Runner
 
 SCORER = "smollm2-135m-instruct"

@@ -5,8 +5,8 @@ from pydantic import BaseModel
 from tasks.decoding.run_context import RunContext
 from tasks.prefect_task import private_task
 from tasks.systems.base import System
-from tasks.values.generated import Generated
 from tasks.values.plan import Plan
+from tasks.values.results import Generated
 
 
 @private_task

@@ -11,13 +11,13 @@ from models_db.services.cohorts import CohortPlan
 from models_db.sessions.database import Database, LedgerUnreachable, OutcomeUnknown
 from models_db.tables import Dataset
 from tasks.common import progress
-from tasks.corpus.cohorts import Cohorts
-from tasks.corpus.identity.labels import LabelFields
 from tasks.corpus.ingest import IngestedVersion, ingest
+from tasks.corpus.partition import Cohorts
 from tasks.corpus.readers.sources import Source
 from tasks.corpus.readers.text_form import AS_FOUND, TextForm
 from tasks.corpus.store import iter_marks
 from tasks.corpus.unit_notes import UnitNotes, UnitSurvey
+from tasks.corpus.units import LabelFields
 from tasks.prefect_task import private_task
 
 

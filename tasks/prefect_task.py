@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from models_db.errors import AlmonerError
-from tasks.common.task_errors import TaskFailed
+from tasks.common.faults import TaskFailed
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

@@ -9,10 +9,10 @@ from models_db.tables import Approval, Artifact, Passkey, Principal
 from tasks.object_storage.address import Place
 from tasks.prefect_task import private_task
 from tasks.publishing import bundle, draft
-from tasks.publishing.object_store_delivery import BundlePrefix, upload_bundle
+from tasks.publishing.bundle import BundlePrefix, upload_bundle
 from tasks.release.signatures.approvals import SignedDecision
-from tasks.release.signatures.chain_checkpoint import Charged, Checkpoint
 from tasks.release.signatures.ed25519 import SigningKey
+from tasks.release.signatures.publisher_statements import Charged, Checkpoint
 
 
 @dataclass(frozen=True)

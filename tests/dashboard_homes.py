@@ -23,7 +23,7 @@ from models_db.values.canonical_json import Json, digest
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.files import file_facts
 from tasks.planning.block_selection import Reading
-from tasks.release.text_rows import line
+from tasks.release.bundle_format import text_line
 from tests.contracts.tampering import unchecked
 from tests.support import World, plan_of, planned
 
@@ -108,7 +108,7 @@ class Home:
 
     def _written(self, number: int, texts: Sequence[str]) -> Json:
         """Texts in the quarantine, where a run leaves them, and their digest."""
-        data = b"".join(line("synthetic_corpus", at, text, f"{EVIL} {number}") for at, text in enumerate(texts, 1))
+        data = b"".join(text_line("synthetic_corpus", at, text, f"{EVIL} {number}") for at, text in enumerate(texts, 1))
         folder = self.home.draft(number, 1)
         folder.mkdir(parents=True)
         (folder / "texts.jsonl").write_bytes(data)

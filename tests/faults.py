@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tasks.common.retry import Wait, waiting_with
+from tasks.common.faults import Wait, waiting_with
 from tests.tiny_embedder import Letters
 
 

@@ -13,18 +13,18 @@ from tasks.mechanisms.tokens.integer_table import calibrate
 from tasks.release.record import ReleaseRecord
 from tasks.systems import registry
 from tasks.systems.base import System
-from tasks.values.generated import Generated
-from tasks.values.insight import (
+from tasks.values.plan import Plan, PlanInputs
+from tasks.values.results import (
     MIXED,
     SIZE_DEVIATION,
     SMALLEST_CLUSTER,
     UNNAMED,
+    Generated,
     Insight,
     Origin,
+    ReleaseKind,
     Topic,
 )
-from tasks.values.plan import Plan, PlanInputs
-from tasks.values.release_kinds import ReleaseKind
 from tests.support import substitute
 from tests.unit.tasks.publishing.builders import a_record, a_request
 

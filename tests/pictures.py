@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from tasks.corpus.demo.clinic import write_demo_corpus
+from tasks.corpus.demo_clinic import write_demo_corpus
 from tests.browser.chromium import Tab, running
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -28,8 +28,8 @@ from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.text_backend import Sampling
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.systems.base import System
-from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import Plan, PlanInputs
+from tasks.values.results import Generated, GeneratedText
 from tests.tiny_model import tiny_network
 
 MODEL = "tiny-chat"

@@ -260,8 +260,8 @@ def test_seeded_generators_make_fiction_and_error_bars_only() -> None:
     seeded = [named(path) for path in MODULES if any(what in SEEDED for _, what in uses(path))]
     assert seeded == [
         "tasks/analysis/clustering/kmeans.py",
-        "tasks/corpus/demo/clinic.py",
-        "tasks/corpus/demo/mock.py",
+        "tasks/corpus/demo_clinic.py",
+        "tasks/corpus/mock_records.py",
         "tasks/evaluation/charged/estimates.py",
         "tasks/evaluation/core/bootstrap.py",
         "tasks/evaluation/core/embedded_texts.py",

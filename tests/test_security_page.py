@@ -13,12 +13,12 @@ assert _spec.loader is not None
 audit = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(audit)
 
-DEMO = "tasks/corpus/demo/clinic.py"
+DEMO = "tasks/corpus/demo_clinic.py"
 WANTED = {("B608", "migrations/versions/*"): "2", ("B311", DEMO): "1"}
 FOUND = [
     ("B608", "migrations/versions/0001.py"),
     ("B608", "migrations/versions/0002.py"),
-    ("B311", "tasks/corpus/demo/clinic.py"),
+    ("B311", "tasks/corpus/demo_clinic.py"),
 ]
 
 

@@ -20,8 +20,8 @@ from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.prompt_rendering import reference_tokens
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
-from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs
+from tasks.values.results import Generated
 
 DELTA = "1e-5"
 DEFAULT_MODEL = "smollm2-135m-instruct"

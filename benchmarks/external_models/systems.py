@@ -74,8 +74,8 @@ from tasks.systems.private_evolution import voting
 from tasks.systems.registry import SYSTEMS
 from tasks.text.interfaces import Embedder, Points
 from tasks.text.public_topics import PUBLIC_TOPICS
-from tasks.values.generated import Generated
 from tasks.values.plan import PlanInputs
+from tasks.values.results import Generated
 
 MODEL = "smollm2-135m-instruct"
 DELTA = Decimal("1e-5")

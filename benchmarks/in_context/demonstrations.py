@@ -26,8 +26,8 @@ from tasks.evaluation.in_context.task_definitions import Task
 from tasks.inference.engine.engine import Engine
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
-from tasks.values.generated import Generated
 from tasks.values.plan import PlanInputs
+from tasks.values.results import Generated
 
 DELTA = Decimal("1e-6")
 PUBLIC_ONLY = "public_only"

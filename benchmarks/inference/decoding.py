@@ -35,7 +35,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from benchmarks.common.json_lines import DATA
-from tasks.corpus.demo.clinic import demo_notes
+from tasks.corpus.demo_clinic import demo_notes
 from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.loop import DrawMeter, GenerationJob, decode
 from tasks.inference.catalogue.model_check import PRECISIONS

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from benchmarks.common.json_lines import DATA
 from models_db.errors import EnvironmentProblem
-from tasks.corpus.demo.clinic import demo_notes
+from tasks.corpus.demo_clinic import demo_notes
 from tasks.inference.catalogue.model_check import PRECISIONS
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.rows import RowBatch

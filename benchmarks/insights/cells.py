@@ -60,7 +60,7 @@ from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.insights.cluster_descriptions import SCHEMAS
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.text.tagger import load_tagger
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 
 OUT = Path(tempfile.gettempdir()) / "almoner-insights"
 MODEL = "smollm2-135m-instruct"

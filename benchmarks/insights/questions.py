@@ -35,7 +35,7 @@ from tasks.systems.question_histogram.keyword_rule import KeywordRule
 from tasks.systems.question_histogram.model_rule import ModelRule
 from tasks.systems.question_histogram.parameters import Question, QuestionHistogramParameters
 from tasks.systems.question_histogram.run import AnswerRule
-from tasks.values.insight import margin_of_error
+from tasks.values.results import margin_of_error
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "insights_questions.jsonl"
 EPSILON, DELTA, RELEASES = "1", "1e-6", 200

@@ -51,7 +51,7 @@ from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.run import UraniaRun
 from tasks.systems.urania.stages import Stages
 from tasks.text.interfaces import Embedder, Pieces
-from tasks.values.insight import Facets, Insight
+from tasks.values.results import Facets, Insight
 
 DELTA = Decimal("1e-6")
 LEVELS: Mapping[str, tuple[str, str]] = {

@@ -57,7 +57,7 @@ from tasks.systems.urania.run import UraniaRun
 from tasks.systems.urania.stages import Stages
 from tasks.text.keyword_normalisation import roots
 from tasks.text.vague_words import VAGUE_WORDS
-from tasks.values.insight import MIXED, UNNAMED, Insight
+from tasks.values.results import MIXED, UNNAMED, Insight
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "insights_truth.jsonl"
 CLOSE = 0.4

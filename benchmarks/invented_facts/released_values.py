@@ -61,7 +61,7 @@ from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.run import UraniaRun
 from tasks.systems.urania.stages import Stages
 from tasks.text.keyword_normalisation import roots
-from tasks.values.insight import margin_of_error
+from tasks.values.results import margin_of_error
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "facts.jsonl"
 PHRASES_OF_A_UNIT, PHRASE_WORDS = 10, (2, 4)

@@ -27,8 +27,8 @@ from tasks.inference.loading.load_model import load
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
 from tasks.systems.summaries.token_level import NOISE
-from tasks.values.generated import GeneratedText
 from tasks.values.plan import PlanInputs
+from tasks.values.results import GeneratedText
 
 PLENTY = Decimal(10**6)
 """The epsilon of a charged system without noise that anybody could see."""

@@ -57,8 +57,8 @@ from tasks.inference.engine import hidden_states
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.load_model import load
 from tasks.systems.registry import SYSTEMS
-from tasks.values.generated import Generated
 from tasks.values.plan import PlanInputs
+from tasks.values.results import Generated
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "summaries.jsonl"
 MODEL = "smollm2-135m-instruct"

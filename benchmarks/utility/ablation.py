@@ -46,7 +46,7 @@ from tasks.inference.prompt_spec import DEFAULT_SEPARATOR, text_before
 from tasks.systems.registry import SYSTEMS
 from tasks.text.doubts import find_doubts
 from tasks.text.output_cleaning import ends_sentence
-from tasks.values.generated import GeneratedText
+from tasks.values.results import GeneratedText
 
 if TYPE_CHECKING:
     from benchmarks.utility.mauve import Estimate

@@ -8,7 +8,7 @@ from typing import Any
 from flows.dashboard.balances import BalanceFigures
 from flows.dashboard.burn_down import BurnDown, BurnPoint
 from tasks.common.svg_axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH
-from tasks.reporting.charts import percent_bar
+from tasks.reporting.html_report import percent_bar
 
 CHART_HEIGHT = 280
 MOST_ROWS = 12

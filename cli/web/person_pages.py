@@ -52,8 +52,7 @@ from models_db.values.bounded_json import InvalidJson, parse_json
 from models_db.values.digits import parse_digits
 from models_db.values.gates import Gate
 from tasks.release.sections import Section, sections_to_json
-from tasks.release.signatures.webauthn import encode_url
-from tasks.release.signatures.webauthn_registration import decode_url
+from tasks.release.signatures.webauthn import decode_url, encode_url
 
 MOST_FORM_BYTES = 60_000
 MOST_REQUEST_BYTES = 600_000

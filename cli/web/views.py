@@ -30,8 +30,8 @@ from models_db.services.audit.chain import read_chain_head
 from models_db.tables import Dataset
 from models_db.values.digits import parse_digits
 from models_db.values.gates import Gate
-from tasks.reporting.audience_filter import Version
 from tasks.reporting.html_report import page
+from tasks.reporting.report_parts import Version
 
 SEARCH_FIELDS = ("actor", "kind", "dataset", "request", "mechanism", "since", "until")
 LONGEST_PARAMETER = 300

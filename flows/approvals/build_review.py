@@ -18,18 +18,15 @@ from models_db.values.canonical_json import digest
 from models_db.values.gates import Gate
 from tasks.common.files import FileTable, read_document
 from tasks.publishing.draft import read_metrics, rehash
-from tasks.release.file_names import EVALUATION, RECORD, TEXTS
-from tasks.release.insight_rows import read_insights
+from tasks.release.bundle_format import EVALUATION, RECORD, TEXTS, read_insights, read_labelled
+from tasks.release.description import wording_of
+from tasks.release.prompt_passages import prompt_passages
 from tasks.release.record import ReleaseRecord
 from tasks.release.sections import Samples, Section, Table
 from tasks.release.signatures.attestation import attestation_payload
-from tasks.release.text_rows import read_labelled
-from tasks.release.wording.insight_text import wording_of
-from tasks.release.wording.prompt_passages import prompt_passages
 from tasks.systems.insights.topic_wording import count_deviation_of, keywords_with_notes
 from tasks.text.doubts import describe_doubts
-from tasks.values.insight import Insight
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import Insight, ReleaseKind
 
 Draft: TypeAlias = tuple[Path, FileTable]
 """The folder that a run produced, and the size and digest of each of its files."""

@@ -28,8 +28,7 @@ from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.requests import model_to_json
 from tasks.accounting.budget_facts import BudgetFacts
-from tasks.common.code_version import code_digest
-from tasks.common.extensions import extensions
+from tasks.common.extensions import code_digest, extensions
 from tasks.inference.loading.check_model import stored_check
 from tasks.pricing.memory_warning import memory_warning
 from tasks.release.record import Person

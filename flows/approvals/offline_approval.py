@@ -26,9 +26,8 @@ from models_db.errors import UsageError
 from models_db.services.gates import GateDecision
 from models_db.values.gates import Gate
 from tasks.common.files import FileUnfit, decode_json, encode_json, measure, open_regular_file, read_document, write_new
-from tasks.common.strict_model import Digest, Name, Strict, read_as
-from tasks.release.file_names import PARQUET, RECORD
-from tasks.release.format_versions import drafted_files, stated_kind
+from tasks.common.published_values import Digest, Name, Strict, read_as
+from tasks.release.bundle_format import PARQUET, RECORD, drafted_files, stated_kind
 from tasks.release.signatures import ed25519
 
 MOST_REVIEW_BYTES = 64 << 20

@@ -5,10 +5,10 @@ from decimal import Decimal
 
 from models_db.values.canonical_json import Json
 from models_db.values.printable_text import value_text
-from tasks.common.number_format import format_small
-from tasks.release.promise_strength import describe_promise
+from tasks.common.published_values import format_small
+from tasks.release.card_text import parameter_text
+from tasks.release.claim import describe_promise
 from tasks.release.sections import WARNINGS, FieldList, Section, Summary, Table, Warnings
-from tasks.release.wording.parameter_text import parameter_text
 
 EXTERNAL_MODEL_NOTE = "External model: sees only DP outputs. An estimate of the requests to it; none is sent yet"
 _PRICE_HIDES = (

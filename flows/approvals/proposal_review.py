@@ -17,11 +17,10 @@ from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
 from models_db.values.gates import Gate
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_epsilon, require_derived
-from tasks.common.number_format import format_small
-from tasks.common.strict_model import Digest, Figure, Name, Strict
+from tasks.common.published_values import Digest, Figure, Name, Strict, format_small
+from tasks.release.card_text import parameter_text
 from tasks.release.record import Person, claim_of_plan, planned_events
 from tasks.release.sections import WARNINGS, FieldList, Section, Table, Warnings
-from tasks.release.wording.parameter_text import parameter_text
 
 
 class ProposalContent(Strict):

@@ -22,8 +22,8 @@ from models_db.values.requests import model_to_json
 from models_db.values.secrecy_end import SecrecyEnd
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import AmountsDiffer, require_derived
-from tasks.common.code_version import code_digest
-from tasks.common.strict_model import Figure, Name, Strict
+from tasks.common.extensions import code_digest
+from tasks.common.published_values import Figure, Name, Strict
 from tasks.evaluation.registry import UnknownMetric
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim

@@ -14,23 +14,16 @@ from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES, WAITS_AT
 from models_db.values.standing_terms import BLOCKS_READ
 from tasks.accounting.budget_facts import BudgetFacts, shares_of_cap
-from tasks.common.number_format import format_share, format_small
+from tasks.common.published_values import format_share, format_small
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
 from tasks.planning.secret_assignment import CONDITION, asked_while_secret, while_secret
 from tasks.pricing.setting_warnings import influence_of_request, setting_warnings, units_behind
 from tasks.release.approved_request import ApprovedRequest
-from tasks.release.claim import Claim
-from tasks.release.promise_strength import (
-    describe_guesses,
-    describe_replace_one,
-    release_weaknesses,
-    undeclared_population,
-)
+from tasks.release.card_text import parameter_text
+from tasks.release.claim import Claim, describe_guesses, describe_replace_one, release_weaknesses, undeclared_population
 from tasks.release.record import Person, ReleaseRecord
 from tasks.release.sections import WARNINGS, FieldList, Section, Summary, Table, Warnings
-from tasks.release.wording.parameter_text import parameter_text
-from tasks.values.metric_result import MetricResult
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import MetricResult, ReleaseKind
 
 NEARLY_SPENT = Decimal("0.8")
 CHOSEN_TITLE = "Chosen by almoner: the author left these out"

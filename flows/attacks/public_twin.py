@@ -30,7 +30,7 @@ from models_db.values.requests import ReleaseRequest, parse_model
 from models_db.writes.insert import insert_row
 from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
 from tasks.attacks.public_twin import CANARIES, COPIES, TwinSplit, split_twin
-from tasks.common.code_version import code_digest
+from tasks.common.extensions import code_digest
 from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
 from tasks.inference.catalogue.model_check import Precision
@@ -40,7 +40,7 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.labels_and_groups import labels_of
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, quote, written_request
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import ReleaseKind
 
 REQUEST, NON_PRIVATE, COPY = "request", "non_private", "copy"
 """The attacked releases: the request's configuration, the reference without protection, and the corpus itself."""

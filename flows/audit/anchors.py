@@ -15,11 +15,11 @@ from models_db.services.audit.verify_chain import ChainAnchor
 from models_db.tables import Artifact, Principal, RecordedCheckpoint
 from models_db.values.canonical_json import Json, encode_canonical
 from tasks.common.files import decode_json, encode_json, read_document
-from tasks.common.strict_model import Digest, Strict, read_as
+from tasks.common.published_values import Digest, Strict, read_as
 from tasks.object_storage.address import Address, Place
-from tasks.release.file_names import CHECKPOINT
+from tasks.release.bundle_format import CHECKPOINT
 from tasks.release.signatures import ed25519
-from tasks.release.signatures.chain_checkpoint import Charged, Checkpoint, checkpoint_statement
+from tasks.release.signatures.publisher_statements import Charged, Checkpoint, checkpoint_statement
 
 FORMAT: Final = "almoner-chain-head/1"
 

@@ -20,7 +20,7 @@ from models_db.tables import RenyiCharge
 from models_db.values.amounts import Amount
 from models_db.values.standing_terms import cost_of
 from tasks.planning.secret_assignment import curve_of_plan
-from tasks.release.signatures.chain_checkpoint import Charged
+from tasks.release.signatures.publisher_statements import Charged
 
 
 def charge_of_release(session: Session, request_id: int) -> Charged:

@@ -20,8 +20,8 @@ from models_db.services.audit.linked_rows import Details, details_of_links, pars
 from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.values.amounts import Amount
 from models_db.values.printable_text import escape_controls, json_text
-from tasks.common.number_format import format_small
 from tasks.common.progress import report
+from tasks.common.published_values import format_small
 
 CSV_COLUMNS = ("seq", "at", "actor", "kind", "dataset", "request", "details", "body", "prev_hash", "row_hash")
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")

@@ -22,8 +22,7 @@ from models_db.services import artifacts, budget, datasets, logins, policies, pr
 from models_db.services.audit.stored_text import files_of
 from models_db.services.queries import health
 from models_db.tables import Proposal
-from tasks.common.code_version import ROOMS
-from tasks.common.extensions import MODEL_FAMILIES, READERS, extension_sources, extensions, load
+from tasks.common.extensions import MODEL_FAMILIES, READERS, ROOMS, extension_sources, extensions, load
 from tasks.common.extras import INSTALL, PACKAGES, missing_packages
 from tasks.evaluation.registry import METRICS
 from tasks.inference.catalogue.registry import list_models

@@ -17,7 +17,7 @@ from flows.workspace.yaml_files import file_unreadable, file_unwritable
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome, home_unwritable
 from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, open_user_file, sync_folder
-from tasks.common.strict_model import Digest, Name, Strict, read_as
+from tasks.common.published_values import Digest, Name, Strict, read_as
 
 FORMAT: Final = "almoner-backup/1"
 MANIFEST_FILE: Final = "manifest.json"

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from models_db.services.cohorts import FIRST_COHORT
 from models_db.services.queries import history
-from tasks.common.number_format import format_percent
+from tasks.common.published_values import format_percent
 
 RECENT_PERIOD = timedelta(days=90)
 """Number of days whose pace the forecast extends, including today."""

@@ -17,7 +17,7 @@ from models_db.services.cohorts import FIRST_COHORT
 from models_db.services.datasets import LifetimeClaim
 from models_db.tables import Dataset
 from models_db.values.canonical_json import Json
-from tasks.common.number_format import format_small
+from tasks.common.published_values import format_small
 from tasks.release.sections import sections_to_json
 
 FORECAST_DELTA = "1e-7"

@@ -18,8 +18,8 @@ from models_db.tables import Artifact, Dataset
 from models_db.values.gates import Gate
 from models_db.values.request_state import DECIDED, RequestState
 from tasks.common.files import FileUnfit, measure, open_regular_file
-from tasks.release.file_names import CARD
-from tasks.reporting.audience_filter import Version, contents
+from tasks.release.bundle_format import CARD
+from tasks.reporting.report_parts import Version, contents
 
 MOST_CARD_BYTES = 4 << 20
 

@@ -21,7 +21,7 @@ from models_db.services.gates import GateStatus
 from models_db.tables import Dataset, Principal
 from models_db.values.gates import Gate
 from models_db.values.requests import ReleaseRequest, parse_model
-from tasks.release.promise_strength import require_accepted
+from tasks.release.claim import require_accepted
 from tasks.release.sections import Section
 
 

@@ -17,7 +17,7 @@ from models_db.tables import Dataset, Proposal, Request
 from models_db.values.amounts import Amount
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES, WAITS_AT, RequestState
-from tasks.common.number_format import format_small
+from tasks.common.published_values import format_small
 from tasks.planning.block_selection import describe_cohorts
 
 ITEMS_PER_PAGE = 50

@@ -18,7 +18,7 @@ from models_db.tables import Dataset, Principal
 from models_db.values.canonical_json import Json
 from models_db.values.gates import REQUEST_GATES, Gate
 from tasks.release.sections import WARNINGS, Section, Warnings, sections_for, sections_to_json
-from tasks.reporting.audience_filter import Version
+from tasks.reporting.report_parts import Version
 
 
 @dataclass(frozen=True)

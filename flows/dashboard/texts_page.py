@@ -13,9 +13,8 @@ from models_db.services import artifacts, requests
 from models_db.services.audit.stored_text import files_of, request_body
 from models_db.tables import Dataset
 from tasks.common.files import FileUnfit, measure
-from tasks.release.file_names import TEXTS
-from tasks.release.text_rows import read_labelled
-from tasks.release.wording.prompt_passages import prompt_passages
+from tasks.release.bundle_format import TEXTS, read_labelled
+from tasks.release.prompt_passages import prompt_passages
 from tasks.reporting.report_parts import TextOnPage
 from tasks.text.doubts import describe_doubts, find_doubts
 

@@ -27,8 +27,8 @@ from models_db.values.arguments import LONGEST_REASON, is_reason
 from models_db.values.printable_text import without_unseen
 from models_db.values.request_state import RequestState
 from tasks.corpus.erase_unit import documents_of, erase_unit, remove_beside, strangers
-from tasks.corpus.identity.fingerprints import mark_of
-from tasks.corpus.identity.units import normalise_unit
+from tasks.corpus.keys import mark_of
+from tasks.corpus.units import normalise_unit
 from tasks.corpus.versions import remove_version, version_uids
 
 PUBLISHED_STATES = (RequestState.PUBLISHED, RequestState.RETRACTED)

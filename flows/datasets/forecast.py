@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flows.datasets.budget_view import BudgetView
 from models_db.values.amounts import Amount
 from tasks.accounting.zcdp import epsilon_of, release_amount
-from tasks.common.number_format import round_down
-from tasks.common.strict_model import figure
+from tasks.common.published_values import figure, round_down
 
 if TYPE_CHECKING:
     from tasks.accounting.renyi_account import OrdersBudget

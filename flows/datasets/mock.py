@@ -9,9 +9,9 @@ from flows.workspace.yaml_files import new_file
 from models_db.errors import UsageError
 from models_db.services import datasets
 from models_db.values.requests import PublicMetadata
-from tasks.corpus.demo.mock import ID_FIELD, USUAL_WORDS, MockShape, mock_records
-from tasks.corpus.identity.labels import normalise_label
-from tasks.corpus.readers.text_template import TextTemplate
+from tasks.corpus.mock_records import ID_FIELD, USUAL_WORDS, MockShape, mock_records
+from tasks.corpus.readers.documents import TextTemplate
+from tasks.corpus.units import normalise_label
 
 ROWS_PER_UNIT = 3
 

@@ -9,7 +9,7 @@ from models_db.errors import Refused
 from models_db.policies.policy import EffectiveRules
 from tasks.accounting import zcdp
 from tasks.accounting.policy_limits import bounds_of
-from tasks.common.number_format import round_down
+from tasks.common.published_values import round_down
 from tasks.pricing.alternatives import PlanTerms, PopulationTooSmall, rounded_epsilon
 
 SHARES = {4: "a quarter of the rho that is left of", 2: "half the rho that is left of", 1: "all that is left of"}

@@ -33,7 +33,7 @@ from models_db.values.requests import (
     format_decimal,
     parse_model,
 )
-from tasks.common.strict_model import figure
+from tasks.common.published_values import figure
 from tasks.inference.catalogue.registry import recommended_model
 from tasks.pricing.alternatives import (
     LEAST_EPSILON,
@@ -48,7 +48,7 @@ from tasks.pricing.plan_notes import notes_of, verdict
 from tasks.pricing.quote import Quote
 from tasks.pricing.setting_warnings import setting_warnings
 from tasks.release.claim import guessing_bounds
-from tasks.values.release_kinds import TEXT_KINDS
+from tasks.values.results import TEXT_KINDS
 
 DEFAULT_MINUTES = Decimal(480)
 NO_GPU_TIMES = "almoner estimates times for processors only, not for GPUs."

@@ -22,23 +22,17 @@ from models_db.values.names import require_plain_name
 from models_db.values.printable_text import escape_controls
 from models_db.values.requests import PublicMetadata, model_to_json, parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
-from tasks.common.number_format import format_small
-from tasks.corpus.identity.keys import create_key
-from tasks.corpus.identity.labels import LabelFields
-from tasks.corpus.readers.documents import BadRecord, NoUnit
+from tasks.common.published_values import format_small
+from tasks.corpus.keys import create_key
+from tasks.corpus.readers.documents import BadRecord, NoUnit, TextTemplate
 from tasks.corpus.readers.field_names import read_field_names
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Source
 from tasks.corpus.readers.text_form import AS_FOUND, TextForm, describe_forms
-from tasks.corpus.readers.text_template import TextTemplate
 from tasks.corpus.unit_notes import ALIKE, RepeatSurvey, UnitSurvey
+from tasks.corpus.units import LabelFields
 from tasks.ingest import RecordedVersion, ingest_version
-from tasks.release.promise_strength import (
-    describe_promise,
-    lifetime_weaknesses,
-    require_accepted,
-    undeclared_population,
-)
+from tasks.release.claim import describe_promise, lifetime_weaknesses, require_accepted, undeclared_population
 
 RECORDS_CHECKED: Final = 1000
 """Records that are read before a dataset is registered."""

@@ -25,7 +25,7 @@ from models_db.values.amounts import RHO_UNIT
 from models_db.values.arguments import LONGEST_REASON, is_reason
 from models_db.values.requests import format_decimal
 from models_db.values.secrecy_end import SecrecyEnd
-from tasks.common.number_format import round_up
+from tasks.common.published_values import round_up
 
 if TYPE_CHECKING:
     from tasks.accounting.renyi_account import OrdersBudget

@@ -10,8 +10,7 @@ from models_db.services import people
 from models_db.services.audit import chain
 from models_db.services.people import PasskeyTerms
 from models_db.tables import Passkey, Principal
-from tasks.release.signatures.webauthn import MOST_CLIENT_DATA, spell_signature, verify_certified
-from tasks.release.signatures.webauthn_registration import decode_url
+from tasks.release.signatures.webauthn import MOST_CLIENT_DATA, decode_url, spell_signature, verify_certified
 
 ANSWER_FIELDS = ("credential_id", "authenticator_data", "client_data", "signature")
 MOST_FIELD = 4 * MOST_CLIENT_DATA

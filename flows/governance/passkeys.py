@@ -26,10 +26,9 @@ from models_db.services.people import PasskeyTerms
 from models_db.tables import Passkey
 from models_db.values.canonical_json import Json, encode_canonical
 from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, write_new, write_over
-from tasks.common.strict_model import Digest, Name, Strict, read_as
+from tasks.common.published_values import Digest, Name, Strict, read_as
 from tasks.release.signatures.ed25519 import SigningKey, verify
-from tasks.release.signatures.webauthn import encode_url
-from tasks.release.signatures.webauthn_registration import read_answer
+from tasks.release.signatures.webauthn import encode_url, read_answer
 
 INVITATION_MINUTES: Final = 15
 _ORIGIN: Final = re.compile(r"(https?)://([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)(:[1-9][0-9]{0,4})?")

@@ -23,7 +23,7 @@ from models_db.tables import PolicyVersion, Request
 from models_db.writes.database_errors import LimitInOrdersExceeded
 from tasks.accounting.policy_limits import bounds_of, terms_of
 from tasks.common.extensions import is_of_extension
-from tasks.values.metric_result import MetricResult
+from tasks.values.results import MetricResult
 
 ROLES_SEEING_BALANCES = frozenset({"steward", "auditor", "admin"})
 """Roles that see remaining budgets even under `refusals: quiet`."""

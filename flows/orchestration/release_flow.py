@@ -26,9 +26,8 @@ from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.services.attempts import StillRunning
 from models_db.services.audit import chain
+from tasks.common.faults import SECONDS_BEFORE_RETRIES, TaskFailed, is_temporary
 from tasks.common.progress import tell
-from tasks.common.retry import SECONDS_BEFORE_RETRIES, is_temporary
-from tasks.common.task_errors import TaskFailed
 from tasks.decoding.journal import JournalInUse
 
 PRIVATE_TASK: Final[dict[str, Any]] = {"cache_policy": NO_CACHE, "persist_result": False, "log_prints": False}
@@ -48,7 +47,7 @@ class StepFailed(Exception):
     """A step of a release failed. Prefect keeps the name of the error; its text is on the worker's error stream.
 
     Attributes:
-        temporary: whether the error was a fault that may pass (`tasks.common.retry.is_temporary`).
+        temporary: whether the error was a fault that may pass (`tasks.common.faults.is_temporary`).
     """
 
     def __init__(self, name: str, *, temporary: bool) -> None:

@@ -21,7 +21,7 @@ from models_db.services.audit.stored_text import request_body
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.attack import copied, release, units_of
-from tasks.common.code_version import code_digest
+from tasks.common.extensions import code_digest
 from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
 from tasks.decoding.journal import Journal, JournalUnfit, ResumeState
@@ -42,7 +42,7 @@ from tasks.rehearse import compare_releases, embedder_at_hand
 from tasks.systems.private_decoding import PrivateDecodingSystem
 from tasks.systems.registry import SYSTEMS
 from tasks.text.interfaces import Embedder
-from tasks.values.generated import GeneratedText
+from tasks.values.results import GeneratedText
 
 DEFAULT_TEXTS = 24
 FEWEST_TEXTS = 5

@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 
 from models_db.services import requests
 from models_db.tables import Rehearsal
-from tasks.common.code_version import code_digest
-from tasks.common.strict_model import Name, Strict
+from tasks.common.extensions import code_digest
+from tasks.common.published_values import Name, Strict
 from tasks.rehearsal.result import RehearsalResult, configuration_digest
 
 

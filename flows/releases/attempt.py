@@ -31,7 +31,7 @@ from models_db.tables import Dataset, DatasetVersion, Request
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
-from tasks.common.code_version import code_digest
+from tasks.common.extensions import code_digest
 from tasks.common.extras import require_generation
 from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.versions import version_folder

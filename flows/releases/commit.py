@@ -14,10 +14,9 @@ from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Principal
 from models_db.values.canonical_json import digest
-from tasks.common.code_version import library_versions
+from tasks.common.extensions import library_versions
 from tasks.planning.labels_and_groups import names_of
 from tasks.publishing.draft import write_draft
-from tasks.release.independent_accountant import second_opinion
 from tasks.release.record import (
     Authorisation,
     CapChange,
@@ -27,9 +26,9 @@ from tasks.release.record import (
     ReleaseRecord,
     Standing,
     UnprotectedFigures,
+    second_opinion,
 )
-from tasks.values.generated import Generated
-from tasks.values.metric_result import MetricResult
+from tasks.values.results import Generated, MetricResult
 
 
 def commit_artifact(run: RunningAttempt, generated: Generated, metrics: Sequence[MetricResult]) -> str:

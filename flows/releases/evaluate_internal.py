@@ -20,8 +20,8 @@ from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.inference.embeddings.encoder import EMBEDDER
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.load_model import load
-from tasks.release.text_rows import read_labelled
-from tasks.values.metric_result import MetricResult
+from tasks.release.bundle_format import read_labelled
+from tasks.values.results import MetricResult
 from tasks.workers.backend_settings import HERE, WorkerBackend, open_runner
 
 

@@ -28,8 +28,8 @@ from models_db.services import budget, requests
 from models_db.tables import Dataset, DatasetVersion
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
+from tasks.common.faults import waiting_with
 from tasks.common.progress import tell
-from tasks.common.retry import waiting_with
 from tasks.corpus.partition import SomeBlocks
 from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
 from tasks.decoding.journal import Journal, JournalUnwritable

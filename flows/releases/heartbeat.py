@@ -12,8 +12,8 @@ from typing import Final
 from flows.releases.attempt import RunningAttempt
 from models_db.errors import AlmonerError
 from models_db.services import attempts, budget
+from tasks.common.faults import Wait
 from tasks.common.progress import Reporter, report
-from tasks.common.retry import Wait
 
 HEARTBEAT_SECONDS: Final = attempts.LEASE_DURATION.total_seconds() / 5
 """Seconds after which a lease is prolonged, when there is something to report."""

@@ -17,7 +17,7 @@ from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.request_state import RequestState
 from models_db.values.requests import PublicMetadata, ReleaseRequest
 from tasks.accounting.budget_facts import BudgetFacts
-from tasks.common.code_version import code_digest
+from tasks.common.extensions import code_digest
 from tasks.common.network import is_external
 from tasks.planning.block_selection import Reading
 from tasks.pricing.model_facts import ModelFacts, model_facts

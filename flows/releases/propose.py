@@ -28,14 +28,14 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.internal_view import ViewingRecord
 from models_db.values.requests import ReleaseRequest, parse_model
-from tasks.corpus.identity.labels import FIELD_SEPARATOR
 from tasks.corpus.store import open_corpus
+from tasks.corpus.units import FIELD_SEPARATOR
 from tasks.corpus.versions import VersionMissing
 from tasks.planning.further_texts import extended_of
 from tasks.planning.labels_and_groups import names_of
 from tasks.pricing.quote import Quote
 from tasks.pricing.setting_warnings import setting_warnings
-from tasks.release.promise_strength import release_weaknesses, require_accepted, undeclared_population
+from tasks.release.claim import release_weaknesses, require_accepted, undeclared_population
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,13 @@ from models_db.services.audit.stored_text import files_of, request_body
 from models_db.values.printable_text import escape_controls
 from tasks.common.files import read_document
 from tasks.publishing.draft import rehash
-from tasks.release.file_names import RECORD
-from tasks.release.insight_rows import read_insights
+from tasks.release.bundle_format import RECORD, read_insights, read_labelled
+from tasks.release.prompt_passages import prompt_passages
 from tasks.release.record import ReleaseRecord
-from tasks.release.text_rows import read_labelled
-from tasks.release.wording.prompt_passages import prompt_passages
 from tasks.reporting.release_sections import Text, texts_of, texts_with_doubts
 from tasks.reporting.report_parts import TextOnPage
 from tasks.text.doubts import find_doubts
-from tasks.values.insight import Insight
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import Insight, ReleaseKind
 
 
 def read_release_texts(workspace: Workspace, request_id: int) -> tuple[TextOnPage, ...]:

@@ -1,4 +1,4 @@
-"""Report of a release, built from its files and the ledger, for an audience (`tasks.reporting.audience_filter`)."""
+"""Report of a release, built from its files and the ledger, for an audience (`tasks.reporting.report_parts`)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,19 +19,18 @@ from models_db.services.audit.stored_text import files_of
 from models_db.tables import Artifact
 from models_db.values.gates import Gate
 from tasks.common.extras import missing_packages
+from tasks.common.faults import retry
 from tasks.common.files import read_document
-from tasks.common.retry import retry
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.publishing.draft import read_metrics, rehash
-from tasks.release.file_names import EVALUATION
+from tasks.release.bundle_format import EVALUATION
+from tasks.release.prompt_passages import prompt_passages
 from tasks.release.record import ReleaseRecord
-from tasks.release.wording.prompt_passages import prompt_passages
 from tasks.reporting.attack_sections import TwinAttacks
-from tasks.reporting.audience_filter import AudienceFact, Version, contents
 from tasks.reporting.embedding_map import LEAST, text_map
 from tasks.reporting.release_sections import Text, release_facts, text_pages
-from tasks.reporting.report_parts import Map, Measured, Point, PolicyRequirement
-from tasks.values.release_kinds import ReleaseKind
+from tasks.reporting.report_parts import AudienceFact, Map, Measured, Point, PolicyRequirement, Version, contents
+from tasks.values.results import ReleaseKind
 
 
 def build_report(workspace: Workspace, request_id: int, version: Version) -> dict[str, Any]:

@@ -24,16 +24,15 @@ from models_db.values.printable_text import escape_controls
 from models_db.values.request_state import RequestState
 from models_db.values.standing_terms import differing_fields
 from tasks.common.files import FileUnfit, read_document
-from tasks.common.strict_model import read_as
+from tasks.common.published_values import read_as
 from tasks.object_storage.address import parse_place
 from tasks.publishing.draft import rehash
 from tasks.publishing.verify import open_unaltered
 from tasks.release.approved_request import ApprovedRequest
-from tasks.release.file_names import RECORD
-from tasks.release.insight_rows import read_insights
+from tasks.release.bundle_format import RECORD, read_insights
+from tasks.release.description import wording_of
 from tasks.release.record import ReleaseRecord
-from tasks.release.signatures.revocation_list import Retracted
-from tasks.release.wording.insight_text import wording_of
+from tasks.release.signatures.publisher_statements import Retracted
 from tasks.systems.insights.compare import (
     LEAST_PAIRS,
     InsightsComparison,
@@ -44,8 +43,7 @@ from tasks.systems.insights.compare import (
     compare,
 )
 from tasks.systems.insights.topic_wording import deviation_of, threshold_of
-from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight, ReleaseKind
 
 _LARGEST_FIGURE: Final = 2**53
 _COMPARED_FIELDS: Final = ("dataset", "mechanism", "model", "prompt", "cohorts")

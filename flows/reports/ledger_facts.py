@@ -15,13 +15,12 @@ from models_db.services.queries import history
 from models_db.tables import Artifact, Request
 from models_db.values.amounts import Amount
 from tasks.accounting.budget_facts import BudgetFacts, shares_of_cap
-from tasks.common.number_format import format_percent, format_small, number
+from tasks.common.published_values import format_percent, format_small, number
 from tasks.evaluation.bound_override import overridden_bounds
 from tasks.release.sections import Samples, Section, Summary
-from tasks.reporting.audience_filter import AudienceFact, ReportPart
 from tasks.reporting.release_sections import figures
-from tasks.reporting.report_parts import Budget, Decision, Gate, Point
-from tasks.values.metric_result import MetricResult
+from tasks.reporting.report_parts import AudienceFact, Budget, Decision, Gate, Point, ReportPart
+from tasks.values.results import MetricResult
 
 SECTIONS_SHOWN_ELSEWHERE = (
     "Files to publish",

@@ -15,7 +15,7 @@ from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError, UsageError
 from models_db.home import ProjectHome
 from models_db.services.audit import chain
-from tasks.common.task_errors import TaskFailed
+from tasks.common.faults import TaskFailed
 
 
 @flow(name="schedule", flow_run_name="schedule-{schedule}", **PRIVATE_FLOW)

@@ -32,7 +32,7 @@ from models_db.values.amounts import Amount
 from models_db.values.request_state import RequestState
 from models_db.values.requests import ReleaseRequest
 from models_db.writes.database_errors import ClockWentBack, RuleViolated
-from tasks.common.task_errors import TaskFailed
+from tasks.common.faults import TaskFailed
 from tasks.decoding.journal import JournalInUse
 from tasks.inference.backends.endpoints import EndpointUnknown
 from tasks.inference.catalogue.registry import UnknownModel

@@ -13,7 +13,7 @@ from flows.workspace.workspace import overlap_key_path, partition_key_path
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.tables import Account, Dataset, DatasetVersion, OverlapKey
-from tasks.corpus.identity.keys import load_key
+from tasks.corpus.keys import load_key
 from tasks.corpus.versions import version_uids
 
 

@@ -11,13 +11,13 @@ from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from models_db.values.requests import file_invalid, parse_model
 from tasks.common.files import FileUnfit
-from tasks.corpus.readers.object_source import StoredSource
+from tasks.corpus.readers.source_folders import StoredSource
 from tasks.corpus.readers.sources import Source, files_to_copy
 from tasks.object_storage.address import Address, Place, parse_place
 from tasks.object_storage.bucket import open_store
 from tasks.object_storage.bucket_settings import PAGE, SETTINGS, Buckets
 from tasks.object_storage.hub_dataset import HubDataset, fetch_dataset
-from tasks.publishing.object_store_delivery import BundlePrefix, fetch, listed
+from tasks.publishing.bundle import BundlePrefix, fetch_objects, listed_objects
 from tasks.publishing.verify import no_bundle
 
 
@@ -110,7 +110,7 @@ def open_bundle_folder(home: ProjectHome, place: Place) -> Iterator[Path]:
         yield place
         return
     with open_store(place, buckets_of(home)) as store, TemporaryDirectory(prefix="almoner-verify-") as folder:
-        fetch(store, listed(store, place), place, Path(folder) / place.name)
+        fetch_objects(store, listed_objects(store, place), place, Path(folder) / place.name)
         yield Path(folder) / place.name
 
 

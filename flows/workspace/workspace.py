@@ -16,7 +16,7 @@ from models_db.sessions.database import Database, SchemaOutdated
 from models_db.sessions.read_only import ReadOnlyDatabase
 from models_db.values.canonical_json import digest
 from models_db.values.requests import model_to_json
-from tasks.common.code_version import code_digest, library_versions
+from tasks.common.extensions import code_digest, library_versions
 from tasks.release.signatures.ed25519 import SigningKey
 
 

@@ -11,7 +11,7 @@ Secrecy: `assignment_exposure` says that an assignment of units to texts got out
 
 Keys: `key_commitment` is a keyed hash of a fixed text under the key of a partition (`account`), or under the overlap
     key, by which units are recognised (`overlap_key`, one row, written when the ledger is founded). Every key file is
-    compared with it whenever it is read (`tasks.corpus.identity.keys`).
+    compared with it whenever it is read (`tasks.corpus.keys`).
 
 Registration: a dataset without a version, a proposal or an erasure may be registered again, as a further row of its
     name on an account of its own choice. The row with the highest `registration` is the dataset; the rows before it

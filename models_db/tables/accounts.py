@@ -46,7 +46,7 @@ class Account(Base):
     """Of a root: the partition of its units (PRIVACY §3), under the key of `key_name`."""
     key_name: Mapped[str | None] = mapped_column(String(16))
     key_commitment: Mapped[Digest | None]
-    """What that key must be: `tasks.corpus.identity.keys.key_commitment`."""
+    """What that key must be: `tasks.corpus.keys.key_commitment`."""
     created_at: Mapped[Moment]
     created_by: Mapped[int | None] = mapped_column(reference("principal"))
     """Principal that opened the account, of a block with its root or with a cohort."""

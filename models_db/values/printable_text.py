@@ -1,7 +1,7 @@
 """Text from outside, made safe for screens, pages and files; and what a reader sees of it.
 
 Two spellings of an id or a name that look the same are one person. So what decides about people
-(`principals.comparable_name`) and what names people in data (`tasks.corpus.identity.units`) use one set of characters
+(`principals.comparable_name`) and what names people in data (`tasks.corpus.units`) use one set of characters
 that nobody sees.
 """
 

@@ -7,7 +7,7 @@ from models_db.services.budget import Balance
 from models_db.services.datasets import LifetimeClaim
 from models_db.values.amounts import Amount
 from tasks.accounting.lifetime_claims import lifetime_epsilon
-from tasks.common.number_format import format_share
+from tasks.common.published_values import format_share
 
 NOTHING = Amount()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tasks.attacks.canaries import Canaries
 from tasks.evaluation.core.subject import Scorer
 from tasks.text.interfaces import Embedder, Tagger
-from tasks.values.metric_result import Exposure
+from tasks.values.results import Exposure
 
 
 @dataclass(frozen=True)

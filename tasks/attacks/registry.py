@@ -18,7 +18,7 @@ from tasks.attacks.roc import METHOD, SOURCE, Separation, separation
 from tasks.attacks.unigram_model import UnigramModel
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.registry import Need
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def canary_membership(scene: AttackInput) -> MetricResult:
 
 def canary_exposure(scene: AttackInput) -> MetricResult:
     """Exposure of planted secrets, and how many of them appear."""
-    values: dict[str, Value] = dict.fromkeys(
+    values: dict[str, MetricValue] = dict.fromkeys(
         ("exposure_mean", "exposure_mean_low", "exposure_mean_high", "exposure_max", "held_out_exposure_mean")
     )
     canaries, texts = scene.canaries, scene.texts
@@ -118,7 +118,7 @@ def canary_exposure(scene: AttackInput) -> MetricResult:
 def identifier_extraction(scene: AttackInput) -> MetricResult:
     """E-mail addresses, telephone numbers and, with a tagger, names of the corpus that were released."""
     members, nonmembers = scene.fair
-    values: dict[str, Value] = {}
+    values: dict[str, MetricValue] = {}
     sentences = []
     for kind in (*PATTERNS, "names"):
         inside, outside = (_identifiers(scene, kind, texts) for texts in (members, nonmembers))
@@ -152,7 +152,7 @@ def attribute_inference(scene: AttackInput) -> MetricResult:
     others = _people(scene.nonmembers, scene.nonmember_labels)
     public, outside = others[::2], others[1::2]
     result = infer(embed, scene.texts, public, inside, outside)
-    values: dict[str, Value] = {
+    values: dict[str, MetricValue] = {
         **_shares("right", result.members if result else None),
         **_shares("held_out_right", result.held_out if result else None),
         **_shares("commonest_right", result.commonest if result else None),
@@ -176,7 +176,7 @@ def attribute_inference(scene: AttackInput) -> MetricResult:
 def replay(scene: AttackInput) -> MetricResult:
     """Compare released texts that copy members with those that share as much with non-members by chance."""
     texts = scene.texts
-    values: dict[str, Value] = {"texts": len(texts)}
+    values: dict[str, MetricValue] = {"texts": len(texts)}
     copies = [find_copies(texts, documents) for documents in scene.fair]
     for name, each in zip(("", "held_out_"), copies, strict=True):
         measured = bool(texts and scene.fair[0])
@@ -262,7 +262,7 @@ def _mean(bits: Sequence[float]) -> str | None:
     return rounded(math.fsum(bits) / len(bits), 3) if bits else None
 
 
-def _canary_line(values: Mapping[str, Value]) -> str:
+def _canary_line(values: Mapping[str, MetricValue]) -> str:
     if values["exposure_mean"] is None:
         return "nothing was planted" if not values["planted"] else "no texts"
     return (
@@ -271,7 +271,7 @@ def _canary_line(values: Mapping[str, Value]) -> str:
     )
 
 
-def _shares(name: str, extraction: Extracted | None) -> dict[str, Value]:
+def _shares(name: str, extraction: Extracted | None) -> dict[str, MetricValue]:
     low, high = (extraction.interval if extraction else None) or (None, None)
     return {
         name: extraction.appearing if extraction else None,

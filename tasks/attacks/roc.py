@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from models_db.errors import UsageError
 from tasks.auditing.epsilon_lower_bound import clopper_pearson_lower, clopper_pearson_upper
 from tasks.evaluation.core.intervals import CONFIDENCE, Interval
-from tasks.values.metric_result import Value, rounded
+from tasks.values.results import MetricValue, rounded
 
 LOW_RATES: Mapping[str, float] = {"tpr_at_1_percent": 0.01, "tpr_at_0_1_percent": 0.001}
 """The false-positive rates of interest, by the name of the figure."""
@@ -78,10 +78,10 @@ class Separation:
         """Return whether the interval lies above 1/2, the AUC of uninformative scores; None if it was not measured."""
         return None if self.interval is None else self.interval[0] > 0.5
 
-    def values(self) -> dict[str, Value]:
+    def values(self) -> dict[str, MetricValue]:
         """Return the figures as results store them."""
         low, high = self.interval or (None, None)
-        figures: dict[str, Value] = {
+        figures: dict[str, MetricValue] = {
             "members": self.members,
             "nonmembers": self.nonmembers,
             "auc": rounded(self.auc, 4),

@@ -9,12 +9,14 @@ An installed package extends almoner by entry points in these groups (docs/exten
     almoner.model_families   a function that returns names of row-wise modules (`tasks.inference.loading`)
 
 The name of an entry point is the name in requests and records. It has a dot, `laboratory.word_counts`, so none takes
-the place of a name of almoner's own, now or later; that of a reader is the end of file names, `.tsv`. The source of an
-extension is part of the digest to which a spend approval is bound (`code_version`): after a change, a new version or a
-removal, nothing that was approved before is run.
+the place of a name of almoner's own, now or later; that of a reader is the end of file names, `.tsv`.
 
 Reading the entry points imports no extension; `load` imports those of its group, after the digest of their files was
 taken, so that a digest is never of files that came after the code that runs.
+
+The version of the computing code is a digest of our own source and that of extensions (`code_digest`), and the versions
+of libraries that decide. A spend approval is bound to the digest: after a change, a new version or a removal of an
+extension, nothing that was approved before is run.
 """
 
 import hashlib
@@ -24,10 +26,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import Distribution, EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points, version
 from pathlib import Path
 from typing import Final, TypeVar
 
+import models_db
 from models_db.errors import EnvironmentProblem
 
 SYSTEMS: Final = "almoner.systems"
@@ -265,3 +268,34 @@ def _is_cache(path: Path) -> bool:
     with path.open("rb") as file:
         flags = file.read(8)[4:]
     return source.is_file() and flags != _UNCHECKED
+
+
+SOURCE_ENDS = (".css", ".html", ".js", ".py")
+ROOMS = ("almoner", "cli", "flows", "migrations", "models_db", "tasks")
+DECIDING_LIBRARIES = ("dp-accounting", "numpy", "opendp", "torch", "transformers")
+
+
+@cache
+def code_digest() -> str:
+    """Return the SHA-256 of the source of the six rooms, templates included, to which a spend approval is bound.
+
+    The source of installed extensions is part of it (`tasks.common.extensions`).
+
+    Raises:
+        ExtensionUnfit: an extension cannot be used.
+    """
+    root = Path(models_db.__file__).parent.parent
+    digest = hashlib.sha256()
+    for room in ROOMS:
+        for path in sorted(path for path in (root / room).rglob("*") if path.suffix in SOURCE_ENDS):
+            digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    for name, content in extension_sources():
+        digest.update(f"{name}\0".encode() + hashlib.sha256(content).digest())
+    return digest.hexdigest()
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries that decide the results of a run, and of the extensions."""
+    own = {extension.package: extension.version for extension in extensions()}
+    return own | {name: version(name) for name in DECIDING_LIBRARIES}

@@ -1,4 +1,7 @@
-"""Careful reading and writing of files: regular files only, whole, and in the one form of their content."""
+"""Careful reading and writing of files: regular files only, whole, and in the one form of their content.
+
+A JSON object is read only from text on which two RFC 8259 readers agree (`parse_object`).
+"""
 
 import errno
 import hashlib
@@ -10,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from models_db.errors import Refused
-from models_db.values.bounded_json import parse_json
+from models_db.values.bounded_json import InvalidJson, parse_json
 from models_db.values.canonical_json import Json, encode_canonical
 
 FileTable: TypeAlias = "dict[str, dict[str, str | int]]"
@@ -192,3 +195,19 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+LARGEST_OBJECT = 16 << 20
+"""Maximum number of bytes of the text of one object."""
+
+
+def parse_object(raw: str) -> dict[str, Any] | None:
+    """Return the one JSON object (RFC 8259) that `raw` is, None if it is anything else.
+
+    No key twice, no NaN or infinity, no number too large for a float, valid Unicode: what parses can be written again.
+    """
+    try:
+        value = parse_json(raw, most_bytes=LARGEST_OBJECT)
+    except InvalidJson:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,11 +1,17 @@
-"""Network addresses: their allowed form, the hosts of this machine, and names of external models."""
+"""Network addresses: their allowed form, the hosts of this machine, and names of external models.
+
+Requests to the Hugging Face hub are here, too, with named errors in place of its client's (`ask_hub`).
+"""
 
 import ipaddress
 import re
-from typing import Annotated, Final
+from collections.abc import Callable
+from typing import Annotated, Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, Field
+
+from models_db.errors import AlmonerError
 
 PREFIX: Final = "external:"
 
@@ -54,3 +60,25 @@ def is_loopback(host: str) -> bool:
 def is_external(model: str) -> bool:
     """Return whether a request's `model` names an endpoint."""
     return model.startswith(PREFIX)
+
+
+Answer = TypeVar("Answer")
+
+
+def ask_hub(
+    ask: Callable[[], Answer], hidden: Callable[[], AlmonerError], failed: Callable[[str], AlmonerError]
+) -> Answer:
+    """Return what the hub answers.
+
+    Args:
+        hidden: makes the error about a repository that is gated, private or not there.
+        failed: makes the error about anything else, from the name of its type.
+    """
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        return ask()
+    except RepositoryNotFoundError as error:  # of which a gated one is a kind
+        raise hidden() from error
+    except Exception as error:  # the hub's client raises its own errors, httpx's and the system's
+        raise failed(type(error.__cause__ or error).__name__) from error

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from models_db.home import ProjectHome
-from tasks.corpus.identity.fingerprints import ManifestMark
+from tasks.corpus.keys import ManifestMark
 from tasks.corpus.store import DATABASE, SCHEMA, iter_content, open_corpus
 from tasks.corpus.versions import incoming, named_problems, sync, version_folder
 

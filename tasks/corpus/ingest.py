@@ -17,16 +17,15 @@ from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.sessions.database import OutcomeUnknown
 from tasks.common.progress import Progress
-from tasks.corpus.cohorts import Cohorts
-from tasks.corpus.identity.fingerprints import ManifestMark, mark_of, source_mark
-from tasks.corpus.identity.labels import LabelFields, fields_of
-from tasks.corpus.identity.units import random_unit
+from tasks.corpus.keys import ManifestMark, mark_of, source_mark
+from tasks.corpus.partition import Cohorts
 from tasks.corpus.readers.documents import DUPLICATE_DOCUMENT, BadRecord, SourceDocument
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Shard, Source, file_repeated, source_changed, source_digest, source_state
 from tasks.corpus.readers.text_form import AS_FOUND, TextForm, describe_forms
 from tasks.corpus.store import DATABASE, SCHEMA
 from tasks.corpus.unit_notes import UnitNotes
+from tasks.corpus.units import LabelFields, fields_of_label, random_unit
 from tasks.corpus.versions import incoming, named_problems, put_in_place, remove_version, sync
 
 _DOCUMENTS_PER_REPORT = 1000
@@ -114,7 +113,7 @@ def ingest(
     with (
         closing(opened) as documents,
         incoming(home) as folder,
-        _new_store(folder / DATABASE, fields_of(label_field)) as connection,
+        _new_store(folder / DATABASE, fields_of_label(label_field)) as connection,
     ):
         kept_units = _Kept(erased, overlap_key)
         digest = source_digest(source)

@@ -1,19 +1,27 @@
-"""Keyed partition of a dataset's units into blocks (for life) and batches (for one release) (PRIVACY §3).
+"""Keyed partition of a dataset's units into blocks (for life) and batches (for one release); cohorts (PRIVACY §3).
 
 Where a unit goes depends on its own id, its own cohort, a key and public numbers alone - never on another unit, on
 its position, or on how many units there are. That is what makes "deleting one unit changes exactly one batch"
-true, and with it parallel composition over blocks and batches. Why a cohort is a unit's own: `services.cohorts`.
+true, and with it parallel composition over blocks and batches.
 
 Blocks carry accounts, so their key is the dataset's and is kept. Batches carry none: each split into batches has a key
 of its own, which is destroyed when the release has been drawn (docs/decisions/0131).
+
+The cohort of a unit of a new version is the one that the account knows, or the newest: a unit keeps the cohort in which
+its account first saw it (`models_db.services.cohorts` has the rule and its proof, and says why it is a unit's own). A
+reader of a version must know it without the ledger, so it is stored beside the unit while the version is made. The
+ledger is asked for some thousand marks at a time: no more of them is in memory, however many there are.
 """
 
 import secrets
+import sqlite3
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from tasks.corpus.identity.keys import KEY_BYTES, keyed_hash
+from tasks.corpus.keys import KEY_BYTES, keyed_hash
+from tasks.corpus.versions import named_problems
 
 NOWHERE = -1
 """The block of a unit that a partition of some blocks does not read."""
@@ -176,3 +184,45 @@ def _require_key(key: bytes) -> None:
 def _require_positive(name: str, number: int) -> None:
     if number < 1:
         raise ValueError(f"{name} must be at least 1, not {number}")
+
+
+MARKS_AT_ONCE = 5000
+"""Units that are asked for in one question."""
+
+CohortLookup: TypeAlias = Callable[[Sequence[bytes]], Mapping[bytes, int]]
+"""The cohorts of those marks that the account knows."""
+
+
+@dataclass(frozen=True)
+class Cohorts:
+    """Assignment of units to cohorts.
+
+    Attributes:
+        newest: the cohort of every unit that the account does not know.
+        find_cohorts: asks the ledger about some marks.
+    """
+
+    newest: int
+    find_cohorts: CohortLookup
+
+    def assign(self, connection: sqlite3.Connection) -> None:
+        """Write the cohort of every unit into a store file that is being made; its transaction is open.
+
+        Raises:
+            StoreNotWritable, and whatever `cohorts_by_mark` raises.
+        """
+        last = 0
+        while units := self._read_units(connection, last):
+            cohorts_by_mark = self.find_cohorts([mark for _, mark in units])
+            with named_problems():
+                connection.executemany(
+                    "UPDATE units SET cohort = ? WHERE number = ?",
+                    [(cohorts_by_mark.get(mark, self.newest), number) for number, mark in units],
+                )
+            last = units[-1][0]
+
+    @staticmethod
+    def _read_units(connection: sqlite3.Connection, last: int) -> list[tuple[int, bytes]]:
+        query = "SELECT number, mark FROM units WHERE number > ? ORDER BY number LIMIT ?"
+        with named_problems():
+            return connection.execute(query, (last, MARKS_AT_ONCE)).fetchall()

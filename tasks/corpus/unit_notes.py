@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Final, TypeAlias
 
-from tasks.corpus.cohorts import AT_ONCE
-from tasks.corpus.identity.fingerprints import mark_of
+from tasks.corpus.keys import mark_of
+from tasks.corpus.partition import MARKS_AT_ONCE
 from tasks.corpus.readers.documents import SourceDocument
 from tasks.corpus.readers.sources import Shard
 
 RECORDS_LOOKED_AT: Final = 1000
 """The first records of a source; of a version's new units as many, in the order of their marks."""
-_UNITS_ASKED_FOR: Final = 4 * AT_ONCE
+_UNITS_ASKED_FOR: Final = 4 * MARKS_AT_ONCE
 _LONG_TEXT: Final = 40
 _FEWEST: Final = 5
 """Records or units of which anything is said."""
@@ -160,7 +160,7 @@ class UnitNotes:
 
     def _known(self, marks: Iterable[bytes]) -> set[bytes]:
         asked = list(marks)
-        parts = (asked[start : start + AT_ONCE] for start in range(0, len(asked), AT_ONCE))
+        parts = (asked[start : start + MARKS_AT_ONCE] for start in range(0, len(asked), MARKS_AT_ONCE))
         return {known for part in parts for known in self.find_known(part)}
 
 

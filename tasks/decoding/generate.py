@@ -25,7 +25,7 @@ from tasks.decoding.run_context import RunContext
 from tasks.decoding.sentence_completion import SentenceCompletion
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import Session
-from tasks.values.generated import GeneratedText
+from tasks.values.results import GeneratedText
 
 
 def decode_some(

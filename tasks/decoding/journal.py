@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from models_db.errors import EnvironmentProblem, Refused
 from tasks.common.files import sync_folder
-from tasks.corpus.identity.keys import KEY_BYTES
+from tasks.corpus.keys import KEY_BYTES
 
 FORMAT: Final = "almoner-journal/3"
 FILE: Final = "journal"

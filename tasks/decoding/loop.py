@@ -22,7 +22,7 @@ from tasks.inference.engine.session import RowHidden, RowLogits, Session
 from tasks.inference.engine.shapes import Sizes, generations_at_once
 from tasks.inference.prompt_rendering import PromptPieces
 from tasks.inference.prompt_spec import text_before
-from tasks.values.generated import GeneratedText
+from tasks.values.results import GeneratedText
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tasks.inference.backends.text_backend import LocalBackend, Sampling, TextBa
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.prompt_rendering import PromptPieces
 from tasks.mechanisms.tokens.integer_table import public_sampler
-from tasks.values.generated import GeneratedText
+from tasks.values.results import GeneratedText
 
 
 @dataclass(frozen=True)

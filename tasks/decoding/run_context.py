@@ -16,8 +16,7 @@ from models_db.errors import Refused
 from models_db.values.canonical_json import Json
 from tasks.common.progress import step
 from tasks.corpus.partition import BatchSplit, PartitionScheme
-from tasks.corpus.shards import Lot, lots, shard_of_text
-from tasks.corpus.store import SHARDS, Corpus, UnitDocuments
+from tasks.corpus.store import SHARDS, Corpus, Lot, UnitDocuments, lots, shard_of_text
 from tasks.decoding.journal import ResumeState, RunJournal
 from tasks.decoding.release_steps import Prepared, ReleaseSteps
 from tasks.inference.backends.text_backend import TextBackend

@@ -36,7 +36,7 @@ from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism, public_sampler
 from tasks.text.output_cleaning import ends_sentence
-from tasks.values.generated import GeneratedText
+from tasks.values.results import GeneratedText
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from models_db.values.canonical_json import Json
 from tasks.decoding.run_context import RunContext
-from tasks.values.insight import Prepared
+from tasks.values.results import Prepared
 
 
 @dataclass(frozen=True)

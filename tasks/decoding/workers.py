@@ -33,7 +33,7 @@ from tasks.inference.embeddings.parallel import MemoryShare, WorkerEnvironment, 
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.memory import asked_memory, memory_budget
-from tasks.values.generated import GeneratedText
+from tasks.values.results import GeneratedText
 from tasks.workers.pool import Channel, Runner, WorkerPool
 from tasks.workers.processes import ProcessRunner
 

@@ -12,7 +12,7 @@ from typing import Final
 from models_db.errors import UsageError
 from models_db.policies.policy import EffectiveRules
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, describe_checks, missed
-from tasks.values.metric_result import MetricResult
+from tasks.values.results import MetricResult
 
 _HEAD: Final = "Overrides the bounds of the policy"
 _STATED: Final = re.compile(rf"{_HEAD} \((.+?)\): ", re.DOTALL)

@@ -10,7 +10,7 @@ from models_db.policies.policy import POLICY_PAGE, MetricBound
 from models_db.values.canonical_json import Json
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS, names
-from tasks.values.metric_result import MetricResult, Value
+from tasks.values.results import MetricResult, MetricValue
 
 Required = Mapping[str, Mapping[str, MetricBound]]
 
@@ -21,7 +21,7 @@ class BoundCheck:
 
     metric: str
     figure: str | None
-    value: Value
+    value: MetricValue
     allowed: str
     met: bool
 
@@ -85,11 +85,11 @@ def _unmeasurable(metric: str, bounds: Mapping[str, MetricBound]) -> Iterator[st
             yield f"{metric!r} has no figure {figure!r} (it has {', '.join(sorted(figures_of(metric)))})"
 
 
-def _value_of(result: MetricResult | None, figure: str) -> Value:
+def _value_of(result: MetricResult | None, figure: str) -> MetricValue:
     return None if result is None else result.values.get(figure)
 
 
-def _is_within(value: Value, bound: MetricBound) -> bool:
+def _is_within(value: MetricValue, bound: MetricBound) -> bool:
     """Return whether a value is within a bound; a missing value, or one that is not a number, never is."""
     if value is None:
         return False
@@ -122,5 +122,5 @@ def describe_checks(outside: Sequence[BoundCheck]) -> str:
     return "; ".join(map(str, outside))
 
 
-def _value_text(value: Value) -> str:
+def _value_text(value: MetricValue) -> str:
     return "not measured" if value is None else str(value)

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from models_db.errors import Refused, UsageError
 from tasks.common import extensions
-from tasks.common.retry import retry
+from tasks.common.faults import retry
 from tasks.evaluation.charged import coverage, labels
 from tasks.evaluation.charged import length as dp_length
 from tasks.evaluation.charged.estimates import Estimate, EstimateRequest
@@ -33,7 +33,7 @@ from tasks.evaluation.semantic.precision_recall import precision_recall
 from tasks.evaluation.semantic.self_similarity import self_similarity
 from tasks.evaluation.semantic.topics import topics
 from tasks.evaluation.semantic.train_on_synthetic import train_on_synthetic
-from tasks.values.metric_result import Exposure, MetricResult
+from tasks.values.results import Exposure, MetricResult
 
 Need: TypeAlias = Literal["model", "conversation", "embedder", "tagger"]
 """Model or tool that a metric needs beside texts; it is loaded only if a metric of the request needs it.

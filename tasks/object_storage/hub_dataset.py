@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, TypeVar
 
 from models_db.errors import EnvironmentProblem, UsageError
-from tasks.common.hub import ask_hub
+from tasks.common.network import ask_hub
 from tasks.object_storage.address import Place, address_unfit, parse_place
 
 _HUB: Final = "hf://"

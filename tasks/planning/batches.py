@@ -19,7 +19,7 @@ from typing import TypeAlias
 from models_db.errors import UsageError
 from tasks.corpus.store import Place
 from tasks.planning.labels_and_groups import PartParameters
-from tasks.values.generated import GeneratedText
+from tasks.values.results import GeneratedText
 
 
 def batches_per_cell(samples: int, cells: int, declared: int | None = None) -> int:

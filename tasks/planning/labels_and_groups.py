@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from models_db.errors import UsageError
 from models_db.values.requests import PublicGroup, RequestModel, model_to_json, require_distinct_groups
-from tasks.corpus.identity.labels import MOST_LABELS, DeclaredLabels, normalise_label
-from tasks.values.release_kinds import ReleaseKind
+from tasks.corpus.units import MOST_LABELS, DeclaredLabels, normalise_label
+from tasks.values.results import ReleaseKind
 
 EVERY: Final = "all"
 """Value of `groups` that stands for the whole catalogue of the dataset, in its order."""

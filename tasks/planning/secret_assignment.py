@@ -17,8 +17,7 @@ from models_db.values.amounts import Amount, RenyiCurve, total_amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.random_allocation import RandomAllocation, allocation_figures, claims_at_most, summed_epsilon
 from tasks.accounting.renyi_account import allocation_curve
-from tasks.common.number_format import round_up
-from tasks.common.strict_model import Figure, Strict, figure
+from tasks.common.published_values import Figure, Strict, figure, round_up
 from tasks.mechanisms.tokens import integer_table
 from tasks.values.plan import BatchAssignment
 

@@ -32,7 +32,7 @@ from tasks.pricing.rehearsed_shares import ExpectedShare, expected_shares
 from tasks.pricing.setting_warnings import LEAST_REFERENCES
 from tasks.systems.base import System
 from tasks.systems.registry import SYSTEMS
-from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
+from tasks.values.results import TEXT_KINDS, ReleaseKind
 
 LEAST_SAMPLES = 5
 """Fewest texts that are proposed where a plan names no number."""

@@ -20,8 +20,8 @@ from models_db.errors import UsageError
 from models_db.services.budget import InvocationPlan
 from models_db.values.canonical_json import Json
 from tasks.common.extensions import is_of_extension
-from tasks.common.retry import retry
-from tasks.corpus.identity.keys import length_prefixed
+from tasks.common.faults import retry
+from tasks.corpus.keys import length_prefixed
 from tasks.decoding.release_steps import StepLost
 from tasks.decoding.run_context import RunContext
 from tasks.evaluation.charged.estimates import EstimateRequest, NoisyHistogramEstimate, UnitText, counted
@@ -31,8 +31,8 @@ from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.planning.further_texts import extended_of
 from tasks.systems.base import System
-from tasks.values.metric_result import MetricResult
 from tasks.values.plan import Plan, PlanInputs
+from tasks.values.results import MetricResult
 
 
 def plan_with_metrics(

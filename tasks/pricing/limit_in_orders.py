@@ -12,7 +12,7 @@ from models_db.values.canonical_json import Json
 from models_db.values.requests import format_decimal
 from models_db.writes.database_errors import LimitInOrdersExceeded
 from tasks.accounting.renyi_account import OrdersBudget
-from tasks.common.number_format import round_up
+from tasks.common.published_values import round_up
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tasks.inference.catalogue.registry import preset_of
 from tasks.inference.loading.check_model import require_conversation
 from tasks.inference.prompt_rendering import RenderedPrompt
 from tasks.systems.base import System
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import ReleaseKind
 
 
 def with_default_preset(prompt: Prompt, kind: str, system: System, model: str, *, labelled: bool) -> Prompt:

@@ -20,7 +20,7 @@ from tasks.accounting import zcdp
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.renyi_account import OrdersBudget
 from tasks.accounting.rounding import exact
-from tasks.common.number_format import round_down
+from tasks.common.published_values import round_down
 from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.catalogue import registry
@@ -51,7 +51,7 @@ from tasks.pricing.setting_warnings import influence_of_request, units_behind
 from tasks.systems.base import System
 from tasks.systems.registry import system_for
 from tasks.values.plan import Plan, PlanInputs
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import ReleaseKind
 
 FORMAT = "almoner-request/1"
 

@@ -1,51 +1,170 @@
-"""Checks of an offline verification, one function each: it returns its finding, or raises the problem."""
+"""Checks of an offline verification, one function each: it returns its finding, or raises the problem.
+
+A check is given a bundle in a folder, whose files are read on first use (`OpenedBundle`).
+"""
 
 import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Final
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from models_db.errors import Refused
 from models_db.policies.checks import PolicySubject, require_allowed
-from models_db.values.amounts import Amount
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import digest
 from models_db.values.printable_text import escape_controls
 from models_db.values.requests import model_to_json
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.accounting.policy_limits import bounds_of
 from tasks.accounting.rounding import exact
-from tasks.common.files import open_regular_file, read_document
-from tasks.common.strict_model import read_as
+from tasks.common.files import FileTable, FileUnfit, measure, open_regular_file, read_document
+from tasks.common.published_values import read_as
 from tasks.evaluation.bound_override import require_admitted
 from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.evaluation.registry import METRICS
+from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.registry import recompute
 from tasks.planning.secret_assignment import CONDITION, assignment_of_plan
-from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.documents.parquet import same_rows
-from tasks.publishing.open_bundle import OpenedBundle
+from tasks.publishing.draft import MAKERS, read_metrics
 from tasks.release.approved_request import ApprovedRequest
+from tasks.release.bundle_format import (
+    APPROVALS,
+    ATTESTATION,
+    CARD,
+    CHECKPOINT,
+    EVALUATION,
+    PARQUET,
+    RECORD,
+    REVOCATIONS,
+    SUMS,
+    SUMS_SIGNATURE,
+    TEXTS,
+    bundle_files,
+    checksum_lines,
+    drafted_files,
+    label_field,
+    labels_of_texts,
+    read_insights,
+    read_labelled,
+    stated_kind,
+    summed_files,
+    text_fields,
+    text_line,
+    text_of,
+)
 from tasks.release.claim import implied_epsilon, state_claim
-from tasks.release.file_names import CARD, PARQUET, RECORD, SUMS, TEXTS, checksum_lines
-from tasks.release.format_versions import bundle_files, drafted_files
-from tasks.release.independent_accountant import second_opinion
-from tasks.release.public_content import refuse_internal
-from tasks.release.record import CapChange, Lifetime, ReleaseRecord
+from tasks.release.description import wording_of
+from tasks.release.record import CapChange, Lifetime, PublicContent, ReleaseRecord, refuse_internal, second_opinion
 from tasks.release.signatures import ed25519
 from tasks.release.signatures.approvals import (
+    SignedDecision,
     passkey_approvers,
+    read_approvals,
     require_approved,
     required_approvals,
 )
-from tasks.release.signatures.attestation import require_attested
-from tasks.release.signatures.in_toto_statement import statement
-from tasks.release.text_rows import fields, labels_of_texts, line, part, text_of
-from tasks.release.wording.insight_text import wording_of
+from tasks.release.signatures.attestation import in_toto_statement, read_envelope, require_attested
+from tasks.release.signatures.publisher_statements import Checkpoint, Revocations, Seal
 from tasks.systems.registry import SYSTEMS
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import Insight, MetricResult, ReleaseKind
+
+if TYPE_CHECKING:
+    from securesystemslib.dsse import Envelope
+
+
+class OpenedBundle:
+    """A bundle at `folder`; every property raises FileUnfit where its file cannot be read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind of release that the record names, even in an invalid record; empty if there is no record."""
+        try:
+            return stated_kind(read_document(self.folder / RECORD))
+        except FileUnfit:
+            return ""
+
+    @cached_property
+    def record(self) -> ReleaseRecord:
+        """The content of release.json."""
+        return ReleaseRecord.from_bytes(read_document(self.folder / RECORD))
+
+    @cached_property
+    def metrics(self) -> list[MetricResult]:
+        """The content of evaluation.json."""
+        return read_metrics(read_document(self.folder / EVALUATION))
+
+    @cached_property
+    def seal(self) -> Seal:
+        """The content of SHA256SUMS.sig."""
+        return Seal.from_bytes(read_document(self.folder / SUMS_SIGNATURE))
+
+    @cached_property
+    def approvals(self) -> list[SignedDecision]:
+        """The content of approvals.json."""
+        return read_approvals(read_document(self.folder / APPROVALS))
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The content of checkpoint.json."""
+        return Checkpoint.from_bytes(read_document(self.folder / CHECKPOINT))
+
+    @cached_property
+    def attestation(self) -> "Envelope":
+        """The content of attestation.json."""
+        return read_envelope(read_document(self.folder / ATTESTATION))
+
+    @cached_property
+    def revocations(self) -> Revocations:
+        """The content of revocations.json."""
+        return Revocations.from_bytes(read_document(self.folder / REVOCATIONS))
+
+    @cached_property
+    def digests(self) -> FileTable:
+        """Digests and sizes of the files as they are now."""
+        return {name: measure(self.folder / name) for name in summed_files(self.kind)}
+
+    @property
+    def drafted(self) -> FileTable:
+        """The files of the draft, as they are now."""
+        return {name: self.digests[name] for name in drafted_files(self.kind)}
+
+    @cached_property
+    def disclosure(self) -> PublicContent:
+        """The input of every generated file; raises UnpublishableMetric where a metric may not be published."""
+        data = {name: facts for name, facts in self.drafted.items() if name in (TEXTS, PARQUET)}
+        texts, insights = tuple(read_labelled(self.folder)), tuple(self.insights)
+        return PublicContent(self.record, tuple(self.metrics), data, texts, insights)
+
+    @cached_property
+    def insights(self) -> list[Insight]:
+        """The nodes of texts.jsonl; empty in a release of another kind."""
+        return list(read_insights(self.folder)) if self.record.kind == ReleaseKind.INSIGHTS else []
+
+    @property
+    def artifact(self) -> str:
+        """The digest that the publish gate approves."""
+        return digest(self.drafted)
+
+    @property
+    def spent(self) -> Amount:
+        """The sum of the losses of the record's events, each recomputed from its parameters."""
+        return total_amount([recompute(event) for event in self.record.events])
+
+    @property
+    def vouched(self) -> Amount:
+        """Loss that the claim rests on: `spent`, and the loss of the release that it extends."""
+        return loss_paid_by_parent([replace(event, loss=recompute(event)) for event in self.record.events])
+
 
 _NOT_IN_THE_REQUEST = (
     "second_opinion",
@@ -225,8 +344,8 @@ def texts(bundle: OpenedBundle) -> str:
             count += 1
             row = _row(stored_line, record.kind, count, labelled=bool(labels))
             allowed = labels[count - 1 : count] if record.claim else record.labels
-            if labels and row[part(record.kind)] not in allowed:
-                raise _check_failed(f"line {count} has another {part(record.kind)} than its position requires")
+            if labels and row[label_field(record.kind)] not in allowed:
+                raise _check_failed(f"line {count} has another {label_field(record.kind)} than its position requires")
     if record.claim is not None and count != record.texts:
         raise _check_failed(f"{count} texts, the request asks for {record.texts}")
     return f"{count} texts"
@@ -245,11 +364,11 @@ def _row(stored: bytes, kind: str, number: int, *, labelled: bool) -> dict[str, 
     """Parse a line of texts that is, byte for byte, the one that its own values lead to."""
     try:
         row = json.loads(stored)
-        values = (text_of(row), row[part(kind)] if labelled else None)
-        expected = line(kind, number, *values)
+        values = (text_of(row), row[label_field(kind)] if labelled else None)
+        expected = text_line(kind, number, *values)
     except (ValueError, TypeError, KeyError, RecursionError):
         raise _check_failed(f"line {number} is not {_what(kind, labelled=labelled)}") from None
-    if not set(row) - {"record"} <= (required := fields(kind, labelled=labelled)) or not required <= set(row):
+    if not set(row) - {"record"} <= (required := text_fields(kind, labelled=labelled)) or not required <= set(row):
         raise _check_failed(f"line {number} is not {_what(kind, labelled=labelled)}")
     if row["id"] != number or isinstance(row["id"], bool):
         raise _check_failed(f"line {number} is out of order")
@@ -260,7 +379,7 @@ def _row(stored: bytes, kind: str, number: int, *, labelled: bool) -> dict[str, 
 
 def _what(kind: str, *, labelled: bool) -> str:
     content = "record" if kind == ReleaseKind.RECORDS else "text"
-    return (f"an id, a {part(kind)} and a " if labelled else "an id and a ") + content
+    return (f"an id, a {label_field(kind)} and a " if labelled else "an id and a ") + content
 
 
 def measurements(bundle: OpenedBundle) -> str:
@@ -306,7 +425,7 @@ def attestation(bundle: OpenedBundle) -> str:
     threshold = required_approvals(bundle.record)["publish"]
     require_attested(
         bundle.attestation,
-        statement(bundle.record, bundle.drafted),
+        in_toto_statement(bundle.record, bundle.drafted),
         stewards=[approval.public_key for approval in bundle.approvals if approval.gate == "publish"],
         by_passkey=passkey_approvers(bundle.approvals),
         threshold=threshold,

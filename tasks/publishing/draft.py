@@ -1,7 +1,12 @@
-"""Draft of a release in quarantine: texts, measurements, record and card, and the digests that a steward approves."""
+"""Draft of a release in quarantine: texts, measurements, record and card, and the digests that a steward approves.
+
+Derived files follow from the record, the measurements and the texts; each has one maker. Verification of a bundle makes
+them again and compares every byte. To add one: its name in `bundle_format.DRAFT_FILES` (or in `drafted_files`, where
+one kind alone has it), its maker here, its row in `card_text` and in docs/bundle.md.
+"""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,18 +21,33 @@ from tasks.common.files import (
     sync_folder,
     write_new,
 )
-from tasks.publishing.derived_files import derived_files
+from tasks.publishing.documents.card import card
+from tasks.publishing.documents.croissant import croissant
+from tasks.publishing.documents.dp_deployment_registry import deployment
+from tasks.publishing.documents.nist_800_226 import checklist
 from tasks.publishing.documents.parquet import parquet
-from tasks.release.file_names import EVALUATION, PARQUET, RECORD, TEXTS
-from tasks.release.format_versions import drafted_files
-from tasks.release.insight_rows import carried, insight_line
-from tasks.release.public_content import PublicContent, refuse_internal
-from tasks.release.record import ReleaseRecord
+from tasks.release.bundle_format import (
+    CARD,
+    CHECKLIST,
+    CROISSANT,
+    DEPLOYMENT,
+    EVALUATION,
+    EXPLORER,
+    PARQUET,
+    RECORD,
+    REPORT,
+    TEXTS,
+    carried,
+    drafted_files,
+    insight_line,
+    text_line,
+)
+from tasks.release.record import PublicContent, ReleaseRecord, refuse_internal
 from tasks.release.signatures.attestation import artifact_changed
-from tasks.release.text_rows import line
-from tasks.values.insight import Insight
-from tasks.values.metric_result import MetricResult
-from tasks.values.release_kinds import ReleaseKind
+from tasks.reporting.html_explorer import explorer_html
+from tasks.reporting.html_report import report_html
+from tasks.reporting.release_sections import Text, release_facts, texts_of
+from tasks.values.results import Insight, MetricResult, ReleaseKind
 
 EVALUATION_FORMAT: Final = "almoner-evaluation/1"
 
@@ -60,7 +80,7 @@ def write_draft(
         labelled_texts = tuple((node.topic.description, None) for node in nodes)
         rows = [insight_line(node) for node in nodes]
     else:
-        rows = [line(record.kind, number, text, label) for number, (text, label) in enumerate(labelled_texts, 1)]
+        rows = [text_line(record.kind, number, text, label) for number, (text, label) in enumerate(labelled_texts, 1)]
     data = {TEXTS: b"".join(rows), PARQUET: parquet(rows, record.kind, labelled=bool(record.labels))}
     contents = {
         **data,
@@ -129,3 +149,23 @@ def read_metrics(data: bytes) -> list[MetricResult]:
 def _unicode(text: str) -> str:
     """Return `text` without characters that UTF-8 cannot encode: one of them must not void a paid release."""
     return text.encode("utf-8", "replace").decode()
+
+
+MAKERS: Final[Mapping[str, Callable[[PublicContent], str]]] = {
+    CARD: lambda release: card(release.record, release.metrics),
+    CHECKLIST: checklist,
+    CROISSANT: croissant,
+    DEPLOYMENT: deployment,
+    REPORT: lambda release: report_html(release_facts(release.record, release.metrics, _texts_of_release(release))),
+    EXPLORER: lambda release: explorer_html(release.record, release.insights),
+}
+
+
+def derived_files(release: PublicContent) -> dict[str, bytes]:
+    """Return names and contents of the generated files for the record's kind of release."""
+    names = drafted_files(release.record.kind)
+    return {name: make(release).encode() for name, make in MAKERS.items() if name in names}
+
+
+def _texts_of_release(release: PublicContent) -> list[Text]:
+    return texts_of(release.texts, release.insights)

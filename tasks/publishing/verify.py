@@ -14,10 +14,9 @@ from tasks.accounting.rounding import exact
 from tasks.object_storage.address import Address, Place
 from tasks.planning.secret_assignment import SecretAssignment
 from tasks.publishing import checks
-from tasks.publishing.checks import CHECKS
-from tasks.publishing.open_bundle import OpenedBundle
+from tasks.publishing.checks import CHECKS, OpenedBundle
+from tasks.release.bundle_format import RECORD
 from tasks.release.claim import implied_epsilon
-from tasks.release.file_names import RECORD
 from tasks.release.signatures.ed25519 import checked_public_key, fingerprint
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import Field, StringConstraints
 
 from models_db.values.canonical_json import Json, digest
-from tasks.common.strict_model import Digest, Name, Strict
+from tasks.common.published_values import Digest, Name, Strict
 
 FORMAT: Final = "almoner-rehearsal/1"
 CONFIGURATION_FIELDS = ("population", "kind", "mechanism", "epsilon", "delta", "model", "parameters", "prompt")

@@ -22,7 +22,7 @@ from models_db.values.requests import (
     parse_model,
 )
 from tasks.accounting.zcdp import release_amount
-from tasks.common.strict_model import Digest, Figure, Name, Strict
+from tasks.common.published_values import Digest, Figure, Name, Strict
 from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.prompt_spec import prompt_json, wording_of
 from tasks.inference.structured_output.json_schema import require_schema_for
@@ -34,7 +34,7 @@ from tasks.pricing.quote import plan_json
 from tasks.systems.base import System
 from tasks.systems.registry import system_for
 from tasks.values.plan import PlanInputs
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import ReleaseKind
 
 Positive = Annotated[int, Field(ge=1)]
 

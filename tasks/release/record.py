@@ -3,32 +3,39 @@
 The format is closed: a field that is not declared here cannot be written and is refused when read. It never holds the
 number of units, documents or chunks, a hash of private data, times, attempts, crashes or internal metrics
 (PRIVACY §1, §7). Once released, a field's meaning never changes; a new field is a new format
-(`tasks.release.format_versions`).
+(`tasks.release.bundle_format`).
+
+The public content of a release, its record with measurements and texts, is the only input of its generated files, and
+the one place that admits metrics (`PublicContent`). A second opinion on epsilon is dp-accounting's figure for the same
+stored events (`second_opinion`).
 """
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, GetPydanticSchema, StringConstraints, model_validator
 from pydantic_core import core_schema
 
+from models_db.errors import Refused
 from models_db.policies.policy import Policy
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json, digest
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import PublicMetadata
-from tasks.common.files import FileUnfit, decode_json, encode_json
+from tasks.accounting.rounding import Exact
+from tasks.common.files import FileTable, FileUnfit, decode_json, encode_json
 from tasks.common.network import is_external
-from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
+from tasks.common.published_values import Digest, Figure, Name, Strict, figure, read_as
 from tasks.inference.prompt_spec import wording_of
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent, parent_of
 from tasks.mechanisms.core.uncharged import UNPROTECTED
 from tasks.planning.secret_assignment import assignment_of_plan
+from tasks.release.bundle_format import FORMAT, RECORD
 from tasks.release.claim import Claim, require_within_claim, state_claim
-from tasks.release.file_names import RECORD
-from tasks.release.format_versions import FORMAT
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import Insight, MetricResult, ReleaseKind
 
 CUT_FIGURE: Final = "references_cut"
 """Number of private texts that were cut: published only for public data, where nothing is claimed."""
@@ -399,3 +406,63 @@ def claim_of_plan(events: Sequence[PrivacyEvent], request: Mapping[str, Any]) ->
     claim = state_claim(events, request["epsilon"] or 0, request["delta"] or 0, assignment)
     require_within_claim(request.get("epsilon_while_secret"), claim.secret_assignment)
     return claim
+
+
+@dataclass(frozen=True)
+class PublicContent:
+    """A release as readers of its bundle know it: every generated file is a function of this, and of nothing else.
+
+    Attributes:
+        record: its record, which holds public and charged values only.
+        metrics: its measurements; none of them is internal on governed data.
+        data: digests and sizes of the files with the texts.
+        texts: the texts themselves, each with its label; None where none was declared.
+        insights: in a release of insights, the nodes that its texts describe, in the same order.
+
+    Raises:
+        UnpublishableMetric: a metric reads governed data without protection.
+    """
+
+    record: ReleaseRecord
+    metrics: tuple[MetricResult, ...]
+    data: FileTable
+    texts: tuple[tuple[str, str | None], ...] = ()
+    insights: tuple[Insight, ...] = ()
+
+    def __post_init__(self) -> None:
+        refuse_internal(self.metrics, self.record)
+
+
+def refuse_internal(metrics: Sequence[MetricResult], record: ReleaseRecord) -> None:
+    """Check that no metric reads governed data without protection.
+
+    Raises:
+        UnpublishableMetric: one does.
+    """
+    for metric in metrics:
+        if record.dataset.governed and metric.exposure == "internal":
+            raise Refused(
+                f"The metric {metric.name!r} reads private data unprotected and may not be part of a release.",
+                "Leave it out; after the publish decision `almoner evaluate --internal` computes it for the stewards.",
+                {"metric": metric.name},
+                code="UnpublishableMetric",
+            )
+
+
+def second_opinion(events: Sequence[PrivacyEvent], delta: Exact) -> SecondOpinion | None:
+    """Return dp-accounting's epsilon for `events` at `delta`; None where nothing is charged.
+
+    Raises:
+        NotReportable: dp-accounting knows no such event.
+    """
+    if total_amount([event.loss for event in events]) == Amount():
+        return None
+    from tasks.accounting.dp_accounting_check import plan_report  # dp-accounting takes a second to load
+
+    report = plan_report(events, delta)
+    return SecondOpinion(
+        library=f"dp-accounting {version('dp-accounting')}",
+        accountant=report.accountant,
+        epsilon=figure(report.epsilon),
+        delta=figure(report.delta),
+    )

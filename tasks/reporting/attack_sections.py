@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from models_db.values.canonical_json import Json
-from tasks.common.number_format import number
-from tasks.reporting.audience_filter import AudienceFact, ReportPart
-from tasks.values.metric_result import MetricResult, Value
+from tasks.common.published_values import number
+from tasks.reporting.report_parts import AudienceFact, ReportPart
+from tasks.values.results import MetricResult, MetricValue
 
 Verdict: TypeAlias = Literal["wins", "does not win", "says nothing", "not measured"]
 
@@ -46,9 +46,9 @@ class Run:
     run: str
     line: str
     wins: bool | None
-    auc: Value = None
-    auc_low: Value = None
-    auc_high: Value = None
+    auc: MetricValue = None
+    auc_low: MetricValue = None
+    auc_high: MetricValue = None
 
     @classmethod
     def of(cls, run: str, result: MetricResult) -> "Run":
@@ -131,7 +131,7 @@ class TwinAttacks:
         yield from (AudienceFact("public", attack) for attack in self.attacks)
 
 
-def exceeds_reference(values: Mapping[str, Value]) -> bool | None:
+def exceeds_reference(values: Mapping[str, MetricValue]) -> bool | None:
     """Return whether an attack's figures are above its figures where nothing can have leaked; None without figures.
 
     The area under the curve against 0.5; exposure against chance; shares against the same share for held-out people.
@@ -147,7 +147,7 @@ def exceeds_reference(values: Mapping[str, Value]) -> bool | None:
     return any(exceeds) if exceeds else None
 
 
-def _shares(values: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
+def _shares(values: Mapping[str, MetricValue]) -> Iterator[tuple[str, str]]:
     """Return (lower end, name of the upper end) of every share that is also measured for held-out people."""
     for name in values:
         if name.endswith("_share_low") and f"held_out_{name}" in values:

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from tasks.common.number_format import rounded
+from tasks.common.published_values import rounded
+from tasks.release.description import reading_of_insights, wording_of
 from tasks.release.record import ReleaseRecord
-from tasks.release.wording.insight_text import reading, wording_of
 from tasks.reporting.html_report import environment, escape_text
-from tasks.reporting.plain_language import claim_part
+from tasks.reporting.release_sections import claim_part
 from tasks.systems.insights.topic_wording import count_deviation_of, deviation_of, keyword_notes
-from tasks.values.insight import UNNAMED, Insight, margin_of_error
+from tasks.values.results import UNNAMED, Insight, margin_of_error
 
 _ENDS_A_SCRIPT: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -68,7 +68,7 @@ def explorer_html(record: ReleaseRecord, insights: Sequence[Insight]) -> str:
         claim=claim_part(record),
         nouns=wording.nouns,
         about=wording.page,
-        reading=[_marked(paragraph) for paragraph in reading(record)],
+        reading=[_marked(paragraph) for paragraph in reading_of_insights(record)],
         nodes=_nested(insights, sizes, [None] * len(insights) if margins else noises, notes),
         policy=_policy(style, script),
         style=Markup(style),  # noqa: S704 - a file of ours

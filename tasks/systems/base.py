@@ -19,8 +19,8 @@ from tasks.decoding.run_context import RunContext
 from tasks.planning.influence import InfluenceLevel
 from tasks.planning.parameter_choices import Choice, ChoiceInputs
 from tasks.systems.insights.wording import InsightWording
-from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs
+from tasks.values.results import Generated
 
 
 class System(ABC):
@@ -28,7 +28,7 @@ class System(ABC):
 
     Attributes:
         name: what requests call it.
-        kinds: the kinds of releases that it makes (`tasks.values.release_kinds`).
+        kinds: the kinds of releases that it makes (`tasks.values.results`).
         parameters: model of a request's `parameters`; all of them are public.
         charges: whether it loses anything about governed data.
         renders_prompt: whether its rows read the request's prompt as `tasks.inference.prompt_rendering` makes it, in

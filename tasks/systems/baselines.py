@@ -24,9 +24,8 @@ from tasks.planning.sentence_completion_parameters import SentenceCompletionPara
 from tasks.systems.base import System, not_for_governed_data
 from tasks.systems.private_decoding import top_k_text
 from tasks.systems.text_parameter_choices import choose_for_texts
-from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs
-from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
+from tasks.values.results import TEXT_KINDS, Generated, ReleaseKind
 
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.decoding.loop import Constraint

@@ -24,8 +24,7 @@ from tasks.systems.private_decoding import (
     PrivateDecodingSystem,
     top_k_text,
 )
-from tasks.values.generated import GeneratedText
-from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
+from tasks.values.results import TEXT_KINDS, GeneratedText, ReleaseKind
 
 if TYPE_CHECKING:
     from tasks.decoding.loop import BudgetMeter, ResumableSamplingRule

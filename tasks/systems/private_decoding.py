@@ -49,9 +49,8 @@ from tasks.planning.precision_parameters import PrecisionParameters, precision_f
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
 from tasks.systems.base import System
 from tasks.systems.text_parameter_choices import choose_for_texts
-from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import BatchAssignment, Plan, PlanInputs
-from tasks.values.release_kinds import TEXT_KINDS
+from tasks.values.results import TEXT_KINDS, Generated, GeneratedText
 
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.decoding.loop import BudgetMeter, Constraint, DrawMeter, GenerationJob, ResumableSamplingRule

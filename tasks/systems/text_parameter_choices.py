@@ -40,7 +40,7 @@ from tasks.planning.parameter_choices import (
     too_few_units,
 )
 from tasks.systems.base import System
-from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
+from tasks.values.results import TEXT_KINDS, ReleaseKind
 
 USUAL_TOKENS = 64
 USUAL_TEMPERATURE = Decimal("0.7")

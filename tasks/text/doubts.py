@@ -124,7 +124,7 @@ def find_doubts(text: str, prompt: tuple[str, ...]) -> tuple[str, ...]:
     """Return the doubts about a text, in the order of `LOOKED_FOR`; empty if there is none.
 
     Args:
-        prompt: the public passages that the text may have been copied from (`tasks.release.wording.prompt_passages`).
+        prompt: the public passages that the text may have been copied from (`tasks.release.prompt_passages`).
 
     >>> find_doubts("Call 030 1234 5678.", ("A note.",))
     ('telephone number',)

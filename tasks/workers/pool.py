@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias
 
 from models_db.errors import AlmonerError, EnvironmentProblem
-from tasks.common.task_errors import TaskFailed
+from tasks.common.faults import TaskFailed
 
 
 class Channel(Protocol):

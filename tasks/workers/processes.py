@@ -9,7 +9,7 @@ from multiprocessing.context import SpawnProcess
 from queue import SimpleQueue
 from typing import Any
 
-from tasks.common.task_errors import TaskFailed
+from tasks.common.faults import TaskFailed
 from tasks.workers.pool import (
     Body,
     Disconnected,

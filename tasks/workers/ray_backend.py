@@ -24,7 +24,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read when it is imported
 import ray
 from ray.exceptions import RayError
 
-from tasks.common.task_errors import TaskFailed
+from tasks.common.faults import TaskFailed
 from tasks.workers.errors import cluster_unreachable, no_gpus, no_workers
 from tasks.workers.mailbox import ThreadMailbox
 from tasks.workers.pool import Body, Channel, Message, NumberedMessage, WorkerDied, WorkerPool, deserialize, serialize

@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import Future
 from queue import SimpleQueue
 
-from tasks.common.task_errors import TaskFailed
+from tasks.common.faults import TaskFailed
 from tasks.workers.mailbox import ThreadMailbox
 from tasks.workers.pool import Body, LocalRunner, Message, NumberedMessage, WorkerHandle, deserialize, serialize
 

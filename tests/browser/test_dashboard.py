@@ -18,7 +18,7 @@ from cli.web.application import application
 from cli.web.responses import dataset_path
 from flows.dashboard import dataset_page
 from flows.dashboard.burn_down import BurnDown, burn_down_of
-from tasks.reporting.audience_filter import contents
+from tasks.reporting.report_parts import contents
 from tests.browser.chromium import Tab
 from tests.browser.test_report_page import DESK, PHONE, as_hex
 from tests.dashboard_homes import HOSTILE_NAMES, TOKEN, Home, plenty

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.reporting.html_explorer import explorer_html
-from tasks.values.insight import Insight
+from tasks.values.results import Insight
 from tests.browser.chromium import Tab
 from tests.browser.test_report_page import DESK, PHONE, as_hex
 from tests.insights_rows import hostile, insights_record, known, many, plausible, supported, unmeasured

@@ -24,11 +24,10 @@ import flows.releases.execute
 import flows.releases.publish
 import flows.schedules.slots
 import tasks.analysis.facets.rule_based
-import tasks.common.retry
+import tasks.common.faults
 import tasks.corpus.ingest
 import tasks.ingest
 import tasks.publishing.bundle
-import tasks.publishing.object_store_delivery
 from cli.app import app
 from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.journal import Journal
@@ -66,14 +65,14 @@ AFTER: dict[str, Place] = {
     "after two answers are kept": (Answers, "keep", 2),
     "after three answers are kept": (Answers, "keep", 3),
     "after eight answers are kept": (Answers, "keep", 8),
-    "between two tries of a metric": (tasks.common.retry, "tell", 1),  # after the fault, before the wait
+    "between two tries of a metric": (tasks.common.faults, "tell", 1),  # after the fault, before the wait
     "after draft": (flows.releases.commit, "write_draft", 1),
     "after commit": (flows.releases.execute, "commit_artifact", 1),
     "with half a bundle": (tasks.publishing.bundle, "verify_release", 1),
     "with a claim in the store": (Store, "create", 1),
     "with half a bundle in the store": (Store, "create", 7),
-    "before the seal": (tasks.publishing.object_store_delivery, "measured", 2),
-    "with a sealed bundle": (tasks.publishing.object_store_delivery._Place, "fill", 1),
+    "before the seal": (tasks.publishing.bundle, "measured", 2),
+    "with a sealed bundle": (tasks.publishing.bundle._Place, "fill", 1),
     "before delivery is recorded": (flows.releases.publish, "deliver", 1),
     "before a version is recorded": (tasks.corpus.ingest, "put_in_place", 1),
     "in the middle of an ingest": (tasks.corpus.ingest, "_insert", 20),

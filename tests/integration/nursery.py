@@ -67,7 +67,7 @@ class Nursery:
 
 def _serve(line: Connection) -> None:
     import flows.releases.execute  # noqa: F401
-    from tasks.common.code_version import code_digest
+    from tasks.common.extensions import code_digest
 
     code_digest()  # each child would read all of the code again
     known: dict[int, int | None] = {}

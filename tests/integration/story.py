@@ -22,7 +22,7 @@ from cli.app import app
 from models_db.home import ProjectHome
 from models_db.sessions.database import Database
 from models_db.values.canonical_json import digest
-from tasks.corpus.demo.clinic import demo_notes, planted_secrets
+from tasks.corpus.demo_clinic import demo_notes, planted_secrets
 from tests import tiny_model
 from tests.conftest import PostgreSQL
 from tests.support import snapshot

@@ -10,7 +10,7 @@ from flows.attacks.result_store import results_for
 from tasks import attack as attack_tasks
 from tasks.attack import Tools
 from tasks.attacks.registry import ATTACKS
-from tasks.values.metric_result import MetricResult
+from tasks.values.results import MetricResult
 from tests.integration.canary import leaks, text_of
 from tests.integration.story import REQUEST, Almoner
 from tests.tiny_model import load_tiny

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from models_db.values.amounts import Amount, total_amount
-from tasks.common.retry import waiting_with
+from tasks.common.faults import waiting_with
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tests.faults import Failing, temporary, waits

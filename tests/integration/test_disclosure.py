@@ -17,7 +17,7 @@ from models_db.tables import Dataset, DatasetVersion, PolicyVersion, Proposal
 from models_db.values.amounts import DELTA_UNIT
 from models_db.values.canonical_json import digest
 from tasks.accounting.zcdp import lifetime_cap
-from tasks.release.wording.card_text import CAP_CHANGES, STANDING
+from tasks.release.card_text import CAP_CHANGES, STANDING
 from tests.integration.story import Almoner
 from tests.support import any_amounts
 

@@ -20,7 +20,7 @@ from models_db.services import people
 from models_db.services.audit.chain import Actor
 from tasks.analysis.facets import cache as facet_cache
 from tasks.corpus.versions import version_uids
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 from tests.integration.canary import spans
 from tests.integration.story import NOTES, SECRETS, Almoner
 from tests.support import fetch, snapshot

@@ -11,7 +11,7 @@ import flows.releases.execute
 import flows.releases.heartbeat
 import flows.releases.sweep
 from models_db.values.amounts import Amount, total_amount
-from tasks.common.retry import waiting_with
+from tasks.common.faults import waiting_with
 from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.evaluation.registry import METRICS
 from tests.faults import Failing, temporary

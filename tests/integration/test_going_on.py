@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from models_db.values.amounts import Amount, total_amount
-from tasks.corpus.identity.keys import KEY_BYTES
+from tasks.corpus.keys import KEY_BYTES
 from tasks.decoding.journal import FILE, Contents, Journal
 from tests.integration.killing import balance, instalments, is_clean, killed, ledger, nothing_is_out
 from tests.integration.story import Almoner

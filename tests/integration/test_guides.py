@@ -10,7 +10,7 @@ import pytest
 
 from models_db.values.amounts import Amount, total_amount
 from tasks.auditing.audit_cases import case_of
-from tasks.corpus.demo.clinic import write_demo_corpus
+from tasks.corpus.demo_clinic import write_demo_corpus
 from tasks.mechanisms.counts import noisy_histogram
 from tests import tiny_model
 from tests.integration.story import Almoner

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from flows.workspace.workspace import open_workspace
-from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.signatures.publisher_statements import Checkpoint
 from tests.contract.altered import cut_off, write_anew
 from tests.integration.killing import ledger
 from tests.integration.story import Almoner

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.corpus.identity.labels import LONGEST_LABEL, normalise_label
-from tasks.corpus.identity.units import UnitInvalid, normalise_unit
 from tasks.corpus.readers import documents
+from tasks.corpus.units import LONGEST_LABEL, UnitInvalid, normalise_label, normalise_unit
 from tests.integration.story import Almoner
 
 pytestmark = pytest.mark.contract

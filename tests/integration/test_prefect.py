@@ -30,7 +30,7 @@ from flows.workspace.prefect_flow import PRIVATE_FLOW
 from flows.workspace.workspace import open_workspace
 from models_db.services.audit import chain
 from models_db.services.gates import GateClosed
-from tasks.common.task_errors import TaskFailed
+from tasks.common.faults import TaskFailed
 from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.workers.backend_settings import WorkerBackend

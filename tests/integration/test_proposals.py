@@ -11,7 +11,7 @@ import pytest
 
 from flows.workspace.workspace import open_workspace
 from models_db.services import datasets, policies, proposals, requests
-from tasks.release.wording.card_text import CAP_CHANGES, STANDING
+from tasks.release.card_text import CAP_CHANGES, STANDING
 from tests.integration.story import NOTES, Almoner
 from tests.integration.team import Team
 from tests.support import fetch, snapshot

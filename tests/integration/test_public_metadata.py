@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks.release.file_names import CARD, CROISSANT, DEPLOYMENT, RECORD
+from tasks.release.bundle_format import CARD, CROISSANT, DEPLOYMENT, RECORD
 from tests.integration.story import Almoner
 
 pytestmark = pytest.mark.contract

@@ -15,7 +15,7 @@ from almoner.views import Report
 from models_db.errors import AlmonerError
 from tasks.corpus.readers.documents import NoUnit
 from tasks.release.sections import WARNINGS, Warnings, sections_to_text
-from tasks.reporting.audience_filter import AudienceFact
+from tasks.reporting.report_parts import AudienceFact
 from tests.integration.story import NOTES, REQUEST, SECRETS, Almoner
 from tests.refusals import refusal
 

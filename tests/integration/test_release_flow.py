@@ -185,7 +185,7 @@ LASTING = [StoreDenied(STORE, "no"), destination_unusable(Path("out"), OSError(e
 def test_publishing_is_retried_after_faults_that_may_pass_alone(
     almoner: Almoner, pool: str, monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
-    """The same ones after which a metric is: `tasks.common.retry` judges both."""
+    """The same ones after which a metric is: `tasks.common.faults` judges both."""
     almoner.passed()
     calls = []
 

@@ -13,7 +13,7 @@ from flows.attacks.result_store import AttackFolder, configuration_of
 from models_db.services import artifacts, exposures, people
 from models_db.services.audit.chain import Actor
 from models_db.values.canonical_json import digest
-from tasks.values.metric_result import MetricResult
+from tasks.values.results import MetricResult
 from tests.faults import Failing, FaultyLetters, temporary, waits
 from tests.integration.story import SECRETS, Almoner
 from tests.tiny_embedder import Letters

@@ -13,7 +13,7 @@ from tasks.adapters.adapter import tensors_of
 from tasks.adapters.store import save_adapter
 from tasks.inference.catalogue.model_check import Precision
 from tasks.inference.engine.language_model import LanguageModel
-from tasks.release.file_names import CARD, RECORD, TEXTS
+from tasks.release.bundle_format import CARD, RECORD, TEXTS
 from tests.integration.canary import text_of
 from tests.integration.killing import balance, instalments, killed
 from tests.integration.story import NOTES, REQUEST, Almoner

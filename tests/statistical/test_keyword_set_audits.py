@@ -21,7 +21,7 @@ from tasks.analysis.keywords.tfidf import Bag, TermWeights
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.set_histogram import calibrate_set_histogram
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")

@@ -34,8 +34,8 @@ from tasks.systems.question_histogram.run import AnswerRule, QuestionHistogramRu
 from tasks.systems.simple_clio import SimpleClio
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.simple_clio.run import ClioRun
-from tasks.values.insight import Facets
 from tasks.values.plan import PlanInputs
+from tasks.values.results import Facets
 from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.insights.scribes import Scribe

@@ -21,8 +21,7 @@ from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.corpus.shards import Lot
-from tasks.corpus.store import PlacedUnit, UnitDocuments
+from tasks.corpus.store import Lot, PlacedUnit, UnitDocuments
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.systems.insights.private_units import PrivateUnits

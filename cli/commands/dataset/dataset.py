@@ -23,7 +23,7 @@ from models_db.services import datasets, erasures
 from models_db.services.datasets import Registration
 from models_db.values.requests import PublicGroup, PublicMetadata
 from tasks.accounting.lifetime_claims import lifetime_epsilon
-from tasks.common.number_format import format_small
+from tasks.common.published_values import format_small
 from tasks.corpus.readers.text_form import AS_FOUND, TextForm, parse_form
 from tasks.object_storage.hub_dataset import parse_source
 

@@ -33,7 +33,7 @@ from models_db.services import logins, people
 from models_db.services.audit.chain import Actor
 from models_db.sessions.database import Database, LedgerForbidden, LedgerUnreachable
 from models_db.tables.principals import ROLES
-from tasks.corpus.identity.keys import ensure_key
+from tasks.corpus.keys import ensure_key
 from tasks.release.signatures.ed25519 import SigningKey, home_key
 
 

@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 from cli.framework.command import CommandContext, CommandResult, command, make_console
 from cli.framework.tables import plain_text, table
 from models_db.errors import EnvironmentProblem, UsageError
-from tasks.corpus.demo.clinic import DEMO_PATIENTS, find_secrets, write_demo_corpus, write_joined_corpus
+from tasks.corpus.demo_clinic import DEMO_PATIENTS, find_secrets, write_demo_corpus, write_joined_corpus
 
 DEMO_REQUEST: dict[str, Any] = {
     "dataset": "clinic",

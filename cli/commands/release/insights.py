@@ -203,7 +203,7 @@ def _size_words(size: int | None, deviation: float | None) -> str:
 def _with_noise(figure: str, deviation: float | None) -> str:
     if not deviation:
         return figure
-    from tasks.values.insight import margin_of_error
+    from tasks.values.results import margin_of_error
 
     return f"{figure} ±{margin_of_error(Decimal(deviation)):,}"
 
@@ -211,7 +211,7 @@ def _with_noise(figure: str, deviation: float | None) -> str:
 def _share_words(shares: "Shares | None") -> str:
     if shares is None:
         return ""
-    from tasks.values.insight import NORMAL_95
+    from tasks.values.results import NORMAL_95
 
     sides = ((shares.old, shares.old_deviation), (shares.new, shares.new_deviation))
     return " -> ".join(

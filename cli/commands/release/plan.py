@@ -213,7 +213,7 @@ def _entries(planned: "ReleasePlan", place: int) -> dict[str, str]:
     """Return one column of the table."""
     from flows.datasets.plan_release import best_guess
     from tasks.planning.secret_assignment import shown_epsilon
-    from tasks.release.promise_strength import format_guesses
+    from tasks.release.claim import format_guesses
 
     one = planned.alternatives[place]
     quote, budget = one.quote, one.quote.dataset.budget

@@ -24,7 +24,7 @@ from models_db.tables import Dataset, Request
 from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
 from models_db.values.requests import ReleaseRequest
-from tasks.common.number_format import format_small
+from tasks.common.published_values import format_small
 
 if TYPE_CHECKING:
     from flows.approvals.review import Review

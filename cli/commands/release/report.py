@@ -66,7 +66,7 @@ def report(
     from flows.releases.publish import find_artifact
     from flows.reports.write import replace_page, write_report
     from flows.workspace.workspace import open_workspace
-    from tasks.reporting.audience_filter import Version
+    from tasks.reporting.report_parts import Version
     from tasks.text.doubts import describe_doubts
 
     if public and internal:

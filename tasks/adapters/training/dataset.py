@@ -22,7 +22,7 @@ from typing import Final
 from models_db.errors import UsageError
 from models_db.values.bounded_json import InvalidJson, parse_json
 from tasks.common.files import open_user_file
-from tasks.corpus.identity.units import is_unicode
+from tasks.corpus.units import is_unicode
 
 LARGEST_FILE: Final = 2**30
 """Most bytes. Examples are kept in memory."""

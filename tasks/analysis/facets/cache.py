@@ -26,8 +26,8 @@ from pathlib import Path
 from models_db.errors import EnvironmentProblem
 from tasks.analysis.facets.extractor import Extractor
 from tasks.common.progress import Progress
-from tasks.corpus.identity.keys import keyed_hash
-from tasks.values.insight import Facets
+from tasks.corpus.keys import keyed_hash
+from tasks.values.results import Facets
 
 DATABASE = "facets.sqlite"
 BATCH = 256

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.facets.rule_based import RuleBasedExtractor
 from tasks.common.progress import Progress
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 
 if TYPE_CHECKING:
     from tasks.inference.engine.engine import Engine

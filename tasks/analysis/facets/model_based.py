@@ -16,7 +16,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.prompt_rendering import PromptPieces, private_prompt
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.inference.structured_output.grammar_constraint import GrammarConstraint
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 
 CODE = 1
 """Version, increased whenever this module or its dependencies extract other facets; a part of the name."""

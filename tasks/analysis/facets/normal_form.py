@@ -4,8 +4,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 from tasks.analysis.facets.parameters import FacetField
-from tasks.corpus.identity.units import is_unicode
-from tasks.values.insight import KEYWORDS, Facets
+from tasks.corpus.units import is_unicode
+from tasks.values.results import KEYWORDS, Facets
 
 
 def no_facets(fields: Sequence[FacetField]) -> Facets:

@@ -21,7 +21,7 @@ from tasks.inference.embeddings.parallel import (
 )
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.language_model import LanguageModel
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 from tasks.workers.shard_map import TextShards
 
 

@@ -10,7 +10,7 @@ from models_db.errors import UsageError
 from models_db.values.canonical_json import digest
 from models_db.values.requests import ExactDecimal, RequestModel, TextLine, model_to_json
 from tasks.inference.structured_output.json_schema import MOST_CHARACTERS, Schema
-from tasks.values.insight import KEYWORDS, SUMMARY
+from tasks.values.results import KEYWORDS, SUMMARY
 
 MOST_FIELDS = 12
 MOST_TOLD = 5000

@@ -16,7 +16,7 @@ from tasks.analysis.facets.normal_form import no_facets, spaced, tidy_facets
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.common.progress import Progress
 from tasks.text.rake import phrase_scores
-from tasks.values.insight import KEYWORDS, SUMMARY, Facets
+from tasks.values.results import KEYWORDS, SUMMARY, Facets
 
 CODE = 1
 """Version, increased whenever this module extracts other facets; a part of the name."""

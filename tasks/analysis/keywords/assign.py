@@ -25,7 +25,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tasks.text.keyword_normalisation import roots
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 
 if TYPE_CHECKING:
     import numpy as np

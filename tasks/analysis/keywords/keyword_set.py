@@ -50,7 +50,7 @@ from tasks.mechanisms.counts.weighted_selection import (
     calibrate_rounds,
 )
 from tasks.text.keyword_normalisation import near, normalise_keywords, roots
-from tasks.values.insight import Facets, StageBudget
+from tasks.values.results import Facets, StageBudget
 
 _MOST_READ = 50
 """Most extracted keywords of a unit that are considered."""

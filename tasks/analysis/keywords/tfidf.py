@@ -37,11 +37,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tasks.corpus.identity.keys import KEY_BYTES, keyed_hash
+from tasks.corpus.keys import KEY_BYTES, keyed_hash
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.set_histogram import SetHistogram
 from tasks.text.keyword_normalisation import tokens_of
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 
 Bag = Mapping[str, int]
 """A unit's words with their counts."""

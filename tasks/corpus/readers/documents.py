@@ -1,21 +1,119 @@
 """Parser from one raw record to one document; an error names the file and the place, never the content.
 
+The text of a document is one field, or a template of several between literal characters: `note` is the field `note`.
+`{title}\\n\\n{body}` is the fields `title` and `body` with an empty line between them: `\\n` is a line break, `{{` and
+`}}` are braces. A template is public; the dataset's registration fixes it.
+
 Below, each `RecordFault` is one code of `BadRecord`.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from string import Formatter
 from typing import Final
 
 from models_db.errors import UsageError
-from tasks.corpus.identity.labels import FIELD_SEPARATOR, combined_label, normalise_label, spell
-from tasks.corpus.identity.null_spellings import missing_unit_word
-from tasks.corpus.identity.units import UnitInvalid, is_unicode, read_unit
+from models_db.values.printable_text import is_visible
 from tasks.corpus.readers.sources import AnySource, Shard, format_of, name_of
 from tasks.corpus.readers.text_form import AS_FOUND, TextForm
-from tasks.corpus.readers.text_template import TextTemplate
+from tasks.corpus.units import (
+    FIELD_SEPARATOR,
+    UnitInvalid,
+    combined_label,
+    is_unicode,
+    missing_unit_word,
+    normalise_label,
+    read_unit,
+    spell_label,
+    spells_missing_text,
+)
+
+
+@dataclass(frozen=True)
+class TextTemplate:
+    """Template of a text.
+
+    Attributes:
+        written: the template as it was written.
+        parts: the literal characters before a field, and the field's name; None after the last field.
+        composed: whether it is a template, and not the name of a field.
+    """
+
+    written: str
+    parts: tuple[tuple[str, str | None], ...]
+    composed: bool
+
+    @classmethod
+    def parse(cls, written: str) -> "TextTemplate":
+        """Parse the name of a field or a template.
+
+        Raises:
+            TextTemplateInvalid: it has a brace that is neither part of a place nor written twice, or no place.
+        """
+        if "{" not in written and "}" not in written:
+            return cls(written, (("", written),), composed=False)
+        try:
+            parts = tuple(Formatter().parse(written.replace("\\n", "\n")))
+        except ValueError:
+            raise _text_template_invalid(written) from None
+        if any(name == "" or form or conversion for _, name, form, conversion in parts):
+            raise _text_template_invalid(written)
+        template = cls(written, tuple((literal, name) for literal, name, _, _ in parts), composed=True)
+        if not template.fields:
+            raise _text_template_invalid(written)
+        return template
+
+    def __str__(self) -> str:
+        return self.written
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of its fields, each once, in the order of the template."""
+        return tuple(dict.fromkeys(name for _, name in self.parts if name is not None))
+
+    @cached_property
+    def optional_fields(self) -> frozenset[str]:
+        """The fields that a record may lack: those of a template, which are empty then."""
+        return frozenset(self.fields if self.composed else ())
+
+    def text_of(self, record: Mapping[str, object]) -> str | None:
+        """Return the text of a record; None if it has none.
+
+        The text of a field stands as it is in the source. In a template a missing field is empty, an integer is its
+        digits, and white space around the whole is removed; without one field that is filled there is no text. A
+        field is filled if a reader sees something in it that is no word for a missing value.
+        """
+        if not self.composed:
+            text = record.get(self.fields[0])
+            return text if isinstance(text, str) and _is_filled(text) else None
+        values = {name: _value_text(record.get(name)) for name in self.fields}
+        if None in values.values() or not any(value and _is_filled(value) for value in values.values()):
+            return None
+        return "".join(literal + (values[name] or "" if name else "") for literal, name in self.parts).strip()
+
+
+def _is_filled(text: str) -> bool:
+    return is_visible(text) and not spells_missing_text(text)
+
+
+def _value_text(value: object) -> str | None:
+    """Return a value as text; None if it is neither a string nor an integer nor missing."""
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+def _text_template_invalid(written: str) -> UsageError:
+    return UsageError(
+        f"The text {written!r} is neither the name of a field nor a template with places such as {{title}}.",
+        "Write a field's name, or for instance '{title}\\n\\n{body}'; a literal brace is written twice.",
+        {"text": written},
+        code="TextTemplateInvalid",
+    )
+
 
 MAX_RECORD_BYTES = 64 * 2**20
 """A longer line, cell or file is refused, so that memory stays bounded for any source."""
@@ -126,7 +224,7 @@ class Fields:
         if self.document_id == self.unit:  # the records of a person have one id, and it is the person's
             return None
         try:
-            found = spell(record.get(self.document_id))
+            found = spell_label(record.get(self.document_id))
         except ValueError as problem:
             raise BadRecord(BAD_DOCUMENT_ID, source, position, self.document_id, str(problem)) from None
         return None if found is None or missing_unit_word(found) else found

@@ -21,8 +21,6 @@ from models_db.errors import UsageError
 from models_db.values.bounded_json import InvalidJson, parse_json
 from models_db.values.printable_text import spell_out_unseen
 from tasks.common import extensions
-from tasks.corpus.identity.labels import FIELD_SEPARATOR, LabelFields, fields_of
-from tasks.corpus.identity.units import normalise_unit
 from tasks.corpus.readers.documents import (
     LINES_ANEW,
     LONE_CR,
@@ -37,6 +35,7 @@ from tasks.corpus.readers.documents import (
     Fields,
     NoUnit,
     SourceDocument,
+    TextTemplate,
 )
 from tasks.corpus.readers.record_batches import read_arrow, read_parquet, require_columns
 from tasks.corpus.readers.sources import (
@@ -73,7 +72,7 @@ from tasks.corpus.readers.text_form import (
     names_delimiter,
     what_bytes_say,
 )
-from tasks.corpus.readers.text_template import TextTemplate
+from tasks.corpus.units import FIELD_SEPARATOR, LabelFields, fields_of_label, normalise_unit
 
 FOLDER_UNITS = ("folder", "file")
 _LONGEST_MARK = 4
@@ -110,7 +109,7 @@ def read_documents(
     Args:
         path: a file of one of `sources.FORMATS` but .txt, or a folder of such files or of texts; here or in a store.
         unit_field: the field with the privacy unit's id, or None if every record is a unit of its own.
-        text_field: the field with the text, or a template of several (`text_template`); a text folder has none.
+        text_field: the field with the text, or a template of several (`TextTemplate`); a text folder has none.
         id_field: the field with the document's id, which may be absent (a text folder has none). If it is the unit's,
             documents have none.
         label_field: the field with the document's label, several whose values together are the label, or None if no
@@ -135,7 +134,7 @@ def read_documents(
         exists, is_folder = path.exists() or path.is_symlink(), path.is_dir()
     if not exists:
         raise source_missing(path)
-    labels = fields_of(label_field)
+    labels = fields_of_label(label_field)
     if len(set(labels)) < len(labels):
         raise UsageError(
             f"A field is named twice among the label fields: {', '.join(labels)}.",

@@ -22,13 +22,17 @@ from urllib.parse import unquote
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.extensions import READERS, extensions, unfit
 from tasks.common.files import open_user_file
-from tasks.corpus.identity.keys import length_prefixed
-from tasks.corpus.readers.object_source import StoredSource
-from tasks.corpus.readers.saved_datasets import SPLITS, STATE, NotPlain, is_cache, names_listed
-from tasks.corpus.readers.table_logs import (
+from tasks.corpus.keys import length_prefixed
+from tasks.corpus.readers.source_folders import (
     COMMITS,
+    SAVED_SPLITS,
+    SAVED_STATE,
     CommittedWrites,
+    NotPlain,
+    StoredSource,
     commits_beside,
+    is_saved_cache,
+    saved_names,
     table_around,
     table_kind,
     table_of_listing,
@@ -55,8 +59,8 @@ _DATA: Final = (
 _DOCUMENTS: Final = (".doc", ".docx", ".odt", ".rtf", ".pdf", ".eml", ".msg", ".htm", ".html", ".text")
 """Those of texts, which beside tables are taken for their documentation."""
 _DESCRIPTIONS: Final = (
-    STATE, SPLITS, "dataset_info.json", "dataset_infos.json", "datapackage.json", "croissant.json", "schema.json",
-    "metadata.json", "manifest.json", "config.json", "package.json",
+    SAVED_STATE, SAVED_SPLITS, "dataset_info.json", "dataset_infos.json", "datapackage.json", "croissant.json",
+    "schema.json", "metadata.json", "manifest.json", "config.json", "package.json",
 )  # fmt: skip
 _DESCRIPTION_ENDS: Final = (".metadata.json", "-metadata.json")
 """Files in JSON that describe data."""
@@ -134,7 +138,7 @@ class SourceDigest:
 
     Attributes:
         whole: the SHA-256 of a file's bytes; in a folder, of each data file's path and digest. Private: it goes
-            nowhere but into `fingerprints.source_mark`.
+            nowhere but into `source_mark`.
         repeated: numbers of the tables in a folder that hold, once unpacked, the bytes of an earlier one with the same
             fields in its path, each with the number of that one. Two without a record are equal and repeat nobody.
     """
@@ -201,10 +205,12 @@ def require_present_state(source: Source) -> None:
             return
         if commits_beside(source).unclear:
             raise _table_log_unread(source, COMMITS)
-        beside = (next(source.parents()) if isinstance(source, StoredSource) else source.absolute().parent) / STATE
+        beside = (
+            next(source.parents()) if isinstance(source, StoredSource) else source.absolute().parent
+        ) / SAVED_STATE
         found = beside.is_object() if isinstance(beside, StoredSource) else beside.exists() and not beside.is_dir()
         listed = _names_listed(source, beside) if found else None
-    if source.name not in listed if listed is not None else is_cache(source.name):
+    if source.name not in listed if listed is not None else is_saved_cache(source.name):
         raise _saved_dataset_unfit(source, "it is a result that `datasets` keeps, and no part of the dataset")
 
 
@@ -233,7 +239,7 @@ def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:
             if (kind := table_around(file)) is not None:
                 raise _table_log_unread(folder, kind)
         if contents.has_data(inside):
-            if is_cache(inside.name):
+            if is_saved_cache(inside.name):
                 raise _saved_dataset_unfit(
                     folder, "it keeps results of `datasets`, and says not which files are the data"
                 )
@@ -254,10 +260,12 @@ def files_to_copy(path: PurePosixPath, names: Sequence[PurePosixPath]) -> list[P
     if (kind := table_of_listing(path, names)) is not None:
         raise _table_log_unread(source, kind)
     if path in names:
-        return [name for name in names if name in (path, path.parent / STATE)]
+        return [name for name in names if name in (path, path.parent / SAVED_STATE)]
     below = [name.relative_to(path) for name in names if path in name.parents]
     contents = _Contents(source)
-    chosen = [path / inside for inside in below if contents.has_data(inside) or inside.name in (STATE, SPLITS)]
+    chosen = [
+        path / inside for inside in below if contents.has_data(inside) or inside.name in (SAVED_STATE, SAVED_SPLITS)
+    ]
     contents.require_read()
     return chosen
 
@@ -362,7 +370,9 @@ def _files_below(folder: Source) -> Iterator[tuple[PurePath, Source]]:
 def _local_files(whole: Path, folder: Path) -> Iterator[Path]:
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=_path_order)
-    wanted = _names_wanted(whole, {entry.name: Path(entry.path) for entry in listed if entry.name in (STATE, SPLITS)})
+    wanted = _names_wanted(
+        whole, {entry.name: Path(entry.path) for entry in listed if entry.name in (SAVED_STATE, SAVED_SPLITS)}
+    )
     if wanted is not None and not wanted <= {entry.name for entry in listed}:
         raise _saved_dataset_unfit(whole, "files that it lists are missing")
     for entry in listed:
@@ -379,7 +389,7 @@ def _stored_files(folder: StoredSource) -> Iterator[tuple[PurePath, Source]]:
     files = [(file.relative_to(folder), file) for file in folder.files()]
     described: dict[PurePath, dict[str, Source]] = {}
     for inside, file in files:
-        if inside.name in (STATE, SPLITS):
+        if inside.name in (SAVED_STATE, SAVED_SPLITS):
             described.setdefault(inside.parent, {})[inside.name] = file
     wanted = {place: _names_wanted(folder, found) for place, found in described.items()}
     listings = {place: names for place, names in wanted.items() if names is not None}
@@ -407,7 +417,7 @@ def _names_wanted(whole: Source, described: Mapping[str, Source]) -> frozenset[s
 def _names_listed(whole: Source, description: Source) -> frozenset[str] | None:
     try:
         with _open(description) as file:
-            return names_listed(file, description.name)
+            return saved_names(file, description.name)
     except NotPlain as problem:
         raise _saved_dataset_unfit(whole, str(problem)) from None
 

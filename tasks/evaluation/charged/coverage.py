@@ -28,7 +28,7 @@ from tasks.evaluation.core.embedded_texts import embedder_of, figure, points
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.inference.embeddings.unit_embeddings import without_cache
 from tasks.text.interfaces import Embedder, Points
-from tasks.values.metric_result import MetricResult, Value
+from tasks.values.results import MetricResult, MetricValue
 
 NAME = "dp_coverage"
 MOST_CENTRES = 16
@@ -113,7 +113,7 @@ class CoverageEstimate:
     ) -> MetricResult:
         """Share of units near released texts, share of released texts near units, and a MAUVE-like area."""
         names, note, embedder = ("near", "supported", "area"), "not measured", "an embedder"
-        values: dict[str, Value] = {}
+        values: dict[str, MetricValue] = {}
         for name in names:
             values |= figure(name, None, None)
         if noisy is not None:

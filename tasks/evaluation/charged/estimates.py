@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tasks.evaluation.core.intervals import CONFIDENCE, Interval
 from tasks.evaluation.core.subject import EvaluationInput
-from tasks.values.metric_result import MetricResult
+from tasks.values.results import MetricResult
 
 SIMULATIONS = 2000
 NOISE_INTERVAL = (

@@ -8,7 +8,7 @@ from models_db.errors import UsageError
 from tasks.evaluation.charged.estimates import NOISE_INTERVAL, EstimateRequest, NoisyHistogramEstimate, UnitText, shares
 from tasks.evaluation.core.embedded_texts import figure
 from tasks.evaluation.core.subject import EvaluationInput
-from tasks.values.metric_result import MetricResult, Value
+from tasks.values.results import MetricResult, MetricValue
 
 NAME = "dp_labels"
 
@@ -41,7 +41,7 @@ class LabelEstimate:
     ) -> MetricResult:
         """Return the noisy share of each label, and the total variation distance from the released texts' labels."""
         counts = np.array([sum(text.label == label for text in subject.texts) for label in request.labels], np.int64)
-        values: dict[str, Value] = figure("total_variation", None, None)
+        values: dict[str, MetricValue] = figure("total_variation", None, None)
         note = "not measured"
         if noisy is not None:
             distance = noisy.total_variation(counts)

@@ -16,7 +16,7 @@ from tasks.evaluation.charged.estimates import (
 from tasks.evaluation.core.embedded_texts import figure
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.words import words
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 NAME = "dp_length"
 
@@ -44,8 +44,8 @@ class LengthEstimate:
     ) -> MetricResult:
         """Return the mean words of a private unit and of a released text, and the distance between both histograms."""
         lengths = [len(words(text.text)) for text in subject.texts]
-        mean: dict[str, Value] = figure("mean_words", None, None, 1)
-        distance: dict[str, Value] = figure("total_variation", None, None)
+        mean: dict[str, MetricValue] = figure("mean_words", None, None, 1)
+        distance: dict[str, MetricValue] = figure("total_variation", None, None)
         note = "not measured"
         if noisy is not None:
             about = noisy.figure(lambda counts: shares(counts) @ _MIDDLES, (float(_MIDDLES[0]), float(_MIDDLES[-1])))

@@ -14,7 +14,7 @@ from tasks.evaluation.core.intervals import Interval
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.core.subsample import sample
 from tasks.text.interfaces import Embedder, Points
-from tasks.values.metric_result import Value, rounded
+from tasks.values.results import MetricValue, rounded
 
 MOST = 2000
 """Released texts, and documents, that are read: a sample where there are more."""
@@ -104,7 +104,7 @@ def points(embed: Embedder, texts: Sequence[str]) -> Points:
     return np.asarray(rows / np.where(lengths > 0, lengths, 1.0), np.float64)
 
 
-def figure(name: str, value: float | None, interval: Interval | None, places: int = 4) -> dict[str, Value]:
+def figure(name: str, value: float | None, interval: Interval | None, places: int = 4) -> dict[str, MetricValue]:
     """Return a figure and the ends of its interval, under their names."""
     low, high = interval or (None, None)
     return {name: rounded(value, places), f"{name}_low": rounded(low, places), f"{name}_high": rounded(high, places)}

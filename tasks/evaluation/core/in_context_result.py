@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from models_db.values.canonical_json import Json
 from tasks.evaluation.core.intervals import Interval, over_seeds, wilson
-from tasks.values.metric_result import rounded
+from tasks.values.results import rounded
 
 METHOD = (
     "accuracy by log-likelihood of the label words, or exact match of a greedy answer; calibrated as in Zhao et al."

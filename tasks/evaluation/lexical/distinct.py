@@ -7,7 +7,7 @@ from tasks.evaluation.core.embedded_texts import figure
 from tasks.evaluation.core.intervals import Interval
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.words import words
-from tasks.values.metric_result import MetricResult, Value
+from tasks.values.results import MetricResult, MetricValue
 
 ORDERS = (1, 2, 3)
 
@@ -16,7 +16,7 @@ def distinct(subject: EvaluationInput) -> MetricResult:
     """Distinct-1, -2 and -3 over all texts together; null if there is not one word. N-grams stay inside a text."""
     tokens = [words(text.text) for text in subject.texts]
     total = sum(map(len, tokens))
-    values: dict[str, Value] = {"words": total}
+    values: dict[str, MetricValue] = {"words": total}
     for n in ORDERS:
         values |= figure(f"distinct_{n}", *_distinct_share(tokens, n)) if total else figure(f"distinct_{n}", None, None)
     summary = ", ".join(f"distinct-{n} {values[f'distinct_{n}']}" for n in ORDERS)

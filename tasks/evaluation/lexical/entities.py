@@ -10,7 +10,7 @@ from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.interfaces import Entity, Tagger
 from tasks.text.words import plain_words
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 # The 18 kinds of OntoNotes 5 (Weischedel et al., LDC2013T19); whatever else a tagger knows is `other`.
 KINDS = (
@@ -42,7 +42,7 @@ def entities(subject: EvaluationInput) -> MetricResult:
     tag = _tagger(subject) if lengths.any() else None
     tagged = tag([text.text for text in subject.texts]) if tag else []
     counts = {kind: _counts(tagged, kind) for kind in (*KINDS, _OTHER)} if tag else {}
-    values: dict[str, Value] = {
+    values: dict[str, MetricValue] = {
         "entities": sum(map(len, tagged)),
         "words": int(lengths.sum()),
         **_rate("per_1000_words", np.array(list(map(len, tagged)), np.int64) if tag else None, lengths),
@@ -76,7 +76,7 @@ def _counts(tagged: Sequence[Sequence[Entity]], kind: str) -> NDArray[np.int64]:
     return np.array([sum(_kind(entity) == kind for entity in text) for text in tagged], np.int64)
 
 
-def _rate(name: str, counts: NDArray[np.int64] | None, lengths: NDArray[np.int64]) -> dict[str, Value]:
+def _rate(name: str, counts: NDArray[np.int64] | None, lengths: NDArray[np.int64]) -> dict[str, MetricValue]:
     if counts is None:
         return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
     low, high = bootstrap.of_ratio(1000 * counts, lengths) or (None, None)
@@ -87,7 +87,7 @@ def _rate(name: str, counts: NDArray[np.int64] | None, lengths: NDArray[np.int64
     }
 
 
-def _summary_line(tagged: Sequence[Sequence[Entity]], values: dict[str, Value]) -> str:
+def _summary_line(tagged: Sequence[Sequence[Entity]], values: dict[str, MetricValue]) -> str:
     commonest = Counter(_kind(entity) for text in tagged for entity in text).most_common(3)
     kinds = ", ".join(f"{kind} {values[kind.lower()]}" for kind, _ in commonest)
     return f"{values['per_1000_words']} entities per 1,000 words" + (f": {kinds}" if kinds else "")

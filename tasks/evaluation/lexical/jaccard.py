@@ -11,7 +11,7 @@ from tasks.evaluation.core.intervals import Interval
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.core.subsample import halves, sample
 from tasks.text.features import Features, chunks, pairs, phrases, tokens, weighted_terms
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 COMPARED = 1000
 """Released texts that are read: a sample where there are more. As many documents are, and as many again."""
@@ -36,7 +36,7 @@ def jaccard(subject: EvaluationInput) -> MetricResult:
     first, second = halves(filter(str.strip, private()), len(texts)) if texts else ([], [])
     if first and subject.tag is None:
         raise ValueError("jaccard needs a tagger for noun chunks")
-    values: dict[str, Value] = {"texts": len(texts), "documents": len(first)}
+    values: dict[str, MetricValue] = {"texts": len(texts), "documents": len(first)}
     sides = [_features(subject, side) for side in (texts, first, second)] if first else []
     for name in FIGURES:
         chosen = heaviest if name == "tf_idf" else present
@@ -135,7 +135,7 @@ def _features(subject: EvaluationInput, texts: Sequence[str]) -> dict[str, list[
     return dict(zip(FIGURES, features, strict=True))
 
 
-def _named_figures(name: str, figures: tuple[float, Interval | None] | None) -> dict[str, Value]:
+def _named_figures(name: str, figures: tuple[float, Interval | None] | None) -> dict[str, MetricValue]:
     value, ends = figures or (None, None)
     low, high = ends or (None, None)
     return {name: rounded(value, 4), f"{name}_low": rounded(low, 4), f"{name}_high": rounded(high, 4)}

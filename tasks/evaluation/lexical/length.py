@@ -7,7 +7,7 @@ import numpy as np
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.words import words
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 _QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
 
@@ -16,7 +16,7 @@ def length(subject: EvaluationInput) -> MetricResult:
     """Tokens and words per text, and the share of texts cut at the token limit. Empty texts count, with length 0."""
     count = len(subject.texts)
     cut = sum(not text.complete for text in subject.texts)
-    values: dict[str, Value] = {
+    values: dict[str, MetricValue] = {
         "texts": count,
         "empty": sum(not text.text for text in subject.texts),
         **_spread("tokens", [text.tokens for text in subject.texts]),
@@ -35,7 +35,7 @@ def length(subject: EvaluationInput) -> MetricResult:
     )
 
 
-def _spread(name: str, lengths: Sequence[int]) -> dict[str, Value]:
+def _spread(name: str, lengths: Sequence[int]) -> dict[str, MetricValue]:
     if not lengths:
         return {f"{name}_{figure}": None for figure in ("mean", "mean_low", "mean_high", *_QUANTILES, "max")}
     low, high = bootstrap.of_mean(lengths) or (None, None)

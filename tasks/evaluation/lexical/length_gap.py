@@ -10,7 +10,7 @@ from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.core.subsample import sample
 from tasks.text.words import words
-from tasks.values.metric_result import MetricResult, rounded
+from tasks.values.results import MetricResult, rounded
 
 COMPARED = 10_000
 """Documents whose lengths are taken: a sample where there are more."""

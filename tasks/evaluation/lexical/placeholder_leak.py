@@ -3,7 +3,7 @@
 from tasks.evaluation.core.intervals import wilson
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.doubts import has_placeholder
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 
 def placeholder_leak(subject: EvaluationInput) -> MetricResult:
@@ -11,7 +11,7 @@ def placeholder_leak(subject: EvaluationInput) -> MetricResult:
     texts = [text.text for text in subject.texts]
     leaking = sum(map(has_placeholder, texts))
     share, (low, high) = (leaking / len(texts), wilson(leaking, len(texts))) if texts else (None, (None, None))
-    values: dict[str, Value] = {
+    values: dict[str, MetricValue] = {
         "texts": len(texts),
         "leaking": leaking,
         "leaking_share": rounded(share, 4),

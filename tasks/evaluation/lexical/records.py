@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from tasks.common.strict_json import parsed
+from tasks.common.files import parse_object
 from tasks.evaluation.core.intervals import wilson
 from tasks.evaluation.core.subject import EvaluationInput
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 
 def records(subject: EvaluationInput) -> MetricResult:
@@ -15,10 +15,10 @@ def records(subject: EvaluationInput) -> MetricResult:
     validity is null; without texts every share is.
     """
     raw = len(subject.texts)
-    parsed_records = [record for text in subject.texts if (record := parsed(text.text)) is not None]
+    parsed_records = [record for text in subject.texts if (record := parse_object(text.text)) is not None]
     is_valid = _validity(subject)
     valid = None if is_valid is None else sum(map(is_valid, parsed_records))
-    values: dict[str, Value] = {
+    values: dict[str, MetricValue] = {
         "raw": raw,
         "complete": sum(text.complete for text in subject.texts),
         "parsed": len(parsed_records),
@@ -47,7 +47,7 @@ def _validity(subject: EvaluationInput) -> Callable[[object], bool] | None:
     return Draft202012Validator(dict(subject.schema)).is_valid
 
 
-def _share(name: str, hits: int | None, of: int) -> dict[str, Value]:
+def _share(name: str, hits: int | None, of: int) -> dict[str, MetricValue]:
     """Return the share and the ends of its interval, as decimals of four places; null if there is none."""
     figures = (f"{name}_share", f"{name}_low", f"{name}_high")
     if hits is None or not of:

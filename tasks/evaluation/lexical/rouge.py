@@ -11,7 +11,7 @@ from tasks.evaluation.algorithms.longest_common_subsequence import CommonSubsequ
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.core.subsample import sample
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 COMPARED = 1000
 """Documents that a release is compared with: a sample where there are more."""
@@ -33,7 +33,7 @@ def rouge(subject: EvaluationInput) -> MetricResult:
     closest = Closest(documents)
     scores = [closest.to(words) for words in texts] if closest.possible else []
     table = np.array(scores, np.float64).reshape(-1, 2)
-    values: dict[str, Value] = {
+    values: dict[str, MetricValue] = {
         "scored": len(table),
         "unscored": len(subject.texts) - len(table),
         "documents": len(documents),
@@ -99,7 +99,7 @@ class Closest:
         return shared
 
 
-def _score_figures(name: str, scores: NDArray[np.float64]) -> dict[str, Value]:
+def _score_figures(name: str, scores: NDArray[np.float64]) -> dict[str, MetricValue]:
     """Return mean, its interval and the largest, of four places each."""
     low, high = bootstrap.of_mean(scores) or (None, None)
     return {

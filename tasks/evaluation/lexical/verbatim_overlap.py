@@ -13,7 +13,7 @@ from tasks.evaluation.algorithms.suffix_automaton import SuffixAutomaton
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.subject import Documents, EvaluationInput
 from tasks.text.words import words
-from tasks.values.metric_result import MetricResult, rounded
+from tasks.values.results import MetricResult, rounded
 
 
 def verbatim_overlap(subject: EvaluationInput) -> MetricResult:

@@ -19,7 +19,7 @@ from tasks.evaluation.core.intervals import wilson
 from tasks.evaluation.core.subject import EvaluationInput, Scorer
 from tasks.evaluation.core.subsample import sample
 from tasks.evaluation.model_based.contamination_trial import FRESH, KNOWN
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 MOST, BEGINNING, CONTINUATION = 100, 24, 12
 """Documents that are asked about, a sample where there are more; words of either part. Shorter ones are left out."""
@@ -63,7 +63,7 @@ class Continuations:
         """Documents whose own continuation is known by heart, and no other one behind the same beginning."""
         return int(((self.own <= BY_HEART) & (self.others > BY_HEART)).sum())
 
-    def values(self, name: str) -> dict[str, Value]:
+    def values(self, name: str) -> dict[str, MetricValue]:
         """Return the figures, each under its name with this one before it."""
         count = len(self.own)
         return {

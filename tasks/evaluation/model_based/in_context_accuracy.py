@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tasks.evaluation.core.embedded_texts import figure
 from tasks.evaluation.core.subject import EvaluationInput, Learner, Pair
 from tasks.evaluation.core.subsample import sample
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 ITEMS = 60
 SHOTS = 4
@@ -26,7 +26,7 @@ def in_context(subject: EvaluationInput) -> MetricResult:
     labels = sorted({label for _, label in pool})
     items = _items(subject, labels) if len(labels) > 1 else []
     shots = min(SHOTS, len(pool))
-    values: dict[str, Value] = {"labels": len(labels), "tested_on": len(items), "shots": shots}
+    values: dict[str, MetricValue] = {"labels": len(labels), "tested_on": len(items), "shots": shots}
     values |= {**figure("accuracy", None, None), **figure("zero_shot", None, None), "chance": None}
     note, model = "not measured", "a public model"
     if items:

@@ -16,7 +16,7 @@ from tasks.evaluation.core.intervals import wilson
 from tasks.evaluation.core.subject import EvaluationInput, Judge
 from tasks.evaluation.core.subsample import halves, sample
 from tasks.evaluation.model_based.judge_calibration import JUDGE_PROBES
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 JUDGED = 100
 """Texts that are judged: a sample where there are more."""
@@ -61,7 +61,7 @@ class JudgeTrial:
         """
         return wilson(self.right / self.answers * self.pairs, self.pairs)[0] > 0.5 and 2 * self.swayed <= self.pairs
 
-    def figures(self) -> dict[str, Value]:
+    def figures(self) -> dict[str, MetricValue]:
         """Return the share of right answers with its interval, and how many pairs were swayed."""
         low, high = wilson(self.right / self.answers * self.pairs, self.pairs)
         return {
@@ -73,7 +73,7 @@ class JudgeTrial:
         }
 
 
-_NO_TRIAL: dict[str, Value] = {
+_NO_TRIAL: dict[str, MetricValue] = {
     "planted_pairs": 0,
     "planted_swayed": 0,
     **dict.fromkeys(("planted_right", "planted_right_low", "planted_right_high")),

@@ -11,7 +11,7 @@ from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.intervals import Interval
 from tasks.evaluation.core.subject import EvaluationInput, Scorer
 from tasks.evaluation.core.subsample import sample
-from tasks.values.metric_result import MetricResult, rounded
+from tasks.values.results import MetricResult, rounded
 
 COMPARED = 500
 """Documents that a release is compared with: a sample where there are more. Scoring takes longest of all metrics."""

@@ -10,7 +10,7 @@ from tasks.evaluation.core.embedded_texts import READ, ReleaseAndCorpus, embedde
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.semantic.nearest_neighbour import nearest
 from tasks.text.interfaces import Embedder, Pieces
-from tasks.values.metric_result import MetricResult, Value
+from tasks.values.results import MetricResult, MetricValue
 
 _PAIRS_AT_ONCE = 64
 
@@ -19,7 +19,7 @@ def bert_score(subject: EvaluationInput) -> MetricResult:
     """Precision, recall and F1 over word pieces. INTERNAL: it reads private documents. Null without either side."""
     texts = sides(subject)
     scores = _scores(texts, embedder_of(subject)) if texts else np.empty((0, 3))
-    values: dict[str, Value] = {"texts": len(scores), "documents": len(texts.documents) if texts else 0}
+    values: dict[str, MetricValue] = {"texts": len(scores), "documents": len(texts.documents) if texts else 0}
     for name, column in zip(("precision", "recall", "f1"), scores.T, strict=True):
         values |= figure(name, float(column.mean()) if texts else None, bootstrap.of_mean(column))
     return MetricResult(

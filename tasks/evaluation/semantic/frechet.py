@@ -7,7 +7,7 @@ from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.embedded_texts import READ, figure, sides
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.interfaces import Points
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 _RESAMPLES = 100
 
@@ -17,7 +17,12 @@ def frechet(subject: EvaluationInput) -> MetricResult:
     texts = sides(subject)
     matched = texts.matched() if texts else None
     count = len(matched.released) if matched else 0
-    values: dict[str, Value] = {"texts": count, "documents": count, **figure("frechet", None, None), "corpus": None}
+    values: dict[str, MetricValue] = {
+        "texts": count,
+        "documents": count,
+        **figure("frechet", None, None),
+        "corpus": None,
+    }
     if matched and count > 1:
         released, private = matched.released, matched.private
         value = distance(released, private)

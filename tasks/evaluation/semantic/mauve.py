@@ -9,7 +9,7 @@ from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.embedded_texts import READ, MatchedTexts, figure, sides
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.interfaces import Points
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 CLUSTERINGS = 5
 _VARIANCE = 0.9
@@ -27,7 +27,7 @@ def mauve(subject: EvaluationInput) -> MetricResult:
     texts = sides(subject)
     matched = texts.matched() if texts else None
     count = len(matched.released) if matched else 0
-    values: dict[str, Value] = {"texts": count, "documents": count}
+    values: dict[str, MetricValue] = {"texts": count, "documents": count}
     values |= _measure(matched) if matched and count > 1 else _null_figures()
     return MetricResult(
         name="mauve",
@@ -55,7 +55,7 @@ def quantised(first: Points, second: Points, count: int) -> tuple[Labels, Labels
     return labels[:, : len(first)], labels[:, len(first) :]
 
 
-def _measure(matched: MatchedTexts) -> dict[str, Value]:
+def _measure(matched: MatchedTexts) -> dict[str, MetricValue]:
     count = bins(len(matched.released))
     released, private = quantised(matched.released, matched.private, count)
     corpus = None
@@ -69,11 +69,13 @@ def _measure(matched: MatchedTexts) -> dict[str, Value]:
     }
 
 
-def _null_figures() -> dict[str, Value]:
+def _null_figures() -> dict[str, MetricValue]:
     return {"bins": None, **figure("mauve", None, None), **figure("mauve_star", None, None), "corpus": None}
 
 
-def _with_interval(name: str, released: Labels, private: Labels, count: int, *, starred: bool) -> dict[str, Value]:
+def _with_interval(
+    name: str, released: Labels, private: Labels, count: int, *, starred: bool
+) -> dict[str, MetricValue]:
     value = area(released, private, count, starred=starred)
     interval = bootstrap.around(
         value,
@@ -92,7 +94,7 @@ def area(released: Labels, private: Labels, count: int, *, starred: bool = False
     return float(frontier_area(p, q).mean())
 
 
-def _summary_line(values: dict[str, Value]) -> str:
+def _summary_line(values: dict[str, MetricValue]) -> str:
     if values["mauve"] is None:
         return "nothing to compare"
     beside = "" if values["corpus"] is None else f", other documents score {values['corpus']}"

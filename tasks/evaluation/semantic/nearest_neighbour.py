@@ -6,14 +6,14 @@ from numpy.typing import NDArray
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.embedded_texts import READ, ReleaseAndCorpus, blocks, figure, sides
 from tasks.evaluation.core.subject import EvaluationInput
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 
 def proximity(subject: EvaluationInput) -> MetricResult:
     """Cosine with the nearest document, over texts. INTERNAL: it reads private documents. Null without either."""
     texts = sides(subject)
     cosines = nearest(texts)[1] if texts else np.empty(0)
-    values: dict[str, Value] = {
+    values: dict[str, MetricValue] = {
         "texts": len(cosines),
         "documents": len(texts.documents) if texts else 0,
         **figure("mean", float(cosines.mean()) if len(cosines) else None, bootstrap.of_mean(cosines)),

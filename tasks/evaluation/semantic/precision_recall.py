@@ -7,7 +7,7 @@ from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.embedded_texts import READ, MatchedTexts, figure, sides
 from tasks.evaluation.core.intervals import wilson
 from tasks.evaluation.core.subject import EvaluationInput
-from tasks.values.metric_result import MetricResult, Value
+from tasks.values.results import MetricResult, MetricValue
 
 NEAREST = 3
 """k of precision and recall, as Kynkäänniemi et al. recommend."""
@@ -23,7 +23,7 @@ def precision_recall(subject: EvaluationInput) -> MetricResult:
     texts = sides(subject)
     matched = texts.matched() if texts else None
     count = len(matched.released) if matched else 0
-    values: dict[str, Value] = {"texts": count, "documents": count}
+    values: dict[str, MetricValue] = {"texts": count, "documents": count}
     values |= _measure(matched) if matched and count > NEAREST_DENSE else _null_figures()
     summary = f"precision {values['precision']}, recall {values['recall']}, coverage {values['coverage']}"
     return MetricResult(
@@ -40,7 +40,7 @@ def precision_recall(subject: EvaluationInput) -> MetricResult:
     )
 
 
-def _measure(matched: MatchedTexts) -> dict[str, Value]:
+def _measure(matched: MatchedTexts) -> dict[str, MetricValue]:
     from scipy.spatial.distance import cdist  # slow to import, and registries are read by every request
 
     across = cdist(matched.released, matched.private)
@@ -62,9 +62,9 @@ def radii(own: Distances, nearest: int) -> Distances:
     return np.asarray(np.partition(own, nearest, axis=1)[:, nearest], np.float64)
 
 
-def _share(name: str, hits: NDArray[np.bool_]) -> dict[str, Value]:
+def _share(name: str, hits: NDArray[np.bool_]) -> dict[str, MetricValue]:
     return figure(name, float(hits.mean()), wilson(int(hits.sum()), len(hits)))
 
 
-def _null_figures() -> dict[str, Value]:
+def _null_figures() -> dict[str, MetricValue]:
     return {key: None for name in ("precision", "recall", "density", "coverage") for key in figure(name, None, None)}

@@ -7,7 +7,7 @@ from tasks.evaluation.core.embedded_texts import MOST, blocks, embedder_of, figu
 from tasks.evaluation.core.intervals import wilson
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.interfaces import Points
-from tasks.values.metric_result import MetricResult, Value
+from tasks.values.results import MetricResult, MetricValue
 
 ALIKE = 0.95
 """The cosine from which two texts count as near-duplicates."""
@@ -19,7 +19,7 @@ def self_similarity(subject: EvaluationInput) -> MetricResult:
     Null below two texts.
     """
     texts = released_texts(subject)
-    values: dict[str, Value] = {
+    values: dict[str, MetricValue] = {
         "texts": len(texts),
         **figure("mean", None, None),
         **figure("near_duplicate", None, None),

@@ -9,7 +9,7 @@ from tasks.analysis.clustering.kmeans import k_means, nearest_centre
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.embedded_texts import READ, figure, sides
 from tasks.evaluation.core.subject import EvaluationInput
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 _RESAMPLES = 1000
 
@@ -20,7 +20,7 @@ Topics = NDArray[np.int64]
 def topics(subject: EvaluationInput) -> MetricResult:
     """Coverage and overlap of topics. INTERNAL: topics are clusters of private documents. Null without either side."""
     texts = sides(subject)
-    values: dict[str, Value] = {
+    values: dict[str, MetricValue] = {
         "texts": len(texts.texts) if texts else 0,
         "documents": len(texts.documents) if texts else 0,
         "topics": None,
@@ -53,7 +53,7 @@ def how_many(documents: int) -> int:
     return max(1, round(math.sqrt(documents)))
 
 
-def _measure(released: Topics, private: Topics) -> dict[str, Value]:
+def _measure(released: Topics, private: Topics) -> dict[str, MetricValue]:
     used, private = np.unique(private, return_inverse=True)
     place = {int(topic): number for number, topic in enumerate(used)}
     # A centre without documents is no topic, but it may stand nearest to a text: that text is in none of them.
@@ -80,5 +80,5 @@ def _measure(released: Topics, private: Topics) -> dict[str, Value]:
     }
 
 
-def _share_figure(name: str, value: float, interval: tuple[float, float] | None) -> dict[str, Value]:
+def _share_figure(name: str, value: float, interval: tuple[float, float] | None) -> dict[str, MetricValue]:
     return figure(name, value, interval and (interval[0], min(1.0, interval[1])))

@@ -12,7 +12,7 @@ from tasks.evaluation.core.intervals import wilson
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.core.subsample import sample
 from tasks.text.interfaces import Points
-from tasks.values.metric_result import MetricResult, Value, rounded
+from tasks.values.results import MetricResult, MetricValue, rounded
 
 _SYSTEMS = ("synthetic", "coral", "real")
 
@@ -44,7 +44,11 @@ def train_on_synthetic(subject: EvaluationInput) -> MetricResult:
     released = sample(((text.text, text.label) for text in subject.texts if text.label is not None), MOST)
     labels = sorted({label for _, label in released})
     documents = _documents(subject, labels) if len(labels) > 1 else []
-    values: dict[str, Value] = {"labels": len(labels), "trained_on": len(released), "tested_on": len(documents) // 2}
+    values: dict[str, MetricValue] = {
+        "labels": len(labels),
+        "trained_on": len(released),
+        "tested_on": len(documents) // 2,
+    }
     values |= dict.fromkeys(_figures())
     name = "embeddings"
     if len(documents) > 3:
@@ -78,7 +82,7 @@ def _documents(subject: EvaluationInput, labels: Sequence[str]) -> list[tuple[st
     return [documents[number] for number in np.random.default_rng(0).permutation(len(documents))]
 
 
-def _measure(released: Labelled, documents: Labelled, count: int) -> dict[str, Value]:
+def _measure(released: Labelled, documents: Labelled, count: int) -> dict[str, MetricValue]:
     half = len(documents.rows) // 2
     tests, others = documents[:half], documents[half:]
     real = others[: len(released.rows)]
@@ -88,7 +92,7 @@ def _measure(released: Labelled, documents: Labelled, count: int) -> dict[str, V
     }
     if real.learnable:
         predictions["real"] = fit(real.rows, real.classes, count)(tests.rows)
-    values: dict[str, Value] = {}
+    values: dict[str, MetricValue] = {}
     for system, classes in predictions.items():
         values |= _scores(system, tests.classes, classes, count)
     if "real" in predictions:
@@ -98,7 +102,7 @@ def _measure(released: Labelled, documents: Labelled, count: int) -> dict[str, V
     return values
 
 
-def _scores(system: str, true: Classes, predicted: Classes, count: int) -> dict[str, Value]:
+def _scores(system: str, true: Classes, predicted: Classes, count: int) -> dict[str, MetricValue]:
     right = int((true == predicted).sum())
     f1 = bootstrap.of_statistic(len(true), lambda picks: macro_f1(true[picks], predicted[picks], count))
     return {
@@ -112,7 +116,7 @@ def _figures() -> list[str]:
     return [key for name in [*names, "gap"] for key in figure(name, None, None)] + ["majority"]
 
 
-def _summary_line(values: dict[str, Value]) -> str:
+def _summary_line(values: dict[str, MetricValue]) -> str:
     if values["synthetic_accuracy"] is None:
         return "no labels to learn from, or too few documents that carry them"
     real = "" if values["real_accuracy"] is None else f", on real documents {values['real_accuracy']}"

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from transformers import AutoConfig
 
 from models_db.errors import UsageError
+from tasks.common.faults import is_temporary
 from tasks.common.progress import Progress
-from tasks.common.retry import is_temporary
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import choose_devices, use_full_precision, use_threads
 from tasks.inference.catalogue.model_store import silence_libraries

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from models_db.errors import EnvironmentProblem
-from tasks.common.code_version import code_digest, library_versions
+from tasks.common.extensions import code_digest, library_versions
 from tasks.common.progress import Progress
 from tasks.inference.catalogue.devices import choose_devices, name_of, use_threads
 from tasks.inference.embeddings.encoder import load_embedder

@@ -21,8 +21,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.common.faults import retry
 from tasks.common.progress import Progress
-from tasks.common.retry import retry
 from tasks.text.interfaces import Embedder, Pieces
 
 LENGTHS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)

@@ -30,7 +30,7 @@ from pydantic import BaseModel
 from models_db.errors import AlmonerError
 from models_db.values.canonical_json import Json, digest
 from models_db.values.requests import model_to_json
-from tasks.common.code_version import code_digest
+from tasks.common.extensions import code_digest
 from tasks.common.extras import GenerationMissing, require_generation
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.model_check import ModelCheck

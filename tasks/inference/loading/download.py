@@ -25,7 +25,7 @@ from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils._paths import filter_repo_objects
 
 from models_db.errors import EnvironmentProblem
-from tasks.common.hub import Answer, ask_hub
+from tasks.common.network import Answer, ask_hub
 from tasks.common.progress import Reporter, ignore, step, tell
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.model_check import ModelCheck

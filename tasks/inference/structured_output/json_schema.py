@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from models_db.errors import UsageError
 from models_db.values.requests import RequestModel
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import ReleaseKind
 
 
 def _usable_schema(schema: object) -> object:

@@ -6,29 +6,34 @@ without mathematics must be able to tell what is promised, to whom, and what is 
 
 Verification of a bundle writes its card again and compares every byte, so no second claim can hide in one. Other words
 here are therefore another format of the record.
+
+Its front matter has the fields that the Hugging Face Hub reads. Each value is one line of JSON, which is YAML too, so
+typed text can neither open another field nor end the front matter. It states only facts that the request declares or
+the kind implies, in the Hub's own words. A declared licence has the form of catalogues: an SPDX identifier, an address,
+or a plain name.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from models_db.values.canonical_json import Json
 from models_db.values.requests import model_to_json
 from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.inference.prompt_rendering import CHARACTERS_PER_TOKEN
 from tasks.planning.block_selection import describe_cohorts
 from tasks.planning.secret_assignment import CONDITION, asked_while_secret
-from tasks.publishing.documents.hugging_face_card import front_matter
-from tasks.publishing.documents.markdown import block, code, table
+from tasks.publishing.documents.markup import block, code, table, visible
+from tasks.release import card_text, description
 from tasks.release.approved_request import groups_asked
-from tasks.release.claim import Claim
-from tasks.release.promise_strength import describe_replace_one
+from tasks.release.bundle_format import PARQUET
+from tasks.release.card_text import parameter_text
+from tasks.release.claim import Claim, describe_replace_one
+from tasks.release.description import NOT_A_FACT, reads_nothing, wording_of, written
 from tasks.release.record import CapChange, Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
-from tasks.release.wording import card_text, insight_text
-from tasks.release.wording.description import NOT_A_FACT, reads_nothing, written
-from tasks.release.wording.parameter_text import parameter_text
 from tasks.systems.base import System
 from tasks.systems.registry import SYSTEMS
-from tasks.values.metric_result import MetricResult
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import MetricResult, ReleaseKind
 
 _CLAIM: Final = "## The claim"
 _ASKED: Final = "The model was asked for texts that match this public description:"
@@ -46,7 +51,7 @@ def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
         *_declared(record),
         *_claim_sections(record),
         *_mechanisms(record),
-        *([insight_text.how_to_read(record)] if record.kind == ReleaseKind.INSIGHTS else []),
+        *([description.how_to_read(record)] if record.kind == ReleaseKind.INSIGHTS else []),
         *([card_text.limits_section(record.declared.texts_published)] if record.claim else []),
         _people(record),
         *_measurements(record, metrics),
@@ -147,7 +152,7 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
     events = [(code(e.mechanism), str(e.count), code(e.loss.rho_text), _inline(e.parameters)) for e in record.events]
     sections = [
         "## How it was made",
-        f"{insight_text.ABOUT if record.kind == ReleaseKind.INSIGHTS else _ASKED}\n\n{block(record.prompt)}",
+        f"{description.ABOUT_THE_CORPUS if record.kind == ReleaseKind.INSIGHTS else _ASKED}\n\n{block(record.prompt)}",
         *_wording(record),
         table(("mechanism", "invocations", "rho in all", "parameters"), events),
         "Public parameters, approved with the request before private text was read:",
@@ -277,3 +282,116 @@ def _inline(parameters: Mapping[str, str | int]) -> str:
 
 def _rows(values: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(code(name), code(value)) for name, value in sorted(values.items())]
+
+
+_TASKS: Final[dict[str, tuple[str, ...]]] = {
+    ReleaseKind.SYNTHETIC_CORPUS: ("text-generation",),
+    ReleaseKind.SUMMARIES: ("summarization",),
+}
+_SIZES: Final = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B")
+
+
+def front_matter(record: ReleaseRecord) -> str:
+    """Return the front matter with its two fences, without a final line end."""
+    lines = [f"{name}: {_flow(value)}" for name, value in _front_fields(record).items()]
+    if record.declared.licence is None:
+        lines.append("# license: for the owner of the data to choose")
+    return "\n".join(["---", *lines, "---"])
+
+
+def pretty_name(record: ReleaseRecord) -> str:
+    """Return the name of the release in a catalogue."""
+    return f"{record.declared.name or record.dataset.name}, release {record.release}"
+
+
+def card_keywords(record: ReleaseRecord) -> list[str]:
+    """Return the keywords under which a catalogue lists it."""
+    content = ["insights", wording_of(record).rows] if record.kind == ReleaseKind.INSIGHTS else ["synthetic"]
+    return [*content, *(["differential-privacy"] if record.claim else []), "almoner"]
+
+
+def _front_fields(record: ReleaseRecord) -> Mapping[str, Json]:
+    declared = record.declared
+    classified = bool(record.labels) and record.kind != ReleaseKind.SUMMARIES
+    tasks = [*_TASKS.get(record.kind, ()), *(["text-classification"] if classified else [])]
+    return {
+        "pretty_name": pretty_name(record),
+        **(hub_licence(declared.licence) if declared.licence is not None else {}),
+        **_languages(declared.language),
+        **({"task_categories": tasks} if tasks else {}),
+        **({} if (rows := _requested_rows(record)) is None else {"size_categories": [_size(rows)]}),
+        "tags": card_keywords(record),
+        "configs": [{"config_name": "default", "data_files": PARQUET}],
+    }
+
+
+def _requested_rows(record: ReleaseRecord) -> int | None:
+    """Return the requested number of rows; for insights, of clusters, None if the request leaves it open."""
+    return wording_of(record).rows_asked(record) if record.kind == ReleaseKind.INSIGHTS else record.texts
+
+
+def _languages(declared: tuple[str, ...]) -> dict[str, Json]:
+    plain = list(dict.fromkeys(code.partition("-")[0] for code in declared))
+    exact = list(declared) if plain != list(declared) else []
+    languages: dict[str, list[str]] = {"language": plain, "language_bcp47": exact}
+    return {name: codes for name, codes in languages.items() if codes}
+
+
+def _size(texts: int) -> str:
+    return _SIZES[min(max(len(str(texts)) - 3, 0), len(_SIZES) - 1)]
+
+
+def _flow(value: Json) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_flow(name)}: {_flow(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return json.dumps(visible(value) if isinstance(value, str) else value)
+
+
+_HUB_NAMES: Final = {
+    "Apache-2.0": "apache-2.0",
+    "BSD-3-Clause": "bsd-3-clause",
+    "CC-BY-2.0": "cc-by-2.0",
+    "CC-BY-3.0": "cc-by-3.0",
+    "CC-BY-4.0": "cc-by-4.0",
+    "CC-BY-NC-3.0": "cc-by-nc-3.0",
+    "CC-BY-NC-4.0": "cc-by-nc-4.0",
+    "CC-BY-NC-ND-4.0": "cc-by-nc-nd-4.0",
+    "CC-BY-NC-SA-4.0": "cc-by-nc-sa-4.0",
+    "CC-BY-ND-4.0": "cc-by-nd-4.0",
+    "CC-BY-SA-3.0": "cc-by-sa-3.0",
+    "CC-BY-SA-4.0": "cc-by-sa-4.0",
+    "CC0-1.0": "cc0-1.0",
+    "CDLA-Permissive-1.0": "cdla-permissive-1.0",
+    "CDLA-Permissive-2.0": "cdla-permissive-2.0",
+    "CDLA-Sharing-1.0": "cdla-sharing-1.0",
+    "MIT": "mit",
+    "ODbL-1.0": "odbl",
+    "ODC-By-1.0": "odc-by",
+    "PDDL-1.0": "pddl",
+    "Unlicense": "unlicense",
+}
+"""Licences of data that SPDX and the Hugging Face Hub both know, by SPDX identifier."""
+
+_SPDX: Final = {name.lower(): name for name in _HUB_NAMES}
+
+
+def hub_licence(declared: str) -> dict[str, str]:
+    """Return the fields of a dataset card that state a licence."""
+    spdx = _SPDX.get(declared.lower())
+    if spdx is not None:
+        return {"license": _HUB_NAMES[spdx]}
+    if _is_address(declared):
+        return {"license": "other", "license_name": "see-link", "license_link": declared}
+    return {"license": "other", "license_name": declared}
+
+
+def licence_address(declared: str) -> str:
+    """Return the address of the licence text; the declared value where no address is known."""
+    spdx = _SPDX.get(declared.lower())
+    return f"https://spdx.org/licenses/{spdx}.html" if spdx is not None else declared
+
+
+def _is_address(declared: str) -> bool:
+    return declared.startswith(("https://", "http://"))

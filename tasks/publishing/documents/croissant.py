@@ -12,14 +12,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from models_db.values.canonical_json import Json
-from tasks.publishing.documents.hugging_face_card import keywords, pretty_name
-from tasks.publishing.documents.licences import licence_address
-from tasks.release.file_names import PARQUET, TEXTS
-from tasks.release.public_content import PublicContent
-from tasks.release.record import ReleaseRecord
-from tasks.release.text_rows import part
-from tasks.release.wording import description
-from tasks.values.release_kinds import ReleaseKind
+from tasks.publishing.documents.card import card_keywords, licence_address, pretty_name
+from tasks.release import description
+from tasks.release.bundle_format import PARQUET, TEXTS, label_field
+from tasks.release.record import PublicContent, ReleaseRecord
+from tasks.values.results import ReleaseKind
 
 CONFORMS_TO: Final = ("http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0")
 PRIVACY_TERMS: Final = "urn:almoner:dp:v1:"
@@ -85,7 +82,7 @@ def croissant(release: PublicContent) -> str:
         "description": description.whole(record),
         "version": f"{record.release}.0.0",
         "isLiveDataset": False,
-        "keywords": keywords(record),
+        "keywords": card_keywords(record),
         **_declared(record),
         "distribution": [_file(name, release.data[name]) for name in sorted(release.data)],
         "recordSet": [_record_set(record)],
@@ -156,8 +153,8 @@ def _columns(record: ReleaseRecord) -> list[dict[str, Json]]:
         return [_field(*column) for column in _OF_INSIGHTS] + [_list_of(*column) for column in _LISTS_OF_INSIGHTS]
     columns = [("id", "sc:Integer", "The number of the text, from 1, in the public order of texts.")]
     if record.labels:
-        of = f"One of the public {part(record.kind)}s that the request declares."
-        columns.append((part(record.kind), "sc:Text", of))
+        of = f"One of the public {label_field(record.kind)}s that the request declares."
+        columns.append((label_field(record.kind), "sc:Text", of))
     if record.kind == ReleaseKind.RECORDS:
         columns.append(("raw", "sc:Text", "The text that the model wrote."))
         columns.append(("record", "sc:Text", "The JSON object in `raw`, written again; null where `raw` is not one."))

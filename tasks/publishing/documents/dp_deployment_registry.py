@@ -15,14 +15,12 @@ from decimal import Decimal
 from typing import Final
 
 from models_db.values.canonical_json import Json
-from tasks.publishing.documents.hugging_face_card import pretty_name
-from tasks.publishing.documents.yaml_format import Value, yaml_lines
-from tasks.release.claim import Claim
-from tasks.release.promise_strength import describe_replace_one
-from tasks.release.public_content import PublicContent
-from tasks.release.record import ReleaseRecord
-from tasks.release.wording import description
-from tasks.values.release_kinds import ReleaseKind
+from tasks.publishing.documents.card import pretty_name
+from tasks.publishing.documents.markup import Value, yaml_lines
+from tasks.release import description
+from tasks.release.claim import Claim, describe_replace_one
+from tasks.release.record import PublicContent, ReleaseRecord
+from tasks.values.results import ReleaseKind
 
 NOT_DECLARED: Final = "Not declared"
 NOTHING: Final = "# Nothing to register: no differential privacy is claimed for this release.\n"

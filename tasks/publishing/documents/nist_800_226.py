@@ -13,13 +13,11 @@ from decimal import Decimal
 from enum import Enum
 from typing import Final
 
-from tasks.publishing.documents.markdown import code, plain, table
-from tasks.release.claim import Claim
-from tasks.release.promise_strength import describe_replace_one
-from tasks.release.public_content import PublicContent
-from tasks.release.record import ReleaseRecord
-from tasks.release.wording import card_text, description
-from tasks.values.release_kinds import ReleaseKind
+from tasks.publishing.documents.markup import code, plain, table
+from tasks.release import card_text, description
+from tasks.release.claim import Claim, describe_replace_one
+from tasks.release.record import PublicContent, ReleaseRecord
+from tasks.values.results import ReleaseKind
 
 
 class Basis(Enum):

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import Any, Final
 
-from tasks.release.text_rows import part
-from tasks.values.release_kinds import ReleaseKind
+from tasks.release.bundle_format import label_field
+from tasks.values.results import ReleaseKind
 
 _ROWS_OF_A_GROUP: Final = 10_000
 
@@ -62,7 +62,7 @@ def _table(lines: Iterable[bytes], kind: str, *, labelled: bool) -> Any:
     if kind == ReleaseKind.INSIGHTS:
         return pyarrow.Table.from_pylist([_row(line) for line in lines], schema=_insights_schema())
     fields = [pyarrow.field("id", pyarrow.int64(), nullable=False)]
-    fields += [pyarrow.field(part(kind), pyarrow.string(), nullable=False)] if labelled else []
+    fields += [pyarrow.field(label_field(kind), pyarrow.string(), nullable=False)] if labelled else []
     fields.append(pyarrow.field("raw" if kind == ReleaseKind.RECORDS else "text", pyarrow.string(), nullable=False))
     fields += [pyarrow.field("record", pyarrow.string())] if kind == ReleaseKind.RECORDS else []
     return pyarrow.Table.from_pylist([_row(line) for line in lines], schema=pyarrow.schema(fields))

@@ -1,1 +1,1 @@
-"""Signatures of bundles, approvals and checkpoints; Ed25519 and OpenSSH keys."""
+"""Signatures on a release: keys and passkeys, decisions, attestation, and what a publisher states."""

@@ -15,8 +15,8 @@ from models_db.values.bounded_json import InvalidJson, parse_json
 from models_db.values.canonical_json import Json, digest
 from models_db.values.gates import Gate
 from tasks.common.files import FileUnfit, decode_json, encode_json
-from tasks.common.strict_model import Digest, Name, Strict, read_as
-from tasks.release.file_names import APPROVALS
+from tasks.common.published_values import Digest, Name, Strict, read_as
+from tasks.release.bundle_format import APPROVALS
 from tasks.release.record import ReleaseRecord, Standing
 from tasks.release.signatures import ed25519
 from tasks.release.signatures.webauthn import challenge_of, verify_certified

@@ -1,4 +1,9 @@
-"""Attestation of a release: a DSSE envelope around its statement, signed by the stewards and the publisher.
+"""Attestation of a release: a DSSE envelope around its in-toto Statement, signed by the stewards and the publisher.
+
+The statement names the release's files, mechanisms, claim and policy. It follows from the record and the table of
+files, byte for byte, so it is stored only in the envelope that its signers signed. It states neither how much of a
+budget is spent nor when: both would reveal attempts and crashes. A field's meaning never changes; a new field is a new
+predicate type and a new format of the record.
 
 A steward signs the statement when approving the files, and the publisher when delivering them; a key's id is its public
 key. Any DSSE and in-toto tool can read the envelope.
@@ -11,17 +16,60 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from models_db.errors import Refused
-from models_db.values.canonical_json import encode_canonical
+from models_db.values.canonical_json import Json, digest, encode_canonical
 from tasks.common.files import FileTable, FileUnfit, decode_json, encode_json, read_document
-from tasks.common.strict_model import Digest, Strict, read_as
-from tasks.release.file_names import ATTESTATION, RECORD
+from tasks.common.published_values import Digest, Strict, read_as
+from tasks.release.bundle_format import ATTESTATION, RECORD
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.ed25519 import SigningKey
-from tasks.release.signatures.in_toto_statement import statement
 
-if TYPE_CHECKING:  # securesystemslib loads boto3 if installed: a third of a second, also without signing
+if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
-    from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]  # its documented place, without __all__
+    from securesystemslib.signer import SSlibKey
+
+
+STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE: Final = "urn:almoner:dp-release:v1"
+"""A name, not an address: verification is offline."""
+
+_FROM_THE_RECORD: Final = (
+    "format",
+    "release",
+    "dataset",
+    "kind",
+    "mechanism",
+    "claim",
+    "events",
+    "lifetime",
+    "cap_changes",
+    "standing",
+    "unprotected_figures",
+    "model",
+    "request_sha256",
+    "policy",
+    "people",
+    "code_sha256",
+    "libraries",
+    "rng",
+)
+
+
+def in_toto_statement(record: ReleaseRecord, files: FileTable) -> bytes:
+    """Return the canonical bytes of the statement on a draft's `files`."""
+    return encode_canonical({
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": name, "digest": {"sha256": files[name]["sha256"]}} for name in sorted(files)],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": _predicate(record, files),
+    })  # fmt: skip
+
+
+def _predicate(record: ReleaseRecord, files: FileTable) -> Json:
+    fields = record.to_json()
+    # The record leaves out fields that are not set.
+    selected = {name: fields[name] for name in _FROM_THE_RECORD if name in fields}
+    return selected | {"artifact_sha256": digest(files), "policy_sha256": record.request["policy"]}
+
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 
@@ -54,7 +102,7 @@ def attestation_payload(folder: Path, files: FileTable) -> bytes:
     data = read_document(folder / RECORD)
     if hashlib.sha256(data).hexdigest() != files[RECORD]["sha256"]:
         raise artifact_changed(RECORD, "has other content")
-    return statement(ReleaseRecord.from_bytes(data), files)
+    return in_toto_statement(ReleaseRecord.from_bytes(data), files)
 
 
 def attest(payload: bytes, key: SigningKey) -> str:

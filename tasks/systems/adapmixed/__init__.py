@@ -24,8 +24,8 @@ from tasks.systems.private_decoding import (
     PrivateDecodingSystem,
     top_k_text,
 )
-from tasks.values.generated import GeneratedText
 from tasks.values.plan import Plan, PlanInputs
+from tasks.values.results import GeneratedText
 
 if TYPE_CHECKING:
     from tasks.decoding.loop import BudgetMeter, ResumableSamplingRule

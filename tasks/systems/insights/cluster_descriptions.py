@@ -30,7 +30,7 @@ from tasks.text.output_cleaning import (
     whole_words,
 )
 from tasks.text.supported_words import unsupported_words
-from tasks.values.insight import UNNAMED, Topic
+from tasks.values.results import UNNAMED, Topic
 
 MOST_WORDS = 10
 """Most words of a name."""

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from tasks.text.keyword_normalisation import roots
 from tasks.text.vague_words import VAGUE_WORDS
-from tasks.values.insight import MIXED, UNNAMED, Insight
+from tasks.values.results import MIXED, UNNAMED, Insight
 
 ALPHA: Final = 0.05
 """The largest probability that a test rejects any true hypothesis of a comparison (family-wise error rate)."""
@@ -200,7 +200,7 @@ def match_topics(old: Sequence[Insight], new: Sequence[Insight]) -> list[tuple[i
 def topic_words(insight: Insight) -> frozenset[str]:
     """Return the words of a topic's name and keywords; none for a topic without keywords.
 
-    >>> from tasks.values.insight import Topic
+    >>> from tasks.values.results import Topic
     >>> tax = Insight(1, None, 0, Topic("Questions about Tax offices", ""), ("tax office", "refunds"), 40)
     >>> sorted(topic_words(tax))
     ['office', 'refund', 'tax']

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tasks.systems.insights.parameters import HierarchySettings
 from tasks.text.keyword_normalisation import roots
 from tasks.text.output_cleaning import plain_text
-from tasks.values.insight import MIXED, UNNAMED, Insight, Origin, SupportRule, Topic
+from tasks.values.results import MIXED, UNNAMED, Insight, Origin, SupportRule, Topic
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts to rows, float32 [n, d], of length 1."""

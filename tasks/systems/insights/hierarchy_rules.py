@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tasks.common.files import FileUnfit
 from tasks.text.output_cleaning import plain_text
 from tasks.text.supported_words import unsupported_words
-from tasks.values.insight import MIXED, TEXTS, UNNAMED, Insight, SupportRule
+from tasks.values.results import MIXED, TEXTS_FILE, UNNAMED, Insight, SupportRule
 
 
 def require_hierarchy(
@@ -23,7 +23,7 @@ def require_hierarchy(
     """
     for number, node in enumerate(nodes, 1):
         if node.number != number:
-            raise FileUnfit(TEXTS, f"has a line {number} that is out of order")
+            raise FileUnfit(TEXTS_FILE, f"has a line {number} that is out of order")
     _require_places(nodes)
     _require_sums(nodes)
     _require_allowed([node for node in nodes if node.level == 0], most, least)
@@ -36,15 +36,15 @@ def _require_places(nodes: Sequence[Insight]) -> None:
     for node in nodes:
         if node.parent is None:
             if node.level != highest:
-                raise FileUnfit(TEXTS, f"has a line {node.number} without a parent below the highest level")
+                raise FileUnfit(TEXTS_FILE, f"has a line {node.number} without a parent below the highest level")
         elif node.parent >= node.number:
-            raise FileUnfit(TEXTS, f"has a line {node.number} that comes before its parent")
+            raise FileUnfit(TEXTS_FILE, f"has a line {node.number} that comes before its parent")
         elif nodes[node.parent - 1].level != node.level + 1:
-            raise FileUnfit(TEXTS, f"has a line {node.number} that is not one level below its parent")
+            raise FileUnfit(TEXTS_FILE, f"has a line {node.number} that is not one level below its parent")
     parents = {node.parent for node in nodes}
     for node in nodes:
         if node.level and node.number not in parents:
-            raise FileUnfit(TEXTS, f"has a line {node.number} for a group without members")
+            raise FileUnfit(TEXTS_FILE, f"has a line {node.number} for a group without members")
 
 
 def _require_sums(nodes: Sequence[Insight]) -> None:
@@ -58,11 +58,13 @@ def _require_sums(nodes: Sequence[Insight]) -> None:
             continue
         sizes = [member.size for member in members[node.number]]
         if node.size != (None if None in sizes else sum(size or 0 for size in sizes)):
-            raise FileUnfit(TEXTS, f"has a line {node.number} whose size is not the sum of its members' sizes")
+            raise FileUnfit(TEXTS_FILE, f"has a line {node.number} whose size is not the sum of its members' sizes")
         if node.clusters != sum(member.clusters for member in members[node.number]):
-            raise FileUnfit(TEXTS, f"has a line {node.number} whose clusters are not those of its members")
+            raise FileUnfit(TEXTS_FILE, f"has a line {node.number} whose clusters are not those of its members")
         if node.support != _summed(node.keywords, members[node.number]):
-            raise FileUnfit(TEXTS, f"has a line {node.number} whose support is not the sum of its members' support")
+            raise FileUnfit(
+                TEXTS_FILE, f"has a line {node.number} whose support is not the sum of its members' support"
+            )
 
 
 def _members(nodes: Sequence[Insight]) -> dict[int, list[Insight]]:
@@ -91,12 +93,12 @@ def _require_allowed(clusters: Sequence[Insight], most: int | None, least: int |
     """
     count = sum(node.clusters for node in clusters)
     if most is not None and count > most:
-        raise FileUnfit(TEXTS, f"has {count} clusters, more than the {most} of the request")
+        raise FileUnfit(TEXTS_FILE, f"has {count} clusters, more than the {most} of the request")
     if least is None:
         return
     for node in clusters:
         if node.size is None or node.size < least * node.clusters:
-            raise FileUnfit(TEXTS, f"has a line {node.number} for a cluster below the threshold of {least}")
+            raise FileUnfit(TEXTS_FILE, f"has a line {node.number} for a cluster below the threshold of {least}")
 
 
 def _require_support(nodes: Sequence[Insight], rule: SupportRule | None) -> None:
@@ -109,15 +111,15 @@ def _require_support(nodes: Sequence[Insight], rule: SupportRule | None) -> None
     members = _members(nodes)
     for node in nodes:
         if node.support is None or node.size is None:
-            raise FileUnfit(TEXTS, f"has a line {node.number} without support")
+            raise FileUnfit(TEXTS_FILE, f"has a line {node.number} without support")
         counts = zip(node.keywords, node.support, strict=True)
         if not node.level and any(not rule.holds(count, node.size) for _, count in counts):
-            raise FileUnfit(TEXTS, f"has a line {node.number} with a keyword below the threshold of support")
+            raise FileUnfit(TEXTS_FILE, f"has a line {node.number} with a keyword below the threshold of support")
         if not _is_named_rightly(node, members[node.number]):
-            raise FileUnfit(TEXTS, f"has a line {node.number} whose name its keywords do not support")
+            raise FileUnfit(TEXTS_FILE, f"has a line {node.number} whose name its keywords do not support")
     names = [(node.level, plain_text(node.topic.name)) for node in nodes]
     if len(set(names)) < len(names):
-        raise FileUnfit(TEXTS, "has two lines of one level with one name")
+        raise FileUnfit(TEXTS_FILE, "has two lines of one level with one name")
 
 
 def _is_named_rightly(node: Insight, members: Sequence[Insight]) -> bool:

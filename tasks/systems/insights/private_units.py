@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from tasks.analysis.facets.cache import CachedExtractor
 from tasks.analysis.facets.extractor import Extractor
 from tasks.common.progress import Progress
-from tasks.corpus.shards import UNITS_AT_ONCE, Lot, ShardProgress
-from tasks.corpus.store import UnitDocuments, UnitOrder
+from tasks.corpus.store import UNITS_AT_ONCE, Lot, ShardProgress, UnitDocuments, UnitOrder
 from tasks.decoding.run_context import RunContext
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.text.interfaces import Embedder
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 
 _WHOLE = 2**256
 

@@ -8,7 +8,7 @@ from tasks.analysis.facets.cache import BATCH, cached
 from tasks.analysis.facets.extractor import Extractor
 from tasks.analysis.facets.parallel import spread_extractor
 from tasks.common.progress import Progress
-from tasks.corpus.shards import ShardProgress
+from tasks.corpus.store import ShardProgress
 from tasks.decoding.run_context import RunContext
 from tasks.decoding.structured_output import Schema, Writer
 from tasks.inference.embeddings.encoder import load_embedder
@@ -17,8 +17,7 @@ from tasks.inference.embeddings.unit_embeddings import RetriedEmbedder
 from tasks.systems.insights.parameters import InsightParameters
 from tasks.systems.insights.private_units import PrivateUnits
 from tasks.text.interfaces import Embedder
-from tasks.values.generated import GeneratedText
-from tasks.values.insight import Insight
+from tasks.values.results import GeneratedText, Insight
 
 
 @dataclass(frozen=True)

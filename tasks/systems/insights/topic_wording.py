@@ -5,10 +5,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from tasks.common.number_format import rounded
+from tasks.common.published_values import rounded
 from tasks.systems.insights.hierarchy_rules import require_hierarchy
 from tasks.systems.insights.wording import InsightSentences, InsightsRecord, InsightWording
-from tasks.values.insight import (
+from tasks.values.results import (
     COUNT_DEVIATION,
     SIZE_DEVIATION,
     SMALLEST_CLUSTER,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tasks.values.insight import Insight
+from tasks.values.results import Insight
 
 
 class InsightsRecord(Protocol):

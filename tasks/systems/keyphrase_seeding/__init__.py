@@ -42,9 +42,8 @@ from tasks.systems.keyphrase_seeding.parameters import (
 from tasks.systems.keyphrase_seeding.prompt import ABOUT, BEHIND, FACT
 from tasks.systems.keyphrase_seeding.stages import NAME, Stages
 from tasks.systems.text_parameter_choices import choose_for_released_values
-from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs, invoked_once
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import Generated, ReleaseKind
 
 _TOKENS_OF_A_PHRASE, _TOKENS_AROUND = 6, 60
 

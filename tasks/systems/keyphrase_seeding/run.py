@@ -30,8 +30,8 @@ from tasks.systems.keyphrase_seeding.stages import Stages
 from tasks.systems.keyphrase_seeding.unit_phrases import PhraseReader, facets_of
 from tasks.text.interfaces import Embedder
 from tasks.text.public_topics import PUBLIC_TOPICS
-from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import Plan
+from tasks.values.results import Generated, GeneratedText
 
 VOCABULARY, SKETCHES, SEQUENCES = "vocabulary", "sketches", "sequences"
 """The steps of a run, in the journal."""

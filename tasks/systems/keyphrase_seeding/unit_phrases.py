@@ -21,7 +21,7 @@ from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures, on
 from tasks.systems.keyphrase_seeding.parameters import MOST_PHRASES, KeyphraseParameters
 from tasks.text.interfaces import Embedder
 from tasks.text.keyword_normalisation import LONGEST, normalise_keywords
-from tasks.values.insight import KEYWORDS, SUMMARY, Facets
+from tasks.values.results import KEYWORDS, SUMMARY, Facets
 
 if TYPE_CHECKING:
     from tasks.decoding.run_context import RunContext

@@ -27,7 +27,7 @@ from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.contribution_bound import bound_contributions
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
 from tasks.systems.keyphrase_seeding.parameters import TOPICS_FROM, VocabularySettings
-from tasks.values.insight import KEYWORDS, Facets, StageBudget
+from tasks.values.results import KEYWORDS, Facets, StageBudget
 
 if TYPE_CHECKING:
     from tasks.text.interfaces import Embedder

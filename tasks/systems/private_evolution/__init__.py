@@ -36,9 +36,8 @@ from tasks.systems.base import System
 from tasks.systems.private_evolution.parameters import EvolutionParameters
 from tasks.systems.private_evolution.schedule import NAME, VARIATION, WAYS, Schedule, Sizes
 from tasks.systems.text_parameter_choices import choose_for_released_values, free_samples
-from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs, invoked_once
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import Generated, ReleaseKind
 
 _TOKENS_AROUND = 60
 

@@ -23,8 +23,8 @@ from tasks.systems.private_evolution.schedule import VARIATION, WAYS, Schedule, 
 from tasks.systems.private_evolution.selection import Lineage, choose
 from tasks.systems.private_evolution.voting import VoteHistogram
 from tasks.text.interfaces import Embedder
-from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import Plan
+from tasks.values.results import Generated, GeneratedText
 
 Candidates = list[list[Completion]]
 """Candidates of each label, in their public order."""

@@ -17,8 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.corpus.shards import ShardProgress
-from tasks.corpus.store import UnitOrder
+from tasks.corpus.store import ShardProgress, UnitOrder
 from tasks.decoding.run_context import RunContext
 from tasks.inference.embeddings.unit_embeddings import Points, points_of
 from tasks.mechanisms.vectors.fixed_point import GridPoints

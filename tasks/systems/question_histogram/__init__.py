@@ -38,10 +38,8 @@ from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_hi
 from tasks.systems.base import System
 from tasks.systems.question_histogram.parameters import Question, QuestionHistogramParameters
 from tasks.systems.question_histogram.wording import AnswerWording
-from tasks.values.generated import Generated
-from tasks.values.insight import ANSWER_MARGIN, SIZE_DEVIATION, margin_of_error
 from tasks.values.plan import WARNING, Plan, PlanInputs, invoked_once
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import ANSWER_MARGIN, SIZE_DEVIATION, Generated, ReleaseKind, margin_of_error
 
 PROMPT_TOKENS: Final = 60
 """Tokens behind a text, an answer included, for the estimate of time; those before it are read once."""

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from tasks.common.files import FileUnfit
 from tasks.systems.question_histogram.parameters import Question
-from tasks.values.insight import TEXTS, Insight, Origin, Topic, size_with_margin
+from tasks.values.results import TEXTS_FILE, Insight, Origin, Topic, size_with_margin
 
 _ASKED = {
     "keywords": {
@@ -65,9 +65,9 @@ def require_answer_rows(nodes: Sequence[Insight], questions: Sequence[Question],
     measured = [count for count in counts if count is not None]
     expected = sum(len(question.names) for question in questions)
     if len(measured) != len(counts) or len(counts) != expected:
-        raise FileUnfit(TEXTS, f"has {len(measured)} counts, and the request has {expected} bins")
+        raise FileUnfit(TEXTS_FILE, f"has {len(measured)} counts, and the request has {expected} bins")
     for node, row in zip(nodes, answer_rows(questions, measured, deviation), strict=False):
         if node != row:
-            raise FileUnfit(TEXTS, f"has a line {row.number} that does not follow from the request and counts")
+            raise FileUnfit(TEXTS_FILE, f"has a line {row.number} that does not follow from the request and counts")
     if len(nodes) != expected + len(questions):
-        raise FileUnfit(TEXTS, "has other lines than the questions and bins of the request")
+        raise FileUnfit(TEXTS_FILE, "has other lines than the questions and bins of the request")

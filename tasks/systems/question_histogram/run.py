@@ -7,7 +7,7 @@ from functools import partial
 from typing import Protocol, cast
 
 from models_db.values.canonical_json import Json
-from tasks.corpus.shards import ShardProgress
+from tasks.corpus.store import ShardProgress
 from tasks.decoding.run_context import RunContext
 from tasks.mechanisms.counts.set_histogram import SetHistogram
 from tasks.systems.insights.run_tools import as_text
@@ -15,9 +15,8 @@ from tasks.systems.question_histogram.answer_rows import answer_rows
 from tasks.systems.question_histogram.keyword_rule import KeywordRule
 from tasks.systems.question_histogram.model_rule import ModelRule
 from tasks.systems.question_histogram.parameters import Question, QuestionHistogramParameters
-from tasks.values.generated import Generated
-from tasks.values.insight import SIZE_DEVIATION
 from tasks.values.plan import Plan
+from tasks.values.results import SIZE_DEVIATION, Generated
 
 
 class AnswerRule(Protocol):

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
-from tasks.common.number_format import rounded
+from tasks.common.published_values import rounded
 from tasks.systems.insights.wording import InsightSentences, InsightsRecord, InsightWording
 from tasks.systems.question_histogram.answer_rows import require_answer_rows
 from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
-from tasks.values.insight import SIZE_DEVIATION, Insight, margin_of_error, size_with_margin
+from tasks.values.results import SIZE_DEVIATION, Insight, margin_of_error, size_with_margin
 
 WRITTEN: Final = (
     "Counts of answers: each unit of a corpus was asked public questions with closed answers, and the answers were"

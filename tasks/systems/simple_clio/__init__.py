@@ -16,9 +16,8 @@ from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.systems.base import System, not_for_governed_data
 from tasks.systems.insights.prompts import SENTENCES
 from tasks.systems.simple_clio.parameters import ClioParameters
-from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs, invoked_once
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import Generated, ReleaseKind
 
 PROMPT_TOKENS, SUMMARY_TOKENS, WORDINGS = 150, 50, 2
 """Tokens of a prompt without summaries and of a summary, and prompts of a cluster that gets no useful answer: for the

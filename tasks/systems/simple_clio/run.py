@@ -18,9 +18,8 @@ from tasks.systems.insights.cluster_descriptions import SCHEMAS, Statements, des
 from tasks.systems.insights.hierarchy import Keyword, Node, cluster_node, hierarchy
 from tasks.systems.insights.run_tools import Tools, as_text
 from tasks.systems.simple_clio.parameters import ClioParameters
-from tasks.values.generated import Generated
-from tasks.values.insight import Insight, Topic
 from tasks.values.plan import Plan
+from tasks.values.results import Generated, Insight, Topic
 
 SEED = 0
 

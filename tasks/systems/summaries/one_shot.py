@@ -40,9 +40,8 @@ from tasks.systems.private_decoding import (
     top_k_text,
 )
 from tasks.systems.summaries.token_level import mean_facts
-from tasks.values.generated import Generated
 from tasks.values.plan import Plan, PlanInputs
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import Generated, ReleaseKind
 
 if TYPE_CHECKING:
     from torch import Tensor

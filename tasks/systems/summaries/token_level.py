@@ -26,7 +26,7 @@ from tasks.systems.private_decoding import (
     PrivateDecodingSystem,
     top_k_text,
 )
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import ReleaseKind
 
 if TYPE_CHECKING:
     from tasks.decoding.loop import BudgetMeter, ResumableSamplingRule

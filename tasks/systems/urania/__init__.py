@@ -34,16 +34,16 @@ from tasks.systems.base import System
 from tasks.systems.insights.prompts import SENTENCES
 from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.stages import Stages
-from tasks.values.generated import Generated
-from tasks.values.insight import (
+from tasks.values.plan import Plan, PlanInputs, invoked_once
+from tasks.values.results import (
     COUNT_DEVIATION,
     SIZE_DEVIATION,
     SMALLEST_CLUSTER,
     SMALLEST_COUNT,
     SMALLEST_SHARE,
+    Generated,
+    ReleaseKind,
 )
-from tasks.values.plan import Plan, PlanInputs, invoked_once
-from tasks.values.release_kinds import ReleaseKind
 
 
 class Urania(System):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.text.keyword_normalisation import roots
-from tasks.values.insight import SupportRule
+from tasks.values.results import SupportRule
 
 
 @dataclass(frozen=True)

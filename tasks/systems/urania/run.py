@@ -32,9 +32,8 @@ from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.stages import Stages
 from tasks.text.keyword_normalisation import roots
 from tasks.text.public_topics import PUBLIC_TOPICS, topic_words
-from tasks.values.generated import Generated
-from tasks.values.insight import Facets, Insight, Origin
 from tasks.values.plan import Plan
+from tasks.values.results import Facets, Generated, Insight, Origin
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_hi
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
 from tasks.systems.urania.cluster_keywords import ChosenKeywords
 from tasks.systems.urania.parameters import UraniaParameters
-from tasks.values.insight import SupportRule
+from tasks.values.results import SupportRule
 
 DEVIATIONS = 3
 """Default threshold of a cluster's size, in standard deviations of its noise."""

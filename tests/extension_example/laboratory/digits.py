@@ -2,7 +2,7 @@
 
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import Metric
-from tasks.values.metric_result import MetricResult, rounded
+from tasks.values.results import MetricResult, rounded
 
 NAME = "laboratory.digits"
 

@@ -10,8 +10,8 @@ from models_db.values.canonical_json import Json
 from tasks.accounting.rounding import decimal_above
 from tasks.decoding.run_context import RunContext
 from tasks.systems.base import System
-from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import Plan, PlanInputs, invoked_once
+from tasks.values.results import Generated, GeneratedText
 
 Word = Annotated[str, Field(pattern="^[a-z]+$", max_length=40)]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from models_db.errors import EnvironmentProblem, Refused
-from tasks.common.task_errors import TaskFailed
+from tasks.common.faults import TaskFailed
 from tasks.prefect_task import private_task
 
 pytestmark = [pytest.mark.dear, pytest.mark.contract]

@@ -4,7 +4,7 @@ import pytest
 
 from models_db.tables import Approval, Artifact, Principal
 from tasks.publish import documents_of_release
-from tasks.release.signatures.chain_checkpoint import Charged
+from tasks.release.signatures.publisher_statements import Charged
 
 HEAD, ARTIFACT, REQUEST = "ab" * 32, "cd" * 32, "ef" * 32
 PEOPLE = {1: "sue", 2: "tom", 3: "zoe"}

@@ -19,8 +19,8 @@ from models_db.services import requests
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest, encode_canonical
 from tasks.release.sections import Audience, Section, Warnings, sections_for, sections_to_json, sections_to_text
-from tasks.reporting.audience_filter import AudienceFact, contents
 from tasks.reporting.html_report import page, sections_html
+from tasks.reporting.report_parts import AudienceFact, contents
 from tests.unit.flows.approvals.test_price_sections import PRICE
 from tests.unit.flows.approvals.test_proposal_review import a_proposal
 from tests.unit.flows.asking import BUDGET, a_question, produced

@@ -9,8 +9,8 @@ import pytest
 from flows.audit.anchors import ChainHead, read_anchor
 from models_db.services.audit.chain import ChainPosition
 from tasks.common.files import FileUnfit, encode_json
-from tasks.release.signatures.chain_checkpoint import Charged, Checkpoint
 from tasks.release.signatures.ed25519 import SigningKey
+from tasks.release.signatures.publisher_statements import Charged, Checkpoint
 
 AT = "2026-11-21T04:03:00.000000Z"
 HASH, ARTIFACT = "a" * 64, "b" * 64

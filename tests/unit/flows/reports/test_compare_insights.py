@@ -4,7 +4,7 @@ import pytest
 
 from flows.reports.compare_insights import stated_deviation, stated_threshold
 from tasks.common.files import FileUnfit
-from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER
+from tasks.values.results import SIZE_DEVIATION, SMALLEST_CLUSTER
 from tests.insights_rows import DEVIATION, LEAST, insights_record, known
 
 

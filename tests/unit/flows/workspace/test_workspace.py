@@ -11,7 +11,7 @@ from flows.workspace.policy_file import DEFAULT_POLICY
 from flows.workspace.workspace import provenance
 from models_db.policies.policy import Policy, RequiredApprovals
 from models_db.values.requests import parse_model
-from tasks.common.code_version import LIBRARIES, ROOMS, code_digest, library_versions
+from tasks.common.extensions import DECIDING_LIBRARIES, ROOMS, code_digest, library_versions
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_what_ran_is_recorded() -> None:
     recorded = provenance("cpu", "os")
     assert recorded.code_digest == code_digest()
     assert (recorded.device, recorded.rng_kind) == ("cpu", "os")
-    assert set(library_versions()) == set(LIBRARIES)
+    assert set(library_versions()) == set(DECIDING_LIBRARIES)
     assert all(recorded.libraries.values())
 
 

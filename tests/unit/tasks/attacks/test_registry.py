@@ -10,7 +10,7 @@ from tasks.attacks.context import AttackInput
 from tasks.attacks.registry import ATTACKS, possible
 from tasks.mechanisms.core.rng import DeterministicRandom
 from tasks.text.interfaces import Entity
-from tasks.values.metric_result import MetricResult
+from tasks.values.results import MetricResult
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts, uniform_score
 
 pytestmark = pytest.mark.dear

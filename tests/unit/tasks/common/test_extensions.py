@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from models_db.errors import AlmonerError
-from tasks.common import code_version, extensions
+from tasks.common import extensions
 from tasks.common.extensions import (
     MECHANISMS,
     METRICS,
@@ -64,7 +64,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 def forget() -> None:
     """Look again at what is installed."""
-    for cached in (extensions.extensions, extensions.extension_sources, sources.formats, code_version.code_digest):
+    for cached in (extensions.extensions, extensions.extension_sources, sources.formats, extensions.code_digest):
         cached.cache_clear()
 
 
@@ -73,7 +73,7 @@ def test_an_extension_is_named_and_its_object_loaded(install: Install) -> None:
     assert [str(extension) for extension in extensions.extensions()] == ["own 1.0 (own.metric)"]
     assert load(METRICS) == {"own.metric": 1}
     assert load(SYSTEMS) == {}
-    assert code_version.library_versions()["own"] == "1.0"
+    assert extensions.library_versions()["own"] == "1.0"
     assert "own.metric" in unfit(METRICS, "own.metric", "a reason").message
 
 
@@ -99,15 +99,15 @@ def test_an_extension_that_cannot_be_imported_is_named_without_its_words(install
 
 
 def test_the_digest_covers_every_file_of_the_package_and_its_version(install: Install) -> None:
-    before = code_version.code_digest()
+    before = extensions.code_digest()
     folder = install()
-    digests = [before, code_version.code_digest()]
+    digests = [before, extensions.code_digest()]
 
     def changed(path: Path, content: str) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
         forget()
-        digests.append(code_version.code_digest())
+        digests.append(extensions.code_digest())
 
     changed(folder / "__init__.py", "thing = 2")
     changed(folder / "deep" / "part.py", "")
@@ -130,11 +130,11 @@ def test_the_digest_covers_every_file_of_the_package_and_its_version(install: In
 @pytest.mark.parametrize("module", ["__pycache__/hidden.py", "__pycache__/hidden.pyc", "__pycache__/deep/__init__.py"])
 def test_a_module_that_hides_among_caches_is_code(install: Install, module: str) -> None:
     hidden = install() / module
-    before = code_version.code_digest()
+    before = extensions.code_digest()
     hidden.parent.mkdir(parents=True)
     hidden.write_text("")
     forget()
-    assert code_version.code_digest() != before
+    assert extensions.code_digest() != before
 
 
 @pytest.mark.parametrize(
@@ -149,10 +149,10 @@ def test_a_compiled_module_that_is_used_without_a_look_at_its_source_is_code(
     install: Install, mode: PycInvalidationMode, covered: bool
 ) -> None:
     folder = install()
-    before = code_version.code_digest()
+    before = extensions.code_digest()
     py_compile.compile(str(folder / "__init__.py"), invalidation_mode=mode)
     forget()
-    assert (code_version.code_digest() != before) is covered
+    assert (extensions.code_digest() != before) is covered
 
 
 def test_what_a_link_leads_to_is_code(install: Install, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_what_a_link_leads_to_is_code(install: Install, tmp_path: Path) -> None:
     for code in ("thing = 1", "thing = 2"):
         (elsewhere / "code.py").write_text(code)
         forget()
-        digests.add(code_version.code_digest())
+        digests.add(extensions.code_digest())
     assert len(digests) == 2
 
 
@@ -186,23 +186,23 @@ def test_code_in_an_archive_is_refused(install: Install, tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(str(tmp_path / "code.zip"))
     assert importlib.util.find_spec("archived") is not None
     with refusal("ExtensionUnfit", match="not found in files"):
-        code_version.code_digest()
+        extensions.code_digest()
 
 
 def test_the_digest_is_of_the_files_before_they_were_imported(install: Install) -> None:
     folder = install()
     load(METRICS)
     (folder / "__init__.py").write_text("thing = 2")
-    late = code_version.code_digest()
+    late = extensions.code_digest()
     forget()
-    assert code_version.code_digest() != late
+    assert extensions.code_digest() != late
 
 
 @pytest.mark.parametrize("value", ["own.a b:thing", "sys:thing", ""])
 def test_an_entry_point_without_code_of_its_own_is_refused(install: Install, value: str) -> None:
     install(value=value or " ")
     with refusal("ExtensionUnfit"):
-        code_version.code_digest()
+        extensions.code_digest()
 
 
 def test_a_package_without_a_name_is_refused(install: Install, tmp_path: Path) -> None:

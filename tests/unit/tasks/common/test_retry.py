@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
+from tasks.common.faults import SECONDS_BEFORE_RETRIES, TaskFailed, is_temporary, retry
 from tasks.common.progress import listening
-from tasks.common.retry import SECONDS_BEFORE_RETRIES, is_temporary, retry
-from tasks.common.task_errors import TaskFailed
 from tasks.corpus.store import store_busy, store_unreadable
 from tasks.inference.backends.endpoints import endpoint_failed
 from tasks.inference.catalogue.registry import ModelNotPulled

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models_db.home import ProjectHome
-from tasks.corpus import cohorts as cohorts_module
-from tasks.corpus.cohorts import Cohorts
-from tasks.corpus.identity.fingerprints import mark_of
+from tasks.corpus import partition as cohorts_module
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import NOWHERE, BatchSplit, PartitionScheme, SomeBlocks
+from tasks.corpus.keys import mark_of
+from tasks.corpus.partition import NOWHERE, BatchSplit, Cohorts, PartitionScheme, SomeBlocks
 from tasks.corpus.store import PartOfCorpus, iter_marks, open_corpus
 
 pytestmark = pytest.mark.dear
@@ -82,7 +81,7 @@ def test_cohorts_have_the_same_number_of_blocks(blocks: int, cohorts: int) -> No
 @pytest.fixture
 def grown(home: ProjectHome, jsonl: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> str:
     """A version in which even units are known in cohort 1, and all others are new in cohort 3."""
-    monkeypatch.setattr(cohorts_module, "AT_ONCE", 3)
+    monkeypatch.setattr(cohorts_module, "MARKS_AT_ONCE", 3)
     asked: list[int] = []
 
     def known(marks: Sequence[bytes]) -> Mapping[bytes, int]:

@@ -25,12 +25,12 @@ from models_db.errors import AlmonerError, Refused
 from models_db.home import ProjectHome
 from models_db.values.printable_text import is_visible
 from tasks.corpus import ingest as ingest_module
-from tasks.corpus.identity.fingerprints import mark_of
-from tasks.corpus.identity.null_spellings import spells_missing_text
 from tasks.corpus.ingest import IngestedVersion, ingest
+from tasks.corpus.keys import mark_of
 from tasks.corpus.readers.documents import NOT_JSON, BadRecord
 from tasks.corpus.readers.sources import source_changed
 from tasks.corpus.store import DATABASE, iter_marks, open_corpus
+from tasks.corpus.units import spells_missing_text
 from tasks.corpus.versions import (
     StoreNotWritable,
     VersionMissing,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.corpus.identity.fingerprints import ManifestMark, mark_of, source_mark
+from tasks.corpus.keys import ManifestMark, mark_of, source_mark
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 
 pytestmark = pytest.mark.contract

@@ -9,11 +9,19 @@ import pytest
 
 from models_db.home import ProjectHome
 from tasks.corpus import store
-from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.ingest import ingest
+from tasks.corpus.keys import mark_of
 from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
-from tasks.corpus.shards import ShardProgress, lots
-from tasks.corpus.store import SHARDS, Corpus, PartOfCorpus, PlacedUnit, WholeCorpusRequested, open_corpus
+from tasks.corpus.store import (
+    SHARDS,
+    Corpus,
+    PartOfCorpus,
+    PlacedUnit,
+    ShardProgress,
+    WholeCorpusRequested,
+    lots,
+    open_corpus,
+)
 from tests.refusals import refusal
 
 KEY = bytes(range(32))

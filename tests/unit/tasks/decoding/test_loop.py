@@ -13,7 +13,7 @@ from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import Sizes, generations_at_once
 from tasks.inference.prompt_rendering import PromptPieces
-from tasks.values.generated import GeneratedText
+from tasks.values.results import GeneratedText
 from tests.tiny_model import tiny_model
 
 pytestmark = pytest.mark.dear

@@ -13,7 +13,7 @@ from tasks.inference.engine.language_model import KeyValueCache
 from tasks.inference.engine.memory import MemoryRanOut, is_out_of_memory, memory_budget
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.prompt_rendering import PromptPieces
-from tasks.values.generated import GeneratedText
+from tasks.values.results import GeneratedText
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 

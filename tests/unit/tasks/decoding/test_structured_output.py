@@ -17,7 +17,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.prompt_rendering import control_tokens
 from tasks.inference.structured_output.grammar_constraint import TokenLimitTooSmall
 from tasks.systems.insights.cluster_descriptions import TOPIC
-from tasks.values.generated import GeneratedText
+from tasks.values.results import GeneratedText
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.systems.workshop import NoCorpus, Workshop

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from models_db.errors import Refused
-from tasks.common.task_errors import TaskFailed
+from tasks.common.faults import TaskFailed
 from tasks.corpus.store import Corpus
 from tasks.decoding.journal import ResumeState
 from tasks.decoding.run_context import RunContext
@@ -25,7 +25,7 @@ from tasks.planning import sentence_completion_parameters
 from tasks.systems.baselines import PublicOnly
 from tasks.systems.invisible_ink import InvisibleInk
 from tasks.systems.private_prediction import PrivatePrediction
-from tasks.values.generated import Generated
+from tasks.values.results import Generated
 from tasks.workers.pool import WorkerDied
 from tasks.workers.threads import ThreadRunner
 from tests.refusals import refusal

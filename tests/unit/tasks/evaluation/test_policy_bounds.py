@@ -9,7 +9,7 @@ from models_db.values.requests import parse_model
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.policy_bounds import OutsideBounds, figures_of, missed, require_measurable
 from tasks.evaluation.registry import METRICS, names
-from tasks.values.metric_result import MetricResult, Value
+from tasks.values.results import MetricResult, MetricValue
 from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import Capitals, Undecided
@@ -23,7 +23,7 @@ def required(**written: Any) -> Any:
     return parse_model(EvaluationRules, {"required": written}, "evaluation").required
 
 
-def measured(**values: Value) -> dict[str, MetricResult]:
+def measured(**values: MetricValue) -> dict[str, MetricResult]:
     return {"length": MetricResult("length", "public", values, "s", "m", "l")}
 
 
@@ -44,7 +44,7 @@ def measured(**values: Value) -> dict[str, MetricResult]:
         ("Infinity", {"min": 0}, False),
     ],
 )
-def test_a_figure_is_inside_or_refused(value: Value, bound: dict[str, Any], inside: bool) -> None:
+def test_a_figure_is_inside_or_refused(value: MetricValue, bound: dict[str, Any], inside: bool) -> None:
     outside = missed(required(length={"cut_share": bound}), measured(cut_share=value))
     if inside:
         assert outside == ()

@@ -17,11 +17,11 @@ from tasks.planning.influence import clip_norm_of
 from tasks.planning.parameter_choices import CHOSEN_PARAMETERS
 from tasks.pricing.quote import quote, written_request
 from tasks.release.approved_request import ApprovedRequest
-from tasks.release.wording.parameter_text import parameter_text
+from tasks.release.card_text import parameter_text
 from tasks.systems.keyphrase_seeding.parameters import TOPICS_FROM
 from tasks.systems.registry import SYSTEMS
 from tasks.text.public_topics import PUBLIC_TOPICS
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import ReleaseKind
 from tests.refusals import refusal
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced
 

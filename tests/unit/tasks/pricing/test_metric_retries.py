@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tasks.common.retry import Wait, retry, waiting_with
+from tasks.common.faults import Wait, retry, waiting_with
 from tasks.corpus.store import Corpus
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS, Metric, evaluate
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.pricing.charged_metrics import Measuring
-from tasks.values.metric_result import MetricResult
+from tasks.values.results import MetricResult
 from tests.faults import Failing, temporary, waits
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import texts

@@ -23,20 +23,18 @@ from tasks.mechanisms.tokens import integer_table
 from tasks.pricing.quote import plan_json
 from tasks.publishing.bundle import BundleDocuments, WrittenBundle, write_bundle
 from tasks.publishing.draft import write_draft
-from tasks.release.file_names import RECORD
-from tasks.release.independent_accountant import second_opinion
-from tasks.release.record import Authorisation, Lifetime, People, Person, ReleaseRecord, Standing
+from tasks.release.bundle_format import RECORD
+from tasks.release.record import Authorisation, Lifetime, People, Person, ReleaseRecord, Standing, second_opinion
 from tasks.release.signatures.approvals import SignedDecision
 from tasks.release.signatures.attestation import attest, attestation_payload
-from tasks.release.signatures.chain_checkpoint import Charged
 from tasks.release.signatures.ed25519 import SigningKey
+from tasks.release.signatures.publisher_statements import Charged
 from tasks.systems.baselines import BaselineParameters
 from tasks.systems.invisible_ink import InvisibleInkParameters
 from tasks.systems.registry import system_for
 from tasks.systems.summaries.token_level import TokenLevelParameters
-from tasks.values.insight import Insight
-from tasks.values.metric_result import MetricResult
 from tasks.values.plan import PlanInputs
+from tasks.values.results import Insight, MetricResult
 
 DRAW = integer_table.calibrate(rho_of("4", "1e-7"), 48, 7, "1")
 TEXTS = ("Doctor: How are you? Patient: Better.", "")

@@ -10,11 +10,9 @@ from models_db.values.canonical_json import digest
 from tasks.common.files import encode_json, measure
 from tasks.publishing.bundle import _sha256
 from tasks.publishing.verify import VerificationReport
-from tasks.release.file_names import CHECKPOINT, RECORD, checksum_lines
-from tasks.release.format_versions import drafted_files, stated_kind, summed_files
-from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.bundle_format import CHECKPOINT, RECORD, checksum_lines, drafted_files, stated_kind, summed_files
 from tasks.release.signatures.ed25519 import SigningKey
-from tasks.release.signatures.seal import Seal
+from tasks.release.signatures.publisher_statements import Checkpoint, Seal
 from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import HEAD, Release
 

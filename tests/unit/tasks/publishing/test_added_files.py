@@ -6,7 +6,7 @@ import pytest
 
 from tasks.publishing.checks import PASSED_OVER
 from tasks.publishing.verify import verify_release
-from tasks.release.file_names import RECORD
+from tasks.release.bundle_format import RECORD
 from tests.refusals import refusal
 from tests.unit.tasks.publishing.forging import failed
 

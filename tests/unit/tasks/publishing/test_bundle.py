@@ -17,8 +17,7 @@ from models_db.values.canonical_json import digest
 from tasks.publishing import bundle
 from tasks.publishing.bundle import BundleExists
 from tasks.publishing.verify import verify_release
-from tasks.release.file_names import DRAFT_FILES, bundle_name
-from tasks.release.format_versions import bundle_files
+from tasks.release.bundle_format import DRAFT_FILES, bundle_files, bundle_name
 from tests.refusals import refusal
 from tests.support import require
 from tests.unit.tasks.publishing.builders import HEAD, TEXTS, Steward, a_record, a_request

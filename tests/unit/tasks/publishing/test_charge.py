@@ -7,8 +7,8 @@ import pytest
 from models_db.values.canonical_json import digest
 from tasks.common.files import FileUnfit, encode_json
 from tasks.publishing.verify import verify_release
-from tasks.release.file_names import CHECKPOINT
-from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.bundle_format import CHECKPOINT
+from tasks.release.signatures.publisher_statements import Checkpoint
 from tests.unit.tasks.publishing.builders import HEAD, charge_of
 from tests.unit.tasks.publishing.forging import failed, seal_as_it_is
 

@@ -15,17 +15,12 @@ from pathlib import Path
 import pytest
 
 from tasks.common.files import FileTable, measure
-from tasks.publishing.derived_files import MAKERS, derived_files
 from tasks.publishing.documents.parquet import parquet
-from tasks.publishing.draft import write_draft
+from tasks.publishing.draft import MAKERS, derived_files, write_draft
 from tasks.publishing.verify import verify_release
-from tasks.release.file_names import CARD, DRAFT_FILES, PARQUET, TEXTS
-from tasks.release.format_versions import drafted_files
-from tasks.release.public_content import PublicContent
-from tasks.release.record import SecondOpinion
-from tasks.release.text_rows import line
-from tasks.values.metric_result import MetricResult
-from tasks.values.release_kinds import ReleaseKind
+from tasks.release.bundle_format import CARD, DRAFT_FILES, PARQUET, TEXTS, drafted_files, text_line
+from tasks.release.record import PublicContent, SecondOpinion
+from tasks.values.results import MetricResult, ReleaseKind
 from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import TEXTS as TWO_TEXTS
 from tests.unit.tasks.publishing.builders import Release, a_record, a_request
@@ -145,7 +140,7 @@ FORGERIES: dict[str, tuple[str, Callable[[bytes], bytes], set[str]]] = {
     "one line more": ("deployment.yaml", lambda d: d + b"# approved by the registry\n", set()),
     "other rows": (
         PARQUET,
-        lambda _: parquet([line("synthetic_corpus", 1, "real text", None)], "synthetic_corpus", labelled=False),
+        lambda _: parquet([text_line("synthetic_corpus", 1, "real text", None)], "synthetic_corpus", labelled=False),
         {"columns", "croissant.json"},
     ),
     "no Parquet": (PARQUET, lambda _: b"PAR1", {"columns", "croissant.json"}),

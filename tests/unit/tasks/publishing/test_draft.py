@@ -7,8 +7,7 @@ import stat
 import pytest
 
 from tasks.publishing.draft import rehash, write_draft
-from tasks.release.file_names import DRAFT_FILES
-from tasks.release.text_rows import read_labelled
+from tasks.release.bundle_format import DRAFT_FILES, read_labelled
 from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import TEXTS, a_record, a_request, metrics_of
 

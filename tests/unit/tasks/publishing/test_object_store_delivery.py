@@ -11,12 +11,18 @@ import pytest
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket import Store, open_store
 from tasks.object_storage.bucket_settings import Buckets, S3Settings
-from tasks.publishing import object_store_delivery
-from tasks.publishing.bundle import BundleExists
-from tasks.publishing.object_store_delivery import BundlePrefix, BundleUnfit, fetch, listed, upload_bundle
+from tasks.publishing import bundle
+from tasks.publishing.bundle import (
+    BundleExists,
+    BundlePrefix,
+    BundleUnfit,
+    fetch_objects,
+    listed_objects,
+    upload_bundle,
+)
 from tasks.publishing.verify import verify_release
-from tasks.release.file_names import CHECKPOINT, REVOCATIONS, SUMS_SIGNATURE, TEXTS
-from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.bundle_format import CHECKPOINT, REVOCATIONS, SUMS_SIGNATURE, TEXTS
+from tasks.release.signatures.publisher_statements import Checkpoint
 from tests.object_store import ObjectStore
 from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import a_release, charge_of
@@ -60,7 +66,7 @@ def brought(here, tmp_path):
     with here() as shelf:
         target = shelf.address / "clinic-release-1"
         into = tmp_path / "fetched"
-        fetch(shelf.store, listed(shelf.store, target), target, into)
+        fetch_objects(shelf.store, listed_objects(shelf.store, target), target, into)
         return into
 
 
@@ -218,7 +224,7 @@ def test_nothing_and_too_much_are_no_bundles(here, tmp_path, s3, place, monkeypa
         brought(here, tmp_path)
     s3.put(f"{place}/{SUMS_SIGNATURE}", b"x")
     s3.put(f"{place}/a", b"x")
-    monkeypatch.setattr(object_store_delivery, "_MOST_FILES", 1)
+    monkeypatch.setattr(bundle, "_MOST_FILES", 1)
     with pytest.raises(BundleUnfit):
         brought(here, tmp_path)
 

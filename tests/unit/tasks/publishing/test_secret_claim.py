@@ -6,10 +6,9 @@ import pytest
 
 from models_db.values.canonical_json import digest
 from tasks.publishing.verify import verify_release
+from tasks.release.bundle_format import RECORD
 from tasks.release.claim import SecretClaimTooSmall
-from tasks.release.file_names import RECORD
-from tasks.release.independent_accountant import second_opinion
-from tasks.release.record import planned_events
+from tasks.release.record import planned_events, second_opinion
 from tests.unit.tasks.publishing.builders import a_record, a_request
 from tests.unit.tasks.publishing.forging import edit
 

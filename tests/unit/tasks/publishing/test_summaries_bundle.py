@@ -11,9 +11,8 @@ from models_db.values.events import PrivacyEvent
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.publishing.verify import verify_release
-from tasks.release.file_names import RECORD
-from tasks.release.independent_accountant import second_opinion
-from tasks.release.record import planned_events
+from tasks.release.bundle_format import RECORD
+from tasks.release.record import planned_events, second_opinion
 from tests.unit.tasks.publishing.builders import SUMMARIES, TEXTS, a_record, a_release, a_request
 from tests.unit.tasks.publishing.forging import edit, failed, reseal
 

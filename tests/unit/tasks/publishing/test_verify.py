@@ -21,14 +21,11 @@ from models_db.values.requests import model_to_json
 from tasks.common.files import encode_json, measure
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.checks import CHECKED_AS, CHECKS
-from tasks.publishing.derived_files import MAKERS
-from tasks.publishing.draft import write_draft
+from tasks.publishing.draft import MAKERS, write_draft
 from tasks.publishing.verify import KINDS, verify_release
-from tasks.release.file_names import CARD, CHECKPOINT, DRAFT_FILES, EVALUATION, RECORD, TEXTS
-from tasks.release.format_versions import bundle_files
-from tasks.release.independent_accountant import second_opinion
-from tasks.release.record import planned_events
-from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.bundle_format import CARD, CHECKPOINT, DRAFT_FILES, EVALUATION, RECORD, TEXTS, bundle_files
+from tasks.release.record import planned_events, second_opinion
+from tasks.release.signatures.publisher_statements import Checkpoint
 from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import (
     BASELINE,

@@ -9,9 +9,17 @@ import pytest
 
 from tasks.common.files import encode_json
 from tasks.publishing.verify import verify_release
-from tasks.release.file_names import DRAFT_FILES, EXPLORER, RECORD
-from tasks.release.format_versions import FORMAT, bundle_files, drafted_files, stated_kind, summed_files
-from tasks.values.release_kinds import ReleaseKind
+from tasks.release.bundle_format import (
+    DRAFT_FILES,
+    EXPLORER,
+    FORMAT,
+    RECORD,
+    bundle_files,
+    drafted_files,
+    stated_kind,
+    summed_files,
+)
+from tasks.values.results import ReleaseKind
 from tests.unit.tasks.publishing.forging import failed
 
 TEXTS = "synthetic_corpus"

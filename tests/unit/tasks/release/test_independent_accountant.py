@@ -13,7 +13,7 @@ from tasks.mechanisms.counts.partition_selection import calibrate_selection
 from tasks.mechanisms.counts.set_histogram import calibrate_set_histogram
 from tasks.publishing.documents.card import card
 from tasks.release.claim import implied_epsilon
-from tasks.release.independent_accountant import second_opinion
+from tasks.release.record import second_opinion
 from tests.unit.tasks.publishing.builders import a_record, a_request, charging, event
 from tests.unit.tasks.publishing.forging import failures
 

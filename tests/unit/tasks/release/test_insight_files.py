@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.publishing.derived_files import MAKERS, derived_files
-from tasks.release.public_content import PublicContent
-from tasks.release.record import ReleaseRecord
-from tasks.values.metric_result import MetricResult
+from tasks.publishing.draft import MAKERS, derived_files
+from tasks.release.record import PublicContent, ReleaseRecord
+from tasks.values.results import MetricResult
 from tests.insights_rows import described, insights_record, known, plausible
 from tests.unit.tasks.publishing.test_derived_files import DATA, LENGTH, OPINION, golden
 

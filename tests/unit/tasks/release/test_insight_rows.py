@@ -14,23 +14,32 @@ from hypothesis import strategies as st
 
 from models_db.values.requests import model_to_json
 from tasks.common.files import FileUnfit, measure
-from tasks.publishing.derived_files import MAKERS
-from tasks.publishing.draft import write_draft
+from tasks.publishing.draft import MAKERS, write_draft
 from tasks.publishing.verify import verify_release
-from tasks.release.file_names import CARD, CROISSANT, DRAFT_FILES, EXPLORER, PARQUET, REPORT, TEXTS
-from tasks.release.format_versions import bundle_files, drafted_files
-from tasks.release.independent_accountant import second_opinion
-from tasks.release.insight_rows import carried, insight_line, insight_of, read_insights
-from tasks.release.record import planned_events
-from tasks.release.text_rows import read_labelled
-from tasks.release.wording.insight_text import reading
+from tasks.release.bundle_format import (
+    CARD,
+    CROISSANT,
+    DRAFT_FILES,
+    EXPLORER,
+    PARQUET,
+    REPORT,
+    TEXTS,
+    bundle_files,
+    carried,
+    drafted_files,
+    insight_line,
+    insight_of,
+    read_insights,
+    read_labelled,
+)
+from tasks.release.description import reading_of_insights
+from tasks.release.record import planned_events, second_opinion
 from tasks.reporting.release_sections import texts_of
 from tasks.systems.insights.hierarchy_rules import require_hierarchy
 from tasks.systems.insights.topic_wording import support_of
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.urania.parameters import UraniaParameters
-from tasks.values.insight import MIXED, UNNAMED, Insight, SupportRule, Topic
-from tasks.values.release_kinds import ReleaseKind
+from tasks.values.results import MIXED, UNNAMED, Insight, ReleaseKind, SupportRule, Topic
 from tests.insights_rows import (
     DEVIATION,
     HEBREW,
@@ -366,7 +375,7 @@ def test_without_noise_and_without_a_threshold_nothing_is_said_of_them() -> None
     plain = record.model_copy(
         update={"facts": {}, "request": record.request | {"parameters": {"clusters": {"count": 3}}}}
     )
-    said = " ".join(reading(plain))
+    said = " ".join(reading_of_insights(plain))
     assert "standard deviation" not in said
     assert "below" not in said
     assert "the noise hides topics" in said
@@ -394,7 +403,7 @@ def test_the_page_says_what_support_is(changes: dict[str, Any], said: str) -> No
     asked = UraniaParameters.model_validate(changes)
     request = insights_request(parameters=model_to_json(asked), mechanism="urania")
     record = insights_record(request, second_opinion=second_opinion(planned_events(request), "1e-7"))
-    keywords = reading(record)[2]
+    keywords = reading_of_insights(record)[2]
     assert said in keywords
     assert "{" not in keywords
     rule = support_of(record)

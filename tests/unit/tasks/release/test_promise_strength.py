@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.release.claim import ReplaceOne, guessing_bounds
-from tasks.release.promise_strength import (
+from tasks.release.claim import (
+    ReplaceOne,
     describe_guesses,
     describe_replace_one,
+    guessing_bounds,
     lifetime_weaknesses,
     release_weaknesses,
     require_accepted,

@@ -3,7 +3,7 @@
 import pytest
 
 from tasks.inference.prompt_spec import PRESETS
-from tasks.release.wording.prompt_passages import prompt_passages
+from tasks.release.prompt_passages import prompt_passages
 from tasks.text.doubts import find_doubts
 
 COPIED = "the words of this very field are copied here"

@@ -12,7 +12,7 @@ from tasks.accounting.zcdp import lifetime_cap, release_amount, spent_epsilon
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.release.claim import guessing_bounds, implied_epsilon, state_claim
-from tasks.release.independent_accountant import second_opinion
+from tasks.release.record import second_opinion
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.values.plan import PlanInputs
 

@@ -11,13 +11,12 @@ import pytest
 from models_db.values.requests import model_to_json
 from tasks.publishing.documents.card import card
 from tasks.publishing.verify import VerificationReport, verify_release
-from tasks.release.independent_accountant import second_opinion
-from tasks.release.record import ReleaseRecord, planned_events
+from tasks.release.record import ReleaseRecord, planned_events, second_opinion
 from tasks.reporting.html_explorer import explorer_html
 from tasks.reporting.release_sections import samples, texts_of
 from tasks.systems.question_histogram.answer_rows import answer_rows
 from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
-from tasks.values.insight import Insight
+from tasks.values.results import Insight
 from tests.insights_rows import described, insights_record, insights_request
 from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import a_release

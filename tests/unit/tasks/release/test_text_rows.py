@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from models_db.values.requests import Prompt
-from tasks.common.files import FileUnfit
-from tasks.common.strict_json import parsed
+from tasks.common.files import FileUnfit, parse_object
 from tasks.inference.prompt_spec import prompt_json
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.card import card
 from tasks.publishing.draft import write_draft
 from tasks.publishing.verify import verify_release
-from tasks.release.file_names import CARD, TEXTS
-from tasks.release.text_rows import labels_of_texts, line, read_labelled
+from tasks.release.bundle_format import CARD, TEXTS, labels_of_texts, read_labelled, text_line
 from tasks.reporting.release_sections import texts_of
 from tests.unit.tasks.publishing.builders import INK, Release, a_record, a_release, a_request, invocation, metrics_of
 from tests.unit.tasks.publishing.forging import reseal
@@ -49,10 +47,10 @@ def drafted(folder: Path, texts: tuple[str, ...], request: dict[str, Any]) -> li
 
 
 def test_a_line_of_each_kind() -> None:
-    assert line("synthetic_corpus", 1, "a é", None) == '{"id":1,"text":"a é"}\n'.encode()
-    assert line("demonstrations", 2, "a", "x") == b'{"id":2,"label":"x","text":"a"}\n'
-    assert line("records", 3, "no record", None) == b'{"id":3,"raw":"no record"}\n'
-    assert json.loads(line("records", 4, FILM, "x")) == {
+    assert text_line("synthetic_corpus", 1, "a é", None) == '{"id":1,"text":"a é"}\n'.encode()
+    assert text_line("demonstrations", 2, "a", "x") == b'{"id":2,"label":"x","text":"a"}\n'
+    assert text_line("records", 3, "no record", None) == b'{"id":3,"raw":"no record"}\n'
+    assert json.loads(text_line("records", 4, FILM, "x")) == {
         "id": 4, "label": "x", "raw": FILM, "record": json.loads(FILM),
     }  # fmt: skip
 
@@ -66,11 +64,11 @@ def test_a_line_of_each_kind() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_json_object_is_raw_only(raw: str) -> None:
-    assert parsed(raw) is None
+    assert parse_object(raw) is None
 
 
 def test_a_record_keeps_its_types_and_the_order_of_its_fields() -> None:
-    found = parsed(f"  {FILM}\n")
+    found = parse_object(f"  {FILM}\n")
     assert found == {"title": "Alien", "year": 1979, "score": 8.5, "cast": ["S. Weaver"]}
     assert list(found) == ["title", "year", "score", "cast"]
 
@@ -82,15 +80,15 @@ JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.
 @pytest.mark.slow
 @given(st.dictionaries(st.text(), JSON))
 def test_whatever_a_model_writes_as_an_object_comes_back(value: dict[str, Any]) -> None:
-    row = json.loads(line("records", 1, json.dumps(value), None))
+    row = json.loads(text_line("records", 1, json.dumps(value), None))
     expected = json.loads(json.dumps(value))
     assert row.get("record", expected) == expected
-    assert ("record" in row) == (parsed(json.dumps(value)) is not None)
+    assert ("record" in row) == (parse_object(json.dumps(value)) is not None)
 
 
 @given(st.text())
 def test_every_text_makes_a_line_that_reads_back(raw: str) -> None:
-    row = json.loads(line("records", 1, raw, None))
+    row = json.loads(text_line("records", 1, raw, None))
     assert row["raw"] == raw
 
 

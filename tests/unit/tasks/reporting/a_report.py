@@ -12,9 +12,9 @@ from tasks.release.record import ReleaseRecord
 from tasks.release.sections import WARNINGS, FieldList, Table, Warnings
 from tasks.reporting import report_parts
 from tasks.reporting.attack_sections import TwinAttacks
-from tasks.reporting.audience_filter import AudienceFact
 from tasks.reporting.release_sections import Text, release_facts, text_pages
-from tasks.values.metric_result import MetricResult
+from tasks.reporting.report_parts import AudienceFact
+from tasks.values.results import MetricResult
 from tests.unit.tasks.publishing.builders import a_record, a_request, metrics_of
 
 NOTES = (

@@ -9,9 +9,20 @@ from hypothesis import strategies as st
 
 from models_db.values.canonical_json import encode_canonical
 from tasks.release.sections import FieldList, Table, Warnings
-from tasks.reporting.audience_filter import LISTED, ONCE, AudienceFact, contents, visible_to
 from tasks.reporting.html_report import page, report_html
-from tasks.reporting.report_parts import Decision, Lengths, Measured, Sample, TextOnPage, TextPage
+from tasks.reporting.report_parts import (
+    LISTED,
+    ONCE,
+    AudienceFact,
+    Decision,
+    Lengths,
+    Measured,
+    Sample,
+    TextOnPage,
+    TextPage,
+    contents,
+    visible_to,
+)
 from tests.unit.tasks.reporting.a_report import INTERNAL, the_facts
 
 VERSIONS = ("public", "steward", "internal")

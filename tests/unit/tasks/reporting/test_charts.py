@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.common.svg_axes import WIDTH, Axis
-from tasks.reporting import charts
+from tasks.reporting import html_report
 from tasks.reporting.embedding_map import text_map
 from tasks.reporting.html_report import report_html
 from tasks.reporting.release_sections import Text
@@ -24,7 +24,7 @@ def budget(**percents):
 
 
 def test_the_budget_bar_is_in_proportion():
-    parts = charts.budget_bar(BUDGET.to_json())["parts"]
+    parts = html_report.budget_bar(BUDGET.to_json())["parts"]
     assert [(part["kind"], part["x"], part["width"]) for part in parts] == [
         ("others", 0.0, 137.6),
         ("this", 137.6, 170.9),
@@ -34,7 +34,7 @@ def test_the_budget_bar_is_in_proportion():
 
 @pytest.mark.parametrize("percents", [{"release": "0.1", "left": "99.9"}, {"before": "99.9", "release": "0.1"}, {}])
 def test_a_sliver_can_be_seen_and_nothing_runs_over(percents):
-    parts = charts.budget_bar(budget(**percents))["parts"]
+    parts = html_report.budget_bar(budget(**percents))["parts"]
     assert len(parts) == sum(name != "left" for name in percents)
     assert all(part["width"] > 0.5 for part in parts)
     assert all(part["x"] + part["width"] <= WIDTH + 0.11 for part in parts)
@@ -42,17 +42,17 @@ def test_a_sliver_can_be_seen_and_nothing_runs_over(percents):
 
 def test_bars_are_as_high_as_their_counts():
     found = {"texts": 7, "empty": 0, "median": "3", "longest": 9, "edges": [0, 5, 10], "counts": [6, 3]}
-    first, second = charts.histogram(found)["bars"]
+    first, second = html_report.histogram(found)["bars"]
     assert first["height"] == pytest.approx(2 * second["height"], abs=0.1)
     assert first["said"] == "0 to 4 words: 6 texts"
-    assert "0 to 4 words: 6 texts" in charts.histogram(found)["desc"]
+    assert "0 to 4 words: 6 texts" in html_report.histogram(found)["desc"]
 
 
 def test_one_plot_for_each_figure_that_two_releases_have():
-    found = charts.tradeoffs([point.to_json() for point in the_points()])
+    found = html_report.tradeoffs([point.to_json() for point in the_points()])
     assert [chart["name"] for chart in found] == ["distinct: distinct_2", "perplexity: perplexity"]
     alone = [point.to_json() for point in the_points()][:1]
-    assert charts.tradeoffs(alone) == []
+    assert html_report.tradeoffs(alone) == []
     marks = {mark["release"]: mark for mark in found[1]["marks"]}
     assert marks[3]["x"] < marks[5]["x"] < marks[1]["x"]
     assert marks[3]["y"] < marks[5]["y"] < marks[1]["y"], "more is higher up"
@@ -74,13 +74,13 @@ def test_an_axis_holds_every_value(values):
 
 
 def test_the_map_fills_its_square():
-    found = charts.scatter(the_map().to_json())
+    found = html_report.scatter(the_map().to_json())
     assert all(13 <= mark[axis] <= found["size"] - 13 for mark in found["marks"] for axis in ("x", "y"))
     assert [one["name"] for one in found["legend"]] == ["follow-up", "general"]
 
 
 def test_a_point_of_the_map_names_its_text_and_leads_to_it_where_it_is_shown():
-    marks = charts.scatter(the_map().to_json(), in_full={2})["marks"]
+    marks = html_report.scatter(the_map().to_json(), in_full={2})["marks"]
     assert [mark["target"] for mark in marks[:3]] == [None, 2, None]
     assert marks[0]["said"].startswith("Text 1, ")
     page = report_html(the_facts(), "steward")
@@ -127,7 +127,7 @@ def test_clusters_have_words_of_their_own():
 
 @given(st.lists(st.floats(0, 400), max_size=8))
 def test_names_of_clusters_do_not_overlap_and_stay_inside(heights):
-    apart = charts._apart(sorted(heights), 24, 406)
+    apart = html_report._apart(sorted(heights), 24, 406)
     assert all(after - before >= 24 - 1e-6 for before, after in itertools.pairwise(apart))
     assert all(height <= 406 for height in apart)
 
@@ -138,7 +138,7 @@ def test_texts_on_one_point_have_no_map():
 
 def test_attacks_stand_beside_chance():
     """Those that have an area under the curve; the others are in the table alone."""
-    chart = charts.forest([attack.to_json() for attack in TWIN.attacks])
+    chart = html_report.forest([attack.to_json() for attack in TWIN.attacks])
     assert chart is not None
     assert [(row["name"], row["run"]) for row in chart["rows"]] == [
         ("membership_embedding", "as released"),
@@ -146,14 +146,14 @@ def test_attacks_stand_beside_chance():
         ("membership_embedding", "the corpus itself"),
     ]
     assert all(row["low"] <= row["x"] <= row["high"] for row in chart["rows"])
-    assert charts.forest([TWIN.attacks[1].to_json()]) is None
+    assert html_report.forest([TWIN.attacks[1].to_json()]) is None
 
 
 def test_an_attack_that_was_not_measured_as_released_has_no_rows():
     """Its other runs would stand there without a name, as if they were those of the attack above."""
     measured = TWIN.attacks[0]
     unmeasured = replace(measured, name="other", runs=(replace(measured.runs[0], auc=None), *measured.runs[1:]))
-    chart = charts.forest([measured.to_json(), unmeasured.to_json()])
+    chart = html_report.forest([measured.to_json(), unmeasured.to_json()])
     assert chart is not None
     assert {row["name"] for row in chart["rows"]} == {measured.name}
-    assert charts.forest([unmeasured.to_json()]) is None
+    assert html_report.forest([unmeasured.to_json()]) is None

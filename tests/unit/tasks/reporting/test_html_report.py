@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tasks.release.sections import WARNINGS, Warnings
-from tasks.reporting.audience_filter import AudienceFact, contents
 from tasks.reporting.html_report import page, report_html
 from tasks.reporting.release_sections import release_facts
+from tasks.reporting.report_parts import AudienceFact, contents
 from tests.unit.tasks.publishing.builders import BASELINE, a_record, a_request
 from tests.unit.tasks.reporting.a_report import NASTY, TEXTS, the_facts, the_metrics, the_record
 

@@ -2,22 +2,23 @@
 
 import pytest
 
+from tasks.release import card_text
 from tasks.release.record import Lifetime
-from tasks.release.wording import card_text
-from tasks.reporting.audience_filter import contents
-from tasks.reporting.plain_language import claim_part, limits, protects
 from tasks.reporting.release_sections import (
     BINS,
     SAMPLE_WORDS,
     SAMPLES,
     Text,
+    claim_part,
     figures,
     lengths,
+    limits,
+    protects,
     release_facts,
     samples,
     text_pages,
 )
-from tasks.reporting.report_parts import Claim, Figure, NoClaim
+from tasks.reporting.report_parts import Claim, Figure, NoClaim, contents
 from tasks.text.words import words
 from tests.unit.tasks.publishing.builders import BASELINE, a_record, a_request
 from tests.unit.tasks.reporting.a_report import CHARGED, PERPLEXITY, TEXTS, the_metrics, the_record

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from tasks.common.strict_json import parsed
+from tasks.common.files import parse_object
 
 FILM: dict[str, Any] = {
     "type": "object",
@@ -27,7 +27,7 @@ def is_valid(schema: dict[str, Any], text: str) -> bool:
     """Whether `text` parses and is valid under the schema as it was written."""
     value = json.loads(text)
     # An object must also be one by the rule of the bundle, which is stricter than Python's.
-    return Draft202012Validator(schema).is_valid(value) and (not isinstance(value, dict) or parsed(text) == value)
+    return Draft202012Validator(schema).is_valid(value) and (not isinstance(value, dict) or parse_object(text) == value)
 
 
 _names = st.text(st.characters(codec="utf-8", exclude_categories=("Cc",), exclude_characters='"\\'), max_size=5)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from models_db.home import ProjectHome
-from tasks.corpus.demo.clinic import demo_notes
+from tasks.corpus.demo_clinic import demo_notes
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from models_db.values.requests import RequestKind
-from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
+from tasks.values.results import TEXT_KINDS, ReleaseKind
 
 
 def test_a_request_may_name_every_kind_and_no_other() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from models_db.errors import AlmonerError
-from tasks.common.task_errors import TaskFailed
+from tasks.common.faults import TaskFailed
 from tasks.workers.backend_settings import HERE, KINDS, PROCESSES, RAY, THREADS, WorkerBackend, open_runner
 from tasks.workers.pool import Runner, WorkerDied
 from tests import bodies

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tasks.common.faults import TaskFailed
 from tasks.common.progress import listening
-from tasks.common.task_errors import TaskFailed
-from tasks.corpus.shards import shard_of_text
+from tasks.corpus.store import shard_of_text
 from tasks.workers.backend_settings import PROCESSES, RAY, THREADS, WorkerBackend, open_runner
 from tasks.workers.pool import Body, Channel, Runner, WorkerDied, WorkerPool
 from tasks.workers.shard_map import ShardMap, owners

@@ -14,9 +14,9 @@ from typer.testing import CliRunner, Result
 
 from cli.app import app
 from tasks.common.files import measure
-from tasks.release.file_names import EVALUATION, RECORD, TEXTS
+from tasks.release.bundle_format import EVALUATION, RECORD, TEXTS
 from tasks.release.signatures.ed25519 import SigningKey
-from tasks.values.insight import Insight, Topic, margin_of_error
+from tasks.values.results import Insight, Topic, margin_of_error
 from tests.insights_rows import (
     DEVIATION,
     LEAST,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tasks.analysis.facets.cache import DATABASE, cached
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 from tests.refusals import refusal
 
 KEY = bytes(range(32))

@@ -13,7 +13,7 @@ from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.normal_form import tidy_facets
 from tasks.analysis.facets.parameters import FacetField, FacetSettings
 from tasks.analysis.facets.rule_based import CODE, READ_CHARACTERS, SUMMARY_CHARACTERS, RuleBasedExtractor, rake
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 
 pytestmark = pytest.mark.dear
 CONCERNS = ("tasks/analysis/facets", "tasks/workers")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tasks.analysis.keywords.assign import CLOSE as CALIBRATED
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 
 
 def unit(text):

@@ -11,7 +11,7 @@ from tasks.analysis.keywords.assign_with_model import OTHERWISE, ModelKeywordAss
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.structured_output.grammar_constraint import GrammarConstraint
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 

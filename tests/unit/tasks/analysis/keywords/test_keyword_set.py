@@ -13,7 +13,7 @@ from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.mechanisms import registry
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.partition_selection import PartitionSelection, calibrate_selection
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 from tests.refusals import refusal
 
 AMPLE = Amount(20 * 10**12, 10**9)  # so small a delta that a word of one unit is never released here

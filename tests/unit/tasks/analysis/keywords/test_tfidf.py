@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tasks.analysis.keywords.tfidf import TermWeights, best_words, counting_words
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.set_histogram import SetHistogram
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 
 KEY = b"k" * 32
 BAGS = st.dictionaries(st.sampled_from([f"word{n}" for n in range(12)]), st.integers(1, 9), max_size=12)

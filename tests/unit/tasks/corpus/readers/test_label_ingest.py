@@ -11,10 +11,10 @@ import pyarrow.parquet
 import pytest
 
 from models_db.home import ProjectHome
-from tasks.corpus.identity.labels import LONGEST_LABEL, normalise_label
 from tasks.corpus.ingest import ingest
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.store import open_corpus
+from tasks.corpus.units import LONGEST_LABEL, normalise_label
 from tasks.corpus.versions import version_uids
 from tests.refusals import refusal
 

@@ -8,8 +8,8 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
+from tasks.corpus.readers.documents import TextTemplate
 from tasks.corpus.readers.readers import read_documents
-from tasks.corpus.readers.text_template import TextTemplate
 from tests.refusals import refusal
 
 

@@ -12,7 +12,7 @@ from tasks.evaluation.charged.estimates import SHARE, EstimateRequest, NoisyHist
 from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS
 from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
-from tasks.values.metric_result import MetricResult
+from tasks.values.results import MetricResult
 from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.embedded_subjects import number, themed

@@ -4,7 +4,7 @@ import pytest
 
 from tasks.evaluation.in_context.demonstrations import Example
 from tasks.evaluation.in_context.labelled_files import read_examples
-from tasks.release.text_rows import line
+from tasks.release.bundle_format import text_line
 from tests.refusals import refusal
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, WEATHER
 
@@ -17,7 +17,7 @@ def written(folder, *lines: bytes):
 
 @pytest.mark.parametrize("kind", ["demonstrations", "synthetic_corpus"])
 def test_the_texts_of_a_bundle(tmp_path, kind):
-    file = written(tmp_path, line(kind, 1, "pluie à midi", "Wet"), line(kind, 2, "", "d"), b"\n")
+    file = written(tmp_path, text_line(kind, 1, "pluie à midi", "Wet"), text_line(kind, 2, "", "d"), b"\n")
     assert read_examples(WEATHER, file) == [Example("pluie à midi", "w"), Example("", "d")]
 
 
@@ -32,7 +32,7 @@ def test_a_slots_label_is_any_text(tmp_path):
 )
 def test_a_line_that_is_no_labelled_text(tmp_path, bad):
     with refusal("NoExample") as refused:
-        read_examples(WEATHER, written(tmp_path, line("demonstrations", 1, "sun", "d"), bad))
+        read_examples(WEATHER, written(tmp_path, text_line("demonstrations", 1, "sun", "d"), bad))
     assert refused.value.facts == {"file": "texts.jsonl", "line": 2}
 
 

@@ -14,7 +14,7 @@ from tasks.evaluation.lexical.verbatim_overlap import verbatim_overlap
 from tasks.evaluation.model_based.perplexity import COMPARED, NegativeLogLikelihood, perplexity, perplexity_gap
 from tasks.evaluation.registry import METRICS, evaluate
 from tasks.text.words import words
-from tasks.values.metric_result import MetricResult, rounded
+from tasks.values.results import MetricResult, rounded
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import Capitals, Half, Text, Undecided, nats_per_word, texts
 

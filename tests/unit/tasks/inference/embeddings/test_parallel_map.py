@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tasks.corpus.shards import shard_of_text
+from tasks.corpus.store import shard_of_text
 from tasks.inference.embeddings.parallel import PIECE, MemoryShare, ParallelMap, WorkerEnvironment, room_here, shared
 from tasks.workers.shard_map import TextShards
 from tasks.workers.threads import ThreadRunner

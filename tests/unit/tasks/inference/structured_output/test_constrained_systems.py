@@ -30,7 +30,7 @@ from tasks.systems.few_shot_generation import FewShotGeneration
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_icl import PrivateIcl
 from tasks.systems.private_prediction import PrivatePrediction
-from tasks.values.generated import Generated
+from tasks.values.results import Generated
 from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.systems.asking import ask

@@ -11,14 +11,12 @@ from mpmath import exp, mp
 from models_db.policies.policy import Policy
 from models_db.values.requests import model_to_json
 from tasks.common.files import FileUnfit
-from tasks.common.strict_model import read_as
+from tasks.common.published_values import read_as
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.card import card
 from tasks.release.approved_request import ApprovedRequest
-from tasks.release.claim import guessing_bounds
-from tasks.release.record import CapChange, Lifetime
-from tasks.release.wording.card_text import (
+from tasks.release.card_text import (
     CAP_CHANGES,
     DECLARED,
     MEASURED_BY_EXPOSURE,
@@ -29,6 +27,8 @@ from tasks.release.wording.card_text import (
     STANDING,
     limits_section,
 )
+from tasks.release.claim import guessing_bounds
+from tasks.release.record import CapChange, Lifetime
 from tests.unit.tasks.publishing.builders import (
     POLICY,
     SUMMARIES,

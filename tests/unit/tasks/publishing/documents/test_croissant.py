@@ -11,9 +11,8 @@ from tasks.common.files import FileTable
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.croissant import CONFORMS_TO, PRIVACY_TERMS, croissant
 from tasks.publishing.draft import write_draft
-from tasks.release.file_names import CROISSANT, PARQUET, TEXTS
-from tasks.release.public_content import PublicContent
-from tasks.release.text_rows import labels_of_texts
+from tasks.release.bundle_format import CROISSANT, PARQUET, TEXTS, labels_of_texts
+from tasks.release.record import PublicContent
 from tests.unit.tasks.publishing.builders import a_record, a_request, invocation, metrics_of
 from tests.unit.tasks.release.test_text_rows import FILM, LABELS, asked
 

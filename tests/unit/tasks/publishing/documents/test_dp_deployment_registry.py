@@ -10,9 +10,8 @@ from jsonschema import Draft7Validator
 
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.dp_deployment_registry import NOT_DECLARED, NOTHING, SCHEMA, deployment
-from tasks.publishing.documents.yaml_format import yaml_lines
-from tasks.release.public_content import PublicContent
-from tasks.release.record import CapChange, Lifetime, ReleaseRecord
+from tasks.publishing.documents.markup import yaml_lines
+from tasks.release.record import CapChange, Lifetime, PublicContent, ReleaseRecord
 from tests.unit.tasks.publishing.builders import a_record, a_request, invocation
 
 VALIDATOR = Draft7Validator(SCHEMA, format_checker=Draft7Validator.FORMAT_CHECKER)

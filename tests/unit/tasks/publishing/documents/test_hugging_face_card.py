@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks.publishing.documents.hugging_face_card import _size, front_matter
-from tasks.publishing.documents.licences import hub_licence, licence_address
+from tasks.publishing.documents.card import _size, front_matter, hub_licence, licence_address
 from tests.unit.tasks.publishing.builders import INK, SUMMARIES, a_record, a_request
 from tests.unit.tasks.release.test_text_rows import LABELS, asked
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tasks.publishing.documents.markdown import block, code, table
+from tasks.publishing.documents.markup import block, code, table
 
 NASTY = [
     "plain",

@@ -8,8 +8,7 @@ from markdown_it import MarkdownIt
 
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.nist_800_226 import Basis, checklist
-from tasks.release.public_content import PublicContent
-from tasks.release.record import CapChange, ReleaseRecord
+from tasks.release.record import CapChange, PublicContent, ReleaseRecord
 from tests.unit.tasks.publishing.builders import SUMMARIES, a_record, a_request, invocation, metrics_of, standing
 
 RENDERER = MarkdownIt("commonmark").enable("table")

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from pyarrow.parquet import ParquetFile, ParquetWriter, read_table, write_table
 
 from tasks.publishing.documents.parquet import parquet, same_rows
-from tasks.release.text_rows import line
+from tasks.release.bundle_format import text_line
 
 TEXTS = ("Doctor: How are you?", "", "a\nb\x00 \U0001f600")
 FILM = '{"title":"Alien","score":8.5,"cast":["S. Weaver"]}'
 
 
 def rows(kind: str, texts: tuple[str, ...] = TEXTS, label: str | None = None) -> list[bytes]:
-    return [line(kind, number, text, label) for number, text in enumerate(texts, 1)]
+    return [text_line(kind, number, text, label) for number, text in enumerate(texts, 1)]
 
 
 def read(data: bytes) -> list[dict[str, Any]]:

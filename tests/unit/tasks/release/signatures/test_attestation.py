@@ -7,18 +7,20 @@ import pytest
 
 from models_db.values.canonical_json import digest, encode_canonical
 from tasks.common.files import FileUnfit, encode_json
-from tasks.release.file_names import DRAFT_FILES, RECORD
+from tasks.release.bundle_format import DRAFT_FILES, RECORD
 from tasks.release.signatures.attestation import (
     PAYLOAD_TYPE,
+    PREDICATE_TYPE,
+    STATEMENT_TYPE,
     attest,
     attestation_payload,
     envelope,
     envelope_document,
+    in_toto_statement,
     read_envelope,
     require_attested,
 )
 from tasks.release.signatures.ed25519 import verify
-from tasks.release.signatures.in_toto_statement import PREDICATE_TYPE, STATEMENT_TYPE, statement
 from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import a_record
 
@@ -73,7 +75,7 @@ def test_it_states_files_mechanisms_claim_request_and_policy(release, payload):
 
 def test_it_is_the_same_however_often_it_is_made(release, payload):
     reordered = dict(sorted(release.files.items(), reverse=True))
-    assert attestation_payload(release.draft, reordered) == payload == statement(release.record, release.files)
+    assert attestation_payload(release.draft, reordered) == payload == in_toto_statement(release.record, release.files)
 
 
 def test_it_needs_the_record_that_was_produced(release):
@@ -132,7 +134,7 @@ def test_a_threshold_beyond_the_approvers_is_never_reached(signed, check):
 
 
 def test_the_statement_of_another_release_does_not_count(release, signed, check):
-    other = statement(a_record(libraries={"opendp": "0.17.0"}), release.files)
+    other = in_toto_statement(a_record(libraries={"opendp": "0.17.0"}), release.files)
     with refusal("NotAttested", match="not that of these files"):
         check(signed("sue", "tom", "publisher", of=other))
 
@@ -140,7 +142,7 @@ def test_the_statement_of_another_release_does_not_count(release, signed, check)
 def test_subjects_other_than_the_files_do_not_count(release, signed, check):
     files = release.files | {"texts.jsonl": {"sha256": "0" * 64, "bytes": 1}}
     with refusal("NotAttested", match="not that of these files"):
-        check(signed("sue", "tom", "publisher", of=statement(release.record, files)))
+        check(signed("sue", "tom", "publisher", of=in_toto_statement(release.record, files)))
 
 
 def resigned(found, payload, keys, keyid, signer):

@@ -3,8 +3,16 @@
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from tasks.release.signatures.ed25519 import verify
-from tasks.release.signatures.ed25519_point import IDENTITY, L, P, add, decode, is_persons_key, multiply
+from tasks.release.signatures.ed25519 import (
+    IDENTITY_POINT,
+    L,
+    P,
+    add_points,
+    decode_point,
+    is_persons_key,
+    multiply_point,
+    verify,
+)
 
 SMALL_ORDER = {
     "the identity": (1).to_bytes(32, "little"),
@@ -30,7 +38,7 @@ def encoded(point) -> bytes:
 def test_every_key_that_is_drawn_is_one():
     for _ in range(20):
         public = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
-        point = decode(public)
+        point = decode_point(public)
         assert point is not None
         assert encoded(point) == public
         assert is_persons_key(public)
@@ -38,21 +46,21 @@ def test_every_key_that_is_drawn_is_one():
 
 @pytest.mark.parametrize("point", SMALL_ORDER.values(), ids=SMALL_ORDER)
 def test_a_point_of_small_order_is_nobodys(point):
-    found = decode(point)
+    found = decode_point(point)
     assert found is not None
-    assert encoded(multiply(8, found)) == encoded(IDENTITY)
+    assert encoded(multiply_point(8, found)) == encoded(IDENTITY_POINT)
     assert not is_persons_key(point)
 
 
 @pytest.mark.parametrize("point", [*NOT_CANONICAL.values(), b"", bytes(31), bytes(33)])
 def test_what_is_not_canonical_decodes_to_nothing(point):
-    assert decode(point) is None
+    assert decode_point(point) is None
     assert not is_persons_key(point)
 
 
 def test_about_half_of_all_bytes_are_no_point():
     """y = 2 .. 41: whether x exists is decided by a square root; OpenSSL must agree where we say that it does."""
-    found = [y for y in range(2, 42) if decode(y.to_bytes(32, "little"))]
+    found = [y for y in range(2, 42) if decode_point(y.to_bytes(32, "little"))]
     assert 10 < len(found) < 30
     for y in found:
         Ed25519PublicKey.from_public_bytes(y.to_bytes(32, "little"))
@@ -60,13 +68,13 @@ def test_about_half_of_all_bytes_are_no_point():
 
 def test_a_key_with_a_part_of_small_order_is_nobodys():
     public = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
-    own, small = decode(public), decode(SMALL_ORDER["order 8"])
+    own, small = decode_point(public), decode_point(SMALL_ORDER["order 8"])
     assert own is not None
     assert small is not None
-    mixed = encoded(add(own, small))
-    assert decode(mixed) is not None
+    mixed = encoded(add_points(own, small))
+    assert decode_point(mixed) is not None
     assert not is_persons_key(mixed)
-    assert encoded(multiply(L, own)) == encoded(IDENTITY)
+    assert encoded(multiply_point(L, own)) == encoded(IDENTITY_POINT)
 
 
 def test_one_signature_for_every_message_is_none():

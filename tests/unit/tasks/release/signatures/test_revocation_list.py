@@ -7,7 +7,7 @@ import pytest
 
 from models_db.values.canonical_json import digest
 from tasks.common.files import FileUnfit, encode_json
-from tasks.release.signatures.revocation_list import Retracted, Revocations
+from tasks.release.signatures.publisher_statements import Retracted, Revocations
 
 ONE, TWO, THREE = ("1" * 64, "2" * 64, "3" * 64)
 

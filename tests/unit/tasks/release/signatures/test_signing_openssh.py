@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from tasks.release.signatures import openssh
+from tasks.release.signatures import ed25519
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint, home_key, parse_public_key, verify
 from tests.refusals import refusal
 from tests.support import require
@@ -87,7 +87,7 @@ def test_a_wrong_passphrase_is_refused_without_repeating_it(tmp_path, private):
 
 def two_keys(private) -> bytes:
     """A file that says it holds two."""
-    blob = openssh._blob(private.public_key().public_bytes_raw())
+    blob = ed25519._blob(private.public_key().public_bytes_raw())
     parts = [b"none", b"none", b""]
     body = b"openssh-key-v1\0" + b"".join(struct.pack(">I", len(p)) + p for p in parts)
     body += struct.pack(">I", 2) + 2 * (struct.pack(">I", len(blob)) + blob)

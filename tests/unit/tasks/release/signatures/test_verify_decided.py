@@ -15,12 +15,11 @@ from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import model_to_json
 from tasks.common.files import encode_json
 from tasks.publishing.verify import verify_release
-from tasks.release.file_names import ATTESTATION, RECORD, REVOCATIONS, TEXTS
+from tasks.release.bundle_format import ATTESTATION, RECORD, REVOCATIONS, TEXTS
 from tasks.release.record import CapChange
-from tasks.release.signatures.attestation import attest, envelope, envelope_document
+from tasks.release.signatures.attestation import attest, envelope, envelope_document, in_toto_statement
 from tasks.release.signatures.ed25519 import SigningKey
-from tasks.release.signatures.in_toto_statement import statement
-from tasks.release.signatures.revocation_list import Revocations
+from tasks.release.signatures.publisher_statements import Revocations
 from tests.refusals import refusal
 from tests.unit.tasks.publishing.builders import (
     POLICY,
@@ -50,9 +49,9 @@ def envelopes(decided, tmp_path) -> dict[str, bytes]:
     """Envelopes that do not hold, made with the very keys of those who approved."""
     sue, tom = (steward.key for steward in decided.stewards)
     publisher, stranger = decided.key, SigningKey.create(tmp_path / "stranger.pem")
-    payload = statement(decided.record, decided.files)
-    others = statement(a_record(libraries={}), decided.files)
-    subjects = statement(decided.record, decided.files | {TEXTS: {"sha256": "0" * 64, "bytes": 1}})
+    payload = in_toto_statement(decided.record, decided.files)
+    others = in_toto_statement(a_record(libraries={}), decided.files)
+    subjects = in_toto_statement(decided.record, decided.files | {TEXTS: {"sha256": "0" * 64, "bytes": 1}})
     forged = json.loads(signed_by(payload, sue, tom, publisher))
     forged["signatures"][0]["sig"] = forged["signatures"][1]["sig"]
     renamed = json.loads(attest(payload, sue)) | {"keyid": tom.public_key}

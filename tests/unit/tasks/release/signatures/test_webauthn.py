@@ -19,8 +19,7 @@ from models_db.services.people import PasskeyTerms
 from models_db.tables import Passkey
 from tasks.release.signatures.approvals import PasskeyUse, SignedDecision, is_signed
 from tasks.release.signatures.ed25519 import SigningKey
-from tasks.release.signatures.webauthn import PUBLIC_KEY, read_point, spell_signature, verify_assertion
-from tasks.release.signatures.webauthn_registration import read_answer
+from tasks.release.signatures.webauthn import PUBLIC_KEY, read_answer, read_point, spell_signature, verify_assertion
 from tests.authenticator import HOST, LEDGER, ORIGIN, VERIFIED, Authenticator
 from tests.refusals import refusal
 

@@ -16,7 +16,7 @@ from tasks.systems.insights.cluster_descriptions import (
     describe_statements,
 )
 from tasks.systems.insights.prompts import Wording
-from tasks.values.insight import UNNAMED
+from tasks.values.results import UNNAMED
 from tests.unit.tasks.systems.insights.scribes import Scribe, of_keywords
 
 COOKING = ["recipe", "garlic", "oven"]

@@ -29,7 +29,7 @@ from tasks.systems.insights.compare import (
     student_p_value,
     topic_words,
 )
-from tasks.values.insight import Insight, Topic
+from tasks.values.results import Insight, Topic
 from tests.insights_rows import clusters_below, hostile, many, plausible, unmeasured
 
 DEVIATION = 3.872983

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tasks.systems.insights.hierarchy import Keyword, Node, cluster_node, covering, hierarchy, numbered_nodes
 from tasks.systems.insights.parameters import HierarchySettings
-from tasks.values.insight import MIXED, UNNAMED, Insight, SupportRule, Topic
+from tasks.values.results import MIXED, UNNAMED, Insight, SupportRule, Topic
 
 FIELDS = ("food", "money", "sport", "law")
 

@@ -15,14 +15,13 @@ from tasks.analysis.facets.cache import BATCH, cached
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
-from tasks.corpus.shards import ShardProgress
-from tasks.corpus.store import Corpus
+from tasks.corpus.store import Corpus, ShardProgress
 from tasks.decoding import run_context
 from tasks.systems.insights import private_units
 from tasks.systems.insights.private_units import PrivateUnits
 from tasks.systems.insights.run_tools import extractor_with_progress
 from tasks.systems.urania.parameters import UraniaParameters
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.workshop import Workshop, store
 

@@ -32,7 +32,7 @@ from tasks.systems.keyphrase_seeding.run import KeyphraseRun, ReleasedValues
 from tasks.systems.keyphrase_seeding.stages import Stages
 from tasks.systems.registry import system_for
 from tasks.text.public_topics import PUBLIC_TOPICS
-from tasks.values.generated import Generated
+from tasks.values.results import Generated
 from tests.faults import FaultyLetters, waits
 from tests.refusals import refusal
 from tests.tiny_embedder import Letters

@@ -20,7 +20,7 @@ from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_decoding import PrivateDecodingSystem
 from tasks.systems.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.systems.private_prediction import PrivatePrediction, PrivatePredictionParameters
-from tasks.values.generated import Generated
+from tasks.values.results import Generated
 from tests.unit.tasks.systems.asking import AMOUNT, ask
 from tests.unit.tasks.systems.private_decoding.test_invisible_ink import UNIT, notes_with
 from tests.unit.tasks.systems.workshop import Step, Workshop, draw_by_one_number_each, refusing, store

@@ -22,7 +22,7 @@ from tasks.planning import sentence_completion_parameters
 from tasks.systems.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_prediction.rule import PrivatePredictionRule
-from tasks.values.generated import Generated
+from tasks.values.results import Generated
 from tests.unit.tasks.systems.asking import AMOUNT, ask
 from tests.unit.tasks.systems.private_decoding.test_family_at_work import AMIN, GIVEN, ICL, INK, TANG
 from tests.unit.tasks.systems.workshop import KEY, Workshop

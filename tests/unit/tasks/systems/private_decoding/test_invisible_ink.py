@@ -14,7 +14,7 @@ from tasks.inference.engine.session import Session
 from tasks.mechanisms.core.rng import DeterministicRandom, OperatingSystemRandom
 from tasks.planning import sentence_completion_parameters
 from tasks.systems.invisible_ink import InvisibleInk
-from tasks.values.generated import Generated
+from tasks.values.results import Generated
 from tests.refusals import refusal
 from tests.unit.tasks.systems.asking import AMOUNT, ask, ink
 from tests.unit.tasks.systems.workshop import (

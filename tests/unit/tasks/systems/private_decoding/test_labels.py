@@ -17,7 +17,7 @@ from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.base import System
 from tasks.systems.baselines import BaselineParameters, NonPrivate, PublicOnly
 from tasks.systems.invisible_ink import InvisibleInk
-from tasks.values.generated import Generated
+from tasks.values.results import Generated
 from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.systems.asking import ask, ink

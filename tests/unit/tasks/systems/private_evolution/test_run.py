@@ -20,7 +20,7 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.systems.private_evolution import PrivateEvolution
 from tasks.systems.private_evolution import run as evolution_run
 from tasks.systems.private_evolution.schedule import WAYS, Sizes
-from tasks.values.generated import Generated
+from tasks.values.results import Generated
 from tests.faults import FaultyLetters, waits
 from tests.refusals import refusal
 from tests.tiny_embedder import Letters

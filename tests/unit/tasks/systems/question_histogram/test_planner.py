@@ -22,8 +22,8 @@ from tasks.systems.question_histogram.answer_rows import answer_rows, require_an
 from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
 from tasks.systems.question_histogram.run import QuestionHistogramRun
 from tasks.systems.registry import system_for
-from tasks.values.insight import Topic, margin_of_error, size_with_margin
 from tasks.values.plan import Plan, PlanInputs
+from tasks.values.results import Topic, margin_of_error, size_with_margin
 from tests.unit.tasks.systems.workshop import Step, Workshop, store
 
 AMOUNT = release_amount("1", "1e-6", "0")

@@ -24,9 +24,8 @@ from tasks.systems.registry import system_for
 from tasks.systems.simple_clio import SimpleClio
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.simple_clio.run import ClioRun
-from tasks.values.generated import Generated
-from tasks.values.insight import Facets, Insight
 from tasks.values.plan import PlanInputs
+from tasks.values.results import Facets, Generated, Insight
 from tests.faults import FaultyLetters, waits
 from tests.refusals import refusal
 from tests.tiny_embedder import Letters

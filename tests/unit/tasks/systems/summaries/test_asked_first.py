@@ -24,7 +24,7 @@ from tasks.systems.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.systems.private_prediction import PrivatePrediction, PrivatePredictionParameters
 from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary
 from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
-from tasks.values.insight import Facets
+from tasks.values.results import Facets
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.adapters.test_escapes import GROUPS, planted

@@ -19,7 +19,7 @@ from tasks.decoding.run_context import RunContext
 from tasks.mechanisms.core.rng import DeterministicRandom
 from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.systems.summaries.token_level_rule import TokenLevelRule
-from tasks.values.generated import Generated
+from tasks.values.results import Generated
 from tests.unit.tasks.systems.asking import ask
 from tests.unit.tasks.systems.summaries.summing import FORM, GIVEN, bench, one_thread
 from tests.unit.tasks.systems.summaries.test_token_level import reviews

@@ -25,8 +25,8 @@ from tasks.pricing.quote import Quote, quote, written_request
 from tasks.release.approved_request import ApprovedRequest
 from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary, UsedAdapter
 from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
-from tasks.values.generated import Generated
 from tasks.values.plan import Plan
+from tasks.values.results import Generated
 from tests.refusals import refusal
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, priced
 from tests.unit.tasks.systems.asking import AMOUNT, ask

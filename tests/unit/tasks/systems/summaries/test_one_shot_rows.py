@@ -18,7 +18,7 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.systems.summaries import one_shot
 from tasks.systems.summaries.one_shot import MEANS, OneShotParameters
-from tasks.values.generated import Generated
+from tasks.values.results import Generated
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.systems.summaries.planted import adapter
 from tests.unit.tasks.systems.summaries.summing import (

@@ -27,9 +27,8 @@ from tasks.systems.urania.parameters import Shares, UraniaParameters
 from tasks.systems.urania.run import UraniaRun
 from tasks.systems.urania.stages import Stages
 from tasks.text.supported_words import unsupported_words
-from tasks.values.generated import Generated
-from tasks.values.insight import UNNAMED
 from tasks.values.plan import Plan
+from tasks.values.results import UNNAMED, Generated
 from tests.refusals import refusal
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.asking import ask

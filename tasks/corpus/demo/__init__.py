@@ -1,1 +1,0 @@
-"""The fictional clinic of `almoner demo`."""

@@ -1,1 +1,0 @@
-"""Keys, fingerprints and names of units."""

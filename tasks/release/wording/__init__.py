@@ -1,1 +1,0 @@
-"""Fixed sentences about a release that several documents share."""
