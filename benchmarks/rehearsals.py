@@ -30,8 +30,8 @@ from models_db.home import ProjectHome
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.accounting import zcdp
 from tasks.common.extensions import code_digest
+from tasks.rehearsal.measures import REFERENCE_WORSE
 from tasks.rehearsal.result import configuration_digest
-from tasks.rehearsal.shares import REFERENCE_WORSE
 
 CORPORA = {"yelp": "A review of a business.", "mts_dialog": "A dialogue between a doctor and a patient."}
 REFERENCES, TOKENS, REFERENCE_TOKENS, PEOPLE, DELTA = 7, 24, 96, 400, "1e-6"

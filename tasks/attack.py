@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
-from tasks.attacks.canaries import CorpusDocument
-from tasks.attacks.context import AttackInput
-from tasks.attacks.public_twin import TwinSplit
+from tasks.attacks.canaries import AttackInput, CorpusDocument, TwinSplit
 from tasks.attacks.registry import possible
 from tasks.common.progress import report, tell
 from tasks.corpus.ingest import ingest
@@ -24,7 +22,7 @@ from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.decoding.journal import ResumeState, RunJournal
 from tasks.decoding.run_context import RunContext
-from tasks.evaluation.core.subject import Scorer
+from tasks.evaluation.subject import Scorer
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.prefect_task import private_task
 from tasks.pricing.quote import Quote

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING
 from models_db.errors import EnvironmentProblem
 from tasks.common.progress import report, tell
 from tasks.evaluate import embedder
-from tasks.evaluation.core.subject import Scorer
+from tasks.evaluation.subject import Scorer
 from tasks.prefect_task import private_task
-from tasks.rehearsal.measures import FEWEST_MEASURED, PerplexityGap, cut_documents, embedded_measures
+from tasks.rehearsal.measures import (
+    FEWEST_MEASURED,
+    RELEASES,
+    Measure,
+    PerplexityGap,
+    cut_documents,
+    embedded_measures,
+    measure_share,
+)
 from tasks.rehearsal.result import METRIC_NAMES, MetricShare
-from tasks.rehearsal.shares import RELEASES, Measure, measure_share
 from tasks.rehearsal.split import RehearsalSplit
 
 if TYPE_CHECKING:

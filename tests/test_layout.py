@@ -262,13 +262,12 @@ def test_seeded_generators_make_fiction_and_error_bars_only() -> None:
         "tasks/analysis/clustering/kmeans.py",
         "tasks/corpus/demo_clinic.py",
         "tasks/corpus/mock_records.py",
-        "tasks/evaluation/charged/estimates.py",
-        "tasks/evaluation/core/bootstrap.py",
-        "tasks/evaluation/core/embedded_texts.py",
-        "tasks/evaluation/core/subsample.py",
+        "tasks/evaluation/charged.py",
+        "tasks/evaluation/distributions.py",
         "tasks/evaluation/in_context/demonstrations.py",
-        "tasks/evaluation/semantic/train_on_synthetic.py",
-        "tasks/rehearsal/shares.py",
+        "tasks/evaluation/intervals.py",
+        "tasks/evaluation/subject.py",
+        "tasks/rehearsal/measures.py",
     ]
 
 

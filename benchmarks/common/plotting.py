@@ -10,7 +10,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from tasks.evaluation.core.intervals import over_seeds
+from tasks.evaluation.intervals import over_seeds
 
 __all__ = ["STYLE", "around", "band", "plt", "save", "spread"]
 

@@ -12,8 +12,7 @@ from types import MappingProxyType
 
 from benchmarks.common.json_lines import DATA, read_lines
 from benchmarks.in_context.demonstrations import DESCRIPTIONS
-from tasks.evaluation.in_context.demonstrations import Example
-from tasks.evaluation.in_context.task_definitions import TASKS, Task
+from tasks.evaluation.in_context.demonstrations import TASKS, Example, Task
 
 MTS = "mts_dialog"
 SECTIONS = {

@@ -57,8 +57,8 @@ from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
 from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import NoEngine, RunContext
-from tasks.evaluation.algorithms.logistic_regression import Classes, Softmax, fit
-from tasks.evaluation.core.embedded_texts import points
+from tasks.evaluation.algorithms import Classes, Softmax, fit_softmax
+from tasks.evaluation.subject import points
 from tasks.inference.backends.text_backend import Completion, Sampling, TextBackend
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import CachedEmbedder, points_of
@@ -345,9 +345,9 @@ class Workplace:
         rows = points(self.embed, [text for text, _ in pairs])
         classes, count = np.array([labels.index(label) for _, label in pairs]), len(labels)
         told = {
-            "accuracy": fit(rows, classes, count),
-            "coral": fit(align(rows, sides.target), classes, count),
-            "deep_coral": fit(rows, classes, count, sides.target.points),
+            "accuracy": fit_softmax(rows, classes, count),
+            "coral": fit_softmax(align(rows, sides.target), classes, count),
+            "deep_coral": fit_softmax(rows, classes, count, sides.target.points),
         }
         return found | {name: _accuracy(classifier, sides) for name, classifier in told.items()}
 

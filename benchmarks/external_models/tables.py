@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tasks.evaluation.core.intervals import over_seeds
+from tasks.evaluation.intervals import over_seeds
 
 Line = Mapping[str, Any]
 

@@ -14,11 +14,10 @@ from benchmarks.gpu import networks
 from benchmarks.gpu.decoding_plan import token_ids
 from benchmarks.gpu.networks import LLAMA_1B, SMOLLM2, memory_returned, synchronise
 from benchmarks.gpu.section import Bench
-from tasks.adapters.projection import fit_space
-from tasks.adapters.training.examples import Lesson, Lessons
+from tasks.adapters.adapter import fit_space
+from tasks.adapters.training.data import TrainingSettings
 from tasks.adapters.training.frozen_model import FrozenNetwork, Line, freeze
-from tasks.adapters.training.loop import Course
-from tasks.adapters.training.settings import TrainingSettings
+from tasks.adapters.training.loop import Course, Lesson, Lessons
 from tasks.inference.prompt_rendering import PromptPieces
 
 LOSS_TOLERANCE: Final = 1e-3
@@ -173,8 +172,8 @@ def _text(number: int) -> str:
 
 
 def _clustered(count: int) -> Mapping[str, Any]:
+    from tasks.analysis.clustering.clusterers import clusterer_for
     from tasks.analysis.clustering.parameters import ClusterSettings
-    from tasks.analysis.clustering.registry import clusterer_for
     from tasks.mechanisms.core.rng import OS_RANDOM
 
     chance = np.random.default_rng(6)

@@ -38,11 +38,9 @@ from benchmarks.in_context.demonstrations import (
 )
 from models_db.errors import AlmonerError
 from tasks.corpus.store import Corpus
-from tasks.evaluation.core.in_context_result import InContextResult
-from tasks.evaluation.in_context.demonstrations import Example
-from tasks.evaluation.in_context.labelled_files import read_examples
+from tasks.evaluation.in_context.demonstrations import SHOTS, TASKS, Example, Task, read_examples
 from tasks.evaluation.in_context.measure import ZERO_SHOT, ZERO_SHOT_NAMED, InContextTest
-from tasks.evaluation.in_context.task_definitions import SHOTS, TASKS, Task
+from tasks.evaluation.in_context.result import InContextResult
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.load_model import load

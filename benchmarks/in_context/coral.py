@@ -8,7 +8,7 @@ classifier learns from the aligned points and their labels, and is used on the t
 
 Deep CORAL (Sun and Saenko, ECCV 2016 workshops) adds |C_S - C_T|_F^2 / 4d^2 of a layer's outputs to the loss of a
 network that is trained. On fixed points and a linear classifier W only the logits are left to it, whose covariances
-differ by W'(C_S - C_T) W (`tasks.evaluation.algorithms.logistic_regression` minimises that). This is its counterpart in
+differ by W'(C_S - C_T) W (`tasks.evaluation.algorithms` minimises that). This is its counterpart in
 closed form: between aligned points and the target's C_S = C_T, so that loss is zero for every W, and there is nothing
 to weigh against accuracy.
 

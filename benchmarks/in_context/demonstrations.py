@@ -21,8 +21,7 @@ from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.evaluation.in_context.demonstrations import Example
-from tasks.evaluation.in_context.task_definitions import Task
+from tasks.evaluation.in_context.demonstrations import Example, Task
 from tasks.inference.engine.engine import Engine
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS

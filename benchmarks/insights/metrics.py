@@ -1,7 +1,7 @@
 """How alike two sets of insights are, and what one conversation leaves in them (URANIA, section 5.1 and appendix F).
 
 Public insights, of SIMPLE-CLIO, stand for the truth; private ones are held against them. Jaccard similarities are those
-of `tasks.evaluation.lexical.jaccard`, cosines those of `tasks.evaluation.semantic.nearest_neighbour`.
+of `tasks.evaluation.overlap`, cosines those of `tasks.evaluation.neighbours`.
 
 Topic coverage. The paper runs BERTopic over both sets; its topics are clusters of embeddings. Here public insights are
 put into topics by agglomeration (average linkage) until no two topics have a mean cosine of SAME or more, and a topic
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from sklearn.cluster import AgglomerativeClustering
 
 from benchmarks.insights.topics import own_words, topics
-from tasks.attacks.roc import Separation, separation
-from tasks.evaluation.core.embedded_texts import ReleaseAndCorpus, points
-from tasks.evaluation.lexical.jaccard import heaviest, present, similarity
-from tasks.evaluation.semantic.nearest_neighbour import nearest
+from tasks.attacks.membership_inference import Separation, separation
+from tasks.evaluation.neighbours import nearest
+from tasks.evaluation.overlap import heaviest, jaccard_similarity, present
+from tasks.evaluation.subject import ReleaseAndCorpus, points
 from tasks.text.features import Features, chunks, pairs, phrases, tokens, weighted_terms
 from tasks.text.interfaces import Embedder, Points, Tagger
 
@@ -54,7 +54,7 @@ def lexical(private: Sequence[str], public: Sequence[str], tag: Tagger) -> dict[
     sides = [_features(private, tag), _features(public, tag)]
     found: dict[str, float | None] = {}
     for name in LEXICAL:
-        alike = similarity(sides[0][name], sides[1][name], heaviest if name == "tf_idf" else present)
+        alike = jaccard_similarity(sides[0][name], sides[1][name], heaviest if name == "tf_idf" else present)
         found[name] = alike[0] if alike else None
     return {**found, "tf_idf_cosine": _cosine(sides[0]["tf_idf"], sides[1]["tf_idf"])}
 

@@ -29,8 +29,8 @@ from benchmarks.insights.metrics import known_coverage
 from models_db.values.amounts import Amount
 from tasks.accounting.conversions import independent_coordinates
 from tasks.accounting.zcdp import rho_of
+from tasks.analysis.clustering.clusterers import clusterer_for
 from tasks.analysis.clustering.parameters import ClusterSettings
-from tasks.analysis.clustering.registry import clusterer_for
 from tasks.analysis.facets.extractor import Extractor
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.analysis.keywords.keyword_set import keyword_set_for

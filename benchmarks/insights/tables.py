@@ -24,7 +24,7 @@ from benchmarks.insights.data import SYNTHETIC
 from benchmarks.insights.figures import draw_all
 from benchmarks.insights.metrics import compared, coverage, detected
 from benchmarks.insights.systems import INFINITY, LEVELS, KeepingPoints
-from tasks.evaluation.core.embedded_texts import points
+from tasks.evaluation.subject import points
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.text.tagger import load_tagger
 

@@ -38,9 +38,9 @@ from benchmarks.insights.data import CHATS, YELP, corpus
 from benchmarks.insights.systems import Clock, InMemoryBench, KeepingPoints, Material
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.facets.extractor import extractor_for
-from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
-from tasks.analysis.keywords.refine import KEEP_SCHEMA
+from tasks.analysis.keywords.keyword_set import KEEP_SCHEMA
 from tasks.decoding.structured_output import Writer
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of

@@ -44,7 +44,7 @@ from models_db.values.amounts import Amount
 from tasks.accounting.rounding import decimal_above
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.facets.extractor import extractor_for
-from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.mechanisms.core.rng import OS_RANDOM

@@ -18,7 +18,7 @@ from models_db.values.requests import Prompt, model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.adapters.metadata import KnownAdapter
 from tasks.adapters.store import AdapterUnknown, find_adapter
-from tasks.adapters.training.settings import TrainingSettings, default_wording
+from tasks.adapters.training.data import TrainingSettings, default_wording
 from tasks.adapters.training.train import TrainingRequest, train_adapter
 from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus

@@ -45,7 +45,7 @@ from tasks.accounting.zcdp import release_amount
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.evaluation.algorithms.logistic_regression import Classes, fit
+from tasks.evaluation.algorithms import Classes, fit_softmax
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.load_model import load
 from tasks.inference.prompt_rendering import reference_tokens
@@ -269,7 +269,7 @@ def balanced_accuracies(releases: Sequence[tuple[Points, Classes]], features: Po
         for release, (points, classes) in enumerate(releases):
             source = np.random.default_rng((number, release))
             picks = np.arange(len(classes)) if not number else resampled(classes, source)
-            right = fit(points[picks], classes[picks], int(true.max()) + 1)(features)[tests] == true[tests]
+            right = fit_softmax(points[picks], classes[picks], int(true.max()) + 1)(features)[tests] == true[tests]
             shares.append(np.mean([right[true[tests] == own].mean() for own in np.unique(true)]))
         found.append(float(np.mean(shares)))
     return np.array(found)

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tasks.evaluation.algorithms.longest_common_subsequence import CommonSubsequence
-from tasks.evaluation.lexical.rouge import rouge_words
-from tasks.evaluation.semantic.bert_score import score
+from tasks.evaluation.algorithms import CommonSubsequence
+from tasks.evaluation.neighbours import bert_scores
+from tasks.evaluation.overlap import rouge_words
 from tasks.text.doubts import has_placeholder
 from tasks.text.interfaces import Embedder, Pieces
 
@@ -43,7 +43,7 @@ class KeepingPieces:
 def bert_f1(text: str, references: Sequence[str], embed: KeepingPieces) -> float:
     """The mean BERTScore F1 with the references."""
     (own,) = embed.embed.pieces([text])
-    return _mean([score(own, other)[2] for other in embed.of(references)])
+    return _mean([bert_scores(own, other)[2] for other in embed.of(references)])
 
 
 def scores(text: str, references: Sequence[str], embed: KeepingPieces) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 from models_db.values.requests import PublicGroup, model_to_json
 from tasks.adapters.metadata import AdapterWording, KnownAdapter
 from tasks.adapters.store import AdapterUnknown, find_adapter
-from tasks.adapters.training.settings import TrainingSettings, default_wording
+from tasks.adapters.training.data import TrainingSettings, default_wording
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
 from tasks.systems.summaries.token_level import NOISE

@@ -37,7 +37,7 @@ from benchmarks.utility.wording import EXAMPLES
 from models_db.values.requests import Prompt
 from tasks.corpus.store import Corpus
 from tasks.decoding.journal import RunJournal
-from tasks.evaluation.core.intervals import wilson
+from tasks.evaluation.intervals import wilson
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.likelihood import log_likelihoods

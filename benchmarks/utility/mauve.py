@@ -14,8 +14,8 @@ import numpy as np
 
 from benchmarks.utility.texts import SEED
 from tasks.analysis.clustering.kmeans import k_means, nearest_centre, principal
-from tasks.evaluation.algorithms.divergence import frontier_area, plain
-from tasks.evaluation.core.embedded_texts import points
+from tasks.evaluation.algorithms import frontier_area, plain_histogram
+from tasks.evaluation.subject import points
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
 
@@ -74,9 +74,9 @@ def measured_together(
     source = np.random.default_rng(seed)
     for clustering in range(CLUSTERINGS):
         counts = histograms(features, buckets, clustering)
-        true, true_drawn = plain(counts[0]), anew(counts[0], source)
+        true, true_drawn = plain_histogram(counts[0]), anew(counts[0], source)
         for name, own in zip(sides, counts[1:], strict=True):
-            values[name].append(float(frontier_area(true, plain(own), SCALE)))
+            values[name].append(float(frontier_area(true, plain_histogram(own), SCALE)))
             again = frontier_area(true_drawn, anew(own, source), SCALE)
             drawn[name].append(again - again.mean())
     return {name: _estimate(values[name], drawn[name]) for name in sides}

@@ -29,8 +29,7 @@ from models_db.tables import Dataset, PolicyVersion
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
 from tasks.common.files import FileUnfit
-from tasks.evaluation.bound_override import nothing_to_override, override_reason
-from tasks.evaluation.policy_bounds import OutsideBounds
+from tasks.evaluation.policy_bounds import OutsideBounds, nothing_to_override, override_reason
 from tasks.release.sections import WARNINGS, Warnings, sections_for
 from tasks.release.signatures.attestation import attest, envelope
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint, verify

@@ -29,7 +29,7 @@ from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import ReleaseRequest, parse_model
 from models_db.writes.insert import insert_row
 from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
-from tasks.attacks.public_twin import CANARIES, COPIES, TwinSplit, split_twin
+from tasks.attacks.canaries import CANARIES, COPIES, TwinSplit, split_twin
 from tasks.common.extensions import code_digest
 from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus

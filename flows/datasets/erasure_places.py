@@ -28,7 +28,7 @@ from typing import IO
 
 from flows.releases.resume import journal_name
 from models_db.home import ProjectHome, draft_name
-from tasks.analysis.facets import cache
+from tasks.analysis.facets import extractor
 from tasks.common.files import remove_path
 from tasks.corpus.versions import is_uid
 
@@ -73,7 +73,7 @@ class ErasedThings:
 
 
 def _facet_paths(erased: ErasedThings) -> Iterator[Path]:
-    empty = (cache.DATABASE, Path(cache.DATABASE).with_suffix(".lock").name)
+    empty = (extractor.DATABASE, Path(extractor.DATABASE).with_suffix(".lock").name)
     yield from (path for path in erased.children("derived") if path.name not in empty or _size(path))
 
 
@@ -190,7 +190,7 @@ def clear_places(erased: ErasedThings) -> None:
     """
     for kind, paths in find_places(erased).items():
         if kind == "facets":
-            cache.forget(erased.home.derived)
+            extractor.forget(erased.home.derived)
         else:
             for path in paths:
                 remove_path(path)

@@ -50,7 +50,7 @@ def require_bounds(session: Session, request_id: int, reasons: Iterable[str]) ->
     Raises:
         OutsideBounds: figures are outside or missing; the error lists all of them.
     """
-    from tasks.evaluation.bound_override import require_admitted  # loads the metrics
+    from tasks.evaluation.policy_bounds import require_admitted  # loads the metrics
 
     request = requests.find_request(session, request_id)
     artifact = artifacts.artifact_of(session, request_id)

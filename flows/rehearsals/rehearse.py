@@ -26,7 +26,7 @@ from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
 from tasks.decoding.journal import Journal, JournalUnfit, ResumeState
 from tasks.evaluate import scorer
-from tasks.evaluation.core.subject import Scorer
+from tasks.evaluation.subject import Scorer
 from tasks.inference.catalogue.model_check import Precision
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.load_model import load
@@ -35,8 +35,8 @@ from tasks.planning.batches import layout_of
 from tasks.planning.labels_and_groups import PartParameters, labels_of
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, plan_json, quote, written_request
+from tasks.rehearsal.measures import RELEASES, REQUEST
 from tasks.rehearsal.result import RehearsalResult, Twin, configuration_digest
-from tasks.rehearsal.shares import RELEASES, REQUEST
 from tasks.rehearsal.split import RehearsalSplit, RehearsedBatches, rehearsed_batches, split_people
 from tasks.rehearse import compare_releases, embedder_at_hand
 from tasks.systems.private_decoding import PrivateDecodingSystem

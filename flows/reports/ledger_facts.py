@@ -16,7 +16,7 @@ from models_db.tables import Artifact, Request
 from models_db.values.amounts import Amount
 from tasks.accounting.budget_facts import BudgetFacts, shares_of_cap
 from tasks.common.published_values import format_percent, format_small, number
-from tasks.evaluation.bound_override import overridden_bounds
+from tasks.evaluation.policy_bounds import overridden_bounds
 from tasks.release.sections import Samples, Section, Summary
 from tasks.reporting.release_sections import figures
 from tasks.reporting.report_parts import AudienceFact, Budget, Decision, Gate, Point, ReportPart

@@ -1,6 +1,12 @@
-"""Adapter network: maps hidden states to vectors for averaging, and their noisy mean to soft tokens.
+"""Adapter of summaries: projection of hidden states, their noisy mean to soft tokens, and the logit lens beside it.
 
-    vectors = adapter.represent(rows.values, rows.valid)      # [N, c*r], each row by itself
+A hidden state at the end of a reading prompt represents the next token, which the head predicts. The head's output for
+a whole mean is how most titles begin; its output for the DIFFERENCE from the public mean is specific to the titles of
+this group. So it can name words that no public example has. (Reading inner states
+through the head is known as the logit lens: nostalgebraist 2020, "interpreting GPT: the logit lens". Here it is
+post-processing of a noisy mean.)
+
+vectors = adapter.represent(rows.values, rows.valid)      # [N, c*r], each row by itself
     mean = <clipped, averaged over a public n, noised: tasks.mechanisms.vectors.noisy_mean>
     table = adapter.soft_tokens(mean, noise)                  # [m, D], post-processing
 
@@ -20,14 +26,83 @@ whole hidden states and maps the mean by a perceptron. Our changes, all of them 
   perceptron trained on a few dozen groups cannot name a subject that none of them had.
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from tasks.adapters.logit_lens import Lens
-from tasks.adapters.metadata import AdapterMeta
+from models_db.errors import UsageError
+from tasks.adapters.metadata import WHOLE, AdapterMeta
+from tasks.analysis.clustering.kmeans import k_means
+from tasks.inference.engine.language_model import LanguageModel
+from tasks.inference.prompt_rendering import control_tokens
+
+_LENGTH_POWER: Final = 0.5
+"""Power of a row's length that divides its score. Without it rare tokens, which have long rows, would always win; with
+power 1, vague words would."""
+
+_PRIOR_SHARE: Final = 0.15
+"""Weight of the output for the public mean: it excludes words that begin no title."""
+
+_LEAST_WORDS: Final = 500
+"""Least number of whole words; a vocabulary with fewer is used completely."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lens:
+    """Rows of a model's head and embeddings for words; all float32 on the CPU.
+
+    Attributes:
+        tokens: int64 [W], the vocabulary's words.
+        rows: [W, D], their rows of the head, minus the mean row.
+        embeddings: [W, D], their input embeddings.
+    """
+
+    tokens: Tensor
+    rows: Tensor
+    embeddings: Tensor
+
+    def words(self, directions: Tensor, mean: Tensor, count: int) -> Tensor:
+        """Return the likeliest words of each direction, likeliest first.
+
+        Args:
+            directions: float32 [B, D], differences from `mean`.
+            mean: float32 [D], the public mean of hidden states.
+
+        Returns:
+            int64 [B, count], places in `tokens`.
+        """
+        scores = (directions + _PRIOR_SHARE * mean) @ self.rows.T
+        lengths = self.rows.norm(dim=1).clamp_min(1e-6) ** _LENGTH_POWER
+        places: Tensor = (scores / lengths).topk(count, dim=1).indices
+        return places
+
+
+def lens_of(model: LanguageModel) -> Lens:
+    """Return the lens of a language model: lowercase words, or all text where its vocabulary has few."""
+    tokens = torch.tensor(word_tokens(model.tokenizer, model.vocabulary))
+    rows = model.head_weight.detach().float().cpu()[tokens]
+    table = model.decoder.get_input_embeddings().weight.detach()
+    embeddings = table[tokens.to(table.device)].float().cpu()
+    return Lens(tokens, rows - rows.mean(0), embeddings)
+
+
+def word_tokens(tokenizer: Any, vocabulary: int) -> list[int]:
+    """Return ids of tokens that are whole words: they begin one (the marks of byte-level BPE and of SentencePiece), and
+    have three letters or more, none of them a capital. In a vocabulary with few of those, every token of letters."""
+    control = control_tokens(tokenizer)
+    texts = [(number, tokenizer.convert_ids_to_tokens(number)) for number in range(min(vocabulary, len(tokenizer)))]
+    text_tokens = [(number, token) for number, token in texts if number not in control and isinstance(token, str)]
+    words = [
+        number for number, token in text_tokens if re.fullmatch("[Ġ▁][^\\W\\d_]{3,}", token) and token[1:].islower()
+    ]
+    if len(words) >= _LEAST_WORDS:
+        return words
+    return [number for number, _ in text_tokens if any(sign.isalpha() for sign in tokenizer.decode([number]))]
+
 
 _LEAST_VARIANCE: Final = 1e-12
 
@@ -240,3 +315,73 @@ def from_tensors(meta: AdapterMeta, tensors: dict[str, Any], lens: Lens | None) 
     decoder.load_state_dict({name: tensors[f"decoder.{name}"] for name in decoder.state_dict()})
     space = Space(**{name: tensors[name] for name in SPACE_TENSORS})
     return Adapter(meta, space, decoder.eval().requires_grad_(False), lens)
+
+
+CLIP_QUANTILE: Final = 0.5
+"""Quantile of the norms of public vectors. The median: half of the units are shortened a bit, and the noise, which is
+proportional to the clip norm, is not sized for the longest."""
+
+
+def _too_few_documents(what: str, requested: int, most: int) -> UsageError:
+    return UsageError(
+        f"{what.capitalize()} of {requested} cannot be fitted: the groups to learn from allow at most {most}.",
+        f"Request fewer {what}, or train on more documents.",
+        {"what": what, "asked": requested, "most": most},
+        code="TooFewDocuments",
+    )
+
+
+def fit_space(sets: Sequence[Tensor], dimensions: int, centres: int, seed: int) -> tuple[Space, float]:
+    """Fit a space, and the clip norm for it.
+
+    Args:
+        sets: for each public group, the hidden states of its documents, float32 [n, D]; at least one row together.
+        dimensions: r, or WHOLE.
+        centres: c.
+        seed: of k-means.
+
+    Raises:
+        TooFewDocuments.
+    """
+    states = torch.cat(list(sets))
+    mean, projection = _directions(states, dimensions)
+    projected = torch.stack([torch.mv(projection, row - mean) for row in states])
+    if centres > (different := len({tuple(row) for row in projected.tolist()})):
+        raise _too_few_documents("centres", centres, different)
+    middles = projected.new_zeros((1, len(projection)))
+    if centres > 1:
+        middles = torch.from_numpy(k_means(projected.double().numpy(), centres, seed)).float()
+    blank = torch.zeros(middles.numel())
+    space = Space(mean, projection, middles, blank, blank)
+    clip_norm = _rounded(float(projected.norm(dim=1).quantile(CLIP_QUANTILE)))
+    means = torch.stack([clipped(space.represent(rows), clip_norm).mean(0) for rows in sets if len(rows)])
+    spread = means if len(means) > 1 else clipped(space.represent(states), clip_norm)
+    return Space(mean, projection, middles, means.mean(0), spread.var(0, correction=0)), clip_norm
+
+
+def clipped(vectors: Tensor, clip_norm: float) -> Tensor:
+    """Scale each row to a norm of at most `clip_norm`, as the mechanism does on its grid."""
+    norms = vectors.norm(dim=1, keepdim=True).clamp_min(1e-30)
+    shortened: Tensor = vectors * (clip_norm / norms).clamp_max(1.0)
+    return shortened
+
+
+def _directions(states: Tensor, dimensions: int) -> tuple[Tensor, Tensor]:
+    """Return the mean [D] and the principal directions [r, D] of the rows of `states`; each direction's largest entry
+    is positive, so that they do not depend on the library."""
+    if dimensions == WHOLE:
+        return torch.zeros(states.shape[1]), torch.eye(states.shape[1])
+    wide = states.double()
+    mean = wide.mean(0)
+    _, sizes, directions = torch.linalg.svd(wide - mean, full_matrices=False)
+    most = int((sizes > 1e-9 * sizes.max().clamp_min(1e-30)).sum())
+    if dimensions > most:
+        raise _too_few_documents("dimensions", dimensions, most)
+    principal = directions[:dimensions]
+    signs = principal.gather(1, principal.abs().argmax(1, keepdim=True)).sign()
+    return mean.float(), (principal * signs).float().contiguous()
+
+
+def _rounded(value: float) -> float:
+    """Round to three significant digits, for a card."""
+    return max(float(f"{value:.3g}"), 1e-6)

@@ -1,4 +1,4 @@
-"""Store of this machine's adapters: `<models folder>/adapters/<digest>/`, each written once and never changed.
+"""Store of this machine's adapters: `<models folder>/adapters/<digest>/`, each written once; prompts of an adapter.
 
 adapter.safetensors   tensors, and the meta data in its header; its SHA-256 names the folder
 adapter.json          the same meta data, for people
@@ -23,12 +23,15 @@ from typing import TYPE_CHECKING, Any, Final
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
-from tasks.adapters.metadata import AdapterMeta, KnownAdapter
+from tasks.adapters.metadata import AdapterMeta, AdapterWording, KnownAdapter
 from tasks.inference.catalogue.model_store import models_folder
+from tasks.inference.prompt_rendering import PromptPieces, control_tokens, private_prompt
+from tasks.inference.prompt_spec import control_token_written
 
 if TYPE_CHECKING:
     from tasks.adapters.adapter import Adapter
     from tasks.inference.engine.language_model import LanguageModel
+
 
 TENSORS: Final = "adapter.safetensors"
 META: Final = "adapter.json"
@@ -135,8 +138,7 @@ def load_adapter(adapter: KnownAdapter, model: "LanguageModel") -> "Adapter":
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    from tasks.adapters.adapter import from_tensors, shapes_of
-    from tasks.adapters.logit_lens import lens_of
+    from tasks.adapters.adapter import from_tensors, lens_of, shapes_of
 
     require_fit(adapter, model.name, model.digest, model.width)
     data = _verified(adapter.digest)
@@ -245,3 +247,29 @@ class AdapterDamaged(EnvironmentProblem):
             f"Delete its folder in {adapters_folder()} and train it again, or copy it again.",
             {"adapter": digest},
         )
+
+
+def reading_pieces(tokenizer: Any, wording: AdapterWording, about: str | None) -> PromptPieces:
+    """Return the prompt around a document, which the hidden state of the last token represents.
+
+    The suffix opens the answer with the wording's first words. The state after "This text is about" predicts the
+    next word, that is the subject; the state after an empty answer mostly predicts how answers begin (the idea of
+    taking a text's meaning from the next word: Jiang et al. 2023, "Scaling Sentence Embeddings with Large Language
+    Models"; docs/adapters.md has its effect here).
+
+    Args:
+        about: the public metadata of the group.
+
+    Raises:
+        `bad_template`, BadDescription, NoChatTemplate.
+    """
+    pieces = private_prompt(tokenizer, wording.reading_spec(), about)
+    opening = tuple(tokenizer(wording.reading_opening, add_special_tokens=False)["input_ids"])
+    if not control_tokens(tokenizer).isdisjoint(opening):
+        raise control_token_written("private")
+    return PromptPieces(pieces.prefix, pieces.suffix + opening)
+
+
+def writing_pieces(tokenizer: Any, wording: AdapterWording, about: str | None) -> PromptPieces:
+    """Return the prompt around the soft tokens of a summary. Arguments and errors as `reading_pieces`."""
+    return private_prompt(tokenizer, wording.writing_spec(), about)

@@ -8,15 +8,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tasks.attacks.attribute_inference import Person, infer
-from tasks.attacks.canaries import appearing, chance, exposures
-from tasks.attacks.context import AttackInput
-from tasks.attacks.identifier_extraction import PATTERNS, Extracted, extraction
-from tasks.attacks.membership_inference import embedding_scores, likelihood_ratio_scores, overlap_scores
-from tasks.attacks.memorisation import NEAR, find_copies
-from tasks.attacks.roc import METHOD, SOURCE, Separation, separation
-from tasks.attacks.unigram_model import UnigramModel
-from tasks.evaluation.core import bootstrap
+from tasks.attacks.canaries import AttackInput, appearing, chance_of_guess, exposures
+from tasks.attacks.identifiers import NEAR, PATTERNS, Extracted, Person, extraction, find_copies, infer
+from tasks.attacks.membership_inference import (
+    METHOD,
+    SOURCE,
+    Separation,
+    UnigramModel,
+    embedding_scores,
+    likelihood_ratio_scores,
+    overlap_scores,
+    separation,
+)
+from tasks.evaluation import intervals
 from tasks.evaluation.registry import Need
 from tasks.values.results import MetricResult, MetricValue, rounded
 
@@ -90,7 +94,7 @@ def canary_exposure(scene: AttackInput) -> MetricResult:
             )
             for side in (planted, held_out)
         )
-        low, high = bootstrap.of_mean(bits) or (None, None)
+        low, high = intervals.of_mean(bits) or (None, None)
         values |= {
             "exposure_mean": _mean(bits),
             "exposure_mean_low": rounded(low, 3),
@@ -100,7 +104,7 @@ def canary_exposure(scene: AttackInput) -> MetricResult:
         }
     among = len(canaries.alternatives) if canaries else 0
     values |= {"exposure_possible": rounded(math.log2(among + 1), 3) if among else None}
-    values |= {"exposure_by_chance": rounded(chance(among), 3) if among else None}
+    values |= {"exposure_by_chance": rounded(chance_of_guess(among), 3) if among else None}
     for name, side in (("planted", planted), ("held_out", held_out)):
         exact, near = appearing(side, texts)
         values |= {name: len(side), f"{name}_appearing": exact, f"{name}_nearly_appearing": near}
@@ -110,7 +114,7 @@ def canary_exposure(scene: AttackInput) -> MetricResult:
         values=values,
         source="Carlini et al., 'The Secret Sharer', USENIX Security 2019, section 4",
         method="log2(1 + alternatives) - log2(rank) by the log-likelihood under a bigram model of the released texts,"
-        f" ties half; {bootstrap.METHOD}; near: three of a secret's four words in a row",
+        f" ties half; {intervals.BOOTSTRAP}; near: three of a secret's four words in a row",
         line=_canary_line(values),
     )
 

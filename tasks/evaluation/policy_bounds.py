@@ -1,15 +1,22 @@
-"""Metrics that a policy requires, and the bounds of their figures."""
+"""Metrics that a policy requires, the bounds of their figures, and the override of a bound in an approval's reason.
 
-from collections.abc import Iterator, Mapping, Sequence
+The reason of an approval is signed, stands in the audit log and on every screen, and is published with the release. An
+override begins with a sentence that names every figure outside its bound as it is, so it is signed for these figures
+and no others; what follows is the steward's own reason. A policy that says `overrides: refused` allows none.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cache
+from typing import Final
 
 from models_db.errors import Refused, UsageError
-from models_db.policies.policy import POLICY_PAGE, MetricBound
+from models_db.policies.policy import POLICY_PAGE, EffectiveRules, MetricBound
 from models_db.values.canonical_json import Json
-from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS, names
+from tasks.evaluation.subject import EvaluationInput
 from tasks.values.results import MetricResult, MetricValue
 
 Required = Mapping[str, Mapping[str, MetricBound]]
@@ -124,3 +131,57 @@ def describe_checks(outside: Sequence[BoundCheck]) -> str:
 
 def _value_text(value: MetricValue) -> str:
     return "not measured" if value is None else str(value)
+
+
+_HEAD: Final = "Overrides the bounds of the policy"
+_STATED: Final = re.compile(rf"{_HEAD} \((.+?)\): ", re.DOTALL)
+
+
+def override_reason(outside: Sequence[BoundCheck], reason: str) -> str:
+    """Return the reason to sign, for an approval in spite of `outside`."""
+    return f"{_override_prefix(outside)}{reason}"
+
+
+def overridden_bounds(reason: str) -> str | None:
+    """Return the bounds that a signed reason overrides, in its own words; None if it overrides none."""
+    match = _STATED.match(reason)
+    return match[1] if match else None
+
+
+def require_admitted(
+    request_id: int, rules: EffectiveRules, measured: Mapping[str, MetricResult], reasons: Iterable[str]
+) -> None:
+    """Check the figures of a release against its policy, given the reasons of its approvers.
+
+    Raises:
+        OutsideBounds: some are outside, and the policy allows no override, or not every reason overrides exactly these.
+    """
+    outside = missed(rules.required, measured)
+    if not outside:
+        return
+    override_reasons = list(reasons)
+    if (
+        not rules.overrides
+        or not override_reasons
+        or not all(_has_override_prefix(reason, outside) for reason in override_reasons)
+    ):
+        raise OutsideBounds(request_id, outside, overridable=rules.overrides)
+
+
+def _override_prefix(outside: Sequence[BoundCheck]) -> str:
+    return f"{_HEAD} ({describe_checks(outside)}): "
+
+
+def _has_override_prefix(reason: str, outside: Sequence[BoundCheck]) -> bool:
+    head = _override_prefix(outside)
+    return reason.startswith(head) and bool(reason.removeprefix(head).strip())
+
+
+def nothing_to_override(request_id: int) -> UsageError:
+    """Return the error of an override of bounds that the release keeps."""
+    return UsageError(
+        f"The release of request {request_id} is within the bounds of its policy: there is nothing to override.",
+        f'Approve it: `almoner approve {request_id} --gate publish --reason "..."`.',
+        {"request": request_id},
+        code="NothingToOverride",
+    )

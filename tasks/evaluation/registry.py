@@ -8,31 +8,18 @@ from typing import Literal, TypeAlias, get_args
 from models_db.errors import Refused, UsageError
 from tasks.common import extensions
 from tasks.common.faults import retry
-from tasks.evaluation.charged import coverage, labels
-from tasks.evaluation.charged import length as dp_length
-from tasks.evaluation.charged.estimates import Estimate, EstimateRequest
-from tasks.evaluation.core.subject import EvaluationInput
-from tasks.evaluation.lexical.distinct import distinct
-from tasks.evaluation.lexical.entities import entities
-from tasks.evaluation.lexical.jaccard import jaccard
-from tasks.evaluation.lexical.length import length
-from tasks.evaluation.lexical.length_gap import length_gap
-from tasks.evaluation.lexical.placeholder_leak import placeholder_leak
-from tasks.evaluation.lexical.records import records
-from tasks.evaluation.lexical.rouge import rouge
-from tasks.evaluation.lexical.verbatim_overlap import verbatim_overlap
-from tasks.evaluation.model_based.contamination import contamination
-from tasks.evaluation.model_based.in_context_accuracy import in_context
-from tasks.evaluation.model_based.judge import judge, judge_preference
-from tasks.evaluation.model_based.perplexity import perplexity, perplexity_gap
-from tasks.evaluation.semantic.bert_score import bert_score
-from tasks.evaluation.semantic.frechet import frechet
-from tasks.evaluation.semantic.mauve import mauve
-from tasks.evaluation.semantic.nearest_neighbour import proximity
-from tasks.evaluation.semantic.precision_recall import precision_recall
-from tasks.evaluation.semantic.self_similarity import self_similarity
-from tasks.evaluation.semantic.topics import topics
-from tasks.evaluation.semantic.train_on_synthetic import train_on_synthetic
+from tasks.evaluation import charged as dp_length
+from tasks.evaluation import charged as labels
+from tasks.evaluation import coverage
+from tasks.evaluation.charged import Estimate, EstimateRequest
+from tasks.evaluation.contamination import contamination
+from tasks.evaluation.distributions import frechet, mauve, topics, train_on_synthetic
+from tasks.evaluation.in_context.accuracy import in_context
+from tasks.evaluation.lexical import distinct, entities, length, length_gap, placeholder_leak, records
+from tasks.evaluation.model_based import judge, judge_preference, perplexity, perplexity_gap
+from tasks.evaluation.neighbours import bert_score, precision_recall, proximity, self_similarity
+from tasks.evaluation.overlap import jaccard, rouge, verbatim_overlap
+from tasks.evaluation.subject import EvaluationInput
 from tasks.values.results import Exposure, MetricResult
 
 Need: TypeAlias = Literal["model", "conversation", "embedder", "tagger"]
@@ -115,8 +102,8 @@ _OWN: Mapping[str, Metric] = {
         Metric("placeholder_leak", "public", placeholder_leak),
         Metric("perplexity", "public", perplexity, _MODEL),
         Metric.charged(coverage.NAME, coverage.CoverageEstimate(), _EMBEDDER),
-        Metric.charged(labels.NAME, labels.LabelEstimate()),
-        Metric.charged(dp_length.NAME, dp_length.LengthEstimate()),
+        Metric.charged(labels.LABELS, labels.LabelEstimate()),
+        Metric.charged(dp_length.LENGTH, dp_length.LengthEstimate()),
         Metric("in_context", "internal", in_context, _MODEL),
         Metric("verbatim_overlap", "internal", verbatim_overlap),
         Metric("entities", "public", entities, _TAGGER),

@@ -24,9 +24,9 @@ from tasks.common.faults import retry
 from tasks.corpus.keys import length_prefixed
 from tasks.decoding.release_steps import StepLost
 from tasks.decoding.run_context import RunContext
-from tasks.evaluation.charged.estimates import EstimateRequest, NoisyHistogramEstimate, UnitText, counted
-from tasks.evaluation.core.subject import EvaluationInput
+from tasks.evaluation.charged import EstimateRequest, NoisyHistogramEstimate, UnitText, counted
 from tasks.evaluation.registry import Metric
+from tasks.evaluation.subject import EvaluationInput
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.planning.further_texts import extended_of

@@ -25,7 +25,7 @@ class MeasuredShare:
     """One rehearsal's share of the way, by one metric; percent, with a 95 % interval.
 
     Attributes:
-        way: share, low and high; None where the rehearsal gave none (`tasks.rehearsal.shares`).
+        way: share, low and high; None where the rehearsal gave none (`tasks.rehearsal.measures`).
     """
 
     corpus: str

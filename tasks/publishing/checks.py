@@ -25,8 +25,7 @@ from tasks.accounting.policy_limits import bounds_of
 from tasks.accounting.rounding import exact
 from tasks.common.files import FileTable, FileUnfit, measure, open_regular_file, read_document
 from tasks.common.published_values import read_as
-from tasks.evaluation.bound_override import require_admitted
-from tasks.evaluation.policy_bounds import describe_checks, missed
+from tasks.evaluation.policy_bounds import describe_checks, missed, require_admitted
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.registry import recompute

@@ -1,4 +1,10 @@
-"""Metrics of a rehearsal: MAUVE, coverage, the perplexity gap, and a classifier where texts have labels.
+"""Metrics of a rehearsal, and the share of the way from the public model to no privacy that each one shows.
+
+For a metric's closeness to held-out documents s, the share is (s_request - s_public) / (s_nonprivate - s_public). Texts
+of each release and the documents are resampled independently (percentile bootstrap; Efron and Tibshirani, 1993, section
+13.3), from an ordinary generator with a fixed start: everything here is public. Where the interval of the denominator
+includes zero, the metric cannot distinguish the two references, and there is no share; where it lies below zero, texts
+without privacy are worse by this metric than the public model's own, and there is no way to go.
 
 They are the internal metrics of docs/metrics.md, here of public data: three releases of equal size against one
 hold-out, in bins, balls and documents that are the same for all three.
@@ -6,20 +12,85 @@ hold-out, in bins, balls and documents that are the same for all three.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.algorithms.logistic_regression import Classes, fit
-from tasks.evaluation.core.bootstrap import Picks
-from tasks.evaluation.core.embedded_texts import points
-from tasks.evaluation.core.subject import Scorer
-from tasks.evaluation.model_based.perplexity import NegativeLogLikelihood
-from tasks.evaluation.semantic.mauve import Labels, area, bins, quantised
-from tasks.evaluation.semantic.precision_recall import NEAREST_DENSE, Distances, radii
-from tasks.rehearsal.result import MetricName
+from tasks.evaluation.algorithms import Classes, fit_softmax
+from tasks.evaluation.distributions import Labels, mauve_area, mauve_bins, quantised
+from tasks.evaluation.intervals import CONFIDENCE, Picks
+from tasks.evaluation.model_based import NegativeLogLikelihood
+from tasks.evaluation.neighbours import NEAREST_DENSE, Distances, radii
+from tasks.evaluation.subject import Scorer, points
+from tasks.rehearsal.result import MetricName, MetricShare
 from tasks.text.interfaces import Embedder, Points
+
+PUBLIC_ONLY, REQUEST, NON_PRIVATE = "public_only", "request", "non_private"
+RELEASES = (PUBLIC_ONLY, REQUEST, NON_PRIVATE)
+"""The three releases of a rehearsal, in the order of a measure's numbers."""
+RESAMPLES = 300
+NOT_DISTINGUISHED = "it cannot distinguish them here"
+REFERENCE_WORSE = "without privacy the texts are further from the corpus than the public model's"
+
+
+class Measure(Protocol):
+    """One metric of the three releases against the same held-out documents."""
+
+    @property
+    def name(self) -> MetricName:
+        """The metric's name in results."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Number of texts of each release that can be measured."""
+
+    @property
+    def documents(self) -> int:
+        """Number of held-out documents."""
+
+    def value(self, release: int, texts: Picks, documents: Picks) -> float:
+        """Return the metric of a resample of one release and of the documents."""
+
+    def closeness(self, value: float) -> float:
+        """Return how close to the documents a value is; larger is closer."""
+
+
+def measure_share(measure: Measure) -> MetricShare:
+    """Return the metric's figures and the share of the way."""
+    every = np.arange(measure.documents)
+    values = [measure.value(number, np.arange(size), every) for number, size in enumerate(measure.sizes)]
+    low, value, high = (format(one, ".4f") for one in values)
+    figures = MetricShare(metric=measure.name, public_only=low, request=value, non_private=high)
+    resamples = _resampled(measure)
+    way, made = resamples[:, 2] - resamples[:, 0], resamples[:, 1] - resamples[:, 0]
+    least, most = _ends(way)
+    near = [measure.closeness(one) for one in values]
+    if least <= 0 <= most or near[2] == near[0]:
+        return figures.model_copy(update={"reason": NOT_DISTINGUISHED})
+    if most < 0:
+        return figures.model_copy(update={"reason": REFERENCE_WORSE})
+    share = (near[1] - near[0]) / (near[2] - near[0])
+    ends = _ends(made[way > 0] / way[way > 0])
+    percent = [round(100 * max(min(one, 9999.0), -9999.0)) for one in (share, min(*ends, share), max(*ends, share))]
+    return figures.model_copy(update={"share": percent[0], "low": percent[1], "high": percent[2]})
+
+
+def _resampled(measure: Measure) -> NDArray[np.float64]:
+    """Return the closeness of each release in each resample, float64 [RESAMPLES, 3]."""
+    generator = np.random.default_rng(0)
+    rows = np.empty((RESAMPLES, len(RELEASES)))
+    for row in rows:
+        documents = generator.integers(measure.documents, size=measure.documents)
+        for number, size in enumerate(measure.sizes):
+            row[number] = measure.closeness(measure.value(number, generator.integers(size, size=size), documents))
+    return rows
+
+
+def _ends(values: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
 
 FEWEST_MEASURED = 2
 """Texts of each release, and documents, that a bootstrap needs."""
@@ -79,7 +150,7 @@ class Mauve(_HigherIsCloser):
     @classmethod
     def of(cls, releases: Sequence[Points], held_out: Points) -> "Mauve":
         """Put everything into bins, one for every 20 texts of a release."""
-        count = bins(len(releases[0]))
+        count = mauve_bins(len(releases[0]))
         texts, documents = quantised(np.concatenate(releases), held_out, count)
         ends = np.cumsum([len(one) for one in releases])[:-1]
         return cls(np.split(texts, ends, axis=1), documents, count)
@@ -96,7 +167,7 @@ class Mauve(_HigherIsCloser):
 
     def value(self, release: int, texts: Picks, documents: Picks) -> float:
         """Return MAUVE, 0 to 1."""
-        return area(self.releases[release][:, texts], self.held_out[:, documents], self.count)
+        return mauve_area(self.releases[release][:, texts], self.held_out[:, documents], self.count)
 
 
 @dataclass(frozen=True)
@@ -159,7 +230,7 @@ class Accuracy(_HigherIsCloser):
 
     def value(self, release: int, texts: Picks, documents: Picks) -> float:
         """Return the accuracy, 0 to 1; the classifier is trained again on every resample of texts."""
-        model = fit(self.releases[release][texts], self.classes[texts], self.count)
+        model = fit_softmax(self.releases[release][texts], self.classes[texts], self.count)
         return float((model(self.held_out[documents]) == self.true[documents]).mean())
 
 

@@ -13,8 +13,7 @@ from statistics import median
 from typing import Final
 
 from tasks.common.published_values import figure, format_small
-from tasks.evaluation.bound_override import overridden_bounds
-from tasks.evaluation.policy_bounds import BoundCheck, bound_checks
+from tasks.evaluation.policy_bounds import BoundCheck, bound_checks, overridden_bounds
 from tasks.planning.secret_assignment import while_secret
 from tasks.release import card_text
 from tasks.release import claim as claims

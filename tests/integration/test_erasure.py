@@ -18,7 +18,7 @@ import flows.releases.execute
 from flows.releases.resume import journal_folder
 from models_db.services import people
 from models_db.services.audit.chain import Actor
-from tasks.analysis.facets import cache as facet_cache
+from tasks.analysis.facets import extractor as facet_cache
 from tasks.corpus.versions import version_uids
 from tasks.values.results import Facets
 from tests.integration.canary import spans

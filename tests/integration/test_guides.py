@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from models_db.values.amounts import Amount, total_amount
-from tasks.auditing.audit_cases import case_of
+from tasks.auditing.audit import case_of
 from tasks.corpus.demo_clinic import write_demo_corpus
 from tasks.mechanisms.counts import noisy_histogram
 from tests import tiny_model
@@ -129,7 +129,7 @@ def test_the_files_that_a_mechanism_needs_are_there() -> None:
         ("EVENTS", "tests/unit/tasks/mechanisms/test_registry.py"),
         ("FREE", "tests/unit/tasks/mechanisms/test_registry.py"),
         ("SEEN", "tests/statistical/test_privacy_audits.py"),
-        ("CASES", "tasks/auditing/audit_cases.py"),
+        ("CASES", "tasks/auditing/audit.py"),
     ],
 )
 def test_the_tables_that_a_mechanism_is_entered_in_are_there(name: str, file: str) -> None:

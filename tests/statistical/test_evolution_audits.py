@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from models_db.values.amounts import Amount
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.auditing.audit_cases import DELTA, EPSILON
+from tasks.auditing.audit import DELTA, EPSILON
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.store import Corpus
 from tasks.inference.embeddings.unit_embeddings import points_of

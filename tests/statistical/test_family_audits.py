@@ -19,7 +19,7 @@ import torch
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.auditing.worst_case_tokens import EVEN, FIRST, SECOND, distance, run_length, worst_case_distances
+from tasks.auditing.worst_cases import EVEN, FIRST, SECOND, distance, run_length, worst_case_distances
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens.clipped_logits import blended, clip_recentred
 from tasks.mechanisms.tokens.integer_table import (

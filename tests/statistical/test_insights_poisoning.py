@@ -18,7 +18,7 @@ from scipy.stats import binomtest
 from models_db.home import ProjectHome
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.facets.extractor import extractor_for
-from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.decoding.structured_output import Record
 from tasks.mechanisms.core.rng import OS_RANDOM

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from tasks.accounting.zcdp import rho_of
-from tasks.auditing.audit_cases import DELTA, DRAWS, EPSILON, REFERENCES
+from tasks.auditing.audit import DELTA, DRAWS, EPSILON, REFERENCES
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.auditing.worst_case_tokens import PUBLIC, PUSH, worst_case_scores, worst_case_tokens
+from tasks.auditing.worst_cases import PUBLIC, PUSH, worst_case_scores, worst_case_tokens
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens.integer_table import LARGEST_CLIP_STEPS, IntegerTableMechanism, calibrate
 from tasks.mechanisms.tokens.weight_table import WeightTable, weight_table

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.auditing.audit_cases import DELTA, DRAWS, EPSILON, REFERENCES
+from tasks.auditing.audit import DELTA, DRAWS, EPSILON, REFERENCES
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.auditing.worst_case_kde import features_of, observed, sums_of
+from tasks.auditing.worst_cases import observed_sketches, sketch_features, sketch_sums
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
 from tasks.mechanisms.vectors.kde_sketch import STEPS, KdeSketches, Sums, calibrate_kde
@@ -40,12 +40,14 @@ def bound(
     towards: np.ndarray | None = None,
 ) -> float:
     """The shipped noise on sums of a twin's own making."""
-    with_it, without = (observed(drawing, sums(present), trials, OS_RANDOM, towards) for present in (True, False))
+    with_it, without = (
+        observed_sketches(drawing, sums(present), trials, OS_RANDOM, towards) for present in (True, False)
+    )
     return epsilon_lower_bound(with_it, without, float(DELTA), CONFIDENCE).epsilon
 
 
 def honest(paid: KdeSketches, others: int = OTHERS) -> Callable[[bool], Sums]:
-    return lambda present: sums_of(paid, others, present)
+    return lambda present: sketch_sums(paid, others, present)
 
 
 @pytest.mark.parametrize("paid", [HONEST, ONE], ids=["iterative", "independent"])
@@ -70,7 +72,7 @@ def test_a_vector_under_each_label_exceeds_the_claim():
     """A unit whose documents carry m labels, in the sketch of every one of them: norm sqrt(m), not 1."""
     labels = 8
     paid = replace(ONE, labels=labels)
-    features = features_of(DRAWS)[1:]
+    features = sketch_features(DRAWS)[1:]
 
     def everywhere(present: bool) -> Sums:
         label_of = np.arange(labels if present else 0)
@@ -108,7 +110,7 @@ def test_a_private_n_exceeds_the_claim():
     """Even behind honest noise: how large it is tells how many units there are."""
 
     def divided(present: bool) -> list[int]:
-        seen = observed(ONE, sums_of(ONE, 1, present), TRIALS, OS_RANDOM)
+        seen = observed_sketches(ONE, sketch_sums(ONE, 1, present), TRIALS, OS_RANDOM)
         return [round(each / (1 + present)) for each in seen]
 
     found = epsilon_lower_bound(divided(True), divided(False), float(DELTA), CONFIDENCE)
@@ -117,7 +119,9 @@ def test_a_private_n_exceeds_the_claim():
 
 def test_phrases_that_are_added_up_exceed_the_claim():
     """Five phrases of a unit, not made of length 1, and no clipping."""
-    assert bound(lambda present: sums_of(ONE, OTHERS, False) + 5 * sums_of(ONE, 0, present), trials=2000) > CLAIM
+    assert (
+        bound(lambda present: sketch_sums(ONE, OTHERS, False) + 5 * sketch_sums(ONE, 0, present), trials=2000) > CLAIM
+    )
 
 
 def test_the_stated_sigma_is_accepted_and_others_are_rejected():

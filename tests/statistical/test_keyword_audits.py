@@ -16,7 +16,7 @@ import pytest
 
 from models_db.values.amounts import DELTA_UNIT, Amount
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.auditing.audit_cases import COUNT, DELTA, EPSILON
+from tasks.auditing.audit import COUNT, DELTA, EPSILON
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.contribution_bound import count_units_by_item

@@ -14,10 +14,9 @@ import pytest
 from models_db.values.amounts import DELTA_UNIT, Amount, total_amount
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.analysis.keywords import keyword_set as keyword_sets
-from tasks.analysis.keywords import tfidf
-from tasks.analysis.keywords.keyword_set import KeywordSet, keyword_set_for
+from tasks.analysis.keywords import keyword_set as tfidf
+from tasks.analysis.keywords.keyword_set import Bag, KeywordSet, TermWeights, keyword_set_for
 from tasks.analysis.keywords.parameters import KeywordSettings
-from tasks.analysis.keywords.tfidf import Bag, TermWeights
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.set_histogram import calibrate_set_histogram

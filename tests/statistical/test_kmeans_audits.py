@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
+from tasks.analysis.clustering.clusterers import clusterer_for
 from tasks.analysis.clustering.coreset import Coreset
 from tasks.analysis.clustering.parameters import ClusterSettings
-from tasks.analysis.clustering.registry import clusterer_for
-from tasks.auditing.audit_cases import DELTA, DRAWS, EPSILON, REFERENCES
+from tasks.auditing.audit import DELTA, DRAWS, EPSILON, REFERENCES
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.auditing.worst_case_kmeans import LONG, observed
+from tasks.auditing.worst_cases import LONG_VECTOR, observed_rounds
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
 from tasks.mechanisms.vectors.kmeans_rounds import KMeansRounds, Rounds, binned_sums, calibrate_rounds
@@ -40,7 +40,7 @@ def audit(
     """The bound where `twin` makes the rounds `made`, whatever is paid for."""
 
     def sample(present: bool) -> list[int]:
-        return list(observed(twin(made, OS_RANDOM), made, present, others, trials))
+        return list(observed_rounds(twin(made, OS_RANDOM), made, present, others, trials))
 
     return bound(sample(True), sample(False))
 
@@ -149,7 +149,7 @@ def test_a_unit_in_several_bins_exceeds_the_claim():
     assert audit(InSixBins, paid) > CLAIM
 
 
-ALONG = (LONG / np.linalg.norm(LONG)).astype(np.float32)
+ALONG = (LONG_VECTOR / np.linalg.norm(LONG_VECTOR)).astype(np.float32)
 NEIGHBOURS = np.stack([-ALONG] * 12)  # enough of them that their centre is kept
 
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.auditing.audit_cases import DELTA, EPSILON, REFERENCES
+from tasks.auditing.audit import DELTA, EPSILON, REFERENCES
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.auditing.worst_case_tokens import LONG, project_on_worst_case, worst_case_sums
+from tasks.auditing.worst_cases import LONG, project_on_worst_case, worst_case_sums
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
 from tasks.mechanisms.tokens.utility_scores import sum_rows

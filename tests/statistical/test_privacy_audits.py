@@ -1,6 +1,6 @@
 """Audits of the promise (PRIVACY §8): the honest mechanism stays below its claim, every broken twin exceeds it.
 
-The honest ones are the cases of `tasks/auditing/audit_cases.py`, each on two neighbouring inputs many times; a twin is
+The honest ones are the cases of `tasks/auditing/audit.py`, each on two neighbouring inputs many times; a twin is
 run on the same inputs and compared with the same claim, the epsilon <= 1 that the charged rho gives at DELTA. The bound
 is above the true epsilon with probability at most 1 - CONFIDENCE, and the true epsilon of the honest mechanisms is
 about 0.8 (exact binomial): a false alarm is rarer still. The twins' true epsilon is at least 1.24, and their numbers of
@@ -13,10 +13,10 @@ from fractions import Fraction
 import pytest
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
+from tasks.auditing.audit import CASES, COUNT, DELTA, DRAWS, EPSILON, case_of
 from tasks.auditing.audit import audit as audit_case
-from tasks.auditing.audit_cases import CASES, COUNT, DELTA, DRAWS, EPSILON, case_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.auditing.worst_case_tokens import worst_case_scores, worst_case_tokens
+from tasks.auditing.worst_cases import worst_case_scores, worst_case_tokens
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.auditing.audit_cases import DELTA, EPSILON
+from tasks.auditing.audit import DELTA, EPSILON
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.inference.engine.session import RowValues
 from tasks.mechanisms.core.rng import OS_RANDOM

@@ -18,7 +18,7 @@ from models_db.home import ProjectHome
 from models_db.values.amounts import DELTA_UNIT, Amount, total_amount
 from tasks.accounting.zcdp import epsilon_of, release_amount
 from tasks.analysis.facets.extractor import extractor_for
-from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.store import Lot, PlacedUnit, UnitDocuments

@@ -15,7 +15,7 @@ from models_db.values.names import require_plain_name
 from models_db.values.requests import parse_model
 from tasks.adapters.metadata import AdapterMeta, AdapterWording, Fit, KnownAdapter, TrainingSet
 from tasks.adapters.store import CURVE, adapter_folder, find_adapter, list_adapters
-from tasks.adapters.training.settings import DESCRIPTION, Called, TrainingSettings
+from tasks.adapters.training.data import DESCRIPTION, Called, TrainingSettings
 
 app = typer.Typer(no_args_is_help=True, help="Manage adapters of one-shot summaries: train, list, show.")
 

@@ -1,29 +1,17 @@
-"""Adapter training: fits the space, then trains the perceptron through the frozen language model.
-
-The loss is the likelihood of public summaries given the soft tokens, as in "Differentially Private Summarization with
-Large Language Models", eq. 5. Two things differ from the paper. Each step takes a random part of a group's documents,
-so that it also learns small groups. And each mean gets Gaussian noise of a random level from a range (unless that is
-switched off), with the level as an input of the adapter: later inputs are always noisy means.
-
-The same order gives the same adapter on the same machine, interrupted or not.
-"""
+"""Adapter training: reads the examples, fits the space, then trains the perceptron through the frozen model."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from tasks.adapters.adapter import tensors_of
-from tasks.adapters.logit_lens import Lens, lens_of
+from tasks.adapters.adapter import Lens, fit_space, lens_of, tensors_of
 from tasks.adapters.metadata import AdapterMeta, AdapterWording, KnownAdapter, TrainingSet, figure
-from tasks.adapters.projection import fit_space
 from tasks.adapters.store import require_name_free, save_adapter
-from tasks.adapters.training import checkpoint
-from tasks.adapters.training.dataset import TrainingData, read_training_data
-from tasks.adapters.training.examples import Lessons, generator_of, prepare, split_groups
+from tasks.adapters.training import loop
+from tasks.adapters.training.data import Order, TrainingData, TrainingSettings, default_wording, read_training_data
 from tasks.adapters.training.frozen_model import FrozenNetwork, load_frozen
-from tasks.adapters.training.loop import Course
-from tasks.adapters.training.settings import Order, TrainingSettings, default_wording
+from tasks.adapters.training.loop import Course, Lessons, generator_of, prepare, split_groups
 from tasks.common import progress
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.load_model import load
@@ -61,10 +49,10 @@ def train_adapter(path: Path, request: TrainingRequest, device: str = "auto", *,
     require_name_free(request.name)
     data = read_training_data(path)
     if anew:
-        checkpoint.forget(request.name)
+        loop.forget(request.name)
     model = load(request.model, device)
     order = _order(request, data, model)
-    checkpoint.resume(order)  # before any work: a checkpoint of another order is refused now
+    loop.resume(order)  # before any work: a checkpoint of another order is refused now
     lessons, lens, revision = lessons_of(data, order, model), _lens(order, model), model.revision
     del model  # a gigabyte that training does not need
     network = load_frozen(request.model, device, getattr(torch, order.settings.precision))
@@ -97,17 +85,17 @@ def train(
     states = [lessons.states[source] for source in lessons.learned_sources]
     space, clip_norm = fit_space(states, settings.dimensions, settings.centres, settings.seed)
     course = Course(settings, lessons, space, clip_norm, network, lens)
-    if earlier := checkpoint.resume(order):
+    if earlier := loop.resume(order):
         course.go_on(earlier)
         progress.tell(f"Going on after step {earlier.step} of an interrupted training.")
     else:
         course.begin()
     while not course.ended:
         course.advance()
-        checkpoint.keep(order, course.state())
+        loop.keep(order, course.state())
         progress.tell(course.line)
     saved = save_adapter(_meta(order, data, course, revision), tensors_of(space, course.best), course.files(order.name))
-    checkpoint.forget(order.name)
+    loop.forget(order.name)
     return saved
 
 

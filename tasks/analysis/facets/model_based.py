@@ -1,7 +1,4 @@
-"""Facet extraction by the language model: one prompt per text, answered by a JSON object by construction.
-
-After URANIA, appendix G.1; the wording is ours. The prompt before the text is the same for all texts and read once.
-"""
+"""Facet extraction by the language model: one prompt per text, answered by a JSON object by construction."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,8 +6,8 @@ from dataclasses import dataclass
 
 from models_db.values.canonical_json import digest
 from tasks.analysis.facets.constrained_completion import complete_constrained
-from tasks.analysis.facets.normal_form import no_facets, tidy_facets
-from tasks.analysis.facets.parameters import FacetExample, FacetField, FacetSettings
+from tasks.analysis.facets.facet_settings import FacetExample, FacetField, FacetSettings
+from tasks.analysis.facets.rule_based import no_facets, tidy_facets
 from tasks.common.progress import Progress
 from tasks.inference.engine.engine import Engine
 from tasks.inference.prompt_rendering import PromptPieces, private_prompt

@@ -1,4 +1,4 @@
-"""Rule-based facet extraction without a model: key phrases of the text by RAKE.
+"""Rule-based facet extraction without a model: key phrases by RAKE; the normal form of facets of any extractor.
 
 `summary` is the unchanged beginning of the text: it is embedded and never shown. `keywords` are the best key phrases,
 then words; `topics` (where the schema has it) the words with the largest weights. Other fields stay empty: intents and
@@ -8,15 +8,49 @@ RAKE knows only English function words. In another language it works less well: 
 scripts without spaces between words a phrase is a whole clause, which is left out if it is long.
 """
 
+import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tasks.analysis.facets.normal_form import no_facets, spaced, tidy_facets
-from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.facets.facet_settings import FacetField, FacetSettings
 from tasks.common.progress import Progress
+from tasks.corpus.units import is_unicode
 from tasks.text.rake import phrase_scores
 from tasks.values.results import KEYWORDS, SUMMARY, Facets
+
+
+def no_facets(fields: Sequence[FacetField]) -> Facets:
+    """Return empty facets: every field is present, and none has a phrase."""
+    return Facets({field.name: () for field in fields})
+
+
+def tidy_facets(fields: Sequence[FacetField], phrases: Mapping[str, Iterable[str]]) -> Facets:
+    """Return facets in normal form: spaces single, NFC, no phrase empty, too long or twice; keywords in lower case.
+
+    A text is cut at its limit. An item of a list that is too long is left out: half a phrase is another phrase.
+    """
+    return Facets({field.name: _phrases(field, phrases.get(field.name, ())) for field in fields})
+
+
+def _phrases(field: FacetField, phrases: Iterable[str]) -> tuple[str, ...]:
+    lower = field.name == KEYWORDS
+    if field.kind == "text":
+        text = spaced(" ".join(phrases))[: field.most_characters].strip()
+        return (text,) if text else ()
+    unique: dict[str, str] = {}
+    for phrase in phrases:
+        text = spaced(phrase.casefold() if lower else phrase)
+        if text and len(text) <= field.most_characters:
+            unique.setdefault(text.casefold(), text)
+    return tuple(unique.values())[: field.most_items]
+
+
+def spaced(text: str) -> str:
+    """Return `text` in NFC with single spaces; characters without a UTF-8 form become question marks."""
+    plain = text if is_unicode(text) else text.encode("utf-8", "replace").decode("utf-8")
+    return " ".join(unicodedata.normalize("NFC", plain).split())
+
 
 CODE = 1
 """Version, increased whenever this module extracts other facets; a part of the name."""

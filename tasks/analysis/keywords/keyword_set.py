@@ -1,4 +1,38 @@
-"""Closed keyword set for descriptions of clusters: public, privately selected, or both (URANIA, section 4.1).
+"""Closed keyword set for descriptions of clusters: public, privately selected or both, refined to its size.
+
+Each unit counts in the number of units and in the document frequencies of at most w of its words, so the frequencies
+and n together are one histogram to which a unit adds at most w + 1 bins. Then, all of it from the noisy table,
+
+    n~ = max(n~, 1),   df~(v) = max(df~(v), 1),   idf(v) = max(0, ln(n~ / df~(v))),
+
+and a unit's candidates are the k of its OWN words with the largest tf * idf, equal ones in the order of the alphabet.
+
+The proof, step by step.
+
+1. Which w words count is a function of the unit and of a fresh key that is drawn without looking at anything: an order
+   of its words by HMAC. Words are integers 0 or 1 there, never shares of a whole: adding or removing a unit moves at
+   most w + 1 counts by 1 each. (The paper scales a row of term counts down to an L1 norm. Then counts are fractions,
+   integer noise on which has unbounded loss.) Given the key, the claim holds; and a mixture over keys that do not
+   depend on the data satisfies what all of its parts satisfy.
+2. The table has a bin for EVERY string there is, infinitely many, with independent noise in each. Two neighbours'
+   tables differ in distribution in at most w + 1 bins; in all others they are the same product, which adds nothing to
+   any divergence. So the whole table costs what w + 1 bins cost, and may be used by whatever comes next, adaptively.
+3. Noise on a bin that nobody looks at need not be drawn: independent coordinates can be drawn in any order, late, or
+   never, without changing the joint distribution of those that are looked at, if each is drawn once and remembered.
+   Which bins are looked at are the words of the corpus, and that is private. It never leaves this module: what goes out
+   is a unit's choice, and it is handed to another mechanism that is charged for each choice (`partition_selection`).
+4. A choice reads the table and the unit's own words, nothing of any other unit. So in the selection, given the table,
+   one unit more or less adds or removes at most k candidates. (If idf could be negative, or if a unit could be given
+   words it does not have, an absent word would win in rows that do not mention it, and one person's word would be
+   counted once for everybody.)
+
+Steps 2 and 4 add up: rho of the histogram and of the selection, delta of the selection. The table is not written down:
+as an infinite table it is a release like any other, but a file of the bins that were asked for lists the corpus' words.
+So histogram and selection are drawn together (`StageBudget.release` of several numbers), and a run that dies between
+the two has lost both.
+
+All of it is post-processing of released values (URANIA, appendix C, Algorithms 5 and 6, last steps): nothing here
+reads the corpus or is charged. For any answer of a model, the result is a part of the released set.
 
 A unit proposes at most k candidates, by a function of that unit and of public or noisy values alone; a candidate is
 released if enough units propose it, for all of the stage's delta (`gaussian_selection`: k / (2 sigma^2);
@@ -23,19 +57,23 @@ An empty corpus, or one in which no two units share a keyword, releases nothing:
 words where there are some.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import heapq
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from models_db.errors import AlmonerError, Refused
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
+from models_db.values.requests import file_invalid
 from tasks.analysis.keywords.parameters import KeywordSettings
-from tasks.analysis.keywords.refine import Refine, by_counts
-from tasks.analysis.keywords.tfidf import TermWeights
+from tasks.corpus.keys import KEY_BYTES, keyed_hash
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.contribution_bound import count_units_by_item
 from tasks.mechanisms.counts.gaussian_selection import GaussianSelection, calibrate_gaussian_selection
@@ -49,8 +87,230 @@ from tasks.mechanisms.counts.weighted_selection import (
     WeightedSelection,
     calibrate_rounds,
 )
-from tasks.text.keyword_normalisation import near, normalise_keywords, roots
+from tasks.text.keyword_normalisation import near, normalise_keywords, roots, tokens_of
 from tasks.values.results import Facets, StageBudget
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+Bag = Mapping[str, int]
+"""A unit's words with their counts."""
+
+
+@dataclass(frozen=True)
+class DocumentFrequencies:
+    """Words of a corpus before anything is drawn; private.
+
+    Attributes:
+        bags: each unit's words.
+        frequency: in how many units each word counts.
+    """
+
+    bags: Sequence[Bag] = field(repr=False)
+    frequency: Mapping[str, int] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class TermWeights:
+    """Choice of each unit among its own words.
+
+    Attributes:
+        histogram: of n and the document frequencies, over an open set of bins.
+        counted: w, of how many words a unit counts at most.
+        chosen: k, how many a unit chooses at most.
+        least: words of a lower noisy document frequency are passed over. They would hardly be selected, and would
+            take the places of others: the rarest words have the largest idf.
+    """
+
+    histogram: SetHistogram
+    counted: int
+    chosen: int
+    least: int
+
+    def __post_init__(self) -> None:
+        if self.histogram.contributions < self.counted + 1:
+            raise ValueError(f"{self.counted} words and n are more bins than {self.histogram.contributions}")
+
+    def count(self, facets: Sequence[Facets], rng: RandomSource) -> DocumentFrequencies:
+        """Read the units' words; no noise is drawn, only a key."""
+        key = rng.random_bytes(KEY_BYTES)
+        bags: list[Bag] = [tokens_of(unit.text) for unit in facets]
+        counting = (token for bag in bags for token in counting_words(bag, self.counted, key))
+        return DocumentFrequencies(bags, Counter(counting))
+
+    def choose(self, counted: DocumentFrequencies, rng: RandomSource) -> Iterator[tuple[str, ...]]:
+        """Draw the needed part of the table, and choose for each unit at most k of its own words."""
+        tokens = list({token: None for bag in counted.bags for token in bag})
+        true_counts = [len(counted.bags), *(counted.frequency.get(token, 0) for token in tokens)]
+        units, *noisy = self.histogram.draw(true_counts, rng)
+        table = dict(zip(tokens, noisy, strict=True))
+        for bag in counted.bags:
+            yield best_words(bag, table, units, self.chosen, self.least)
+
+
+def counting_words(bag: Bag, most: int, key: bytes) -> list[str]:
+    """Return at most `most` of a unit's words, a function of the key and of that unit alone."""
+    if len(bag) <= most:
+        return list(bag)
+    own = keyed_hash(key, "a unit's words", *sorted(bag))
+    return sorted(bag, key=lambda token: keyed_hash(own, "order", token))[:most]
+
+
+def best_words(bag: Bag, table: Mapping[str, int], units: int, most: int, least: int) -> tuple[str, ...]:
+    """Return the words of a bag with the largest tf * idf, the best first.
+
+    Args:
+        table: noisy document frequencies of all its words.
+        units: the noisy number of units.
+        least: words of a lower noisy frequency are left out.
+    """
+    size = math.log(max(units, 1))
+    weights = {
+        token: count * max(0.0, size - math.log(max(table[token], 1)))
+        for token, count in bag.items()
+        if table[token] >= least
+    }
+    return tuple(sorted(weights, key=lambda token: (-weights[token], token))[:most])
+
+
+Refine = Callable[[Sequence[str], int], list[str]]
+"""(keywords, number) -> that number of them, the best first."""
+
+Embed = Callable[[Sequence[str]], "NDArray[np.float32]"]
+"""float32 [n, d], one row of unit length for each text."""
+
+Write = Callable[[Sequence[str], Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+"""Prompts a public model: one record of a JSON schema for each prompt, an empty one where it gave none."""
+
+BATCH: Final = 20
+"""Keywords that the model sees at one time; it keeps at most half of them."""
+
+KEEP_SCHEMA: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "keep": {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 1, "maximum": BATCH},
+            "minItems": 1,
+            "maxItems": BATCH // 2,
+        }
+    },
+    "required": ["keep"],
+    "additionalProperties": False,
+}
+"""Answers are numbers of the list, so a model cannot add words of its own."""
+
+MOST_COVERED: Final = 8192
+"""Most released keywords that coverage compares: the first in the order of the alphabet."""
+
+
+def refiner_for(settings: KeywordSettings, write: Write | None = None, embed: Embed | None = None) -> Refine | None:
+    """Return the refinement of the settings; None for noisy counts, which are drawn with the set.
+
+    Raises:
+        FileInvalid: the model or the embedder that it needs is missing.
+    """
+    if settings.ranking == "counts":
+        return None
+    tool = {"model": write and by_model(write), "coverage": embed and by_coverage(embed)}[settings.ranking]
+    if tool is None:
+        problem = f"keywords.ranking: {settings.ranking} is not available here"
+        raise file_invalid("`parameters`", [problem], "docs/keywords.md")
+    return tool
+
+
+def by_counts(keywords: Sequence[str], counts: Sequence[int]) -> Refine:
+    """Keep the most frequent by their noisy counts; equal ones in the order of the alphabet."""
+    noisy = dict(zip(keywords, counts, strict=True))
+    return lambda some, most: sorted(some, key=lambda keyword: (-noisy[keyword], keyword))[:most]
+
+
+def by_model(write: Write) -> Refine:
+    """Keep the choices of a public model, batch by batch, until at most the requested number is left.
+
+    A model that is shown thousands of words keeps those it read last. So it is shown BATCH at a time, in the order of
+    the alphabet, and keeps at most half; the kept words are mixed into new batches by taking every n-th one.
+    In the round that would leave too few, passed-over words fill the places, in the order of the alphabet.
+    """
+
+    def refine(keywords: Sequence[str], most: int) -> list[str]:
+        remaining = sorted(keywords)
+        while len(remaining) > most:
+            kept = _refine_once(write, remaining)
+            if len(kept) <= most:
+                passed_over = sorted(set(remaining) - set(kept))
+                return kept + passed_over[: most - len(kept)]
+            remaining = kept
+        return remaining
+
+    return refine
+
+
+def _refine_once(write: Write, keywords: Sequence[str]) -> list[str]:
+    """Return the kept words of each batch; the first half of a batch without an answer."""
+    count = -(-len(keywords) // BATCH)
+    batches = [keywords[start::count] for start in range(count)]
+    answers = write([keep_prompt(batch) for batch in batches], KEEP_SCHEMA)
+    return list(
+        itertools.chain(*(_keywords_to_keep(batch, answer) for batch, answer in zip(batches, answers, strict=True)))
+    )
+
+
+def keep_prompt(batch: Sequence[str]) -> str:
+    """Return the prompt for one batch (after URANIA, G.5, in our words)."""
+    numbered = "\n".join(f"{number}. {keyword}" for number, keyword in enumerate(batch, 1))
+    return (
+        "These keywords are shared by many people in a large collection of texts. They will be used to say what the"
+        f" texts are about.\n\n{numbered}\n\nChoose at most {len(batch) // 2 or 1} of them: those that name a topic"
+        " clearly. Leave out words that fit any topic, and of two words for one thing take one. Answer with their"
+        " numbers."
+    )
+
+
+def _keywords_to_keep(batch: Sequence[str], answer: Mapping[str, Any]) -> list[str]:
+    half = max(1, len(batch) // 2)
+    numbers = answer.get("keep")
+    listed_numbers = numbers if isinstance(numbers, list) else []
+    chosen = [batch[n - 1] for n in listed_numbers if type(n) is int and 1 <= n <= len(batch)]
+    return list(dict.fromkeys(chosen))[:half] or list(batch[:half])
+
+
+def by_coverage(embed: Embed) -> Refine:
+    """Keep keywords that represent all others: each step takes the one that brings most others closer to a taken one.
+
+    Greedy facility location over cosines (Nemhauser, Wolsey, Fisher, Mathematical Programming 14, 1978: within
+    1 - 1/e of the best), with Minoux's postponed updates (1978). Unlike farthest points it does not begin with
+    outliers.
+    """
+
+    def refine(keywords: Sequence[str], most: int) -> list[str]:
+        covered = sorted(keywords)[:MOST_COVERED]
+        return [covered[index] for index in representatives(embed(covered), most)] if covered else []
+
+    return refine
+
+
+def representatives(points: "NDArray[np.float32]", most: int) -> list[int]:
+    """Return rows of float32 [n, d], unit length, that represent the others, in the order in which they were taken."""
+    import numpy as np  # settings and plans import this file, and need no arrays
+
+    similarity = np.maximum(points @ points.T, 0)
+    best = np.zeros(len(points), np.float32)
+    gains = [(-float(gain), index) for index, gain in enumerate(similarity.sum(1))]
+    heapq.heapify(gains)
+    taken: list[int] = []
+    while gains and len(taken) < most:
+        _, index = heapq.heappop(gains)
+        gain = float(np.maximum(similarity[index] - best, 0).sum())  # it can only have decreased
+        if gains and gain < -gains[0][0]:
+            heapq.heappush(gains, (-gain, index))
+            continue
+        taken.append(index)
+        best = np.maximum(best, similarity[index])
+    return taken
+
 
 _MOST_READ = 50
 """Most extracted keywords of a unit that are considered."""

@@ -5,13 +5,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from models_db.errors import UsageError
-from tasks.evaluation.core.in_context_result import InContextResult, Run, Score
-from tasks.evaluation.in_context.calibration import calibrated_labels, content_free
-from tasks.evaluation.in_context.demonstrations import Choice, Example, choose, require_labels
-from tasks.evaluation.in_context.predictions import first_token_bias, greedy_answers, label_scores
-from tasks.evaluation.in_context.prompts import CONTENT_FREE, PromptWriter, SharedPrompt, Tokens
-from tasks.evaluation.in_context.shared_prompt import read_prompt
-from tasks.evaluation.in_context.task_definitions import Task
+from tasks.evaluation.in_context.demonstrations import (
+    CONTENT_FREE,
+    Choice,
+    Example,
+    PromptWriter,
+    SharedPrompt,
+    Task,
+    Tokens,
+    choose,
+    require_labels,
+)
+from tasks.evaluation.in_context.questions import (
+    calibrated_labels,
+    content_free,
+    first_token_bias,
+    greedy_answers,
+    label_scores,
+    read_prompt,
+)
+from tasks.evaluation.in_context.result import InContextResult, Run, Score
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.rows import RowBatch
 

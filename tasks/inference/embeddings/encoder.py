@@ -5,7 +5,7 @@ what it names); the registry's all-MiniLM-L6-v2 comes without those files and is
 (https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2): the first 256 word pieces of a text, the mean of their
 last hidden states, divided by its length. Texts of similar length share a pass, so the bits of a row depend on its
 neighbours by about 1e-7: callers that need each unit by itself use `tasks.inference.embeddings.unit_embeddings`, or
-pass one text at a time (`tasks.evaluation.charged.estimates`). Nothing is kept on disk.
+pass one text at a time (`tasks.evaluation.charged`). Nothing is kept on disk.
 """
 
 import json

@@ -25,7 +25,7 @@ from tasks.release.signatures.ed25519 import SigningKey
 
 if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
-    from securesystemslib.signer import SSlibKey
+    from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]  # its documented place, without __all__
 
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from models_db.values.requests import ExactDecimal, RequestModel
-from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.facets.facet_settings import FacetSettings
 
 
 class HierarchySettings(RequestModel):

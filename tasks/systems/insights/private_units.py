@@ -14,8 +14,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.analysis.facets.cache import CachedExtractor
-from tasks.analysis.facets.extractor import Extractor
+from tasks.analysis.facets.extractor import CachedExtractor, Extractor
 from tasks.common.progress import Progress
 from tasks.corpus.store import UNITS_AT_ONCE, Lot, ShardProgress, UnitDocuments, UnitOrder
 from tasks.decoding.run_context import RunContext

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tasks.analysis.facets.cache import BATCH, cached
-from tasks.analysis.facets.extractor import Extractor
-from tasks.analysis.facets.parallel import spread_extractor
+from tasks.analysis.facets.extractor import BATCH, Extractor, cached, spread_extractor
 from tasks.common.progress import Progress
 from tasks.corpus.store import ShardProgress
 from tasks.decoding.run_context import RunContext

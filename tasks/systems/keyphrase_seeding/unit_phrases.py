@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.analysis.facets.extractor import Extractor
-from tasks.analysis.facets.parameters import FacetField, FacetSettings
+from tasks.analysis.facets.facet_settings import FacetField, FacetSettings
 from tasks.corpus.store import UnitDocuments
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.mechanisms.vectors.kde_sketch import Chunk

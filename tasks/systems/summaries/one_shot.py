@@ -23,8 +23,7 @@ from pydantic import BaseModel, Field
 from models_db.errors import UsageError
 from models_db.values.requests import ExactDecimal, ReleaseRequest, RequestModel, model_to_json
 from tasks.adapters.metadata import AdapterMeta, Digest, KnownAdapter
-from tasks.adapters.prompts import reading_pieces, writing_pieces
-from tasks.adapters.store import find_adapter, load_adapter, require_fit
+from tasks.adapters.store import find_adapter, load_adapter, reading_pieces, require_fit, writing_pieces
 from tasks.decoding.run_context import RunContext
 from tasks.inference.prompt_rendering import PromptPieces, reference_tokens
 from tasks.inference.prompt_spec import LABEL, Template

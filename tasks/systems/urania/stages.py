@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from tasks.analysis.clustering.registry import Clusterer, clusterer_for
+from tasks.analysis.clustering.clusterers import Clusterer, clusterer_for
 from tasks.analysis.keywords.keyword_set import KeywordSet, keyword_set_for
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram

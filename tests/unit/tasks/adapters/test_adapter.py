@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.adapters.adapter import Adapter
-from tasks.adapters.logit_lens import lens_of
+from tasks.adapters.adapter import Adapter, lens_of
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.systems.summaries.planted import adapter
 

@@ -6,12 +6,11 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tasks.adapters.logit_lens import word_tokens
-from tasks.adapters.projection import clipped, fit_space
-from tasks.adapters.prompts import reading_pieces, writing_pieces
+from tasks.adapters.adapter import clipped, fit_space, word_tokens
+from tasks.adapters.store import reading_pieces, writing_pieces
+from tasks.adapters.training.data import TrainingSettings, default_wording
 from tasks.adapters.training.frozen_model import Line, freeze
-from tasks.adapters.training.loss_plot import curve
-from tasks.adapters.training.settings import TrainingSettings, default_wording
+from tasks.adapters.training.loop import curve
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model, tiny_network
 from tests.unit.tasks.systems.summaries.school import lessons, network, order

@@ -6,8 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tasks.attacks.attribute_inference import Person, infer
-from tasks.attacks.identifier_extraction import Extracted
+from tasks.attacks.identifiers import Extracted, Person, infer
 from tests.support import shared_data
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts
 

@@ -11,12 +11,12 @@ from tasks.attacks.canaries import (
     Canary,
     CorpusDocument,
     appearing,
-    chance,
+    chance_of_guess,
     exposures,
     make_canaries,
     plant,
 )
-from tasks.attacks.unigram_model import UnigramModel
+from tasks.attacks.membership_inference import UnigramModel
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tests.refusals import refusal
 from tests.unit.tasks.attacks.people import random_texts
@@ -72,9 +72,9 @@ def test_an_exposure_by_hand():
 
 def test_the_exposure_by_chance_by_hand():
     """Of one alternative the rank is 1 or 2: 1 bit or none."""
-    assert chance(1) == 0.5
-    assert chance(3) == pytest.approx(2 - (0 + 1 + math.log2(3) + 2) / 4)
-    assert chance(ALTERNATIVES) == pytest.approx(math.log2(math.e), abs=0.01)
+    assert chance_of_guess(1) == 0.5
+    assert chance_of_guess(3) == pytest.approx(2 - (0 + 1 + math.log2(3) + 2) / 4)
+    assert chance_of_guess(ALTERNATIVES) == pytest.approx(math.log2(math.e), abs=0.01)
 
 
 def language_score(released):
@@ -91,7 +91,7 @@ def test_a_released_secret_is_exposed_as_far_as_can_be_and_others_are_not():
     mean = sum(exposures(made.held_out, made.alternatives, language_score(released))) / 12
     assert mean < 4
     silent = exposures(made.planted, made.alternatives, language_score(noise))
-    assert sum(silent) / 12 < chance(200) + 1
+    assert sum(silent) / 12 < chance_of_guess(200) + 1
 
 
 def test_an_appearing_secret_is_counted_word_for_word_and_nearly():

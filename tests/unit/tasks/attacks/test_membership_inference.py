@@ -5,9 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from tasks.attacks.membership_inference import NO_EVIDENCE, embedding_scores, likelihood_ratio_scores, overlap_scores
-from tasks.attacks.roc import separation
-from tasks.attacks.unigram_model import UnigramModel
+from tasks.attacks.membership_inference import (
+    NO_EVIDENCE,
+    UnigramModel,
+    embedding_scores,
+    likelihood_ratio_scores,
+    overlap_scores,
+    separation,
+)
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts, uniform_score
 
 MEMBERS, OTHERS = random_texts(60, 30, 1), random_texts(120, 30, 2)

@@ -1,7 +1,6 @@
 """Replay: copies and near copies are found, and random text has none."""
 
-from tasks.attacks.identifier_extraction import Extracted
-from tasks.attacks.memorisation import CopiedText, find_copies
+from tasks.attacks.identifiers import CopiedText, Extracted, find_copies
 from tasks.text.shingles import best_containments, containment, joined, shingles
 from tests.unit.tasks.attacks.people import random_texts
 

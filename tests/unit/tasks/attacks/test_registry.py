@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.attacks.canaries import make_canaries
-from tasks.attacks.context import AttackInput
+from tasks.attacks.canaries import AttackInput, make_canaries
 from tasks.attacks.registry import ATTACKS, possible
 from tasks.mechanisms.core.rng import DeterministicRandom
 from tasks.text.interfaces import Entity

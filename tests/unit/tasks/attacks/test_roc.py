@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.attacks.roc import Rate, separation
+from tasks.attacks.membership_inference import Rate, separation
 from tests.refusals import refusal
 
 SCORES = st.lists(st.integers(-3, 3), min_size=1, max_size=25)

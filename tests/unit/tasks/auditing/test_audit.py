@@ -6,8 +6,7 @@ from fractions import Fraction
 import pytest
 
 from tasks.accounting.rounding import decimal_above
-from tasks.auditing.audit import FEWEST_TRIALS, audit
-from tasks.auditing.audit_cases import CASES, WITHOUT_CLAIM, case_of
+from tasks.auditing.audit import CASES, FEWEST_TRIALS, WITHOUT_CLAIM, audit, case_of
 from tasks.mechanisms.registry import MECHANISMS, recompute
 from tests.refusals import refusal
 

@@ -347,7 +347,7 @@ def test_an_object_of_another_kind_is_refused(install: Install, group: str, regi
 
 METRIC = """
 from tasks.evaluation.registry import Metric
-from tasks.evaluation.charged.length import LengthEstimate
+from tasks.evaluation.charged import LengthEstimate
 class Half:
     by_label = False
     def bins(self, request): return 1

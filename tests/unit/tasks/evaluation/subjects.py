@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.core.in_context_result import InContextResult, Run, Score
-from tasks.evaluation.core.subject import Pair
+from tasks.evaluation.in_context.result import InContextResult, Run, Score
+from tasks.evaluation.subject import Pair
 from tasks.text.interfaces import Entity
 
 

@@ -4,8 +4,14 @@ import pytest
 
 from models_db.policies.policy import Policy
 from models_db.values.requests import model_to_json
-from tasks.evaluation.bound_override import nothing_to_override, overridden_bounds, override_reason, require_admitted
-from tasks.evaluation.policy_bounds import OutsideBounds, missed
+from tasks.evaluation.policy_bounds import (
+    OutsideBounds,
+    missed,
+    nothing_to_override,
+    overridden_bounds,
+    override_reason,
+    require_admitted,
+)
 from tasks.values.results import MetricResult
 
 RULES = {

@@ -10,7 +10,7 @@ import pytest
 
 from tasks.inference.catalogue import registry
 from tasks.pricing.rehearsed_shares import FIGURES, MeasuredShare, expected_shares, measured_shares
-from tasks.rehearsal.shares import REFERENCE_WORSE
+from tasks.rehearsal.measures import REFERENCE_WORSE
 
 MODELS = ("smollm2-135m-instruct", "gemma3-270m")
 ROOT = Path(__file__).parents[4]

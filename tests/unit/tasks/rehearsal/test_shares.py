@@ -7,10 +7,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.evaluation.core.bootstrap import Picks
-from tasks.rehearsal.measures import Accuracy, Coverage, Mauve, PerplexityGap, cut_documents, embedded_measures
+from tasks.evaluation.intervals import Picks
+from tasks.rehearsal.measures import (
+    NOT_DISTINGUISHED,
+    REFERENCE_WORSE,
+    Accuracy,
+    Coverage,
+    Mauve,
+    PerplexityGap,
+    cut_documents,
+    embedded_measures,
+    measure_share,
+)
 from tasks.rehearsal.result import MetricName
-from tasks.rehearsal.shares import NOT_DISTINGUISHED, REFERENCE_WORSE, measure_share
 from tests.tiny_embedder import Letters
 
 

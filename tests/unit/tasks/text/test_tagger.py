@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evaluation.lexical.entities import KINDS
+from tasks.evaluation.lexical import KINDS
 from tasks.text import tagger
 from tasks.text.interfaces import Entity
 from tasks.text.tagger import SpacyTagger, files_digest, load_tagger

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.adapters.training.dataset import (
-    read_training_data,
-)
+from tasks.adapters.training.data import read_training_data
 from tests.refusals import refusal
 
 GOOD = {"documents": ["one", "two"], "summary": " both ", "about": "a thing"}

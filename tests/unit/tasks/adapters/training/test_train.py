@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from tasks.adapters import store
-from tasks.adapters.logit_lens import lens_of
+from tasks.adapters.adapter import lens_of
 from tasks.adapters.metadata import KnownAdapter
-from tasks.adapters.training import checkpoint
-from tasks.adapters.training.examples import generator_of, split_groups
-from tasks.adapters.training.settings import Order
+from tasks.adapters.training import loop
+from tasks.adapters.training.data import Order
+from tasks.adapters.training.loop import generator_of, split_groups
 from tasks.adapters.training.train import train
 from tasks.common import progress
 from tests.refusals import refusal
@@ -73,11 +73,11 @@ def test_an_interrupted_training_gives_the_same_adapter_bit_for_bit() -> None:
     for step in (14, 27, 38):
         with pytest.raises(KeyboardInterrupt), progress.listening(after(step, stop)):
             trained(again)
-        kept = checkpoint.resume(again)
+        kept = loop.resume(again)
         assert kept is not None
         assert kept.step == step // 10 * 10
     assert trained(again) == whole
-    assert not checkpoint.folder_of("planted").exists()
+    assert not loop.folder_of("planted").exists()
 
 
 @pytest.mark.slow
@@ -95,13 +95,13 @@ def test_a_checkpoint_of_another_order_is_refused() -> None:
         trained(order())
     with refusal("TrainingDiffers"):
         trained(order(soft_tokens=4))
-    assert checkpoint.resume(order(name="another")) is None
-    path = checkpoint.folder_of("planted") / "state.safetensors"
+    assert loop.resume(order(name="another")) is None
+    path = loop.folder_of("planted") / "state.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     with refusal("CheckpointUnreadable"):
         trained(order())
-    checkpoint.forget("planted")
-    assert checkpoint.resume(order()) is None
+    loop.forget("planted")
+    assert loop.resume(order()) is None
 
 
 @pytest.mark.slow

@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from tasks.analysis.clustering.anchors import MOST_ANCHORS, anchors_of, axes_of, directions_of, spread
-from tasks.analysis.clustering.coreset import Coreset, k_means, squared
-from tasks.analysis.clustering.shrinkage import NoisyMeans
+from tasks.analysis.clustering.coreset import (
+    MOST_ANCHORS,
+    Coreset,
+    NoisyMeans,
+    anchors_of,
+    axes_of,
+    directions_of,
+    k_means,
+    spread,
+    squared_distances,
+)
 from tasks.mechanisms.core.public_stream import HashStream
 from tasks.text.public_topics import PUBLIC_TOPICS, digest
 
@@ -65,7 +73,7 @@ class TestPublicPoints:
         public = normal(30, 6).astype(np.float32)
         assert anchors_of(public, 8) == pytest.approx(unit(public.astype(np.float64)))
         assert anchors_of(public[:3], 8).shape == (8, 6)
-        monkeypatch.setattr("tasks.analysis.clustering.anchors.MOST_ANCHORS", 10)
+        monkeypatch.setattr("tasks.analysis.clustering.coreset.MOST_ANCHORS", 10)
         assert anchors_of(public, 8).shape == (10, 6)
         assert len(PUBLIC_TOPICS) + 200 < MOST_ANCHORS
 
@@ -83,7 +91,7 @@ class TestKMeans:
         topics = 10 * unit(normal(5, 8))
         points = np.repeat(topics, 30, axis=0) + 0.1 * normal(150, 8, seed=2)
         found = k_means(points, np.ones(150), 5, "test")
-        assert squared(topics, found).min(axis=1).max() < 0.1
+        assert squared_distances(topics, found).min(axis=1).max() < 0.1
         assert np.array_equal(found, k_means(points, np.ones(150), 5, "test"))
 
     def test_weights_count_as_repeated_points(self):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from tasks.accounting.zcdp import rho_of
+from tasks.analysis.clustering.clusterers import LshTree
 from tasks.analysis.clustering.coreset import Coreset
-from tasks.analysis.clustering.lsh_tree import LshTree
 from tasks.mechanisms.core.public_stream import HashStream
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.vectors.kmeans_rounds import Rounds, calibrate_rounds
@@ -80,7 +80,7 @@ def test_nodes_that_are_too_small_to_be_split_are_leaves():
 
 
 def test_a_level_has_a_public_number_of_nodes_at_most(monkeypatch):
-    monkeypatch.setattr("tasks.analysis.clustering.lsh_tree.MOST_NODES", 8)
+    monkeypatch.setattr("tasks.analysis.clustering.clusterers.MOST_NODES", 8)
     made = asked_bins(monkeypatch)
     tree_of(6, 1000).draw(points_of(5000), PUBLIC, OS_RANDOM)
     assert max(bins for kind, bins in made if kind == "count") <= 8

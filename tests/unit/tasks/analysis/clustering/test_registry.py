@@ -12,11 +12,10 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
 from tasks.accounting.zcdp import rho_of
-from tasks.analysis.clustering import shared
-from tasks.analysis.clustering.centres import Centroids
-from tasks.analysis.clustering.coreset import Coreset
+from tasks.analysis.clustering import coreset
+from tasks.analysis.clustering.clusterers import clusterer_for
+from tasks.analysis.clustering.coreset import Centroids, Coreset
 from tasks.analysis.clustering.parameters import ClusterSettings
-from tasks.analysis.clustering.registry import clusterer_for
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.registry import recompute
@@ -205,7 +204,7 @@ def test_every_unit_is_in_one_bin_at_most():
 
     points = spread(20)
     points[3] = np.inf
-    found_bins = shared.bins_of(GridPoints.of(points), spread(4).astype(np.float64))
+    found_bins = coreset.bins_of(GridPoints.of(points), spread(4).astype(np.float64))
     assert found_bins.shape == (20,)
     assert found_bins[3] == -1
     assert set(np.delete(found_bins, 3)) <= set(range(4))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.analysis.facets.cache import DATABASE, cached
+from tasks.analysis.facets.extractor import DATABASE, cached
 from tasks.values.results import Facets
 from tests.refusals import refusal
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from tasks.analysis.facets import model_based
-from tasks.analysis.facets.cache import cached
-from tasks.analysis.facets.extractor import extractor_for
+from tasks.analysis.facets.extractor import cached, extractor_for
+from tasks.analysis.facets.facet_settings import FacetExample, FacetField, FacetSettings
 from tasks.analysis.facets.model_based import ModelExtractor, facets_in
-from tasks.analysis.facets.normal_form import no_facets
-from tasks.analysis.facets.parameters import FacetExample, FacetField, FacetSettings
+from tasks.analysis.facets.rule_based import no_facets
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.structured_output.grammar_constraint import TokenLimitTooSmall

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
-from tasks.analysis.facets.parameters import PAPER_FIELDS, FacetExample, FacetField, FacetSettings
+from tasks.analysis.facets.facet_settings import PAPER_FIELDS, FacetExample, FacetField, FacetSettings
 from tasks.inference.structured_output.automaton import Automaton
 from tasks.inference.structured_output.json_schema import MOST_CHARACTERS, grammar_schema
 from tests.refusals import refusal

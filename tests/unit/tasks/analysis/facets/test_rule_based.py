@@ -10,9 +10,15 @@ import pytest
 
 from tasks.analysis.facets import rule_based
 from tasks.analysis.facets.extractor import extractor_for
-from tasks.analysis.facets.normal_form import tidy_facets
-from tasks.analysis.facets.parameters import FacetField, FacetSettings
-from tasks.analysis.facets.rule_based import CODE, READ_CHARACTERS, SUMMARY_CHARACTERS, RuleBasedExtractor, rake
+from tasks.analysis.facets.facet_settings import FacetField, FacetSettings
+from tasks.analysis.facets.rule_based import (
+    CODE,
+    READ_CHARACTERS,
+    SUMMARY_CHARACTERS,
+    RuleBasedExtractor,
+    rake,
+    tidy_facets,
+)
 from tasks.values.results import Facets
 
 pytestmark = pytest.mark.dear
@@ -107,7 +113,7 @@ def test_other_processes_find_the_same():
     """Whatever seed their string hashes have."""
     program = (
         "import json, sys\n"
-        "from tasks.analysis.facets.parameters import FacetSettings\n"
+        "from tasks.analysis.facets.facet_settings import FacetSettings\n"
         "from tasks.analysis.facets.extractor import extractor_for\n"
         "texts = json.loads(sys.stdin.read())\n"
         "found = extractor_for(FacetSettings())(texts)\n"
@@ -195,7 +201,7 @@ def test_phrases_are_tidied():
 def test_libraries_are_asked_for_when_they_are_needed():
     """Pricing reads settings, and must stay quick."""
     program = (
-        "import sys; from tasks.analysis.facets import cache, extractor, parameters;"
+        "import sys; from tasks.analysis.facets import extractor, facet_settings;"
         " print({'torch', 'sklearn', 'transformers'} & set(sys.modules))"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from tasks.analysis.keywords.build_public_set import (
     REVISE_SCHEMA,
     SHOWN,
+    Candidate,
+    Occurrences,
     PublicTexts,
     build,
+    candidates,
     different,
     read_public,
     revise_prompt,
 )
-from tasks.analysis.keywords.candidates import Candidate, Occurrences, candidates
 from tasks.analysis.keywords.parameters import KeywordSettings, with_words_from_file
 from tasks.inference.structured_output.json_schema import record_schema
 from tasks.text.interfaces import Entity

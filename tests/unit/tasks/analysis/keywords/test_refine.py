@@ -5,8 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from models_db.values.requests import parse_model
-from tasks.analysis.keywords.parameters import KeywordSettings
-from tasks.analysis.keywords.refine import (
+from tasks.analysis.keywords.keyword_set import (
     BATCH,
     KEEP_SCHEMA,
     by_counts,
@@ -16,6 +15,7 @@ from tasks.analysis.keywords.refine import (
     refiner_for,
     representatives,
 )
+from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.inference.structured_output.json_schema import record_schema
 from tests.refusals import refusal
 

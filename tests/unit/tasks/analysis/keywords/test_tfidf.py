@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.analysis.keywords.tfidf import TermWeights, best_words, counting_words
+from tasks.analysis.keywords.keyword_set import TermWeights, best_words, counting_words
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.set_histogram import SetHistogram
 from tasks.values.results import Facets

@@ -8,8 +8,7 @@ import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it s
 import pytest
 import torch
 
-from tasks.evaluation.in_context.demonstrations import Example
-from tasks.evaluation.in_context.task_definitions import Task
+from tasks.evaluation.in_context.demonstrations import Example, Task
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.adopt import wrap_network
 from tests.tiny_model import tiny_network

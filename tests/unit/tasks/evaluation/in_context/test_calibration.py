@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.evaluation.in_context.calibration import calibrated_first_token, calibrated_labels, content_free
+from tasks.evaluation.in_context.questions import calibrated_first_token, calibrated_labels, content_free
 
 
 def logs(*rows: tuple[float, ...]) -> Tensor:

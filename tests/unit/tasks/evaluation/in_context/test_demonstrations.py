@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from tasks.evaluation.in_context.demonstrations import Example, choose
-from tasks.evaluation.in_context.task_definitions import TASKS, task_named
+from tasks.evaluation.in_context.demonstrations import TASKS, Example, choose, task_named
 from tests.refusals import refusal
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, NOTES, WEATHER
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tasks.evaluation.in_context.demonstrations import Example
-from tasks.evaluation.in_context.labelled_files import read_examples
+from tasks.evaluation.in_context.demonstrations import Example, read_examples
 from tasks.release.bundle_format import text_line
 from tests.refusals import refusal
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, WEATHER

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tasks.evaluation.in_context.demonstrations import Example, choose
+from tasks.evaluation.in_context.demonstrations import CONTENT_FREE, Example, PromptWriter, choose
 from tasks.evaluation.in_context.measure import InContextTest
-from tasks.evaluation.in_context.prompts import CONTENT_FREE, PromptWriter
 from tasks.inference.catalogue.registry import list_models
 from tasks.inference.loading.load_model import load
 from tests.refusals import refusal
@@ -71,8 +70,7 @@ def test_slots_count_exact_matches(pair: Pair) -> None:
     """The model is random, so the right answer is defined as what it answers: all are right, then none."""
     pool = [Example(f"a cat sits {number}", "cat") for number in range(4)]
     items = tuple(Example(f"the dog barks {number}", "?") for number in range(3))
-    from tasks.evaluation.in_context.predictions import first_token_bias, greedy_answers
-    from tasks.evaluation.in_context.shared_prompt import read_prompt
+    from tasks.evaluation.in_context.questions import first_token_bias, greedy_answers, read_prompt
 
     writer = PromptWriter(ANIMALS, pair.model.tokenizer, 64)
     prompt = read_prompt(pair.model, writer.shared(choose(ANIMALS, pool, 2, 0), 900).tokens)
@@ -142,7 +140,7 @@ FILMS = [
 @pytest.mark.slow
 def test_the_real_model_finds_names_after_two_demonstrations() -> None:
     """It would fail if questions, answers or shared prompt were put together wrongly."""
-    from tasks.evaluation.in_context.task_definitions import TASKS
+    from tasks.evaluation.in_context.demonstrations import TASKS
 
     require(any(m.name == REAL and m.installed for m in list_models()), f"not pulled: almoner models pull {REAL}")
     films = [Example(*film) for film in FILMS]

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from tasks.evaluation.in_context import predictions, shared_prompt
-from tasks.evaluation.in_context.predictions import first_token_bias, greedy_answers, label_scores
-from tasks.evaluation.in_context.prompts import PromptWriter
-from tasks.evaluation.in_context.shared_prompt import read_prompt
+from tasks.evaluation.in_context import questions as predictions
+from tasks.evaluation.in_context import questions as shared_prompt
+from tasks.evaluation.in_context.demonstrations import PromptWriter
+from tasks.evaluation.in_context.questions import first_token_bias, greedy_answers, label_scores, read_prompt
 from tasks.inference.engine.language_model import LanguageModel
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, NOTES, WEATHER, Pair
 

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.evaluation.in_context.demonstrations import Example
-from tasks.evaluation.in_context.prompts import PromptWriter
-from tasks.evaluation.in_context.task_definitions import TASKS
+from tasks.evaluation.in_context.demonstrations import TASKS, Example, PromptWriter
 from tests.refusals import refusal
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, WEATHER

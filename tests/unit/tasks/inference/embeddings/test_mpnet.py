@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.evaluation.semantic.mauve import mauve
-from tasks.evaluation.semantic.nearest_neighbour import proximity
+from tasks.evaluation.distributions import mauve
+from tasks.evaluation.neighbours import proximity
 from tasks.inference.embeddings.encoder import TextEmbedder, load_embedder
 from tasks.inference.embeddings.unit_embeddings import CachedEmbedder, points_of
 from tests.own_home import on_request

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from models_db.home import ProjectHome
-from tasks.analysis.facets.cache import BATCH, cached
-from tasks.analysis.facets.extractor import extractor_for
-from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.facets.extractor import BATCH, cached, extractor_for
+from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.corpus.store import Corpus, ShardProgress
 from tasks.decoding import run_context

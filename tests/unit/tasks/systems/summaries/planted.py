@@ -5,8 +5,7 @@ from typing import Any
 
 import torch
 
-from tasks.adapters.adapter import Adapter, Decoder, Space
-from tasks.adapters.logit_lens import lens_of
+from tasks.adapters.adapter import Adapter, Decoder, Space, lens_of
 from tasks.adapters.metadata import AdapterMeta, AdapterWording, Fit, TrainingSet
 from tests.tiny_model import DIGEST, NAME, SPEC, tiny_model
 

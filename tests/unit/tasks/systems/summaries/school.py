@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from tasks.adapters.training.dataset import Example, TrainingData
-from tasks.adapters.training.examples import Lessons
+from tasks.adapters.training.data import Example, Order, TrainingData, TrainingSettings, default_wording
 from tasks.adapters.training.frozen_model import FrozenNetwork, freeze
-from tasks.adapters.training.settings import Order, TrainingSettings, default_wording
+from tasks.adapters.training.loop import Lessons
 from tasks.adapters.training.train import lessons_of
 from tests.tiny_model import NAME, tiny_model, tiny_network
 

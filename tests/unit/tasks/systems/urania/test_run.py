@@ -10,7 +10,7 @@ import pytest
 from models_db.home import ProjectHome
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.facets.extractor import extractor_for
-from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner, KeywordAssigner
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.set_histogram import SetHistogram

@@ -1,1 +1,0 @@
-"""Algorithms that several metrics use."""

@@ -1,1 +1,0 @@
-"""Metrics that read private data under differential privacy and pay for it."""

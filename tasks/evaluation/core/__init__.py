@@ -1,1 +1,0 @@
-"""Inputs, intervals and results of metrics."""

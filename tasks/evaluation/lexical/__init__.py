@@ -1,1 +1,0 @@
-"""Metrics of words and records."""

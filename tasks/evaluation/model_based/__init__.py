@@ -1,1 +1,0 @@
-"""Metrics that ask a language model."""

@@ -1,1 +1,0 @@
-"""Metrics of embeddings and of classifiers."""
