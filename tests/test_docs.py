@@ -18,7 +18,7 @@ from cli.command_table import ListedCommand
 from flows.workspace.policy_file import DEFAULT_POLICY
 from models_db.policies.policy import Policy
 from models_db.values.requests import ReleaseRequest, model_to_json, parse_model
-from tasks.accounting.policy_limits import bounds_of
+from tasks.accounting.renyi_account import bounds_of
 from tasks.evaluation.policy_bounds import require_measurable
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.registry import names as metric_names

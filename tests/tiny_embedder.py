@@ -53,12 +53,12 @@ def _pieces(words: Sequence[str]) -> Pieces:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let everything that a run embeds be embedded by letters."""
     import tasks.evaluate
-    import tasks.systems.insights.run_tools
+    import tasks.systems.insights.private_units
     import tasks.systems.keyphrase_seeding.run
     import tasks.systems.private_evolution.run
 
     own = (tasks.systems.private_evolution.run, tasks.systems.keyphrase_seeding.run)
-    for room in (tasks.evaluate, tasks.systems.insights.run_tools, *own):
+    for room in (tasks.evaluate, tasks.systems.insights.private_units, *own):
         patch.setattr(room, "load_embedder", lambda *_, **__: Letters())
     listed = registry.list_models()
     others = [model for model in listed if model.name != LISTED.name]

@@ -66,11 +66,11 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.load_model import load
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.planning.batches import labels_without_batches
-from tasks.systems.keyphrase_seeding import unit_phrases
+from tasks.systems.keyphrase_seeding import phrases
 from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
 from tasks.systems.keyphrase_seeding.run import KeyphraseRun
 from tasks.systems.keyphrase_seeding.stages import Stages
-from tasks.systems.private_evolution import voting
+from tasks.systems.private_evolution import run as voting
 from tasks.systems.registry import SYSTEMS
 from tasks.text.interfaces import Embedder, Points
 from tasks.text.public_topics import PUBLIC_TOPICS
@@ -243,7 +243,7 @@ def remember_points() -> None:
         known.update(zip(missing, points_of(embed, missing), strict=True))
         return np.array([known[text] for text in texts], np.float32).reshape(len(texts), -1)
 
-    readers: tuple[Any, ...] = (unit_phrases, voting)
+    readers: tuple[Any, ...] = (phrases, voting)
     for reader in readers:
         reader.points_of = found
 

@@ -27,8 +27,8 @@ from benchmarks.gpu.networks import LLAMA_1B, LLAMA_8B, SMOLLM2, memory_returned
 from benchmarks.gpu.reports import roofline
 from benchmarks.gpu.section import Bench
 from benchmarks.inference.decoding import RHO, TOP_K, Stopwatch, Work, decode_one_by_one, decode_together
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.loop import DrawMeter, decode
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.isolation import IsolationCheck
 from tasks.inference.engine.language_model import LanguageModel

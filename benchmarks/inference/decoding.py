@@ -36,8 +36,8 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from benchmarks.common.json_lines import DATA
 from tasks.corpus.demo_clinic import demo_notes
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.loop import DrawMeter, GenerationJob, decode
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tasks.inference.catalogue.model_check import PRECISIONS
 from tasks.inference.catalogue.model_store import model_folder, silence_libraries
 from tasks.inference.catalogue.registry import find

@@ -30,11 +30,8 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.load_model import load
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.systems.question_histogram import histogram_for
-from tasks.systems.question_histogram.closed_answers import NO_ANSWER
-from tasks.systems.question_histogram.keyword_rule import KeywordRule
-from tasks.systems.question_histogram.model_rule import ModelRule
-from tasks.systems.question_histogram.parameters import Question, QuestionHistogramParameters
-from tasks.systems.question_histogram.run import AnswerRule
+from tasks.systems.question_histogram.parameters import NO_ANSWER, Question, QuestionHistogramParameters
+from tasks.systems.question_histogram.run import AnswerRule, KeywordRule, ModelRule
 from tasks.values.results import margin_of_error
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "insights_questions.jsonl"

@@ -43,13 +43,12 @@ from tasks.mechanisms.counts.set_histogram import calibrate_set_histogram
 from tasks.systems.insights.cluster_descriptions import plain_topic
 from tasks.systems.insights.hierarchy import Keyword
 from tasks.systems.insights.parameters import HierarchySettings
-from tasks.systems.insights.run_tools import Tools
+from tasks.systems.insights.private_units import Tools
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.simple_clio.run import ClioRun
-from tasks.systems.urania.cluster_keywords import ChosenKeywords
 from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.run import UraniaRun
-from tasks.systems.urania.stages import Stages
+from tasks.systems.urania.stages import ChosenKeywords, Stages
 from tasks.text.interfaces import Embedder, Pieces
 from tasks.values.results import Facets, Insight
 

@@ -49,14 +49,13 @@ from tasks.inference.loading.load_model import load
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.insights.cluster_descriptions import SCHEMAS
 from tasks.systems.insights.hierarchy import Node, numbered_nodes
-from tasks.systems.insights.run_tools import Tools
+from tasks.systems.insights.private_units import Tools
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.simple_clio.run import ClioRun
 from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.run import UraniaRun
 from tasks.systems.urania.stages import Stages
-from tasks.text.keyword_normalisation import roots
-from tasks.text.vague_words import VAGUE_WORDS
+from tasks.text.words import VAGUE_WORDS, roots
 from tasks.values.results import MIXED, UNNAMED, Insight
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "insights_truth.jsonl"

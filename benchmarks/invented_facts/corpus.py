@@ -10,7 +10,7 @@ from benchmarks.invented_facts.worlds import World
 from models_db.home import ProjectHome
 from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.text.keyword_normalisation import roots
+from tasks.text.words import roots
 
 NOBODY = "none"
 """The label of a unit that tells about no declared creature."""

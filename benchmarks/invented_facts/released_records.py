@@ -42,7 +42,7 @@ from benchmarks.invented_facts.systems import (
 )
 from benchmarks.invented_facts.worlds import NO_DATA, NO_NOISE, RELATIONS, World, answer, line_of, table
 from benchmarks.summaries.cells import documents_read_once
-from tasks.text.keyword_normalisation import roots
+from tasks.text.words import roots
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "facts_records.jsonl"
 RECORD_TOKENS = 32

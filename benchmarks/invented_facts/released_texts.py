@@ -39,7 +39,7 @@ from benchmarks.common.json_lines import append_lines, read_lines_if_there
 from benchmarks.external_models.systems import remember_points
 from benchmarks.invented_facts.systems import REFERENCE_TOKENS, Workplace, add_selection, selected, system
 from benchmarks.invented_facts.worlds import EPSILONS, NO_DATA, NO_NOISE, Fact, World, answer, line_of, table
-from tasks.text.keyword_normalisation import roots
+from tasks.text.words import roots
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "facts_texts.jsonl"
 TEXTS, TOKENS, REFERENCES = 20, 24, 7

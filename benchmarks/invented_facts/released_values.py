@@ -48,19 +48,18 @@ from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.counts.contribution_bound import count_units_by_item
 from tasks.mechanisms.counts.gaussian_selection import calibrate_gaussian_selection
-from tasks.mechanisms.counts.set_histogram import SetHistogram
-from tasks.systems.insights.run_tools import Tools
+from tasks.mechanisms.counts.set_histogram import SetHistogram, count_units_by_item
+from tasks.systems.insights.private_units import Tools
 from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
-from tasks.systems.keyphrase_seeding.unit_phrases import facets_of
+from tasks.systems.keyphrase_seeding.phrases import facets_of
 from tasks.systems.question_histogram import histogram_for
-from tasks.systems.question_histogram.keyword_rule import KeywordRule
 from tasks.systems.question_histogram.parameters import Question, QuestionHistogramParameters
+from tasks.systems.question_histogram.run import KeywordRule
 from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.run import UraniaRun
 from tasks.systems.urania.stages import Stages
-from tasks.text.keyword_normalisation import roots
+from tasks.text.words import roots
 from tasks.values.results import margin_of_error
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "facts.jsonl"

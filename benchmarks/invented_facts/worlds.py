@@ -19,7 +19,7 @@ from typing import Any, Final
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from scipy.stats import binomtest
 
-from tasks.text.keyword_normalisation import roots
+from tasks.text.words import roots
 
 SHARED, SHARED_BY, PRIVATE = 20, 200, 20
 """Shared facts, the units that tell each, and private facts."""

@@ -38,7 +38,7 @@ from models_db.sessions.database import Database
 from models_db.tables import PolicyVersion
 from models_db.values.requests import parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
-from tasks.accounting.policy_limits import terms_of
+from tasks.accounting.renyi_account import terms_of
 
 FIRST = parse_model(Policy, yaml.safe_load(DEFAULT_POLICY), "policy", "docs/policy.md")
 POLICY_TERMS = terms_of(FIRST)

@@ -24,7 +24,7 @@ from tasks.release.prompt_passages import prompt_passages
 from tasks.release.record import ReleaseRecord
 from tasks.release.sections import Samples, Section, Table
 from tasks.release.signatures.attestation import attestation_payload
-from tasks.systems.insights.topic_wording import count_deviation_of, keywords_with_notes
+from tasks.systems.insights.wording import count_deviation_of, keywords_with_notes
 from tasks.text.doubts import describe_doubts
 from tasks.values.results import Insight, ReleaseKind
 

@@ -27,10 +27,10 @@ from models_db.tables import Artifact, Dataset, PolicyVersion, Principal, Propos
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.requests import model_to_json
-from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.lifetime_claims import BudgetFacts
 from tasks.common.extensions import code_digest, extensions
 from tasks.inference.loading.check_model import stored_check
-from tasks.pricing.memory_warning import memory_warning
+from tasks.pricing.request_warnings import memory_warning
 from tasks.release.record import Person
 
 

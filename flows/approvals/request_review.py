@@ -20,8 +20,7 @@ from models_db.values.events import PrivacyEvent
 from models_db.values.internal_view import ViewingRecord
 from models_db.values.requests import model_to_json
 from models_db.values.secrecy_end import SecrecyEnd
-from tasks.accounting.budget_facts import BudgetFacts
-from tasks.accounting.lifetime_claims import AmountsDiffer, require_derived
+from tasks.accounting.lifetime_claims import AmountsDiffer, BudgetFacts, require_derived
 from tasks.common.extensions import code_digest
 from tasks.common.published_values import Figure, Name, Strict
 from tasks.evaluation.registry import UnknownMetric

@@ -13,11 +13,11 @@ from models_db.values.events import PrivacyEvent
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES, WAITS_AT
 from models_db.values.standing_terms import BLOCKS_READ
-from tasks.accounting.budget_facts import BudgetFacts, shares_of_cap
+from tasks.accounting.lifetime_claims import BudgetFacts, shares_of_cap
 from tasks.common.published_values import format_share, format_small
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
 from tasks.planning.secret_assignment import CONDITION, asked_while_secret, while_secret
-from tasks.pricing.setting_warnings import influence_of_request, setting_warnings, units_behind
+from tasks.pricing.request_warnings import influence_of_request, setting_warnings, units_behind
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.card_text import parameter_text
 from tasks.release.claim import Claim, describe_guesses, describe_replace_one, release_weaknesses, undeclared_population

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR
 
-from tasks.accounting.budget_facts import BudgetFacts, shares_of_cap
+from tasks.accounting.lifetime_claims import BudgetFacts, shares_of_cap
 from tasks.common.published_values import format_percent, format_small
 
 

@@ -18,7 +18,7 @@ from models_db.values.amounts import Amount
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES, WAITS_AT, RequestState
 from tasks.common.published_values import format_small
-from tasks.planning.block_selection import describe_cohorts
+from tasks.planning.batches import describe_cohorts
 
 ITEMS_PER_PAGE = 50
 _GATES = frozenset(Gate)

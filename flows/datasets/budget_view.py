@@ -19,8 +19,8 @@ from models_db.services.queries.history import BlockReaders
 from models_db.tables import Dataset
 from models_db.values.internal_view import ViewingRecord
 from models_db.values.secrecy_end import SecrecyEnd
-from tasks.accounting.budget_facts import BudgetFacts
-from tasks.planning.block_selection import Reading, format_ranges
+from tasks.accounting.lifetime_claims import BudgetFacts
+from tasks.planning.batches import Reading, format_ranges
 from tasks.release.sections import WARNINGS, Warnings
 
 if TYPE_CHECKING:

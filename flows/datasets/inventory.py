@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from models_db.services.queries import lists
 from models_db.tables import Dataset
 from models_db.values.requests import MetadataAltered, PublicMetadata, model_to_json
-from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.lifetime_claims import BudgetFacts
 
 DATASETS_PER_QUERY = 500
 

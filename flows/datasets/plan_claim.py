@@ -8,7 +8,7 @@ from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
 from models_db.policies.policy import EffectiveRules
 from tasks.accounting import zcdp
-from tasks.accounting.policy_limits import bounds_of
+from tasks.accounting.renyi_account import bounds_of
 from tasks.common.published_values import round_down
 from tasks.pricing.alternatives import PlanTerms, PopulationTooSmall, rounded_epsilon
 

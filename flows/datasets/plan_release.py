@@ -46,7 +46,7 @@ from tasks.pricing.alternatives import (
 )
 from tasks.pricing.plan_notes import notes_of, verdict
 from tasks.pricing.quote import Quote
-from tasks.pricing.setting_warnings import setting_warnings
+from tasks.pricing.request_warnings import setting_warnings
 from tasks.release.claim import guessing_bounds
 from tasks.values.results import TEXT_KINDS
 

@@ -21,7 +21,7 @@ from models_db.services.audit.stored_text import request_body, result_of
 from models_db.services.budget import BudgetExceeded
 from models_db.tables import PolicyVersion, Request
 from models_db.writes.database_errors import LimitInOrdersExceeded
-from tasks.accounting.policy_limits import bounds_of, terms_of
+from tasks.accounting.renyi_account import bounds_of, terms_of
 from tasks.common.extensions import is_of_extension
 from tasks.values.results import MetricResult
 

@@ -33,7 +33,7 @@ from tasks.inference.loading.load_model import load
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.batches import layout_of
 from tasks.planning.labels_and_groups import PartParameters, labels_of
-from tasks.planning.precision_parameters import precision_of
+from tasks.planning.shared_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, plan_json, quote, written_request
 from tasks.rehearsal.measures import RELEASES, REQUEST
 from tasks.rehearsal.result import RehearsalResult, Twin, configuration_digest

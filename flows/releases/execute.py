@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from core.opendp import load_opendp
 from flows.releases.attempt import (
     CheckedRequest,
     RunningAttempt,
@@ -44,10 +45,9 @@ from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.load_model import load
 from tasks.inference.prompt_rendering import RenderedPrompt
 from tasks.inference.structured_output.json_schema import schema_of
-from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.labels_and_groups import labels_of, names_of, shown_names
-from tasks.planning.precision_parameters import precision_of
+from tasks.planning.shared_parameters import precision_of
 from tasks.pricing.charged_metrics import Measuring
 from tasks.pricing.external_models import require_public_prompts
 from tasks.workers.backend_settings import HERE, WorkerBackend, open_runner

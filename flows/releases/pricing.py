@@ -16,10 +16,10 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.request_state import RequestState
 from models_db.values.requests import PublicMetadata, ReleaseRequest
-from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.lifetime_claims import BudgetFacts
 from tasks.common.extensions import code_digest
 from tasks.common.network import is_external
-from tasks.planning.block_selection import Reading
+from tasks.planning.batches import Reading
 from tasks.pricing.model_facts import ModelFacts, model_facts
 from tasks.pricing.quote import DatasetFacts, Quote, quote
 

@@ -31,10 +31,10 @@ from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.corpus.store import open_corpus
 from tasks.corpus.units import FIELD_SEPARATOR
 from tasks.corpus.versions import VersionMissing
-from tasks.planning.further_texts import extended_of
 from tasks.planning.labels_and_groups import names_of
+from tasks.planning.shared_parameters import extended_of
 from tasks.pricing.quote import Quote
-from tasks.pricing.setting_warnings import setting_warnings
+from tasks.pricing.request_warnings import setting_warnings
 from tasks.release.claim import release_weaknesses, require_accepted, undeclared_population
 
 

@@ -42,7 +42,7 @@ from tasks.systems.insights.compare import (
     Verdict,
     compare,
 )
-from tasks.systems.insights.topic_wording import deviation_of, threshold_of
+from tasks.systems.insights.wording import deviation_of, threshold_of
 from tasks.values.results import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight, ReleaseKind
 
 _LARGEST_FIGURE: Final = 2**53

@@ -14,7 +14,7 @@ from models_db.services.audit.stored_text import request_body, stored_object
 from models_db.services.queries import history
 from models_db.tables import Artifact, Request
 from models_db.values.amounts import Amount
-from tasks.accounting.budget_facts import BudgetFacts, shares_of_cap
+from tasks.accounting.lifetime_claims import BudgetFacts, shares_of_cap
 from tasks.common.published_values import format_percent, format_small, number
 from tasks.evaluation.policy_bounds import overridden_bounds
 from tasks.release.sections import Samples, Section, Summary

@@ -13,7 +13,7 @@ from models_db.policies.rules import PolicyTerms
 from models_db.services import policies
 from models_db.tables import PolicyVersion
 from models_db.values.requests import model_to_json, parse_model
-from tasks.accounting.policy_limits import terms_of
+from tasks.accounting.renyi_account import terms_of
 
 DEFAULT_POLICY = """\
 # The policy of this project home; docs/policy.md explains every field. Every request records its version of the

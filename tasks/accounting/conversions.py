@@ -1,14 +1,20 @@
-"""Conversions of a mechanism's facts to its zCDP charge: one function for each used row of PRIVACY §2's table.
+"""Conversions of a mechanism's facts to its zCDP charge (PRIVACY §2) and to dp-accounting's vocabulary.
 
 Every function returns the smallest `Amount` that covers the loss of ONE invocation under add/remove-one. A
 rho is the supremum over alpha > 1 of D_alpha / alpha, D_alpha the Renyi divergence of the worst neighbouring
 pair (Bun and Steinke, arXiv 1605.02065, Definition 1.1); the tests compute that supremum on its own.
+
+The form is dp-accounting's own `DpEvent.to_named_tuple` (0.6), nested: `module_name`, `class_name`, then the
+fields. Canonical JSON has no floats, so a float field is its `repr` as a string, which reads back to the same
+double. Written by hand here, because importing dp-accounting takes a second; `tasks.accounting.dp_accounting_check`
+reads it back through the library, and a test holds the two together.
 """
 
 from fractions import Fraction
 
-from models_db.values.amounts import Amount
-from tasks.accounting.rounding import Exact, Interval, charge_rounded_up, enclose, exact, iv
+from models_db.values.amounts import RHO_UNIT, Amount
+from models_db.values.canonical_json import Json
+from tasks.accounting.rounding import Exact, Interval, charge_rounded_up, enclose, exact, float_above, iv
 
 
 def gaussian(sensitivity: Exact, sigma: Exact) -> Amount:
@@ -89,3 +95,39 @@ def _positive(value: Exact) -> Fraction:
     if number <= 0:
         raise ValueError(f"a privacy parameter must be positive, not {number}")
     return number
+
+
+MODULE = "dp_accounting.dp_event"
+
+
+def zcdp_event(rho: int, count: int) -> Json:
+    """`count` mechanisms of `rho` (units of 1e-12) each: `ZCDpEvent`, its rho the next double above ours."""
+    return _repeated({"class_name": "ZCDpEvent", "rho": repr(float_above(Fraction(rho, RHO_UNIT))), "xi": "0.0"}, count)
+
+
+def gaussian_event(noise_multiplier: float, count: int) -> Json:
+    """`count` Gaussian mechanisms of one noise multiplier (sigma over L2 sensitivity): `GaussianDpEvent`."""
+    return _repeated({"class_name": "GaussianDpEvent", "noise_multiplier": repr(noise_multiplier)}, count)
+
+
+def discrete_laplace_event(noise_parameter: float, count: int) -> Json:
+    """`count` discrete Laplace mechanisms of one parameter and sensitivity 1: `DiscreteLaplaceDpEvent`.
+
+    At sensitivity 1 its loss is +-a, a the parameter, as often as randomised response's: it dominates every a-DP
+    mechanism (Kairouz, Oh, Viswanath, ICML 2015), so it stands for any of them.
+    """
+    event: dict[str, Json] = {
+        "class_name": "DiscreteLaplaceDpEvent",
+        "noise_parameter": repr(noise_parameter),
+        "sensitivity": 1,
+    }
+    return _repeated(event, count)
+
+
+def _repeated(event: dict[str, Json], count: int) -> Json:
+    return {
+        "module_name": MODULE,
+        "class_name": "SelfComposedDpEvent",
+        "event": {"module_name": MODULE, **event},
+        "count": count,
+    }

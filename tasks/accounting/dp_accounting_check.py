@@ -31,7 +31,7 @@ from models_db.errors import Refused
 from models_db.values.amounts import DELTA_UNIT, total_amount
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
-from tasks.accounting.dp_events import MODULE
+from tasks.accounting.conversions import MODULE
 from tasks.accounting.rounding import Exact, decimal_above, exact, float_below, terminating
 from tasks.accounting.zcdp import InvalidTarget, epsilon_of
 
@@ -85,7 +85,7 @@ def plan_report(events: Sequence[PrivacyEvent], delta: Exact) -> PlanReport:
 
 
 def dp_event_from_json(stored: Json) -> DpEvent:
-    """Return the event in nested JSON without floats (see `tasks.accounting.dp_events`).
+    """Return the event in nested JSON without floats (see `tasks.accounting.conversions`).
 
     Raises:
         NotReportable: it is not an event of dp-accounting's vocabulary.

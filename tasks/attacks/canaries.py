@@ -29,8 +29,8 @@ from models_db.errors import UsageError
 from models_db.values.canonical_json import Json
 from tasks.evaluation.subject import Scorer
 from tasks.mechanisms.core.rng import RandomSource
+from tasks.text.features import joined, shingles
 from tasks.text.interfaces import Embedder, Tagger
-from tasks.text.shingles import joined, shingles
 from tasks.text.words import words
 from tasks.values.results import Exposure
 

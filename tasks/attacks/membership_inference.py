@@ -36,8 +36,8 @@ from models_db.errors import UsageError
 from tasks.auditing.epsilon_lower_bound import clopper_pearson_lower, clopper_pearson_upper
 from tasks.evaluation.intervals import CONFIDENCE, Interval
 from tasks.evaluation.subject import Scorer
+from tasks.text.features import containment, joined
 from tasks.text.interfaces import Embedder
-from tasks.text.shingles import containment, joined
 from tasks.text.words import words
 from tasks.values.results import MetricValue, rounded
 

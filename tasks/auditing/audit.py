@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
+from core import uncharged
 from models_db.errors import Refused, UsageError
 from models_db.values.amounts import DELTA_UNIT, Amount
 from models_db.values.events import PrivacyEvent
@@ -19,7 +20,6 @@ from tasks.accounting.rounding import exact, float_below
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import EpsilonLowerBound, epsilon_lower_bound
 from tasks.mechanisms import registry
-from tasks.mechanisms.core import post_processing, uncharged
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts import (
     gaussian_selection,
@@ -292,7 +292,7 @@ CASES: Mapping[str, Callable[[], AuditCase]] = {
 WITHOUT_CLAIM: Mapping[str, str] = {
     name: "it reads private text without any guarantee" if name in uncharged.UNPROTECTED else "it reads no private text"
     for name in uncharged.NAMES
-} | {post_processing.MECHANISM: "it makes more of what an earlier release has paid for, and reads no private text"}
+} | {uncharged.MECHANISM: "it makes more of what an earlier release has paid for, and reads no private text"}
 """Mechanisms that have nothing to audit, and why."""
 
 

@@ -27,12 +27,18 @@ from torch import Tensor
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
-from tasks.mechanisms.tokens.total_variation import distances, distributions
-from tasks.mechanisms.tokens.utility_scores import Candidates, clip_rows, draw_tokens, sum_rows, utilities
-from tasks.mechanisms.vectors.kde_sketch import MOST_LABELS, KdeSketches, Sums
+from tasks.mechanisms.tokens.utility_scores import (
+    Candidates,
+    clip_rows,
+    distances,
+    distributions,
+    draw_tokens,
+    sum_rows,
+    utilities,
+)
+from tasks.mechanisms.vectors.kde_sketch import MOST_LABELS, FourierFeatures, KdeSketches, Sums, on_grid
 from tasks.mechanisms.vectors.kmeans_rounds import KMeansRounds, Rounds
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
-from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures, on_grid
 
 POINTS = np.array([[0.6, 0.8, 0.0], [0.0, 0.6, -0.8]], np.float32)
 """Points of the other units' phrase and of the audited unit's phrase: float32 [2, 3], of norm 1."""

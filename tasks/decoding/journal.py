@@ -4,7 +4,7 @@ A request has one journal, in quarantine: its tokens are outputs of mechanisms t
 says what was released before the first draw, and holds the secret key of the split into batches
 (`tasks.corpus.partition.BatchSplit`), which ends with the journal. Each further one holds the tokens of one step of all
 live generations, and the state of their rule, or says that a mechanism of one release
-(`tasks.decoding.release_steps`) begins to draw, or has its result. A line is on disk before the next
+(`tasks.decoding.run_context`) begins to draw, or has its result. A line is on disk before the next
 step begins. So when a process dies, at most one draw of each generation is missing, and a resumed run skips one draw
 of every generation (`ResumeState.lost`).
 

@@ -6,10 +6,10 @@ from functools import partial
 
 from models_db.values.requests import ExactDecimal
 from tasks.decoding.generate import open_decoder
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.journal import ResumeState, RunJournal
 from tasks.decoding.loop import Constraint, DecodingSpec, DrawMeter, GenerationJob
 from tasks.decoding.run_context import RunContext
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tasks.decoding.sentence_completion import sentence_completion
 from tasks.inference.backends.text_backend import LocalBackend, Sampling, TextBackend
 from tasks.inference.engine.shapes import Sizes

@@ -1,10 +1,15 @@
 """Context of a running generation: the model, the corpus, and the ledger's permission for every step.
 
+A step is armed, prepared, drawn and journalled. Preparation reads private data, perhaps for hours, and draws nothing: a
+run that dies in it has paid, and its successor may draw with that payment. The start of drawing is journalled first; a
+run that dies between that and the result has lost both, because a second draw would have to be paid for.
+
 `System.generate` calls `RunContext.arm(sequence, instalment)` before the first private byte of each step is read
 (PRIVACY §6); the ledger refuses what was not held.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,19 +23,88 @@ from tasks.common.progress import step
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import SHARDS, Corpus, Lot, UnitDocuments, lots, shard_of_text
 from tasks.decoding.journal import ResumeState, RunJournal
-from tasks.decoding.release_steps import Prepared, ReleaseSteps
 from tasks.inference.backends.text_backend import TextBackend
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.values.plan import Plan
-from tasks.workers.pool import Runner
-from tasks.workers.shard_map import TextShards
+from tasks.values.results import Prepared
+from tasks.workers.pool import Runner, TextShards
 
-if TYPE_CHECKING:  # pricing a request must not load torch
+if TYPE_CHECKING:
     from tasks.decoding.loop import DecodingSpec, DrawReady
     from tasks.inference.embeddings.parallel import WorkerSpec
     from tasks.inference.engine.engine import Engine
     from tasks.inference.engine.language_model import LanguageModel
+
+
+@dataclass(frozen=True)
+class ReleaseSteps:
+    """Progress of earlier attempts on the steps of a release.
+
+    Attributes:
+        paid: instalments of each of the plan's mechanisms that earlier attempts have armed; empty if there were none.
+        released: what they have released, by the name of the step.
+        begun: the steps that they began to draw.
+    """
+
+    paid: tuple[int, ...] = ()
+    released: Mapping[str, Json] = field(default_factory=dict)
+    begun: frozenset[str] = frozenset()
+
+    def run_once(
+        self,
+        name: str,
+        sequences: Sequence[int],
+        arm: Callable[[int, int], None],
+        journal: RunJournal,
+        prepare: Callable[[], Prepared],
+        draw: Callable[[Prepared], Json],
+    ) -> Json:
+        """Return the value that a step releases: by an earlier attempt that was paid for, or now.
+
+        Args:
+            name: of the step, one for each release.
+            sequences: the mechanisms it consists of, of one instalment each, by their number in the plan; none where it
+                makes something public of what was released, to be kept as it came out.
+            arm: spends an instalment, unless it is spent already.
+            journal: where it is written down that the step begins to draw, and what it released.
+            prepare: reads private data.
+            draw: the mechanisms, on what was prepared.
+
+        Raises:
+            StepLost: it was paid for, and died while it was drawn.
+        """
+        if all(sequence < len(self.paid) and self.paid[sequence] for sequence in sequences):
+            if name in self.released:
+                return self.released[name]
+            if sequences and (name in self.begun or self._followed(sequences)):
+                raise StepLost(name)
+        for sequence in sequences:
+            arm(sequence, 0)
+        prepared = prepare()
+        journal.drawing(name)
+        result: Json = json.loads(json.dumps(draw(prepared)))  # as an attempt that goes on would read it
+        journal.result(name, result)
+        return result
+
+    def _followed(self, sequences: Sequence[int]) -> bool:
+        """Return whether a later mechanism is paid for: then this step was drawn, and the journal is too old.
+
+        A mechanism is armed when what all before it have released is on disk. So a journal that does not know the step
+        was put back, say from a backup, beside a ledger that was not.
+        """
+        return any(self.paid[max(sequences) + 1 :])
+
+
+class StepLost(Refused):
+    """An interrupted run has paid for a step and lost its result."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The interrupted run had begun to draw the step {name!r}, and its result is lost.",
+            "Draw and pay everything again: `almoner run ID --anew`. The spent budget stays spent.",
+            {"step": name},
+        )
 
 
 TENTHS = 10
@@ -196,3 +270,29 @@ class NoCorpus:
             "Nothing was read. Report this as a fault of the software.",
             code="CorpusClosed",
         )
+
+
+@dataclass(frozen=True)
+class PlannedStageBudget:
+    """The `StageBudget` of one stage.
+
+    Attributes:
+        name: of the stage, in the journal.
+        first: where its mechanisms begin in the plan.
+    """
+
+    bench: RunContext
+    name: str
+    first: int
+
+    def release(
+        self, numbers: int | Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
+    ) -> Json:
+        """Implement `StageBudget.release`.
+
+        Raises:
+            StepLost: an interrupted run has paid for it and lost it.
+        """
+        some = [numbers] if isinstance(numbers, int) else list(numbers)
+        name = f"{self.name} {some[0]}" if some else f"{self.name} refined"
+        return self.bench.release(name, [self.first + number for number in some], prepare, draw)

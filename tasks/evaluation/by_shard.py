@@ -7,8 +7,7 @@ from typing import Any
 
 from tasks.common.progress import Progress
 from tasks.inference.embeddings.parallel import Tool, WorkerEnvironment, serve_texts
-from tasks.workers.pool import Runner
-from tasks.workers.shard_map import ShardMap
+from tasks.workers.pool import Runner, ShardMap
 
 _CPU = "cpu"
 

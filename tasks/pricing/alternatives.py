@@ -29,7 +29,7 @@ from tasks.planning.parameter_choices import (
 )
 from tasks.pricing.quote import Quote
 from tasks.pricing.rehearsed_shares import ExpectedShare, expected_shares
-from tasks.pricing.setting_warnings import LEAST_REFERENCES
+from tasks.pricing.request_warnings import LEAST_REFERENCES
 from tasks.systems.base import System
 from tasks.systems.registry import SYSTEMS
 from tasks.values.results import TEXT_KINDS, ReleaseKind

@@ -22,14 +22,13 @@ from models_db.values.canonical_json import Json
 from tasks.common.extensions import is_of_extension
 from tasks.common.faults import retry
 from tasks.corpus.keys import length_prefixed
-from tasks.decoding.release_steps import StepLost
-from tasks.decoding.run_context import RunContext
+from tasks.decoding.run_context import RunContext, StepLost
 from tasks.evaluation.charged import EstimateRequest, NoisyHistogramEstimate, UnitText, counted
 from tasks.evaluation.registry import Metric
 from tasks.evaluation.subject import EvaluationInput
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
-from tasks.planning.further_texts import extended_of
+from tasks.planning.shared_parameters import extended_of
 from tasks.systems.base import System
 from tasks.values.plan import Plan, PlanInputs
 from tasks.values.results import MetricResult

@@ -17,7 +17,7 @@ from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import PublicMetadata, ReleaseRequest, format_decimal, model_to_json, parse_model
 from tasks.accounting import zcdp
-from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.lifetime_claims import BudgetFacts
 from tasks.accounting.renyi_account import OrdersBudget
 from tasks.accounting.rounding import exact
 from tasks.common.published_values import round_down
@@ -27,8 +27,8 @@ from tasks.inference.catalogue import registry
 from tasks.inference.catalogue.model_check import NetworkShape
 from tasks.inference.prompt_spec import PromptSpec, prompt_json
 from tasks.inference.structured_output.json_schema import require_schema_for
-from tasks.mechanisms.replace_one import replace_one_loss
-from tasks.planning.block_selection import Reading
+from tasks.mechanisms.registry import replace_one_loss
+from tasks.planning.batches import Reading
 from tasks.planning.influence import Influence
 from tasks.planning.labels_and_groups import (
     PartParameters,
@@ -38,16 +38,13 @@ from tasks.planning.labels_and_groups import (
     with_catalogue,
 )
 from tasks.planning.parameter_choices import ChoiceInputs, PublicFacts
-from tasks.planning.precision_parameters import require_precision
 from tasks.planning.secret_assignment import SecretAssignment, curve_of_plan, state_secret_assignment
+from tasks.planning.shared_parameters import require_precision
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
-from tasks.pricing.limit_in_orders import LimitComparison
-from tasks.pricing.memory_warning import memory_warning
-from tasks.pricing.model_facts import ModelFacts
-from tasks.pricing.prompt_form import require_context, require_form, with_default_preset
-from tasks.pricing.secret_claim import SecretClaim, claim_missing
-from tasks.pricing.setting_warnings import influence_of_request, units_behind
+from tasks.pricing.model_facts import ModelFacts, require_context, require_form, with_default_preset
+from tasks.pricing.request_warnings import influence_of_request, memory_warning, units_behind
+from tasks.pricing.secret_claim import LimitComparison, SecretClaim, claim_missing
 from tasks.systems.base import System
 from tasks.systems.registry import system_for
 from tasks.values.plan import Plan, PlanInputs

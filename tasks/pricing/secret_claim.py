@@ -1,11 +1,13 @@
-"""Unconditional epsilon of a request whose author asks by the epsilon while the assignment is secret.
+"""Claims while the assignment is secret: the unconditional epsilon of a request, and the policy's limits in orders.
+
+The ledger's guard compares the same integers when an attempt begins, and decides.
 
 `epsilon_while_secret` bounds what a release claims while the assignment of units to texts is secret. The budget is
 calibrated to the largest unconditional epsilon at which the planned release claims no more than that. It becomes the
 request's own epsilon: limits, caps and guards refer to it as they do to every other, and it is what a leak leaves.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -13,13 +15,67 @@ from typing import Any
 from pydantic import BaseModel
 
 from models_db.errors import UsageError
-from models_db.values.requests import ReleaseRequest, parse_model
+from models_db.values.amounts import RenyiCurve
+from models_db.values.canonical_json import Json
+from models_db.values.requests import ReleaseRequest, format_decimal, parse_model
+from models_db.writes.database_errors import LimitInOrdersExceeded
+from tasks.accounting.renyi_account import OrdersBudget
 from tasks.accounting.rounding import exact
 from tasks.accounting.zcdp import LARGEST_EPSILON
+from tasks.common.published_values import round_up
 from tasks.planning.parameter_choices import Choice
 from tasks.planning.secret_assignment import costs_at_most
 from tasks.systems.base import System
 from tasks.values.plan import Plan
+
+
+@dataclass(frozen=True)
+class LimitComparison:
+    """What an attempt from nothing is charged on each of its blocks, beside the account that it would be charged to."""
+
+    orders: OrdersBudget
+    curve: RenyiCurve
+    blocks: Sequence[int]
+
+    @property
+    def passed(self) -> tuple[Decimal, Decimal] | None:
+        """The claim (epsilon, delta) that some block would pass; None if all hold."""
+        return self.orders.passed_by(self.curve, self.blocks)
+
+    @property
+    def count(self) -> int | None:
+        """How many such attempts the limits admit; None for any number."""
+        return self.orders.count(self.curve, self.blocks)
+
+    @property
+    def room(self) -> int:
+        """The rho, in units of 1e-12, of which every plan would fit the limit with the least room."""
+        return self.orders.room(self._shown, self.blocks)
+
+    @property
+    def _shown(self) -> tuple[Decimal, Decimal]:
+        return self.passed or self.orders.strictest(self.blocks)
+
+    def refusal(self, dataset: str, asked: str, hint: str) -> LimitInOrdersExceeded:
+        """Return the refusal; `asked` is the rho of the plan, `hint` says what would fit."""
+        limit, charged = self._figures()
+        return LimitInOrdersExceeded.of_price(dataset, asked, limit, charged, hint)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the limit with the least room, and what is charged of it before and with the request."""
+        limit, charged = self._figures()
+        return {
+            "epsilon_limit_while_secret": limit[0],
+            "delta_limit_while_secret": limit[1],
+            "epsilon_charged_before": charged[0],
+            "epsilon_charged_after": charged[1],
+        }
+
+    def _figures(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        epsilon, delta = self._shown
+        before, after = (self.orders.epsilon(delta, self.blocks, curve) for curve in (None, self.curve))
+        return (format_decimal(epsilon), format_decimal(delta)), (round_up(str(before)), round_up(str(after)))
+
 
 STEP = Decimal("0.001")
 """Unconditional epsilons are tried at multiples of this above the requested one."""

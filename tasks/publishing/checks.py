@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from core.uncharged import loss_paid_by_parent
 from models_db.errors import Refused
 from models_db.policies.checks import PolicySubject, require_allowed
 from models_db.values.amounts import Amount, total_amount
@@ -21,13 +22,12 @@ from models_db.values.canonical_json import digest
 from models_db.values.printable_text import escape_controls
 from models_db.values.requests import model_to_json
 from tasks.accounting.lifetime_claims import lifetime_claim
-from tasks.accounting.policy_limits import bounds_of
+from tasks.accounting.renyi_account import bounds_of
 from tasks.accounting.rounding import exact
 from tasks.common.files import FileTable, FileUnfit, measure, open_regular_file, read_document
 from tasks.common.published_values import read_as
 from tasks.evaluation.policy_bounds import describe_checks, missed, require_admitted
 from tasks.evaluation.registry import METRICS
-from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.registry import recompute
 from tasks.planning.secret_assignment import CONDITION, assignment_of_plan
 from tasks.publishing.documents.parquet import same_rows

@@ -10,8 +10,7 @@ from tasks.analysis.clustering.kmeans import k_means, nearest_centre
 from tasks.reporting.release_sections import Text
 from tasks.reporting.report_parts import Map, TextCluster
 from tasks.text.interfaces import Embedder, Points
-from tasks.text.stop_words import STOP_WORDS
-from tasks.text.words import plain_words
+from tasks.text.words import STOP_WORDS, plain_words
 
 LEAST: Final = 3
 """Least number of texts for a map."""

@@ -24,7 +24,7 @@ from tasks.release.description import reading_of_insights, wording_of
 from tasks.release.record import ReleaseRecord
 from tasks.reporting.html_report import environment, escape_text
 from tasks.reporting.release_sections import claim_part
-from tasks.systems.insights.topic_wording import count_deviation_of, deviation_of, keyword_notes
+from tasks.systems.insights.wording import count_deviation_of, deviation_of, keyword_notes
 from tasks.values.results import UNNAMED, Insight, margin_of_error
 
 _ENDS_A_SCRIPT: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

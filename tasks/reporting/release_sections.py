@@ -38,7 +38,7 @@ from tasks.reporting.report_parts import (
     TextOnPage,
     TextPage,
 )
-from tasks.systems.insights.topic_wording import count_deviation_of, keywords_with_notes
+from tasks.systems.insights.wording import count_deviation_of, keywords_with_notes
 from tasks.text.doubts import find_doubts
 from tasks.text.words import words
 from tasks.values.results import Insight, MetricResult

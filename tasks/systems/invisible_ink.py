@@ -95,7 +95,7 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
         self, events: Sequence[PrivacyEvent], settings: InvisibleInkParameters, meter: "BudgetMeter", rng: RandomSource
     ) -> "ResumableSamplingRule":
         """Return the rule that makes one draw for each token."""
-        from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+        from tasks.decoding.sampling_rule import InvisibleInkRule
 
         draw = integer_table.IntegerTableMechanism.from_event(events[0])
         return InvisibleInkRule(draw, settings.top_k, settings.clipping, rng, meter)

@@ -45,8 +45,12 @@ from tasks.planning.parameter_choices import (
     too_few_units,
     units_per_text,
 )
-from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
-from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
+from tasks.planning.shared_parameters import (
+    PrecisionParameters,
+    SentenceCompletionParameters,
+    completion_facts,
+    precision_facts,
+)
 from tasks.systems.base import System
 from tasks.systems.text_parameter_choices import choose_for_texts
 from tasks.values.plan import BatchAssignment, Plan, PlanInputs

@@ -4,8 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from tasks.text.stop_words import STOP_WORDS
-from tasks.text.words import plain_words
+from tasks.text.words import STOP_WORDS, plain_words
 
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})  # control, format, half a surrogate pair, private use, unassigned
 _SENTENCE = re.compile(r"\S.*?[.!?…。！？]+(?=\s|$|(?<=[。！？]))")

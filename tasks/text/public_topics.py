@@ -7,7 +7,7 @@ privacy. A release depends on the list, so a plan's facts tell its digest, and a
 
 import hashlib
 
-from tasks.text.keyword_normalisation import roots, tokens_of
+from tasks.text.words import roots, tokens_of
 
 _HOME = """
 cooking a recipe for dinner; baking bread and cakes; healthy meals and nutrition; vegetarian and vegan food;

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.network import is_loopback
 from tasks.workers.pool import Runner
-from tasks.workers.processes import ProcessRunner
-from tasks.workers.threads import ThreadRunner
+from tasks.workers.processes import ProcessRunner, ThreadRunner
 
 PROCESSES, THREADS, RAY = KINDS = ("processes", "threads", "ray")
 

@@ -1,15 +1,20 @@
-"""Pool of a run's workers, and the protocol between both sides.
+"""Pool of a run's workers, the protocol between both sides, and a map over shards by them.
 
 A worker runs one body. The body may send requests and waits for each answer; its last message is the body's result or a
 named error. The run receives messages in the order in which they were sent. A worker without an answer therefore does
 nothing more, and the run has the last say: that is all that the ledger's promises need (docs/decisions/0059).
 
 A failure in a body is reported as a named error, or by its type and place (`TaskFailed`): no text travels with it.
+
+Only for functions of the item alone, which may be computed twice: a draw is none (docs/decisions/0059, 0110). The
+worker of an item follows from its shard, from the public numbers of shards and workers, and from the lost workers;
+never from other items, or from the workers' speed. Machines round differently, so an item must not be moved to another
+one by its neighbours (PRIVACY §4.2).
 """
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from types import TracebackType
@@ -17,6 +22,38 @@ from typing import Any, Protocol, Self, TypeAlias
 
 from models_db.errors import AlmonerError, EnvironmentProblem
 from tasks.common.faults import TaskFailed
+from tasks.common.progress import tell
+
+
+def cluster_unreachable(kind: str, reason: str) -> EnvironmentProblem:
+    """Return the error of a cluster address at which nothing answers, or nothing with the right keys."""
+    return EnvironmentProblem(
+        f"The {kind} cluster cannot be used: {reason}.",
+        "Check the address, whether the cluster runs, and the TLS settings of this machine (docs/distributed.md).",
+        {"runner": kind, "reason": reason},
+        code="ClusterUnreachable",
+    )
+
+
+def no_workers(kind: str) -> EnvironmentProblem:
+    """Return the error of a cluster without workers."""
+    return EnvironmentProblem(
+        f"The {kind} cluster has no worker.",
+        "Start some, and run the request again.",
+        {"runner": kind},
+        code="NoWorkers",
+    )
+
+
+def no_gpus(kind: str, workers: int, gpus: int = 1) -> EnvironmentProblem:
+    """Return the error of a cluster with fewer free GPUs than workers need, each of them `gpus` on one machine."""
+    each = "one for each worker" if gpus == 1 else f"{gpus} on one machine for each worker"
+    return EnvironmentProblem(
+        f"The {kind} cluster has fewer than {workers * gpus} free GPUs, {each}.",
+        "Ask for fewer --workers, or start nodes with more GPUs, and run the request again.",
+        {"runner": kind, "workers": workers, "gpus": gpus},
+        code="NoGpus",
+    )
 
 
 class Channel(Protocol):
@@ -241,3 +278,119 @@ class WorkerDied(EnvironmentProblem):
             "Go on with `almoner run`, and fewer --workers if memory was short: a killed one often means that.",
             {"how": how, "exit_code": code},
         )
+
+
+Send = Callable[[Sequence[int]], object]
+"""The message that hands out some items, by their places; made when they are sent."""
+
+
+@dataclass(frozen=True)
+class TextShards:
+    """Division of texts into shards.
+
+    Attributes:
+        count: the fixed public number of shards.
+        of: the shard of a text; a keyed hash of it.
+    """
+
+    count: int
+    of: Callable[[str], int]
+
+
+@dataclass
+class ShardMap:
+    """Workers that serve items until their pool ends: each asks for a message, and its next request is the answer.
+
+    Attributes:
+        pool: every worker of it has made its first request.
+        shards: the public number of shards.
+    """
+
+    pool: WorkerPool
+    shards: int
+    _owners: list[int] = field(init=False, repr=False)
+    _lost: set[int] = field(default_factory=set, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._owners = owners(self.shards, len(self.pool.members))
+
+    def map(self, shard_of: Sequence[int], most: int, message: Send) -> Iterator[tuple[Sequence[int], Any]]:
+        """Yield places of items and the answer to them, until every item has one; in no meaningful order.
+
+        A worker has at most one message at a time. Items of a worker that is lost before it answers go to the others.
+
+        Args:
+            shard_of: the shard of each item.
+            most: items of one message.
+            message: makes it.
+
+        Raises:
+            ValueError: an item's shard is none of them.
+            WorkerDied: no worker is left.
+            AlmonerError: as a worker was refused.
+        """
+        if not all(0 <= shard < self.shards for shard in shard_of):
+            raise ValueError(f"an item belongs to none of {self.shards} shards")
+        waiting = _Waiting(shard_of)
+        sent: dict[int, list[int]] = {}
+        while True:
+            for worker in self._living():
+                if worker not in sent and (items := waiting.take(self._shards_of(worker), most)):
+                    sent[worker] = items
+                    self.pool.reply(worker, message(items))
+            if not sent:
+                return
+            worker, answer = self.pool.receive_or_loss()
+            items = sent.pop(worker, [])
+            if isinstance(answer, WorkerDied):
+                self._lose(worker, answer)
+                waiting.put_back(items)
+            else:
+                yield items, answer.what if isinstance(answer, Request) else None
+
+    def _living(self) -> list[int]:
+        return [worker for worker in range(len(self.pool.members)) if worker not in self._lost]
+
+    def _shards_of(self, worker: int) -> list[int]:
+        return [shard for shard, owner in enumerate(self._owners) if owner == worker]
+
+    def _lose(self, worker: int, death: WorkerDied) -> None:
+        """Give the shards of a lost worker to the others in turn.
+
+        Raises:
+            WorkerDied: there are no others.
+        """
+        self._lost.add(worker)
+        living = self._living()
+        if not living:
+            raise death
+        tell(f"A worker died ({death.facts['how']}); the others do its part.")
+        for place, shard in enumerate(self._shards_of(worker)):
+            self._owners[shard] = living[place % len(living)]
+
+
+def owners(shards: int, workers: int) -> list[int]:
+    """Return the worker of each shard, before any is lost: shard s belongs to worker s mod N."""
+    return [shard % workers for shard in range(shards)]
+
+
+class _Waiting:
+    """Items that no worker has received, by shard."""
+
+    def __init__(self, shard_of: Sequence[int]) -> None:
+        self._shard_of = shard_of
+        self._items: dict[int, list[int]] = {}
+        self.put_back(range(len(shard_of) - 1, -1, -1))
+
+    def put_back(self, items: Sequence[int]) -> None:
+        for item in items:
+            self._items.setdefault(self._shard_of[item], []).append(item)
+
+    def take(self, shards: Sequence[int], most: int) -> list[int]:
+        """Take at most so many items of some shards."""
+        taken: list[int] = []
+        for shard in shards:
+            items = self._items.get(shard, [])
+            while items and len(taken) < most:
+                taken.append(items.pop())
+        return taken

@@ -1,7 +1,8 @@
-"""Worker processes of this machine, each connected by a pipe."""
+"""Workers of this machine: processes, each connected by a pipe, and threads behind a mailbox."""
 
 import signal
 import threading
+from concurrent.futures import Future
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -14,12 +15,100 @@ from tasks.workers.pool import (
     Body,
     Disconnected,
     LocalRunner,
+    Message,
     NumberedMessage,
     Request,
     WorkerDied,
     WorkerHandle,
+    deserialize,
     run_body,
+    serialize,
 )
+
+_LEAVE = object()
+
+
+class ThreadMailbox:
+    """Runs a body in a thread and alternates with it: each answer is followed by the body's next message."""
+
+    def __init__(self, body: Body) -> None:
+        self._answers: SimpleQueue[object] = SimpleQueue()
+        self._pending: Future[Message] = Future()
+        self._thread = threading.Thread(target=self._work, args=(body,), name="worker", daemon=True)
+
+    def begin(self) -> "Future[Message]":
+        """Start the body and return the future of its first message."""
+        self._thread.start()
+        return self._pending
+
+    def answer(self, what: object) -> "Future[Message]":
+        """Answer the body's request and return the future of its next message.
+
+        Call it only when the last message was a request.
+        """
+        self._pending = Future()
+        pending = self._pending  # the body may answer before the next line ends, and nothing else sets the attribute
+        self._answers.put(what)
+        return pending
+
+    def leave(self) -> None:
+        """Let the body end at its next request, which gets no answer."""
+        self._answers.put(_LEAVE)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the body has ended."""
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def request(self, what: object) -> Any:
+        """Send a request from the body and return its answer (`pool.Channel`)."""
+        self._pending.set_result(Request(what))
+        answer = self._answers.get()
+        if answer is _LEAVE:
+            raise Disconnected
+        return answer
+
+    def _work(self, body: Body) -> None:
+        with suppress(Disconnected):
+            last = run_body(body, self)
+            self._pending.set_result(last)  # of its last turn, and not the one in which it began
+
+
+class ThreadRunner(LocalRunner):
+    """Runner with one thread for each worker. Messages are copied as between processes: workers share nothing."""
+
+    def _start_worker(self, number: int, body: Body, messages: "SimpleQueue[NumberedMessage]") -> WorkerHandle:
+        return _WorkerThread(number, body, messages)
+
+
+class _WorkerThread:
+    def __init__(self, number: int, body: Body, messages: "SimpleQueue[NumberedMessage]") -> None:
+        self._number, self._messages, self._ended = number, messages, threading.Event()
+        self._mailbox = ThreadMailbox(deserialize(serialize(body)))
+        self._listen(self._mailbox.begin())
+
+    def send(self, what: object) -> None:
+        """Send an answer to the thread."""
+        self._listen(self._mailbox.answer(deserialize(serialize(what))))
+
+    def end(self) -> None:
+        """Wait for the end of the thread, which comes at its next request: a thread cannot be stopped."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._mailbox.leave()
+            self._mailbox.join()
+
+    def _listen(self, pending: "Future[Message]") -> None:
+        pending.add_done_callback(lambda done: self._messages.put((self._number, _copied(done.result()))))
+
+
+def _copied(pending: Message) -> Message | TaskFailed:
+    try:
+        copied: Message = deserialize(serialize(pending))
+    except Exception as problem:  # noqa: BLE001 - it may quote what it could not copy
+        return TaskFailed.of("work", problem)
+    return copied
+
 
 # Not fork: neither torch's threads nor CUDA survive it.
 _PROCESSES = get_context("spawn")
@@ -30,10 +119,10 @@ class ProcessRunner(LocalRunner):
     """Runner with one newly spawned process for each worker."""
 
     def _start_worker(self, number: int, body: Body, messages: "SimpleQueue[NumberedMessage]") -> WorkerHandle:
-        return _Worker(number, body, messages)
+        return _WorkerProcess(number, body, messages)
 
 
-class _Worker:
+class _WorkerProcess:
     """Handle of one process, with a thread that receives its messages."""
 
     def __init__(self, number: int, body: Body, messages: "SimpleQueue[NumberedMessage]") -> None:

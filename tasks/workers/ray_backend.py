@@ -25,9 +25,20 @@ import ray
 from ray.exceptions import RayError
 
 from tasks.common.faults import TaskFailed
-from tasks.workers.errors import cluster_unreachable, no_gpus, no_workers
-from tasks.workers.mailbox import ThreadMailbox
-from tasks.workers.pool import Body, Channel, Message, NumberedMessage, WorkerDied, WorkerPool, deserialize, serialize
+from tasks.workers.pool import (
+    Body,
+    Channel,
+    Message,
+    NumberedMessage,
+    WorkerDied,
+    WorkerPool,
+    cluster_unreachable,
+    deserialize,
+    no_gpus,
+    no_workers,
+    serialize,
+)
+from tasks.workers.processes import ThreadMailbox
 
 BEGIN_S = 300
 LOOPBACK = "127.0.0.1"

@@ -21,7 +21,7 @@ from models_db.tables import Account, Dataset, Entry, Hold, Invocation, Proposal
 from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import LEGAL_TRANSITIONS
 from tasks.accounting.lifetime_claims import lifetime_epsilon
-from tasks.planning.block_selection import Reading
+from tasks.planning.batches import Reading
 from tests.conftest import Ledgers
 from tests.contracts.rows import PLAN
 from tests.contracts.town import Town

@@ -12,7 +12,7 @@ from models_db.services.audit.chain import Actor
 from models_db.sessions.database import Database
 from models_db.values.requests import parse_model
 from models_db.writes.database_errors import AlreadyRecorded
-from tasks.accounting.policy_limits import terms_of
+from tasks.accounting.renyi_account import terms_of
 from tests.refusals import refusal
 from tests.support import fetch, snapshot
 

@@ -29,13 +29,13 @@ import tasks.corpus.ingest
 import tasks.ingest
 import tasks.publishing.bundle
 from cli.app import app
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.journal import Journal
 from tasks.decoding.run_context import RunContext
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tasks.evaluation.registry import METRICS
 from tasks.inference.backends.chat_completions import Answers
 from tasks.object_storage.bucket import Store
-from tasks.systems.private_evolution import voting
+from tasks.systems.private_evolution import run
 from tasks.systems.registry import SYSTEMS
 from tests import tiny_embedder, tiny_model
 from tests.contract.driver import WITHIN
@@ -56,7 +56,7 @@ AFTER: dict[str, Place] = {
     "after the third result is kept": (Journal, "result", 3),
     "after the fourth result is kept": (Journal, "result", 4),
     "among facets": (tasks.analysis.facets.rule_based, "tidy_facets", 5),
-    "among units": (voting, "points_of", 1),
+    "among units": (run, "points_of", 1),
     "among units for a vector": (RunContext, "unit_chunks", 1),
     "while the first result is drawn": (Journal, "drawing", 1),
     "while the second result is drawn": (Journal, "drawing", 2),

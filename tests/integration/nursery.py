@@ -115,7 +115,7 @@ def witnessed(witness: Path, line: Connection, body: Body) -> None:
 
 def _watch(witness: Path) -> None:
     """One line for each step, written when it is paid and before it is made: its request, texts and draw numbers."""
-    from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+    from tasks.decoding.sampling_rule import InvisibleInkRule
 
     real, file = InvisibleInkRule.next_tokens, os.open(witness, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 

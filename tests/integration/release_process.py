@@ -14,8 +14,8 @@ import pytest
 
 from flows.orchestration import flow_run_process
 from flows.releases import publish
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.loop import Step
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tests import tiny_model
 
 HOLD_VARIABLE = "ALMONER_TEST_HOLD"

@@ -15,7 +15,7 @@ from flows.releases.evaluate_internal import evaluate_internally
 from flows.releases.execute import execute
 from models_db.errors import AlmonerError
 from tasks.corpus.store import Corpus
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tasks.evaluation.registry import METRICS
 from tests.integration.canary import CANARIES, PRIVATE_TEXT, leaks, text_of
 from tests.integration.story import CONFIRMED, NOTES, SECRETS, Almoner, Told

@@ -12,8 +12,8 @@ from transformers.utils import chat_template_utils
 
 import flows.releases.execute
 from models_db.values.requests import Prompt
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.loop import Step
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tasks.inference.catalogue.model_check import ModelCheck, Precision
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.prompt_rendering import RenderedPrompt

@@ -18,7 +18,7 @@ from tasks.common import files
 from tasks.corpus.store import Corpus
 from tasks.mechanisms.vectors import kde_sketch
 from tasks.systems.keyphrase_seeding.parameters import MOST_SELECTED
-from tasks.text.keyword_normalisation import LONGEST
+from tasks.text.words import LONGEST
 from tests.integration.killing import balance
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_keyphrases import PARAMETERS, SECRET, SEEDED, approved

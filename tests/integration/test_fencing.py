@@ -12,7 +12,7 @@ import flows.releases.heartbeat
 import flows.releases.sweep
 from models_db.values.amounts import Amount, total_amount
 from tasks.common.faults import waiting_with
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tasks.evaluation.registry import METRICS
 from tests.faults import Failing, temporary
 from tests.integration.killing import balance, instalments, is_clean, killed, ledger

@@ -12,7 +12,7 @@ import pytest
 import flows.releases.sweep
 from models_db.services import artifacts, attempts, budget
 from models_db.values.amounts import Amount, total_amount
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tests.integration.killing import balance, instalments, is_clean, nothing_is_out
 from tests.integration.losing import BrokenDisk, Fate, Loss, Relay
 from tests.integration.story import Almoner

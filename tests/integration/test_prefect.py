@@ -31,7 +31,7 @@ from flows.workspace.workspace import open_workspace
 from models_db.services.audit import chain
 from models_db.services.gates import GateClosed
 from tasks.common.faults import TaskFailed
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.workers.backend_settings import WorkerBackend
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of

@@ -39,7 +39,7 @@ from flows.orchestration.worker_settings import DESTINATION_VARIABLE
 from flows.releases.publish import publish_release
 from models_db.services.audit import chain
 from models_db.values.amounts import Amount
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tasks.object_storage.address import Address, Place
 from tasks.object_storage.errors import StoreDenied, store_unreachable
 from tasks.publishing.bundle import destination_unusable

@@ -22,7 +22,7 @@ PLACES: dict[str, Place] = {
     "the ledger arms": ("models_db.services.budget", "arm", 16),
     "an instalment is armed": ("flows.releases.attempt", "RunningAttempt.arm", 16),
     "a journal begins": ("tasks.decoding.journal", "Journal.begin", 4),
-    "a step is drawn": ("tasks.decoding.invisible_ink_rule", "InvisibleInkRule.next_tokens", 48),
+    "a step is drawn": ("tasks.decoding.sampling_rule", "InvisibleInkRule.next_tokens", 48),
     "a step is written down": ("tasks.decoding.journal", "Journal.step", 48),
     "another attempt goes on": ("tasks.decoding.journal", "Journal.go_on", 1),
     "the draft is written": ("flows.releases.commit", "write_draft", 4),

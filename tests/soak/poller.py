@@ -34,7 +34,7 @@ from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.sessions import database
 from tasks.accounting import dp_accounting_check  # noqa: F401
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tasks.inference.structured_output import grammar_constraint  # noqa: F401
 from tasks.mechanisms.tokens import utility_scores
 from tests import tiny_model

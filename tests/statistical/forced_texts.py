@@ -15,7 +15,6 @@ import pytest
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.loop import (
     BudgetMeter,
     DrawMeter,
@@ -25,6 +24,7 @@ from tasks.decoding.loop import (
     decode,
     open_session,
 )
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import Session
 from tasks.inference.engine.shapes import Sizes

@@ -24,8 +24,8 @@ from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.vectors.fixed_point import GridPoints
+from tasks.systems.private_evolution.run import BlockVotes, VoteHistogram
 from tasks.systems.private_evolution.schedule import Schedule
-from tasks.systems.private_evolution.voting import BlockVotes, VoteHistogram
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.electing import corpus_of, note, settings
 from tests.unit.tasks.systems.workshop import Workshop

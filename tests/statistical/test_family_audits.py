@@ -21,14 +21,13 @@ from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.auditing.worst_cases import EVEN, FIRST, SECOND, distance, run_length, worst_case_distances
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.tokens.clipped_logits import blended, clip_recentred
 from tasks.mechanisms.tokens.integer_table import (
     WHOLE_TABLE_NATS,
     IntegerTableMechanism,
     calibrate,
 )
 from tasks.mechanisms.tokens.sparse_vector import LEAST_NOISE_RATIO, NOISE_GRID, NORM, SparseVector
-from tasks.mechanisms.tokens.utility_scores import Candidates, draw_tokens
+from tasks.mechanisms.tokens.utility_scores import Candidates, blended, clip_recentred, draw_tokens
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")

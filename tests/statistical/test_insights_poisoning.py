@@ -22,8 +22,7 @@ from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.decoding.structured_output import Record
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.systems.insights.private_units import PrivateUnits
-from tasks.systems.insights.run_tools import Tools
+from tasks.systems.insights.private_units import PrivateUnits, Tools
 from tasks.systems.urania import Urania
 from tasks.systems.urania import run as urania_run
 from tasks.systems.urania.parameters import UraniaParameters

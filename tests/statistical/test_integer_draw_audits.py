@@ -22,8 +22,13 @@ from tasks.auditing.audit import DELTA, DRAWS, EPSILON, REFERENCES
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.auditing.worst_cases import PUBLIC, PUSH, worst_case_scores, worst_case_tokens
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.tokens.integer_table import LARGEST_CLIP_STEPS, IntegerTableMechanism, calibrate
-from tasks.mechanisms.tokens.weight_table import WeightTable, weight_table
+from tasks.mechanisms.tokens.integer_table import (
+    LARGEST_CLIP_STEPS,
+    IntegerTableMechanism,
+    WeightTable,
+    calibrate,
+    weight_table,
+)
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

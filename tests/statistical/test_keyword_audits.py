@@ -19,10 +19,9 @@ from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.audit import COUNT, DELTA, EPSILON
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.counts.contribution_bound import count_units_by_item
 from tasks.mechanisms.counts.gaussian_selection import GaussianSelection, calibrate_gaussian_selection, tail_bound
 from tasks.mechanisms.counts.partition_selection import PartitionSelection
-from tasks.mechanisms.counts.set_histogram import Noise, SetHistogram, calibrate_set_histogram
+from tasks.mechanisms.counts.set_histogram import Noise, SetHistogram, calibrate_set_histogram, count_units_by_item
 from tasks.mechanisms.counts.weighted_selection import (
     STEPS,
     SelectionInRounds,

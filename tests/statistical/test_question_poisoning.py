@@ -25,12 +25,10 @@ from tasks.corpus.store import Corpus
 from tasks.decoding.structured_output import Record
 from tasks.inference.engine.likelihood import AnswerLikelihood
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.systems.insights.private_units import PrivateUnits
-from tasks.systems.insights.run_tools import Tools
+from tasks.systems.insights.private_units import PrivateUnits, Tools
 from tasks.systems.question_histogram import QuestionHistogram, histogram_for
-from tasks.systems.question_histogram.model_rule import NO_TEXT
 from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
-from tasks.systems.question_histogram.run import AnswerRule, QuestionHistogramRun
+from tasks.systems.question_histogram.run import NO_TEXT, AnswerRule, QuestionHistogramRun
 from tasks.systems.simple_clio import SimpleClio
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.simple_clio.run import ClioRun

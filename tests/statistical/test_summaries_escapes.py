@@ -15,7 +15,7 @@ from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.inference.engine.session import RowValues
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
-from tasks.systems.summaries.group_means import noisy_means
+from tasks.systems.summaries.token_level_rule import noisy_means
 from tests.unit.tasks.systems.summaries.planted import adapter
 
 CONCERNS = ("tasks/accounting", "tasks/mechanisms", "tasks/systems/summaries")

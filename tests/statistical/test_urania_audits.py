@@ -24,8 +24,7 @@ from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.store import Lot, PlacedUnit, UnitDocuments
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.systems.insights.private_units import PrivateUnits
-from tasks.systems.insights.run_tools import Tools
+from tasks.systems.insights.private_units import PrivateUnits, Tools
 from tasks.systems.urania import Urania
 from tasks.systems.urania import run as urania_run
 from tasks.systems.urania.parameters import UraniaParameters

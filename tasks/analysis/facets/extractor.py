@@ -48,7 +48,7 @@ from tasks.inference.embeddings.parallel import (
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.values.results import Facets
-from tasks.workers.shard_map import TextShards
+from tasks.workers.pool import TextShards
 
 MODEL = "model"
 

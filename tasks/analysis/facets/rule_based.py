@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tasks.analysis.facets.facet_settings import FacetField, FacetSettings
 from tasks.common.progress import Progress
 from tasks.corpus.units import is_unicode
-from tasks.text.rake import phrase_scores
+from tasks.text.words import phrase_scores
 from tasks.values.results import KEYWORDS, SUMMARY, Facets
 
 

@@ -48,7 +48,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.prompt_rendering import PromptPieces, private_prompt
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.inference.structured_output.grammar_constraint import GrammarConstraint, lines_of
-from tasks.text.keyword_normalisation import roots
+from tasks.text.words import roots
 from tasks.values.results import Facets
 
 if TYPE_CHECKING:

@@ -32,10 +32,7 @@ from tasks.analysis.keywords.parameters import MOST_WORDS
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import name_of, source_digest
 from tasks.text.interfaces import Tagger
-from tasks.text.keyword_normalisation import normalise_keyword, roots
-from tasks.text.rake import key_phrases
-from tasks.text.stop_words import STOP_WORDS
-from tasks.text.vague_words import VAGUE_WORDS
+from tasks.text.words import STOP_WORDS, VAGUE_WORDS, key_phrases, normalise_keyword, roots
 
 LONGEST_PHRASE: Final = 3
 """Most words of a candidate."""

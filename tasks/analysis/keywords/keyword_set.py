@@ -75,11 +75,10 @@ from models_db.values.requests import file_invalid
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.corpus.keys import KEY_BYTES, keyed_hash
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.counts.contribution_bound import count_units_by_item
 from tasks.mechanisms.counts.gaussian_selection import GaussianSelection, calibrate_gaussian_selection
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.counts.partition_selection import PartitionSelection, SelectionUnaffordable, calibrate_selection
-from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
+from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram, count_units_by_item
 from tasks.mechanisms.counts.weighted_selection import (
     STEPS,
     USUAL_CANDIDATES,
@@ -87,7 +86,7 @@ from tasks.mechanisms.counts.weighted_selection import (
     WeightedSelection,
     calibrate_rounds,
 )
-from tasks.text.keyword_normalisation import near, normalise_keywords, roots, tokens_of
+from tasks.text.words import near, normalise_keywords, roots, tokens_of
 from tasks.values.results import Facets, StageBudget
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from models_db.values.bounded_json import parse_json
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ExactDecimal, RequestModel, TextLine
 from tasks.common.files import open_user_file
-from tasks.text.keyword_normalisation import normalise_keyword
+from tasks.text.words import normalise_keyword
 
 Method = Literal["public", "tfidf", "model", "hybrid"]
 Ranking = Literal["counts", "model", "coverage"]

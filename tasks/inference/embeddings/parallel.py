@@ -3,7 +3,7 @@
 The result of a text is a function of that text alone, bit for bit (PRIVACY §4.2 point 1, §3). Machines round
 differently, so the worker of a text must not depend on the other texts, on their order, or on the workers' speed: the
 shard of a text is a keyed hash of the text, of a fixed public number of shards, and the worker of a shard is a public
-rule (`tasks.workers.shard_map`). Texts of a worker that is lost are mapped again by the others. Results come back in
+rule (`tasks.workers.pool`). Texts of a worker that is lost are mapped again by the others. Results come back in
 the order of the texts, whenever they were ready.
 
 Private units are embedded so, with the same points as in this process (`SpreadEmbedder`). Only what is read of each
@@ -34,8 +34,7 @@ from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.memory import spread_budget
 from tasks.text.interfaces import Embedder, Pieces
-from tasks.workers.pool import Channel, Runner
-from tasks.workers.shard_map import ShardMap, TextShards
+from tasks.workers.pool import Channel, Runner, ShardMap, TextShards
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
-"""Discretised Gaussian noise on integers, through OpenDP: `NoisyCount` (PRIVACY §2, §5).
+"""Discrete noise on integers: `NoisyCount` with Gaussian noise through OpenDP, and Laplace noise (PRIVACY §2, §5).
 
 A count of units is an integer, adding or removing one unit moves it by at most 1, and the noise is drawn on
 the integers, so rho = 1 / (2 sigma^2) exactly (Canonne, Kamath, Steinke, arXiv 2004.00010, Theorem 4).
+
+Canonne, Kamath, Steinke, arXiv 2004.00010, section 5.2, have the sampler that OpenDP uses; it is exact.
 """
 
 import math
@@ -9,13 +11,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from core.opendp import Measurement, check_with_opendp, load_opendp
 from models_db.errors import UsageError
 from models_db.values.amounts import RHO_UNIT, Amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions, dp_events
+from tasks.accounting import conversions
 from tasks.accounting.rounding import exact, float_below
-from tasks.mechanisms.core.opendp_check import Measurement, check_with_opendp
-from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 
 MECHANISM = "noisy_count"
@@ -56,7 +57,7 @@ class NoisyCount:
             count=counts,
             parameters={"sigma": str(self.sigma), "sensitivity": SENSITIVITY},
             loss=self.loss() * counts,
-            dp_event=dp_events.gaussian(float_below(self.sigma), counts),
+            dp_event=conversions.gaussian_event(float_below(self.sigma), counts),
         )
 
     @classmethod
@@ -158,3 +159,34 @@ class NoiseInvalid(UsageError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "Ask for a larger epsilon, fewer draws, or a larger part of the budget for this.")
+
+
+def least_laplace_scale(rho: int, coordinates: int) -> Fraction:
+    """Return the smallest b on the grid with k (1/b) tanh(1/(2b)) at most `rho` (units of 1e-12), k = `coordinates`.
+
+    Raises:
+        NoiseInvalid: rho is not positive, or so small that b would pass 2^32.
+    """
+
+    def affordable(steps: int) -> bool:
+        scale = Fraction(steps, SIGMA_GRID)
+        return conversions.independent_coordinates(coordinates / scale, coordinates).rho <= rho
+
+    least, most = 1, LARGEST_SIGMA * SIGMA_GRID
+    if not affordable(most):
+        raise NoiseInvalid(f"Noise of a scale up to 2^32 needs a larger rho than {rho} units.")
+    while least < most:  # the loss falls as the scale grows
+        middle = (least + most) // 2
+        least, most = (least, middle) if affordable(middle) else (middle + 1, most)
+    return Fraction(least, SIGMA_GRID)
+
+
+def laplace_variance(scale: float) -> float:
+    """2 q / (1 - q)^2 with q = exp(-1/b)."""
+    return 2 * math.exp(-1 / scale) / math.expm1(-1 / scale) ** 2
+
+
+def rounded_laplace(scale: float, rng: RandomSource) -> int:
+    """Return the test mode's sampler, for a repeatable pipeline: an inverse CDF in rounded floats, NOT PRIVATE."""
+    place = (rng.uniform_below(2**53) + 0.5) / 2**53 - 0.5
+    return round(-math.copysign(scale, place) * math.log1p(-2 * abs(place)))

@@ -38,7 +38,7 @@ from itertools import count, pairwise
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.amounts import DELTA_UNIT, Amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions, dp_events
+from tasks.accounting import conversions
 from tasks.accounting.rounding import charge_rounded_up, exact, float_above, float_below
 from tasks.mechanisms.core.rng import RandomSource
 
@@ -105,7 +105,7 @@ class PartitionSelection:
                 "contributions": self.contributions,
             },
             loss=self.loss() * count,
-            dp_event=dp_events.discrete_laplace(each, self.contributions * count),
+            dp_event=conversions.discrete_laplace_event(each, self.contributions * count),
         )
 
     @classmethod

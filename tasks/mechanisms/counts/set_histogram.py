@@ -1,4 +1,7 @@
-"""A histogram to which each unit adds a SET of bins, with discrete noise in every bin: `SetHistogram` (PRIVACY §2, §5).
+"""A histogram to which each unit adds a bounded set of bins, with discrete noise in each: `SetHistogram` (PRIVACY §5).
+
+Both `SetHistogram` and `PartitionSelection` are charged for units that are in at most k counts, once in each. This is
+where that is made true, unit by unit: nothing here looks at two units together.
 
 Each unit adds 1 to at most k bins, different ones, chosen by a function of that unit and of public or released facts
 alone; what it says twice counts once. Adding or removing a unit moves at most k counts by 1 each: sqrt(k) in L2, k in
@@ -20,29 +23,51 @@ smaller variance, and the event and the facts say which that was.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, TypeAlias, get_args
+from itertools import islice
+from typing import Literal, TypeAlias, TypeVar, get_args
 
+from core.opendp import Measurement, check_pure_with_opendp, check_with_opendp, load_opendp
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions, dp_events
+from tasks.accounting import conversions
 from tasks.accounting.rounding import exact, float_above, float_below
-from tasks.mechanisms.core.opendp_check import Measurement, check_pure_with_opendp, check_with_opendp
-from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.counts.discrete_laplace import laplace_variance, least_laplace_scale, rounded_laplace
 from tasks.mechanisms.counts.noisy_count import (
     NoiseInvalid,
     check_sigma,
     gaussian_variance,
+    laplace_variance,
+    least_laplace_scale,
     least_scale,
+    rounded_laplace,
     rounded_normal,
 )
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+def bound_contributions(items: Iterable[Item], most: int) -> tuple[Item, ...]:
+    """Return the first `most` different items that one unit names, in its own order.
+
+    Raises:
+        ValueError: `most` is not positive.
+    """
+    if most < 1:
+        raise ValueError(f"a unit counts for at least one item, not {most}")
+    return tuple(islice(dict.fromkeys(items), most))
+
+
+def count_units_by_item(units: Iterable[Iterable[Item]], most: int) -> Counter[Item]:
+    """Return the number of units for every item; each unit counts for its first `most` different items."""
+    return Counter(item for items in units for item in bound_contributions(items, most))
+
 
 MECHANISM = "set_histogram"
 MOST_BINS = 2**20
@@ -164,8 +189,8 @@ class SetHistogram:
 
     def _dp_event(self, count: int) -> Json:
         if self.noise == "laplace":
-            return dp_events.discrete_laplace(float_above(1 / self.scale), self.contributions * count)
-        return dp_events.gaussian(_multiplier(self.scale, self.contributions), count)
+            return conversions.discrete_laplace_event(float_above(1 / self.scale), self.contributions * count)
+        return conversions.gaussian_event(_multiplier(self.scale, self.contributions), count)
 
 
 def calibrate_set_histogram(

@@ -37,17 +37,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from core.opendp import Measurement, check_with_opendp, load_opendp
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions, dp_events
+from tasks.accounting import conversions
 from tasks.accounting.rounding import charge_rounded_up, exact, float_below
-from tasks.mechanisms.core.opendp_check import Measurement, check_with_opendp
-from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.counts.contribution_bound import bound_contributions
 from tasks.mechanisms.counts.gaussian_selection import tail_bound, with_lowest_threshold
 from tasks.mechanisms.counts.noisy_count import check_sigma, least_scale, rounded_normal
+from tasks.mechanisms.counts.set_histogram import bound_contributions
 
 MECHANISM = "weighted_selection"
 STEPS = 2**16
@@ -116,7 +115,7 @@ class WeightedSelection:
                 "contributions": self.contributions,
             },
             loss=self.loss() * count,
-            dp_event=dp_events.gaussian(float_below(self.sigma / STEPS), count),
+            dp_event=conversions.gaussian_event(float_below(self.sigma / STEPS), count),
         )
 
     @classmethod

@@ -6,7 +6,7 @@ the first test that is not below ends the run, and its token is drawn privately.
 on the threshold.
 
 Everything is an integer. A row's distribution is p_i in {0, 1, ..}^V with an L1 norm of at most M = 2^30
-(`tasks.mechanisms.tokens.total_variation`), the public one P likewise, and the distance, in units of 1/(s M), is
+(`tasks.mechanisms.tokens.utility_scores`), the public one P likewise, and the distance, in units of 1/(s M), is
 d = sum_v |s P_v - sum_i p_i,v|, s the public nominal number of rows. With b, the noise multiplier, sigma = b/s, and a
 public ratio a: the threshold gets discrete Laplace noise of scale sigma (b M units), each test of scale a sigma (a b M
 units).
@@ -41,15 +41,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from core.opendp import ULPS, Measurement, load_opendp, opendp_charges_more
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions, dp_events
+from tasks.accounting import conversions
 from tasks.accounting.rounding import exact, float_above
-from tasks.mechanisms.core.opendp_check import ULPS, Measurement, opendp_charges_more
-from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.counts.discrete_laplace import rounded_laplace
+from tasks.mechanisms.counts.noisy_count import rounded_laplace
 from tasks.mechanisms.tokens.integer_table import LARGEST_REFERENCES, budget_too_small, token_draw_invalid
 
 MECHANISM = "sparse_vector"
@@ -130,7 +129,7 @@ class SparseVector:
                 **({} if self.test_ratio == PAPER_RATIO else {"test_ratio": str(self.test_ratio)}),
             },
             loss=self.loss() * runs,
-            dp_event=dp_events.zcdp(self.loss().rho, runs),
+            dp_event=conversions.zcdp_event(self.loss().rho, runs),
         )
 
     @classmethod

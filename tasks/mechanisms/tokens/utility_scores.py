@@ -1,4 +1,4 @@
-"""Integer utility scores of a token draw from logits, for many generations at once (PRIVACY §4.1, §4.2).
+"""Integer scores of token draws from logits, and the distance between distributions of tokens (PRIVACY §4.1 to §4.3).
 
 Row isolation holds here by construction, not by luck: what a row contributes is a function of that row, of
 its generation's public row and of nothing else, bit for bit, however many rows there are and wherever it
@@ -8,6 +8,30 @@ one, every sum is a sum of integers, and the logarithm is taken one scalar at a 
 
 Shapes: G generations, N rows (each belongs to one generation), V tokens, K candidates. Logits are float32; a
 non-finite public logit marks a token that is no candidate.
+
+clip_c(z) = max(-c, z - max z + c): each row is recentred so that its best token has c, and cut at -c (PRIVACY §4.3).
+On the grid of the token draw it is an integer vector in [-S, S]^V, S = c/g, whatever the row is, and the proof in
+`tasks.mechanisms.tokens.integer_table` needs no more than that: an absent row adds exactly zero, the others are
+functions of themselves, so adding or removing a row changes the integer scores by q_i, by at most S in each entry.
+
+* **Amin**: z = (1/s) sum clip_c(z_i). In units of g/s the score is sum_i q_i: sensitivity S, so the draw from
+  exp(z/tau) is the token draw with B = s and nothing public added: rho = c^2 / (2 s^2 tau^2).
+* **Private ICL**: (z + clip_c(z_pub)) / 2. Twice that, in units of g/s, is s q_pub + sum_i q_i: the draw from
+  exp(score/tau) is the token draw at temperature 2 tau: rho = c^2 / (8 s^2 tau^2). Their s, the number of rows, is
+  the fixed public one here, as in their Algorithm 1.
+
+Row isolation as in `utility_scores`: element-wise IEEE operations, a maximum (which rounds nothing) and integer sums.
+Shapes: G generations, N rows, K candidates.
+
+A row's distribution over the candidates is rounded TOWARD ZERO to a grid of 1/M, M = 2^30: p_v = floor(e_v M / sum e),
+with e_v = round(2^32 exp(phi_v - max phi)) from a table of integers. So the sum over v is at most M whatever the row
+is: rounding to nearest could raise the L1 norm of a distribution over 49,152 tokens to 1.375, and the sensitivity
+with it. The norm is checked once more all the same, and a row that exceeds it contributes nothing.
+
+As in `utility_scores`, no floating-point reduction touches a private row: what it contributes is a function of that row
+and of the public candidates, bit for bit, wherever it stands and however many there are.
+
+Shapes: G generations, N rows, K candidates.
 """
 
 import math
@@ -21,6 +45,7 @@ from torch import Tensor
 from models_db.errors import EnvironmentProblem
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens.integer_table import LARGEST_CLIP_STEPS, IntegerTableMechanism
+from tasks.mechanisms.tokens.sparse_vector import NORM
 
 Variant: TypeAlias = Literal["log_probability", "logit"]
 
@@ -182,5 +207,78 @@ def _exp_table(device: torch.device) -> Tensor:
     """round(2^40 exp(-j / 2^12)) for j below 2^17 - 1, then 0: int64."""
     nats = torch.arange(_TABLE_SIZE, dtype=torch.float64) / _TABLE_STEPS
     table = (torch.exp(-nats) * _TABLE_ONE).round().to(torch.int64)
+    table[-1] = 0
+    return table.to(device)
+
+
+def clip_recentred(draw: IntegerTableMechanism, logits: Tensor, allowed: Tensor) -> Tensor:
+    """max(-c, z - max z + c) on the grid: float32 and bool [N, K] -> int64 [N, K], in [-S, S].
+
+    The maximum is over the row's candidates (`allowed`); what is no candidate, or not finite, gets -S, and a row
+    without a finite candidate is all zero.
+
+    Raises:
+        TypeError: logits that are not float32.
+    """
+    if logits.dtype != torch.float32:
+        raise TypeError(f"clipping needs float32 logits, not {logits.dtype}")
+    finite = logits.masked_fill(~(allowed & logits.isfinite()), -math.inf)
+    top = finite.amax(dim=1, keepdim=True)
+    below = (finite - top.nan_to_num(neginf=0.0)).mul_(2**draw.grid_exponent).round_()
+    steps = below.clamp_(-2 * LARGEST_CLIP_STEPS, 0).to(torch.int64) + draw.clip_steps
+    return steps.clamp_(-draw.clip_steps, draw.clip_steps).masked_fill_(top == -math.inf, 0)
+
+
+def blended(draw: IntegerTableMechanism, public: Tensor, allowed: Tensor, row_sums: Tensor) -> Tensor:
+    """s (q_pub - S) + sum_i q_i: twice the blended score in units of g/s, less 2c: -> int64 [G, K].
+
+    The best public token has a public part of 0: a public shift changes no draw, and the integer draw wants it so.
+
+    Args:
+        public: float32 [G, K], the candidates' public logits; clipped as a row is.
+        row_sums: int64 [G, K], sums of clipped rows.
+    """
+    return (clip_recentred(draw, public, allowed) - draw.clip_steps) * draw.references + row_sums
+
+
+_SHARE_TABLE_ONE = 2**32  # e_v M is below 2^63, and 2^22 candidates cannot overflow a sum
+
+
+def distributions(logits: Tensor, allowed: Tensor) -> Tensor:
+    """Return each row's distribution over its candidates, in units of 1/M: float32 and bool [N, K] -> int64 [N, K].
+
+    A logit that is not finite counts as probability zero, a row without a finite one is all zero.
+
+    Raises:
+        TypeError: logits that are not float32.
+    """
+    if logits.dtype != torch.float32:
+        raise TypeError(f"distributions need float32 logits, not {logits.dtype}")
+    finite = logits.masked_fill(~(allowed & logits.isfinite()), -math.inf)
+    below = (finite.amax(dim=1, keepdim=True).nan_to_num(neginf=0.0) - finite).mul_(_TABLE_STEPS).round_()
+    weights = _share_table(logits.device)[below.clamp_(0, _TABLE_SIZE - 1).to(torch.int64)]
+    # Nothing but integers from here: the sum is exact, and the quotient is rounded down.
+    return within_norm((weights * NORM) // weights.sum(dim=1, keepdim=True).clamp_min(1))
+
+
+def within_norm(rows: Tensor) -> Tensor:
+    """Return the rows whose L1 norm is at most M; any other contributes zero: int64 [N, K] -> int64 [N, K]."""
+    return rows.masked_fill((rows.abs().sum(dim=1) > NORM)[:, None], 0)
+
+
+def distances(references: int, public: Tensor, row_sums: Tensor) -> list[int]:
+    """sum_v |s P_v - sum_i p_i,v|, in units of 1/(s M): int64 [G, K] twice -> one integer for each generation.
+
+    Adding or removing a row moves it by at most M; s M units are a distance of 1.
+    """
+    sums: list[int] = (public * references - row_sums).abs().sum(dim=1).tolist()
+    return sums
+
+
+@lru_cache(maxsize=8)
+def _share_table(device: torch.device) -> Tensor:
+    """round(2^32 exp(-j / 2^12)) for j below 2^17 - 1, then 0: int64."""
+    nats = torch.arange(_TABLE_SIZE, dtype=torch.float64) / _TABLE_STEPS
+    table = (torch.exp(-nats) * _SHARE_TABLE_ONE).round().to(torch.int64)
     table[-1] = 0
     return table.to(device)

@@ -24,13 +24,12 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from core.opendp import Measurement, check_with_opendp, load_opendp
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions, dp_events
+from tasks.accounting import conversions
 from tasks.accounting.rounding import Exact, exact, float_below
-from tasks.mechanisms.core.opendp_check import Measurement, check_with_opendp
-from tasks.mechanisms.core.opendp_library import load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.noisy_count import LARGEST_SIGMA, NoiseInvalid, check_sigma, least_sigma, rounded_normal
 
@@ -112,7 +111,7 @@ class NoisyMean:
                 "sigma_steps": str(self.sigma_steps),
             },
             loss=self.loss() * draws,
-            dp_event=dp_events.gaussian(float_below(self.sigma_steps / self.clip_steps), draws),
+            dp_event=conversions.gaussian_event(float_below(self.sigma_steps / self.clip_steps), draws),
         )
 
     @classmethod

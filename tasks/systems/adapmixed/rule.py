@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tasks.decoding.candidates import CandidateSet
 from tasks.decoding.loop import Step
+from tasks.decoding.sampling_rule import CandidateSet
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens.integer_table import public_sampler
 

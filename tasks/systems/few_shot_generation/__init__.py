@@ -9,7 +9,7 @@ by one unit, which is one row:
 
 1. the candidates come from public logits and from tokens that are released, so both sides have the same;
 2. a row contributes its probabilities of the candidates, a function of its own logits, bit for bit (rows are isolated,
-   and `tasks.mechanisms.tokens.total_variation.distributions` adds integers only). They are at least 0 and their sum is
+   and `tasks.mechanisms.tokens.utility_scores.distributions` adds integers only). They are at least 0 and their sum is
    at most 1, so that their L2 norm is at most 1; `NoisyMean.quantised` brings down whatever would be longer, after all
    rounding. An absent row adds exactly zero. So the sums differ by a vector of norm at most 1: a noisy mean of clip
    norm 1, with its charge and its proof;

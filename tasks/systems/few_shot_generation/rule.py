@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.decoding.candidates import CandidateSet
 from tasks.decoding.loop import BudgetMeter, StatelessRule, Step
+from tasks.decoding.sampling_rule import CandidateSet
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens.integer_table import public_sampler
 from tasks.mechanisms.tokens.sparse_vector import NORM
-from tasks.mechanisms.tokens.total_variation import distributions
+from tasks.mechanisms.tokens.utility_scores import distributions
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 
 

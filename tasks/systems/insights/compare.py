@@ -35,8 +35,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.text.keyword_normalisation import roots
-from tasks.text.vague_words import VAGUE_WORDS
+from tasks.text.words import VAGUE_WORDS, roots
 from tasks.values.results import MIXED, UNNAMED, Insight
 
 ALPHA: Final = 0.05

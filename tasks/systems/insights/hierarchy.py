@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.systems.insights.parameters import HierarchySettings
-from tasks.text.keyword_normalisation import roots
 from tasks.text.output_cleaning import plain_text
+from tasks.text.words import roots
 from tasks.values.results import MIXED, UNNAMED, Insight, Origin, SupportRule, Topic
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tasks.common.files import FileUnfit
 from tasks.text.output_cleaning import plain_text
-from tasks.text.supported_words import unsupported_words
+from tasks.text.words import unsupported_words
 from tasks.values.results import MIXED, TEXTS_FILE, UNNAMED, Insight, SupportRule
 
 

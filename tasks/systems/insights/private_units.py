@@ -1,4 +1,4 @@
-"""Private units of a release of insights, with values computed from each unit alone. All of it is private.
+"""Private units of a release of insights and the public models that read them, loaded before anything is spent.
 
 Units are read on first use, which must be after the first step was armed (PRIVACY §6). The values of a unit are
 functions of that unit and of public values alone: its facets, its point, whether it is sampled.
@@ -14,13 +14,17 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.analysis.facets.extractor import CachedExtractor, Extractor
+from tasks.analysis.facets.extractor import BATCH, CachedExtractor, Extractor, cached, spread_extractor
 from tasks.common.progress import Progress
 from tasks.corpus.store import UNITS_AT_ONCE, Lot, ShardProgress, UnitDocuments, UnitOrder
 from tasks.decoding.run_context import RunContext
-from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.decoding.structured_output import Schema, Writer
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.embeddings.parallel import spread_embedder
+from tasks.inference.embeddings.unit_embeddings import RetriedEmbedder, points_of
+from tasks.systems.insights.parameters import InsightParameters
 from tasks.text.interfaces import Embedder
-from tasks.values.results import Facets
+from tasks.values.results import Facets, GeneratedText, Insight
 
 _WHOLE = 2**256
 
@@ -101,3 +105,61 @@ class PrivateUnits:
 def _after(progress: Progress, before: int, total: int, done: int, _: int) -> None:
     """Report what is done of a part that follows `before` others."""
     progress(before + done, total)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Public models of a run, with its units.
+
+    Attributes:
+        embed: embeds public texts.
+        write: names released values.
+        units: the units, not read yet.
+    """
+
+    embed: Embedder
+    write: Writer
+    units: PrivateUnits
+
+    @classmethod
+    def of(
+        cls, parameters: InsightParameters, blocks: Sequence[int], bench: RunContext, schemas: Sequence[Schema]
+    ) -> "Tools":
+        """Load the tools of a request; a model that cannot do its part is refused here.
+
+        Args:
+            blocks: the blocks that the release is eligible to read.
+            schemas: all schemas of `write`.
+
+        Raises:
+            ModelNotPulled: the embedder is not on this machine.
+            ContextTooLong, NoChatTemplate, TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall:
+                the model cannot do it.
+        """
+        embed = load_embedder(parameters.embedder, str(bench.engine.model.device))
+        progress = ShardProgress(bench.in_tenths("facets"))
+        extract = extractor_with_progress(parameters, bench, progress)
+        write = Writer.of(bench, schemas, parameters.max_new_tokens, parameters.temperature, parameters.top_k)
+        points = spread_embedder(bench.workers, embed, parameters.embedder, bench.device, bench.text_shards)
+        return cls(RetriedEmbedder(embed), write, PrivateUnits(bench, blocks, extract, points, progress))
+
+
+def extractor_with_progress(parameters: InsightParameters, bench: RunContext, progress: Progress) -> Extractor:
+    """Return the extractor.
+
+    Args:
+        progress: over all units, not per batch: the number of batches is private.
+    """
+    shards = bench.text_shards
+    extractor = partial(spread_extractor, bench.workers, bench.engine, bench.device, parameters.facets, shards)
+    if bench.cache is None:
+        return extractor(progress)
+    texts_per_batch = BATCH * (len(bench.workers.places) if bench.workers else 1)
+    return cached(extractor(lambda done, of: None), bench.cache, bench.scheme.key, progress, texts_per_batch)
+
+
+def as_text(insight: Insight, bench: RunContext) -> GeneratedText:
+    """Return an insight as a text of the release: its description."""
+    description = insight.topic.description
+    tokens = len(bench.engine.model.tokenizer(description, add_special_tokens=False)["input_ids"])
+    return GeneratedText(description, tokens, complete=True, insight=insight)

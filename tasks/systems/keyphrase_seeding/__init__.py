@@ -27,19 +27,21 @@ from tasks.analysis.keywords.expected_keywords import is_next_to_none
 from tasks.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.planning.batches import labels_without_batches
-from tasks.planning.further_texts import events_of, parent_facts
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.parameter_choices import Choice, ChoiceInputs
+from tasks.planning.shared_parameters import events_of, parent_facts
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.systems.base import System
 from tasks.systems.keyphrase_seeding.parameters import (
+    ABOUT,
+    BEHIND,
+    FACT,
     MOST_PHRASES,
     KeyphraseParameters,
     KeyphraseShares,
     public_topics,
     with_public_words,
 )
-from tasks.systems.keyphrase_seeding.prompt import ABOUT, BEHIND, FACT
 from tasks.systems.keyphrase_seeding.stages import NAME, Stages
 from tasks.systems.text_parameter_choices import choose_for_released_values
 from tasks.values.plan import Plan, PlanInputs, invoked_once

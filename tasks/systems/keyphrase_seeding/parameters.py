@@ -1,9 +1,12 @@
-"""Parameters of a keyphrase seeding request (DP-KPS, arXiv 2502.13193); all of them are public.
+"""Parameters of a keyphrase seeding request (DP-KPS, arXiv 2502.13193), all of them public; prompts about phrases.
 
 Nothing here imports a model.
+
+Small models ignore phrases that follow another instruction, so in the default wording the phrases come first, and the
+description of the texts after them. The wording of a request or of a preset stays unchanged, and the phrases follow it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Literal, Self
@@ -13,12 +16,13 @@ from pydantic import AfterValidator, Field, model_validator
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ExactDecimal, RequestModel, TextLine
 from tasks.analysis.keywords.parameters import KeywordSettings, with_words_from_file
+from tasks.inference.prompt_spec import DEFAULT_WORDING, PromptSpec
 from tasks.mechanisms.vectors.kde_sketch import MOST_FEATURES
-from tasks.planning.further_texts import Extended
 from tasks.planning.labels_and_groups import PartParameters
-from tasks.text.keyword_normalisation import normalise_keyword
+from tasks.planning.shared_parameters import Extended
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.text.public_topics import digest as topics_digest
+from tasks.text.words import normalise_keyword
 
 Weight = Annotated[ExactDecimal, Field(gt=0, le=1000)]
 
@@ -201,3 +205,25 @@ def with_public_words(parameters: Mapping[str, Json]) -> dict[str, Json]:
     if isinstance(vocabulary, Mapping) and not {"words", "file"} & set(vocabulary):
         vocabulary = {**vocabulary, **public_topics()}
     return {**parameters, "vocabulary": vocabulary}
+
+
+ABOUT, CATEGORY = "Write a text about {phrases}.", " Its category is {label}."
+BEHIND = "Mention all of these in it: {phrases}."
+FACT = f"{ABOUT}{CATEGORY} (and the description). Behind words of the request's own, or a preset's: {BEHIND}"
+"""The wording, as a fact of a plan."""
+
+
+def seeded(prompt: PromptSpec, label: str | None, phrases: Sequence[str]) -> str:
+    """Return the prompt for one text; without phrases, that of a public row.
+
+    Args:
+        label: public; None without declared labels.
+        phrases: released phrases.
+    """
+    if not phrases:
+        return prompt.fill("public", label)
+    phrase_list = ", ".join(phrases)
+    if prompt.public not in (DEFAULT_WORDING.public, DEFAULT_WORDING.labelled):
+        return f"{prompt.fill('public', label)}\n\n{BEHIND.replace('{phrases}', phrase_list)}"
+    category = CATEGORY.replace("{label}", label) if label is not None else ""
+    return f"{ABOUT.replace('{phrases}', phrase_list)}{category}\n\n{prompt.description.strip()}"

@@ -33,8 +33,7 @@ from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.parameter_choices import MOST_SAMPLES, Choice, ChoiceInputs, fit_samples
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.systems.base import System
-from tasks.systems.private_evolution.parameters import EvolutionParameters
-from tasks.systems.private_evolution.schedule import NAME, VARIATION, WAYS, Schedule, Sizes
+from tasks.systems.private_evolution.schedule import NAME, VARIATION, WAYS, EvolutionParameters, Schedule, Sizes
 from tasks.systems.text_parameter_choices import choose_for_released_values, free_samples
 from tasks.values.plan import Plan, PlanInputs, invoked_once
 from tasks.values.results import Generated, ReleaseKind

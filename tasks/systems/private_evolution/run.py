@@ -1,30 +1,161 @@
-"""Run of private evolution: candidates, votes, selection, and candidates again.
+"""Run of private evolution: candidates, private votes of units, selection, and candidates again.
+
+A unit casts one vote in a round, over the candidates of all labels together: it is read under one label, by a keyed
+choice among those that its documents carry, and votes for the nearest candidate of that label. Its point is computed
+from its own text alone (`tasks.inference.embeddings.unit_embeddings`), which candidate is nearest is exact in integers,
+and of equally near ones it is the first in their public order (`tasks.mechanisms.vectors.fixed_point`). So adding or
+removing a unit moves one count by one, and no other unit's vote.
+
+Two kinds of units do not vote: those with none of the declared labels, and those whose text has the embedding of the
+empty text.
 
 Candidates are stored before the vote on them, and a round's noisy counts together with the selection from them. So a
 run that continues after a kill votes on the same candidates, draws nothing twice, and does not generate or request a
 stored text again.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, chain, cycle, islice
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from models_db.values.canonical_json import Json
+from tasks.corpus.store import ShardProgress, UnitOrder
 from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import RunContext
 from tasks.inference.backends.text_backend import Completion, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.parallel import spread_embedder
-from tasks.inference.embeddings.unit_embeddings import RetriedEmbedder, points_of
-from tasks.systems.private_evolution.parameters import EvolutionParameters
-from tasks.systems.private_evolution.schedule import VARIATION, WAYS, Schedule, Sizes
-from tasks.systems.private_evolution.selection import Lineage, choose
-from tasks.systems.private_evolution.voting import VoteHistogram
+from tasks.inference.embeddings.unit_embeddings import Points, RetriedEmbedder, points_of
+from tasks.mechanisms.core.rng import RandomSource, uniform_below_each
+from tasks.mechanisms.vectors.fixed_point import GridPoints
+from tasks.systems.private_evolution.schedule import VARIATION, WAYS, EvolutionParameters, Schedule, Selection, Sizes
 from tasks.text.interfaces import Embedder
 from tasks.values.plan import Plan
 from tasks.values.results import Generated, GeneratedText
+
+_AS_EMPTY = 1e-5
+"""A point that is no farther than this from the empty text's, in each coordinate, is that of the empty text."""
+
+
+@dataclass(frozen=True)
+class BlockVotes:
+    """Voting units with their labels and points.
+
+    Attributes:
+        label: the number of the label under which each votes, int64 [n].
+        points: one point per unit.
+    """
+
+    label: NDArray[np.int64]
+    points: GridPoints
+
+    def counts(self, candidates: Sequence[Points]) -> list[int]:
+        """Count the units that vote for each candidate, label by label.
+
+        Args:
+            candidates: for each label float32 [M, width], in the public order of its candidates.
+        """
+        return [votes for label, public in enumerate(candidates) for votes in self._under(label, public)]
+
+    def _under(self, label: int, public: Points) -> list[int]:
+        own = self.label == label
+        voters = GridPoints(self.points.steps[own], self.points.usable[own])
+        votes: list[int] = np.bincount(voters.nearest(public.astype(np.float64)), minlength=len(public)).tolist()
+        return votes
+
+
+@dataclass(frozen=True)
+class VoteHistogram:
+    """The units of a release; nothing is read before the first use of `voters`, which must be after ARM.
+
+    Attributes:
+        blocks: eligible blocks of the release.
+        labels: the declared labels; may be empty.
+        embed: computes points.
+    """
+
+    bench: RunContext
+    blocks: Sequence[int]
+    labels: Sequence[str]
+    embed: Embedder
+
+    @cached_property
+    def voters(self) -> BlockVotes:
+        """Voting units, computed once and kept in memory only; their texts are read some shards at a time."""
+        progress = ShardProgress(self.bench.in_tenths("units for the votes"))
+        empty = points_of(self.embed, [""])
+        parts: list[tuple[list[UnitOrder], GridPoints]] = []
+        for lot in self.bench.lots(self.blocks, self.labels):
+            progress.enter(lot)
+            points = points_of(self.embed, [placed.unit.text for placed in lot.units], progress)
+            votes = (np.abs(points - empty) > _AS_EMPTY).any(axis=1)
+            orders = [placed.order for placed, own in zip(lot.units, votes, strict=True) if own]
+            parts.append((orders, GridPoints.of(points[votes])))
+            progress(1, 1)
+        return _in_order(parts)
+
+
+def _in_order(parts: Sequence[tuple[list[UnitOrder], GridPoints]]) -> BlockVotes:
+    """Join the voters of all lots, in the keyed order of units."""
+    orders = [order for part, _ in parts for order in part]
+    places = np.array(sorted(range(len(orders)), key=orders.__getitem__), np.int64)
+    steps, usable = (np.concatenate([getattr(points, name) for _, points in parts]) for name in ("steps", "usable"))
+    labels = np.array([orders[place][1] for place in places], np.int64)
+    return BlockVotes(labels, GridPoints(steps[places], usable[places]))
+
+
+def choose(noisy: Sequence[int], how: Selection, most: int, threshold: int, rng: RandomSource) -> list[int]:
+    """Select candidates of one label, and return their numbers.
+
+    Args:
+        noisy: a noisy count for each candidate, some of them negative; at least one.
+        how: `rank`: the `most` of the highest counts, or all if there are fewer, the highest first, equal ones in their
+            public order. `sample`: `most` draws in proportion to the counts above `threshold`, with repetitions; where
+            no count is above it, each candidate is as likely as any other.
+        threshold: not negative.
+    """
+    if how == "rank":
+        return sorted(range(len(noisy)), key=lambda number: (-noisy[number], number))[:most]
+    weights = [count if count > threshold else 0 for count in noisy]
+    ends = list(accumulate(weights if any(weights) else [1] * len(noisy)))
+    return [bisect_right(ends, drawn) for drawn in uniform_below_each([ends[-1]] * most, rng)]
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The next generation of the candidates of one label.
+
+    Attributes:
+        kept: numbers of the unchanged candidates, each once, in the order of their selection.
+        reworded: for each new text the number of the candidate that it is a rewording of.
+    """
+
+    kept: tuple[int, ...]
+    reworded: tuple[int, ...]
+
+    @classmethod
+    def of(cls, selected: Sequence[int], total: int) -> "Lineage":
+        """Derive `total` texts from the selected candidates.
+
+        A candidate drawn several times stays once and is reworded as often as it was drawn again; the missing texts
+        are then distributed over all draws in turn.
+
+        Args:
+            selected: at least one, and no more than `total`.
+        """
+        kept = tuple(dict.fromkeys(selected))
+        chosen: set[int] = set()
+        again = [number for number in selected if number in chosen or chosen.add(number)]  # type: ignore[func-returns-value]
+        reworded = islice(chain(again, cycle(selected)), total - len(kept))
+        return cls(kept, tuple(reworded))
+
 
 Candidates = list[list[Completion]]
 """Candidates of each label, in their public order."""

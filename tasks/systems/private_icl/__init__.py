@@ -1,6 +1,6 @@
 """Private in-context learning (Bhusal et al.): every token from the rows' clipped logits, blended with the public ones.
 
-Scores and their sensitivity are `tasks.mechanisms.tokens.clipped_logits`, the draw is the token draw at twice the
+Scores and their sensitivity are `tasks.mechanisms.tokens.utility_scores`, the draw is the token draw at twice the
 temperature; this file plans the release around them (PRIVACY §4.3). A text ends strictly at the end token.
 
 Their Theorem 1 states epsilon = c sqrt(2 T ln(1/delta)) / (s tau). For the same c, zCDP gives 0.42 of that at epsilon

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from functools import partial
 
-from tasks.decoding.candidates import CandidateSet
 from tasks.decoding.loop import BudgetMeter, StatelessRule, Step
+from tasks.decoding.sampling_rule import CandidateSet
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.clipped_logits import blended, clip_recentred
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
+from tasks.mechanisms.tokens.utility_scores import blended, clip_recentred
 
 
 @dataclass(frozen=True)

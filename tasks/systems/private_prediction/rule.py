@@ -8,15 +8,14 @@ from functools import partial
 
 import torch
 
-from tasks.decoding.candidates import CandidateSet
 from tasks.decoding.loop import BudgetMeter, Step
+from tasks.decoding.sampling_rule import CandidateSet
 from tasks.inference.engine.session import RowLogits
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.clipped_logits import clip_recentred
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
-from tasks.mechanisms.tokens.total_variation import distances, distributions
+from tasks.mechanisms.tokens.utility_scores import clip_recentred, distances, distributions
 
 
 @dataclass

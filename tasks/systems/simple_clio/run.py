@@ -16,7 +16,7 @@ from tasks.decoding.run_context import RunContext
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.systems.insights.cluster_descriptions import SCHEMAS, Statements, describe, describe_statements, is_plain
 from tasks.systems.insights.hierarchy import Keyword, Node, cluster_node, hierarchy
-from tasks.systems.insights.run_tools import Tools, as_text
+from tasks.systems.insights.private_units import Tools, as_text
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.values.plan import Plan
 from tasks.values.results import Generated, Insight, Topic

@@ -259,7 +259,7 @@ class _Reading:
     ) -> "Tensor":
         import torch
 
-        from tasks.systems.summaries.group_means import noisy_means
+        from tasks.systems.summaries.token_level_rule import noisy_means
 
         vectors = self.adapter.represent(rows.values, rows.valid)
         cpu_rows = type(rows)(vectors, torch.zeros_like(rows.generation).cpu(), rows.valid.cpu())

@@ -1,4 +1,4 @@
-"""Sampling rule of token-level summaries: at each step a noisy mean over the rows, and a public draw from it."""
+"""Noisy group means, the private step of all summaries, and the rule that draws token-level summaries from them."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -6,14 +6,43 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from tasks.decoding.candidates import CandidateSet
 from tasks.decoding.loop import BudgetMeter, StatelessRule, Step
+from tasks.decoding.sampling_rule import LOGITS_AT_ONCE, CandidateSet
 from tasks.inference.engine.session import RowValues
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
+from tasks.mechanisms.tokens.utility_scores import sum_rows
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
-from tasks.systems.summaries.group_means import noisy_means
+
+
+def noisy_means(
+    mechanism: NoisyMean, vectors: Tensor, rows: RowValues, groups: int, references: int, rng: RandomSource
+) -> Tensor:
+    """Return one noisy mean for each group; a group without rows gets noise alone, and is charged like any other.
+
+    Args:
+        vectors: float32 [N, K], the contribution of each row, a function of that row and of public inputs.
+        rows: the groups of the rows; a row that is not valid contributes exactly zero.
+        groups: G, the number of groups with or without rows.
+        references: n, the public number of rows of a mean.
+
+    Returns:
+        float32 [G, K].
+    """
+    return mechanism.mean(mechanism.draw(_sums(mechanism, vectors, rows, groups), rng), references)
+
+
+def _sums(mechanism: NoisyMean, vectors: Tensor, rows: RowValues, groups: int) -> Tensor:
+    """Return exact sums, int64 [G, K], in chunks: the number of rows must not decide whether memory suffices."""
+    valid_vectors, generation = vectors[rows.valid], rows.generation[rows.valid]
+    sums = torch.zeros((groups, vectors.shape[1]), dtype=torch.int64, device=vectors.device)
+    height = max(1, LOGITS_AT_ONCE // max(1, vectors.shape[1]))
+    for start in range(0, len(valid_vectors), height):
+        chunk = slice(start, start + height)
+        sums += sum_rows(mechanism.quantised(valid_vectors[chunk]), generation[chunk], groups)
+    return sums
+
 
 Space: TypeAlias = Literal["hidden", "logits"]
 Centre: TypeAlias = Literal["public", "none"]

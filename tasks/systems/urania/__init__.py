@@ -31,7 +31,7 @@ from tasks.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.systems.base import System
-from tasks.systems.insights.prompts import SENTENCES
+from tasks.systems.insights.cluster_descriptions import SENTENCES
 from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.stages import Stages
 from tasks.values.plan import Plan, PlanInputs, invoked_once

@@ -23,19 +23,16 @@ from tasks.analysis.keywords.assign import (
 )
 from tasks.analysis.keywords.keyword_set import KEEP_SCHEMA, by_coverage, refiner_for
 from tasks.common.array_encoding import array_of, text_of
-from tasks.decoding.run_context import RunContext
-from tasks.decoding.stage_budget import PlannedStageBudget
+from tasks.decoding.run_context import PlannedStageBudget, RunContext
 from tasks.inference.embeddings.unit_embeddings import points_of
-from tasks.mechanisms.counts.contribution_bound import bound_contributions
+from tasks.mechanisms.counts.set_histogram import bound_contributions
 from tasks.systems.insights.cluster_descriptions import SCHEMAS, describe, is_plain
 from tasks.systems.insights.hierarchy import Keyword, Node, cluster_node, hierarchy
-from tasks.systems.insights.private_units import PrivateUnits
-from tasks.systems.insights.run_tools import Tools, as_text
-from tasks.systems.urania.cluster_keywords import ChosenKeywords, in_turn, supported
+from tasks.systems.insights.private_units import PrivateUnits, Tools, as_text
 from tasks.systems.urania.parameters import UraniaParameters
-from tasks.systems.urania.stages import Stages
-from tasks.text.keyword_normalisation import roots
+from tasks.systems.urania.stages import ChosenKeywords, Stages, in_turn, supported
 from tasks.text.public_topics import PUBLIC_TOPICS, topic_words
+from tasks.text.words import roots
 from tasks.values.plan import Plan
 from tasks.values.results import Facets, Generated, Insight, Origin
 

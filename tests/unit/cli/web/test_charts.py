@@ -12,7 +12,7 @@ from flows.dashboard.burn_down import BurnDown, burn_down_of
 from models_db.services.budget import Balance
 from models_db.services.datasets import LifetimeClaim
 from models_db.values.amounts import Amount
-from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.lifetime_claims import BudgetFacts
 from tasks.common.svg_axes import TOP
 
 TODAY = date(2026, 11, 21)

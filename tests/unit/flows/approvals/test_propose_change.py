@@ -8,8 +8,7 @@ from flows.approvals.propose_change import CapProposal, ProposalRow, StandingPro
 from models_db.services.budget import Balance
 from models_db.services.proposals import AuthorisationTerms
 from models_db.values.amounts import Amount
-from tasks.accounting.budget_facts import BudgetFacts
-from tasks.accounting.lifetime_claims import lifetime_claim
+from tasks.accounting.lifetime_claims import BudgetFacts, lifetime_claim
 from tasks.accounting.zcdp import lifetime_cap
 from tests.refusals import refusal
 from tests.unit.tasks.pricing.test_quote import CLAIM, facts, priced

@@ -6,8 +6,7 @@ import pytest
 
 from models_db.services.budget import Balance
 from models_db.values.amounts import Amount
-from tasks.accounting.budget_facts import BudgetFacts, shares_of_cap
-from tasks.accounting.lifetime_claims import lifetime_claim, lifetime_epsilon
+from tasks.accounting.lifetime_claims import BudgetFacts, lifetime_claim, lifetime_epsilon, shares_of_cap
 
 CLAIM = lifetime_claim("8", "1e-6")
 

@@ -14,8 +14,7 @@ from models_db.policies.policy import EffectiveRules, LifetimeLimit, Policy
 from models_db.policies.rules import DatasetTerms
 from models_db.values.canonical_json import digest
 from models_db.values.requests import model_to_json, parse_model
-from tasks.accounting.policy_limits import bounds_of, terms_of
-from tasks.accounting.renyi_account import curve_limits
+from tasks.accounting.renyi_account import bounds_of, curve_limits, terms_of
 from tasks.accounting.zcdp import InvalidTarget, release_amount
 from tests.golden.accounting_oracle import delta_at
 

@@ -27,9 +27,9 @@ from models_db.values.requests import model_to_json
 from tasks.adapters.adapter import tensors_of
 from tasks.adapters.metadata import KnownAdapter
 from tasks.adapters.store import save_adapter
-from tasks.decoding.candidates import LOGITS_AT_ONCE
 from tasks.decoding.journal import Journal, ResumeState
 from tasks.decoding.run_context import RunContext
+from tasks.decoding.sampling_rule import LOGITS_AT_ONCE
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import RowValues
 from tasks.mechanisms.core.rng import OS_RANDOM
@@ -39,10 +39,9 @@ from tasks.release.approved_request import ApprovedRequest
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_decoding import PrivateDecodingSystem
 from tasks.systems.summaries import one_shot
-from tasks.systems.summaries.group_means import noisy_means
 from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary, UsedAdapter
 from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
-from tasks.systems.summaries.token_level_rule import TokenLevelRule
+from tasks.systems.summaries.token_level_rule import TokenLevelRule, noisy_means
 from tests.refusals import refusal
 from tests.unit.tasks.pricing.test_quote import priced
 from tests.unit.tasks.systems.asking import AMOUNT, ask

@@ -1,7 +1,7 @@
 """Replay: copies and near copies are found, and random text has none."""
 
 from tasks.attacks.identifiers import CopiedText, Extracted, find_copies
-from tasks.text.shingles import best_containments, containment, joined, shingles
+from tasks.text.features import best_containments, containment, joined, shingles
 from tests.unit.tasks.attacks.people import random_texts
 
 

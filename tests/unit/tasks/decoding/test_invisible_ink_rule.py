@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.decoding.loop import DrawMeter, Step
+from tasks.decoding.sampling_rule import InvisibleInkRule
 from tasks.inference.engine.session import RowLogits
 from tasks.mechanisms.core.rng import DeterministicRandom
 from tasks.mechanisms.tokens.integer_table import GRID_EXPONENT, IntegerTableMechanism

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.decoding.live_subset import LiveSubset
+from tasks.decoding.loop import LiveSubset
 from tasks.inference.engine.session import RowHidden, RowLogits, RowValues
 
 

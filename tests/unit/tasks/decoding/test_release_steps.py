@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from models_db.values.canonical_json import Json
-from tasks.decoding.release_steps import ReleaseSteps, StepLost
+from tasks.decoding.run_context import ReleaseSteps, StepLost
 from tests.watched_journal import WatchedJournal
 
 pytestmark = pytest.mark.contract

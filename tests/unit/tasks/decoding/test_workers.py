@@ -21,13 +21,13 @@ from tasks.decoding.run_context import RunContext
 from tasks.decoding.workers import Workers
 from tasks.inference.embeddings.parallel import WorkerSpec
 from tasks.inference.engine.language_model import LanguageModel
-from tasks.planning import sentence_completion_parameters
+from tasks.planning import shared_parameters
 from tasks.systems.baselines import PublicOnly
 from tasks.systems.invisible_ink import InvisibleInk
 from tasks.systems.private_prediction import PrivatePrediction
 from tasks.values.results import Generated
 from tasks.workers.pool import WorkerDied
-from tasks.workers.threads import ThreadRunner
+from tasks.workers.processes import ThreadRunner
 from tests.refusals import refusal
 from tests.support import PATIENCE
 from tests.tiny_model import load_tiny
@@ -153,7 +153,7 @@ def test_what_is_drawn_already_goes_to_the_worker_that_goes_on(corpus: Corpus) -
 @pytest.mark.slow
 def test_workers_complete_sentences_and_go_on_with_the_count(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte of random text ends a sentence now and then; most texts get all of their 5 public tokens."""
-    monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 5)
+    monkeypatch.setattr(shared_parameters, "COMPLETION_TOKENS", 5)
     wanted, whole = ink(samples=4, batches=4, max_new_tokens=6, instalment=3), Desk(corpus)
     texts = made(InvisibleInk(), wanted, whole.bench()).texts
     assert all(text.tokens - text.facts["completion_tokens"] == 6 for text in texts)

@@ -13,8 +13,7 @@ from tasks.evaluation.overlap import verbatim_overlap
 from tasks.evaluation.subject import EvaluationInput
 from tasks.inference.embeddings.parallel import WorkerEnvironment
 from tasks.workers.pool import Runner
-from tasks.workers.processes import ProcessRunner
-from tasks.workers.threads import ThreadRunner
+from tasks.workers.processes import ProcessRunner, ThreadRunner
 from tests.refusals import refusal
 from tests.unit.tasks.evaluation.subjects import texts
 

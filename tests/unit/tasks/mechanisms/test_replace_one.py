@@ -6,15 +6,14 @@ from fractions import Fraction
 import pytest
 from mpmath import exp, log, mp, mpf
 
+from core.uncharged import PostProcessing
 from models_db.values.amounts import RHO_UNIT, Amount, total_amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import exact
-from tasks.mechanisms.core.post_processing import PostProcessing
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
 from tasks.mechanisms.counts.set_histogram import SetHistogram
-from tasks.mechanisms.registry import MECHANISMS
-from tasks.mechanisms.replace_one import ONE_HOT, replace_one_loss, replace_one_losses
+from tasks.mechanisms.registry import MECHANISMS, ONE_HOT, replace_one_loss, replace_one_losses
 from tasks.mechanisms.vectors.kde_sketch import STEPS, KdeSketches
 from tasks.mechanisms.vectors.kmeans_rounds import KMeansRounds
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean

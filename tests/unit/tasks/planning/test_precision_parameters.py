@@ -9,7 +9,7 @@ import flows.releases.execute
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import model_to_json
 from tasks.inference.catalogue.model_check import PRECISIONS, Precision, PrecisionMissing
-from tasks.planning.precision_parameters import precision_of
+from tasks.planning.shared_parameters import precision_of
 from tasks.systems.private_decoding import PrivateDecodingParameters
 from tests.refusals import refusal
 from tests.unit.tasks.inference.processors import SATURATING, WHOLE, use_processor

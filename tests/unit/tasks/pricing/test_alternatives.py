@@ -25,7 +25,7 @@ from tasks.pricing.alternatives import (
 )
 from tasks.pricing.plan_notes import CLAIM_NOTE, READ_TEXTS, notes_of, verdict
 from tasks.pricing.quote import Quote, quote
-from tasks.pricing.setting_warnings import setting_warnings
+from tasks.pricing.request_warnings import setting_warnings
 from tests.refusals import refusal
 from tests.unit.tasks.pricing.test_quote import MODEL, facts
 

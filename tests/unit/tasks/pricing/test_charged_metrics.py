@@ -12,7 +12,7 @@ from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
-from tasks.decoding.release_steps import ReleaseSteps
+from tasks.decoding.run_context import ReleaseSteps
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.subject import EvaluationInput
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram

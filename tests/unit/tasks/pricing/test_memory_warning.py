@@ -7,7 +7,7 @@ import pytest
 
 from tasks.inference.catalogue import model_check
 from tasks.inference.catalogue.model_check import Machine, ModelCheck, NetworkShape, RowSizes
-from tasks.pricing.memory_warning import memory_warning
+from tasks.pricing.request_warnings import memory_warning
 
 GIB = 2**30
 SHAPE = NetworkShape(

@@ -16,14 +16,13 @@ from models_db.services.budget import Balance, BudgetExceeded, InvocationPlan
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import PublicMetadata, ReleaseRequest, parse_model
-from tasks.accounting.budget_facts import BudgetFacts
-from tasks.accounting.lifetime_claims import lifetime_claim, lifetime_epsilon
+from tasks.accounting.lifetime_claims import BudgetFacts, lifetime_claim, lifetime_epsilon
 from tasks.accounting.zcdp import lifetime_cap, release_amount, spent_epsilon
 from tasks.inference.catalogue.model_check import NetworkShape
 from tasks.inference.catalogue.registry import ModelNotPulled, NoRevision, UnknownModel
 from tasks.inference.prompt_spec import DEFAULT_WORDING, PRESETS
 from tasks.mechanisms.counts.partition_selection import calibrate_selection
-from tasks.planning.block_selection import Reading
+from tasks.planning.batches import Reading
 from tasks.pricing.model_facts import ModelFacts, model_facts
 from tasks.pricing.quote import (
     START_SECONDS,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.planning.influence import Influence, InfluenceLevel, influence_of, level_named
-from tasks.pricing.setting_warnings import filled_part, units_behind
+from tasks.pricing.request_warnings import filled_part, units_behind
 from tasks.systems.registry import SYSTEMS
 
 RESULTS = Path(__file__).parents[4] / "docs" / "figures" / "utility.jsonl"

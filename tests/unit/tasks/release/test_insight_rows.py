@@ -36,7 +36,7 @@ from tasks.release.description import reading_of_insights
 from tasks.release.record import planned_events, second_opinion
 from tasks.reporting.release_sections import texts_of
 from tasks.systems.insights.hierarchy_rules import require_hierarchy
-from tasks.systems.insights.topic_wording import support_of
+from tasks.systems.insights.wording import support_of
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.urania.parameters import UraniaParameters
 from tasks.values.results import MIXED, UNNAMED, Insight, ReleaseKind, SupportRule, Topic

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tasks.mechanisms.core.uncharged import uncharged
+from core.uncharged import uncharged
 from tasks.release.record import ReleaseRecord
 from tasks.reporting.html_explorer import explorer_html, size_words
-from tasks.systems.insights.topic_wording import keyword_notes
+from tasks.systems.insights.wording import keyword_notes
 from tasks.values.results import UNNAMED, Insight, Topic
 from tests.insights_rows import (
     NASTY,

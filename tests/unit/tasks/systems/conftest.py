@@ -2,10 +2,10 @@
 
 import pytest
 
-from tasks.planning import sentence_completion_parameters
+from tasks.planning import shared_parameters
 
 
 @pytest.fixture(autouse=True)
 def completion_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """No public token finishes a sentence."""
-    monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 0)
+    monkeypatch.setattr(shared_parameters, "COMPLETION_TOKENS", 0)

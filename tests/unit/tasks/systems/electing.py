@@ -12,10 +12,8 @@ from tasks.decoding.run_context import RunContext
 from tasks.inference.backends.text_backend import Completion, Sampling
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.private_evolution import PrivateEvolution
-from tasks.systems.private_evolution.parameters import EvolutionParameters
-from tasks.systems.private_evolution.run import EvolutionRun
-from tasks.systems.private_evolution.schedule import Schedule
-from tasks.systems.private_evolution.voting import VoteHistogram
+from tasks.systems.private_evolution.run import EvolutionRun, VoteHistogram
+from tasks.systems.private_evolution.schedule import EvolutionParameters, Schedule
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.asking import ask
 from tests.unit.tasks.systems.workshop import store

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.text.keyword_normalisation import LONGEST, near, normalise_keyword, normalise_keywords, roots, tokens_of
+from tasks.text.words import LONGEST, near, normalise_keyword, normalise_keywords, roots, tokens_of
 
 pytestmark = pytest.mark.dear
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tasks.text.rake import key_phrases, phrase_scores
-from tasks.text.stop_words import STOP_WORDS
+from tasks.text.words import STOP_WORDS, key_phrases, phrase_scores
 
 # Rose et al. 2010, figure 1.1.
 ABSTRACT = """

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tasks.text.keyword_normalisation import normalise_keyword, roots
 from tasks.text.public_topics import PUBLIC_TOPICS, topic_words
-from tasks.text.supported_words import unsupported_words
+from tasks.text.words import normalise_keyword, roots, unsupported_words
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from tasks.common.faults import TaskFailed
 from tasks.common.progress import listening
 from tasks.corpus.store import shard_of_text
 from tasks.workers.backend_settings import PROCESSES, RAY, THREADS, WorkerBackend, open_runner
-from tasks.workers.pool import Body, Channel, Runner, WorkerDied, WorkerPool
-from tasks.workers.shard_map import ShardMap, owners
+from tasks.workers.pool import Body, Channel, Runner, ShardMap, WorkerDied, WorkerPool, owners
 from tests import bodies
 
 SHARDS = 16

@@ -18,12 +18,10 @@ from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tasks.inference.embeddings.parallel import WorkerSpec, spread_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
-from tasks.systems.insights.private_units import PrivateUnits
-from tasks.systems.insights.run_tools import extractor_with_progress
+from tasks.systems.insights.private_units import PrivateUnits, extractor_with_progress
 from tasks.systems.urania.parameters import UraniaParameters
-from tasks.workers.processes import ProcessRunner
-from tasks.workers.shard_map import TextShards
-from tasks.workers.threads import ThreadRunner
+from tasks.workers.pool import TextShards
+from tasks.workers.processes import ProcessRunner, ThreadRunner
 from tests.tiny_embedder import Letters
 from tests.tiny_model import load_tiny_that_ends
 from tests.unit.tasks.analysis.facets.test_model_based import ASKED

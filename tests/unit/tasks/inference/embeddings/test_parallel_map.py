@@ -11,8 +11,8 @@ import torch
 
 from tasks.corpus.store import shard_of_text
 from tasks.inference.embeddings.parallel import PIECE, MemoryShare, ParallelMap, WorkerEnvironment, room_here, shared
-from tasks.workers.shard_map import TextShards
-from tasks.workers.threads import ThreadRunner
+from tasks.workers.pool import TextShards
+from tasks.workers.processes import ThreadRunner
 from tests import bodies
 from tests.refusals import refusal
 

@@ -16,7 +16,7 @@ from tasks.inference.loading import load_model
 from tasks.inference.loading.check_model import check_prompt
 from tasks.inference.prompt_rendering import NoChatTemplate, RenderedPrompt
 from tasks.inference.prompt_spec import PromptSpec
-from tasks.planning.sentence_completion_parameters import COMPLETION_TOKENS
+from tasks.planning.shared_parameters import COMPLETION_TOKENS
 from tasks.pricing.model_facts import model_facts
 from tasks.pricing.quote import Quote, quote
 from tests.refusals import refusal

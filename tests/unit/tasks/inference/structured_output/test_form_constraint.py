@@ -19,7 +19,7 @@ from tasks.inference.structured_output.form import Form, FormParameters
 from tasks.inference.structured_output.form_constraint import FORBIDDEN, FormConstraint
 from tasks.inference.structured_output.grammar_constraint import GrammarConstraint, constraint_for
 from tasks.inference.structured_output.json_schema import RecordParameters
-from tasks.planning.precision_parameters import PrecisionParameters
+from tasks.planning.shared_parameters import PrecisionParameters
 from tests.refusals import refusal
 from tests.support import require
 from tests.tiny_tokenizer import tiny_tokenizer

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.mechanisms.counts.contribution_bound import bound_contributions, count_units_by_item
+from tasks.mechanisms.counts.set_histogram import bound_contributions, count_units_by_item
 
 pytestmark = pytest.mark.contract
 

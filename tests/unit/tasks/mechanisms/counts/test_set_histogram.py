@@ -12,8 +12,13 @@ from mpmath import mp, mpf, tanh
 from models_db.values.amounts import Amount
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts import set_histogram
-from tasks.mechanisms.counts.discrete_laplace import laplace_variance
-from tasks.mechanisms.counts.noisy_count import SIGMA_GRID, NoiseInvalid, calibrate_count, gaussian_variance
+from tasks.mechanisms.counts.noisy_count import (
+    SIGMA_GRID,
+    NoiseInvalid,
+    calibrate_count,
+    gaussian_variance,
+    laplace_variance,
+)
 from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
 from tasks.mechanisms.counts.set_histogram import (
     MOST_BINS,

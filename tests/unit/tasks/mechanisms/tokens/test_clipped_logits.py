@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.mechanisms.tokens.clipped_logits import blended, clip_recentred
 from tasks.mechanisms.tokens.integer_table import LARGEST_CLIP_STEPS, IntegerTableMechanism
+from tasks.mechanisms.tokens.utility_scores import blended, clip_recentred
 
 GRID = 2**20
 LOGITS = st.lists(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.mechanisms.tokens.sparse_vector import NORM
-from tasks.mechanisms.tokens.total_variation import distances, distributions, within_norm
+from tasks.mechanisms.tokens.utility_scores import distances, distributions, within_norm
 
 LOGITS = st.lists(
     st.lists(st.floats(-60, 60, width=32) | st.sampled_from([math.nan, math.inf, -math.inf]), min_size=5, max_size=5),

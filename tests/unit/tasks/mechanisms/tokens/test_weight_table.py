@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.accounting.rounding import enclose, iv, upper
-from tasks.mechanisms.tokens.weight_table import weight_table
+from tasks.mechanisms.tokens.integer_table import weight_table
 
 GOLDEN_DIGEST = "ee03fb6fcb0e0c90077bf8ff9f04749a99ceefbf648c9ca7204d5a0a258cce19"
 # Tables of at most some thousand places, so that everything about them can be tried.

@@ -21,11 +21,12 @@ from tasks.mechanisms.vectors.kde_sketch import (
     MOST_LABELS,
     MOST_POSITIONS,
     STEPS,
+    FourierFeatures,
     KdeSketches,
     calibrate_kde,
+    on_grid,
 )
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
-from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures, on_grid
 from tests.refusals import refusal
 
 SHAPES = st.tuples(st.integers(1, 100), st.integers(1, 20), st.integers(1, 20))

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.mechanisms.vectors.kde_sketch import MOST_FEATURES
-from tasks.mechanisms.vectors.random_fourier_features import MOST_TOGETHER, STEPS, FourierFeatures, on_grid
+from tasks.mechanisms.vectors.kde_sketch import FEATURE_STEPS, MOST_FEATURES, MOST_TOGETHER, FourierFeatures, on_grid
 
 WIDTH, FEATURES = 24, 600
 KERNEL = FourierFeatures.of(WIDTH, FEATURES, Decimal("0.7"))
@@ -82,7 +81,7 @@ def test_products_are_never_rounded():
     steps = on_grid(points(3)) * MOST_TOGETHER
     turns = narrow.scaled(1)
     longest = np.linalg.norm(turns, axis=1).min()
-    assert longest * STEPS > 2**27  # they have been brought down, in public
+    assert longest * FEATURE_STEPS > 2**27  # they have been brought down, in public
     found = narrow.of_together(steps, MOST_TOGETHER)
     within = [[int(x) for x in np.trunc(row)] for row in _brought_down(narrow.scaled(MOST_TOGETHER))]
     for row, step in enumerate(steps.tolist()):
@@ -101,7 +100,7 @@ def test_phrases_together_are_as_far_apart_as_one_is():
     """Sums of j over sqrt(j): the kernel of one point, whatever j is."""
     one, other = points(4, 2), points(4, 3)
     sums = on_grid(one).sum(0)[None], on_grid(other).sum(0)[None]
-    apart = ((sums[0] - sums[1]) / STEPS / 2) ** 2
+    apart = ((sums[0] - sums[1]) / FEATURE_STEPS / 2) ** 2
     found = KERNEL.of_together(sums[0], 4) @ KERNEL.of_together(sums[1], 4).T
     assert found[0, 0] == pytest.approx(math.exp(-apart.sum() / (2 * 0.7**2)), abs=0.1)
     assert KERNEL.of_together(on_grid(one), 1) == pytest.approx(single(one), abs=1e-5)

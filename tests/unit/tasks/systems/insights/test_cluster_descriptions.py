@@ -12,10 +12,10 @@ from tasks.systems.insights.cluster_descriptions import (
     SCHEMAS,
     TOPIC,
     Statements,
+    Wording,
     describe,
     describe_statements,
 )
-from tasks.systems.insights.prompts import Wording
 from tasks.values.results import UNNAMED
 from tests.unit.tasks.systems.insights.scribes import Scribe, of_keywords
 

@@ -17,8 +17,7 @@ from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.corpus.store import Corpus, ShardProgress
 from tasks.decoding import run_context
 from tasks.systems.insights import private_units
-from tasks.systems.insights.private_units import PrivateUnits
-from tasks.systems.insights.run_tools import extractor_with_progress
+from tasks.systems.insights.private_units import PrivateUnits, extractor_with_progress
 from tasks.systems.urania.parameters import UraniaParameters
 from tasks.values.results import Facets
 from tests.tiny_embedder import Letters

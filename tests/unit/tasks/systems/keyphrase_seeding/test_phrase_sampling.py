@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
-from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures, on_grid
+from tasks.mechanisms.vectors.kde_sketch import FourierFeatures, on_grid
 from tasks.systems.keyphrase_seeding.parameters import Background
-from tasks.systems.keyphrase_seeding.phrase_sampling import Drawer, Scorer, Sequences, draw_sequences
+from tasks.systems.keyphrase_seeding.phrases import Drawer, Scorer, Sequences, draw_sequences
 
 WIDTH = 16
 KERNEL = FourierFeatures.of(WIDTH, 3000, Decimal("0.4"))
@@ -41,7 +41,7 @@ def test_a_score_is_the_product_of_sketch_and_features():
 def test_blocks_make_no_difference(monkeypatch):
     sketches = np.concatenate([density((1,)), density((2, 7))])
     whole = SCORER.scores(sketches)
-    monkeypatch.setattr("tasks.systems.keyphrase_seeding.phrase_sampling.WORDS_AT_ONCE", 7)
+    monkeypatch.setattr("tasks.systems.keyphrase_seeding.phrases.WORDS_AT_ONCE", 7)
     assert SCORER.scores(sketches) == pytest.approx(whole, abs=1e-6)
 
 

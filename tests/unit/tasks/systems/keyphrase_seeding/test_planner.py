@@ -13,17 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.uncharged import loss_paid_by_parent
 from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest, model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.common.array_encoding import sums_json, sums_of_json
-from tasks.decoding.release_steps import ReleaseSteps, StepLost
-from tasks.decoding.run_context import NoEngine, RunContext
+from tasks.decoding.run_context import NoEngine, ReleaseSteps, RunContext, StepLost
 from tasks.inference.backends.text_backend import Completion, LocalBackend, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.prompt_spec import PromptSpec
-from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.systems.keyphrase_seeding import KeyphraseSeeding
 from tasks.systems.keyphrase_seeding import run as keyphrase_run

@@ -12,11 +12,10 @@ import pytest
 
 from models_db.home import ProjectHome
 from tasks.analysis.facets.extractor import extractor_for
-from tasks.mechanisms.vectors.kde_sketch import calibrate_kde
-from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures
-from tasks.systems.keyphrase_seeding import unit_phrases
+from tasks.mechanisms.vectors.kde_sketch import FourierFeatures, calibrate_kde
+from tasks.systems.keyphrase_seeding import phrases as unit_phrases
 from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
-from tasks.systems.keyphrase_seeding.unit_phrases import PhraseReader, facets_of
+from tasks.systems.keyphrase_seeding.phrases import PhraseReader, facets_of
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.workshop import Workshop, store
 

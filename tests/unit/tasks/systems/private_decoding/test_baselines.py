@@ -10,7 +10,7 @@ from models_db.values.requests import Prompt, model_to_json
 from tasks.corpus.store import Corpus
 from tasks.decoding import loop, sentence_completion
 from tasks.inference.prompt_spec import PromptSpec
-from tasks.planning import sentence_completion_parameters
+from tasks.planning import shared_parameters
 from tasks.systems.adapmixed import AdaPMixed
 from tasks.systems.baselines import BaselineParameters, NonPrivate, PublicOnly
 from tasks.systems.few_shot_generation import FewShotGeneration
@@ -96,7 +96,7 @@ def test_a_baseline_goes_on_with_a_completion_up_to_its_separator(
 @pytest.mark.parametrize("system", [PublicOnly(), NonPrivate()], ids=lambda s: s.name)
 def test_a_baseline_completes_cut_sentences_too(system: Any, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sentence_completion, "ends_sentence", lambda text: False)
-    monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 5)
+    monkeypatch.setattr(shared_parameters, "COMPLETION_TOKENS", 5)
     wanted = baseline()
     plan = system.plan(ask(wanted, None, governed=False))
     made = system.generate(plan, wanted, Workshop(corpus).bench())

@@ -18,7 +18,7 @@ from tasks.decoding.run_context import RunContext
 from tasks.decoding.sentence_completion import SentenceCompletion
 from tasks.inference.engine.isolation import IsolationCheck
 from tasks.inference.engine.session import Session
-from tasks.planning import sentence_completion_parameters
+from tasks.planning import shared_parameters
 from tasks.systems.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_prediction.rule import PrivatePredictionRule
@@ -215,7 +215,7 @@ def test_a_text_that_is_killed_while_its_sentence_is_completed_goes_on_with_that
 ) -> None:
     """No sentence ends by itself here, and none is drawn by the rule behind the last draw: `Ward` counts draws."""
     monkeypatch.setattr(sentence_completion, "ends_sentence", lambda text: False)
-    monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 6)
+    monkeypatch.setattr(shared_parameters, "COMPLETION_TOKENS", 6)
     ward = Ward(tmp_path, corpus, INK)
     most = 12
     deaths = (3, most - 2, 1) if written else (3, most, 1)
@@ -236,7 +236,7 @@ def test_who_forgets_which_tokens_complete_a_sentence_is_not_the_same_run(
 ) -> None:
     """Without the counts a text would go on for more tokens than were asked for, up to the bound of all."""
     monkeypatch.setattr(sentence_completion, "ends_sentence", lambda text: False)
-    monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 6)
+    monkeypatch.setattr(shared_parameters, "COMPLETION_TOKENS", 6)
     ward = Ward(tmp_path, corpus, INK)
     with pytest.raises(Killed):
         ward.run(die_at=15)

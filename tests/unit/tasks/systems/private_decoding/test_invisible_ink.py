@@ -12,7 +12,7 @@ from tasks.corpus.store import Corpus
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.session import Session
 from tasks.mechanisms.core.rng import DeterministicRandom, OperatingSystemRandom
-from tasks.planning import sentence_completion_parameters
+from tasks.planning import shared_parameters
 from tasks.systems.invisible_ink import InvisibleInk
 from tasks.values.results import Generated
 from tests.refusals import refusal
@@ -249,6 +249,6 @@ def test_a_whole_text_must_fit_the_context_with_its_last_sentence(
 ) -> None:
     workshop, longest = Workshop(corpus), 500
     make(workshop, ink(max_new_tokens=longest, samples=1, temperature="4", batches=1), stops=True)
-    monkeypatch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 500)
+    monkeypatch.setattr(shared_parameters, "COMPLETION_TOKENS", 500)
     with pytest.raises(ContextTooLong):
         make(Workshop(corpus), ink(max_new_tokens=longest, samples=1, batches=1))

@@ -11,7 +11,7 @@ from models_db.values.amounts import Amount, total_amount
 from tasks.accounting.zcdp import release_amount
 from tasks.mechanisms.counts.noisy_count import NoisyCount
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
-from tasks.planning import sentence_completion_parameters
+from tasks.planning import shared_parameters
 from tasks.systems.baselines import BaselineParameters
 from tasks.systems.invisible_ink import InvisibleInk
 from tasks.systems.private_decoding import COUNT_SHARE
@@ -171,7 +171,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 def test_completed_sentences_change_no_charge_and_count_in_a_text(epsilon, parameters, population) -> None:
     amount = release_amount(epsilon, "1e-6")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 0)
+        patch.setattr(shared_parameters, "COMPLETION_TOKENS", 0)
         plain, row_tokens = SYSTEM.plan(ask(parameters, amount, population=population)), parameters.row_tokens
     completed = SYSTEM.plan(ask(parameters, amount, population=population))
     assert (completed.loss, completed.invocations) == (plain.loss, plain.invocations)

@@ -26,7 +26,7 @@ from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.sparse_vector import NORM, SparseVector
 from tasks.mechanisms.tokens.utility_scores import Candidates
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
-from tasks.planning import sentence_completion_parameters
+from tasks.planning import shared_parameters
 from tasks.systems.few_shot_generation import FewShotGeneration, FewShotGenerationParameters
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_decoding import PrivateDecodingSystem
@@ -136,7 +136,7 @@ def decoded(system: str, notes: Notes, folder: Path, patch: pytest.MonkeyPatch, 
     patch.setattr(SparseVector, "begin", lambda *given: 0)
     patch.setattr(NoisyMean, "draw", lambda *given: diary.noisy(*given))
     patch.setattr(SparseVector, "below", lambda *given: diary.below(*given))
-    patch.setattr(sentence_completion_parameters, "COMPLETION_TOKENS", 6 if system == COMPLETED else 0)
+    patch.setattr(shared_parameters, "COMPLETION_TOKENS", 6 if system == COMPLETED else 0)
     maker, kind, own = SYSTEMS[system]
     wanted = kind.model_validate(GIVEN | own)
     bench = Workshop(store(ProjectHome(folder / "home"), folder / "notes.jsonl", notes, "section"), 2).bench(

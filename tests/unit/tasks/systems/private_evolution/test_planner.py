@@ -13,8 +13,7 @@ from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
 from tasks.mechanisms.registry import recompute
 from tasks.systems.private_evolution import PrivateEvolution
-from tasks.systems.private_evolution.parameters import EvolutionParameters
-from tasks.systems.private_evolution.schedule import WAYS, Schedule, Sizes
+from tasks.systems.private_evolution.schedule import WAYS, EvolutionParameters, Schedule, Sizes
 from tasks.systems.registry import system_for
 from tasks.values.plan import Plan, PlanInputs
 from tests.refusals import refusal

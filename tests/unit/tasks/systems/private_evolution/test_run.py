@@ -11,8 +11,7 @@ import pytest
 from models_db.errors import EnvironmentProblem
 from models_db.values.canonical_json import Json
 from tasks.corpus.store import SHARDS, Corpus
-from tasks.decoding.release_steps import ReleaseSteps, StepLost
-from tasks.decoding.run_context import RunContext
+from tasks.decoding.run_context import ReleaseSteps, RunContext, StepLost
 from tasks.inference.backends.text_backend import Completion, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.prompt_spec import PromptSpec

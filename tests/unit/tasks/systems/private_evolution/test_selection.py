@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
-from tasks.systems.private_evolution.selection import Lineage, choose
+from tasks.systems.private_evolution.run import Lineage, choose
 
 RNG = DeterministicRandom("tests")
 

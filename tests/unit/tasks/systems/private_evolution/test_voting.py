@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tasks.corpus.store import SHARDS, Corpus
 from tasks.decoding import run_context
 from tasks.inference.embeddings.unit_embeddings import points_of
-from tasks.systems.private_evolution.voting import VoteHistogram
+from tasks.systems.private_evolution.run import VoteHistogram
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.electing import Note, corpus_of, note
 from tests.unit.tasks.systems.workshop import Workshop

@@ -16,10 +16,9 @@ from tasks.decoding.structured_output import Record, Write
 from tasks.inference.catalogue.registry import UnknownModel
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
-from tasks.systems.insights import run_tools
+from tasks.systems.insights import private_units
 from tasks.systems.insights.parameters import HierarchySettings
-from tasks.systems.insights.private_units import PrivateUnits
-from tasks.systems.insights.run_tools import Tools
+from tasks.systems.insights.private_units import PrivateUnits, Tools
 from tasks.systems.registry import system_for
 from tasks.systems.simple_clio import SimpleClio
 from tasks.systems.simple_clio.parameters import ClioParameters
@@ -210,7 +209,7 @@ def test_answers_of_no_use_are_counted(tmp_path: Path) -> None:
 
 def whole(workshop: Workshop, monkeypatch: pytest.MonkeyPatch, wanted: ClioParameters) -> Generated:
     """All of it, with the tiny model writing."""
-    monkeypatch.setattr(run_tools, "load_embedder", lambda name, device: Letters())
+    monkeypatch.setattr(private_units, "load_embedder", lambda name, device: Letters())
     bench = replace(workshop.bench(), engine=Engine(tiny_model(stops=True)))
     return SimpleClio().generate(SimpleClio().plan(ask(wanted)), wanted, bench)
 
@@ -228,7 +227,7 @@ def test_it_runs_from_corpus_to_insights(tmp_path: Path, monkeypatch: pytest.Mon
 def test_public_texts_are_embedded_again_after_a_temporary_fault_and_units_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_tools, "load_embedder", lambda name, device: FaultyLetters())
+    monkeypatch.setattr(private_units, "load_embedder", lambda name, device: FaultyLetters())
     bench = replace(Workshop(corpus_of(tmp_path, themed((3, 3, 2)))).bench(), engine=Engine(tiny_model(stops=True)))
     tools = Tools.of(parameters(), [0], bench, [])
     with waits() as seconds, pytest.raises(OSError):

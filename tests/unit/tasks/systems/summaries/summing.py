@@ -21,7 +21,7 @@ from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
-from tasks.systems.summaries import group_means
+from tasks.systems.summaries import token_level_rule
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.systems.workshop import Workshop, store
 
@@ -141,7 +141,7 @@ class Diary:
         """Without noise, with given tokens, and with so many generations at once."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(NoisyMean, "draw", lambda mechanism, sums, rng: self.draw(mechanism, sums))
-            patch.setattr(group_means, "sum_rows", self.sum_rows)
+            patch.setattr(token_level_rule, "sum_rows", self.sum_rows)
             patch.setattr(utility_scores, "draw_tokens", self.choose)
             patch.setattr(tasks.decoding.loop, "generations_at_once", lambda *sizes: places)
             yield

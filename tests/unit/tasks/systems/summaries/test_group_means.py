@@ -12,7 +12,7 @@ from torch import Tensor
 from tasks.inference.engine.session import RowHidden
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
-from tasks.systems.summaries.group_means import noisy_means
+from tasks.systems.summaries.token_level_rule import noisy_means
 from tests.unit.tasks.systems.summaries.summing import Diary, norms
 
 MEAN = calibrate_mean(10**11, 4, "2.5")

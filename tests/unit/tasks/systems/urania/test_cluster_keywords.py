@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from tasks.systems.urania.cluster_keywords import ChosenKeywords, in_turn, supported
+from tasks.systems.urania.stages import ChosenKeywords, in_turn, supported
 from tasks.values.results import SupportRule
 
 BINS = ChosenKeywords(clusters=3, keywords=4)

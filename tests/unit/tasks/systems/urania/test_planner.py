@@ -18,15 +18,14 @@ from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.corpus.store import Corpus
 from tasks.decoding.journal import RunJournal
-from tasks.decoding.release_steps import ReleaseSteps, StepLost
+from tasks.decoding.run_context import ReleaseSteps, StepLost
 from tasks.mechanisms.registry import recompute
-from tasks.systems.insights.private_units import PrivateUnits
-from tasks.systems.insights.run_tools import Tools
+from tasks.systems.insights.private_units import PrivateUnits, Tools
 from tasks.systems.urania import Urania
 from tasks.systems.urania.parameters import Shares, UraniaParameters
 from tasks.systems.urania.run import UraniaRun
 from tasks.systems.urania.stages import Stages
-from tasks.text.supported_words import unsupported_words
+from tasks.text.words import unsupported_words
 from tasks.values.plan import Plan
 from tasks.values.results import UNNAMED, Generated
 from tests.refusals import refusal

@@ -14,8 +14,7 @@ from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner, KeywordAssigner
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.set_histogram import SetHistogram
-from tasks.systems.insights.private_units import PrivateUnits
-from tasks.systems.insights.run_tools import Tools
+from tasks.systems.insights.private_units import PrivateUnits, Tools
 from tasks.systems.urania import Urania
 from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.run import UraniaRun

@@ -1,14 +1,53 @@
-"""Warnings of settings from which little can come, by public numbers of a canonical request: influence and units."""
+"""Warnings of a request: its model does not fit this machine, or little can come of its settings.
+
+It is no refusal: the machine that prices is often not the one that runs. A run on a machine that is too small ends
+before anything is held (`ModelTooLarge`).
+"""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
+from tasks.inference.catalogue.model_check import PRECISIONS, ModelCheck, RowSizes
 from tasks.planning.batches import batches_per_cell
 from tasks.planning.influence import Influence, influence_of
 from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import WARNING
+
+LEAST_ROWS: Final = RowSizes(references=0)
+"""Sizes of a system whose parameters name none: one row."""
+
+
+def memory_warning(
+    check: ModelCheck | None, parameters: Mapping[str, object], machine: str = "this machine"
+) -> str | None:
+    """Return a sentence where the weights and one text need more memory than the machine has; None where they fit.
+
+    Args:
+        check: of a model of this machine; None of others.
+        parameters: of the request; all of them are public.
+        machine: the machine of the check, in words.
+    """
+    if check is None or check.machine is None:
+        return None
+    sizes = RowSizes.of(parameters, LEAST_ROWS)
+    asked = parameters.get("precision", "float32")
+    precisions = [precision for precision in PRECISIONS if precision == asked]
+    if (shortage := check.shortage(check.machine, sizes, precisions)) is None:
+        return None
+    group = check.group_for(sizes, precisions)
+    elsewhere = (
+        f"With its layers spread over all GPUs of that machine it fits (`--device {group}`)."
+        if group
+        else "Another machine may have more; `almoner models check` says what other precisions take."
+    )
+    return (
+        f"The model does not fit into the memory of {machine}{check.machine.remark}: its weights and one text take "
+        f"{shortage.needed_text} in {shortage.precision}, and it has {shortage.memory_text}. A run there ends before "
+        f"anything is spent. {elsewhere}"
+    )
+
 
 LEAST_REFERENCES = 4
 """Fewest references of use: below, a word rests on one or two people, and a text says little of the corpus."""

@@ -1,4 +1,7 @@
-"""Post-processing of an earlier release: it reads nothing private and charges nothing.
+"""Invocations that charge nothing: no private text is read, the data is public, or an earlier release is processed.
+
+They are recorded like any other, so that the ledger shows every run; their loss is zero by definition, and for the
+unprotected ones only because they are refused on governed data (PRIVACY §4.3).
 
 Output made of released values alone is as private as these values (post-processing; Bun and Steinke 2016,
 Lemma 1.8). Beside its parent it adds nothing to the lifetime of a dataset. Read by itself it is still about the units
@@ -12,7 +15,29 @@ from typing import Final
 
 from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount, total_amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting.dp_events import MODULE
+from tasks.accounting.conversions import MODULE
+
+UNPROTECTED = frozenset({"non_private", "adapmixed", "simple_clio"})
+"""Mechanisms that read the data without a guarantee: a release that used one has no claim."""
+
+PUBLIC_ONLY: Final = "public_only"
+"""The one that reads no private text."""
+NAMES = (PUBLIC_ONLY, *sorted(UNPROTECTED))
+
+
+def uncharged(name: str) -> PrivacyEvent:
+    """Return the event of one run of `name`.
+
+    Raises:
+        ValueError: that name is not one of NAMES.
+    """
+    if name not in NAMES:
+        raise ValueError(f"{name} is not an uncharged mechanism")
+    event = "NonPrivateDpEvent" if name in UNPROTECTED else "NoOpDpEvent"
+    return PrivacyEvent(
+        mechanism=name, count=1, parameters={}, loss=Amount(), dp_event={"module_name": MODULE, "class_name": event}
+    )
+
 
 MECHANISM: Final = "post_processing"
 
