@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
-from models_db.values.arguments import require_storable
+from models_db.values.untrusted_text import require_storable
 
 
 @contextmanager

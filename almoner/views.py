@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from models_db.values.printable_text import value_text
+from models_db.values.untrusted_text import value_text
 from tasks.release.sections import WARNINGS, FieldList, Samples, Section, Summary, Table, Warnings, sections_to_text
 
 if TYPE_CHECKING:

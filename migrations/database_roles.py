@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from migrations.runner import settings_for
+from migrations.schema_inventory import settings_for
 from migrations.upgrade import require_supported
 from models_db.errors import UsageError
 from models_db.services.logins import ADDED_BY_LOGINS, LEDGER_TABLES, MOST_ROLE_BYTES, group_names, has_owner_rights

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from migrations.protections import ProtectionGuard
+from migrations.schema_inventory import ProtectionGuard
 from models_db import tables  # noqa: F401  (registers every table for `alembic check`)
 from models_db.database.base import Base
 

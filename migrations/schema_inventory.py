@@ -1,19 +1,55 @@
-"""Inventory of a ledger's schema, and its comparison with the schema that the migrations make.
+"""Inventory of a ledger's schema, its comparison with what the migrations make, and protections that stay.
 
 A rebuilt table, a restored dump or a manual change can lose a trigger silently. There is no second list to maintain:
 the reference is the same migrations run in a scratch place, which on SQLite is memory and on PostgreSQL a schema of the
 same server inside a savepoint that is rolled back. So definitions are compared in the server's own wording.
+
+The reference of the self-check is made by the same migrations, so a trigger that a revision loses is missing from the
+reference too, and the comparison reports nothing. Therefore the protections of the ledger are counted before and after
+each revision, in every run of the migrations: every name that disappears must be in the revision's own `gives_up`.
 """
 
+import os
 import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext, MigrationInfo
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.pool import NullPool
 
-from migrations.runner import run
+import migrations
 from models_db.errors import EnvironmentProblem
+
+MIGRATIONS_FOLDER = Path(migrations.__file__).parent
+VERSION_FOLDERS = [MIGRATIONS_FOLDER / "versions"]
+"""The folders of the version files; tests add one with revisions to come."""
+
+
+def settings_for(connection: Connection | None = None) -> Config:
+    """Alembic's settings, for a connection that is open."""
+    settings = Config()
+    settings.set_main_option("script_location", str(MIGRATIONS_FOLDER))
+    settings.set_main_option("path_separator", "os")
+    settings.set_main_option("version_locations", os.pathsep.join(map(str, VERSION_FOLDERS)))
+    settings.attributes["connection"] = connection
+    return settings
+
+
+def run(connection: Connection, revision: str = "head") -> None:
+    """Run the missing migrations up to `revision`; nothing is committed here."""
+    command.upgrade(settings_for(connection), revision)
+
+
+def newest_revision() -> str:
+    """Return the revision that this installation brings a ledger to."""
+    return str(ScriptDirectory.from_config(settings_for()).get_current_head())
 
 
 @dataclass(frozen=True, order=True)
@@ -200,3 +236,51 @@ def _items_of_scratch_schema(connection: Connection, revision: str) -> frozenset
         ) from None
     finally:
         trial.rollback()
+
+
+_CONSTRAINT_NAME = re.compile(r'CONSTRAINT "?(\w+)"?')
+_PROTECTING_KINDS = ("constraint", "index", "trigger", "enforcement", "function")
+
+
+class ProtectionGuard:
+    """Looks at a database before and after each revision."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._before = protections(schema_items(connection))
+
+    def after(
+        self, ctx: MigrationContext, step: MigrationInfo, heads: Collection[Any], run_args: Mapping[str, Any]
+    ) -> None:
+        """Alembic's `on_version_apply`: it calls this when a revision has run.
+
+        Raises:
+            ProtectionLost: the revision has lost what it does not give up.
+        """
+        now = protections(schema_items(self._connection))
+        lost = self._before - now - set(declared_removals(step.up_revision))
+        if lost:
+            raise EnvironmentProblem(
+                f"Migration {step.up_revision_id} loses what protects the ledger: {', '.join(sorted(lost))}. Nothing"
+                " was changed.",
+                "This is a fault of that migration: report it, and go on with the version of almoner used so far.",
+                {"revision": str(step.up_revision_id), "lost": sorted(lost)},
+                code="ProtectionLost",
+            )
+        self._before = now
+
+
+def protections(items: Iterable[SchemaItem]) -> frozenset[str]:
+    """Return the names of all items that refuse something; on SQLite constraints stand in the text of their table."""
+    names: set[str] = set()
+    for item in items:
+        if item.kind == "table":
+            names.update(_CONSTRAINT_NAME.findall(item.definition))
+        elif item.kind in _PROTECTING_KINDS and not item.name.startswith("sqlite_autoindex"):
+            names.add(item.name)
+    return frozenset(names)
+
+
+def declared_removals(revision: object) -> tuple[str, ...]:
+    """Return the protections that a version file declares as dropped for good."""
+    return tuple(getattr(getattr(revision, "module", None), "gives_up", ()))

@@ -5,8 +5,7 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
-from migrations.runner import run
-from migrations.schema_inventory import schema_differences
+from migrations.schema_inventory import run, schema_differences
 from models_db.errors import EnvironmentProblem
 from models_db.sessions.database import Database, LedgerDiskFull, LedgerUnreachable, disk_is_full
 

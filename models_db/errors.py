@@ -1,4 +1,4 @@
-"""Base classes of every error that almoner shows to a person.
+"""Base classes of every error that almoner shows to a person, and findings of an examination.
 
 The one base, `AlmonerError`, has a message, which states what happened, and `advice`, which states what to do. Only the
 command line catches it; `exit_code` is what the process then returns (1 refused by a rule, 2 wrong usage,
@@ -16,6 +16,7 @@ error with a class of its own is the name of that class.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 
 class AlmonerError(Exception):
@@ -87,3 +88,17 @@ class EnvironmentProblem(AlmonerError):
     """Missing or faulty part of this machine or project home."""
 
     exit_code = 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Result of one check: its subject, whether it holds, and a line about it without private values.
+
+    Attributes:
+        warning: the check holds, under conditions that an administrator should know.
+    """
+
+    check: str
+    ok: bool
+    detail: str
+    warning: bool = False

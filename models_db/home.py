@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from models_db.errors import EnvironmentProblem
-from models_db.values.printable_text import is_storable
+from models_db.values.untrusted_text import is_storable
 
 
 def sqlite_url(path: Path) -> str:

@@ -45,7 +45,7 @@ from models_db.tables import Artifact, Dataset, PolicyVersion, Proposal
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.events import PrivacyEvent
-from models_db.writes import budget_steps, links
+from models_db.writes import insert, links
 from tasks.common.extensions import Registry
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -152,7 +152,7 @@ def later(by: timedelta) -> Iterator[None]:
             exposures,
             people,
             proposals,
-            budget_steps,
+            insert,
             people,
             policies,
             requests,

@@ -24,8 +24,7 @@ from cli.framework.json_schema import ProblemData, answer_schema, to_plain
 from cli.framework.options import HomeOption, JsonOption
 from models_db.errors import AlmonerError, UsageError
 from models_db.home import ProjectHome
-from models_db.values.arguments import require_storable
-from models_db.values.printable_text import json_text
+from models_db.values.untrusted_text import json_text, require_storable
 
 WIDTH_WITHOUT_TERMINAL = 150
 Data = TypeVar("Data", covariant=True)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from models_db.values.secrecy_end import SecrecyEnd
+from models_db.values.exposures import SecrecyEnd
 
 
 class SecrecyEndData(TypedDict):

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from models_db.values.printable_text import escape_controls, value_text
+from models_db.values.untrusted_text import escape_controls, value_text
 
 
 class _WordTable(Table):

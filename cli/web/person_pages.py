@@ -47,10 +47,9 @@ from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.home import ProjectHome
 from models_db.services import people
 from models_db.services.audit.chain import Actor
-from models_db.values.arguments import require_storable
-from models_db.values.bounded_json import InvalidJson, parse_json
-from models_db.values.digits import parse_digits
-from models_db.values.gates import Gate
+from models_db.values.canonical_json import InvalidJson, parse_json
+from models_db.values.request_state import Gate
+from models_db.values.untrusted_text import parse_digits, require_storable
 from tasks.release.sections import Section, sections_to_json
 from tasks.release.signatures.webauthn import decode_url, encode_url
 

@@ -28,8 +28,8 @@ from models_db.home import ProjectHome
 from models_db.services import datasets, requests
 from models_db.services.audit.chain import read_chain_head
 from models_db.tables import Dataset
-from models_db.values.digits import parse_digits
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
+from models_db.values.untrusted_text import parse_digits
 from tasks.reporting.html_report import page
 from tasks.reporting.report_parts import Version
 

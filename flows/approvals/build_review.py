@@ -15,7 +15,7 @@ from flows.approvals.review_sections import missed_bounds, publish_sections, spe
 from flows.releases.release_texts import find_doubtful
 from models_db.errors import Refused
 from models_db.values.canonical_json import digest
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from tasks.common.files import FileTable, read_document
 from tasks.publishing.draft import read_metrics, rehash
 from tasks.release.bundle_format import EVALUATION, RECORD, TEXTS, read_insights, read_labelled

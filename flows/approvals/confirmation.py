@@ -6,7 +6,7 @@ A confirmation is compared under every policy, from a terminal, a pipe, an optio
 import unicodedata
 
 from models_db.errors import Refused, UsageError
-from models_db.values.arguments import require_storable
+from models_db.values.untrusted_text import require_storable
 
 LONGEST_ANSWER = 1000
 

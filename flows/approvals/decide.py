@@ -22,12 +22,11 @@ from models_db.errors import AlmonerError, Refused
 from models_db.home import PathEscape
 from models_db.services import artifacts, datasets, gates, people, proposals, requests
 from models_db.services.audit.chain import Actor
-from models_db.services.audit.stored_text import UNREADABLE_ERRORS, files_of
+from models_db.services.audit.log import UNREADABLE_ERRORS, files_of
 from models_db.services.gates import GateDecision, find_decidable, withdrawal_statement
 from models_db.services.requests import WrongState
 from models_db.tables import Dataset, PolicyVersion
-from models_db.values.gates import Gate
-from models_db.values.request_state import RequestState
+from models_db.values.request_state import Gate, RequestState
 from tasks.common.files import FileUnfit
 from tasks.evaluation.policy_bounds import OutsideBounds, nothing_to_override, override_reason
 from tasks.release.sections import WARNINGS, Warnings, sections_for

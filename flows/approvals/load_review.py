@@ -21,11 +21,10 @@ from flows.rehearsals.stored_results import recorded_rehearsals
 from flows.releases.pricing import repetitions
 from flows.workspace.policy_file import read_policy_version
 from models_db.services import budget, datasets, erasures, exposures, gates, people, policies, proposals, requests
-from models_db.services.audit.stored_text import choices_of, configuration_of, request_body
+from models_db.services.audit.log import choices_of, configuration_of, request_body
 from models_db.services.gates import Decidable, GateStatus, find_decidable
 from models_db.tables import Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
-from models_db.values.gates import Gate
-from models_db.values.request_state import UNRUN_STATES
+from models_db.values.request_state import UNRUN_STATES, Gate
 from models_db.values.requests import model_to_json
 from tasks.accounting.lifetime_claims import BudgetFacts
 from tasks.common.extensions import code_digest, extensions

@@ -24,7 +24,7 @@ from flows.approvals.review import Review
 from flows.workspace.yaml_files import file_unreadable, file_unwritable
 from models_db.errors import UsageError
 from models_db.services.gates import GateDecision
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from tasks.common.files import FileUnfit, decode_json, encode_json, measure, open_regular_file, read_document, write_new
 from tasks.common.published_values import Digest, Name, Strict, read_as
 from tasks.release.bundle_format import PARQUET, RECORD, drafted_files, stated_kind

@@ -21,7 +21,7 @@ from models_db.services.audit.chain import Actor
 from models_db.services.gates import GateDecision, GateStatus, find_decidable, withdrawal_statement
 from models_db.services.people import PasskeySignature
 from models_db.tables import Dataset, Principal
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from tasks.release.signatures.webauthn import challenge_of
 
 VERDICTS = ("approve", "reject")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 from models_db.values.canonical_json import Json
-from models_db.values.printable_text import value_text
+from models_db.values.untrusted_text import value_text
 from tasks.common.published_values import format_small
 from tasks.release.card_text import parameter_text
 from tasks.release.claim import describe_promise

@@ -15,7 +15,7 @@ from models_db.services.datasets import LifetimeClaim
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_epsilon, require_derived
 from tasks.common.published_values import Digest, Figure, Name, Strict, format_small
 from tasks.release.card_text import parameter_text

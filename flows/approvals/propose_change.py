@@ -29,7 +29,7 @@ from models_db.services.gates import count_approvals, find_decidable
 from models_db.services.proposals import AuthorisationTerms
 from models_db.tables import Dataset, Proposal
 from models_db.values.amounts import Amount
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.pricing.quote import Quote

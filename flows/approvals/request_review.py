@@ -17,9 +17,8 @@ from models_db.services.datasets import LifetimeClaim
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
-from models_db.values.internal_view import ViewingRecord
+from models_db.values.exposures import SecrecyEnd, ViewingRecord
 from models_db.values.requests import model_to_json
-from models_db.values.secrecy_end import SecrecyEnd
 from tasks.accounting.lifetime_claims import AmountsDiffer, BudgetFacts, require_derived
 from tasks.common.extensions import code_digest
 from tasks.common.published_values import Figure, Name, Strict

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from models_db.errors import AlmonerError
 from models_db.policies.policy import Policy
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from tasks.release.sections import Section
 
 if TYPE_CHECKING:  # a price is shown without what compares figures and reads records

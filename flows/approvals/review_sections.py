@@ -10,8 +10,7 @@ from models_db.errors import AlmonerError
 from models_db.policies.policy import EffectiveRules
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from models_db.values.gates import Gate
-from models_db.values.request_state import UNRUN_STATES, WAITS_AT
+from models_db.values.request_state import UNRUN_STATES, WAITS_AT, Gate
 from models_db.values.standing_terms import BLOCKS_READ
 from tasks.accounting.lifetime_claims import BudgetFacts, shares_of_cap
 from tasks.common.published_values import format_share, format_small

@@ -22,7 +22,7 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.home import ProjectHome
 from models_db.services import datasets, requests
-from models_db.services.audit.stored_text import request_body
+from models_db.services.audit.log import request_body
 from models_db.services.people import require_role
 from models_db.tables import TwinAttack
 from models_db.values.canonical_json import digest, encode_canonical

@@ -16,10 +16,9 @@ from flows.audit.known_names import require_known_names
 from flows.workspace.workspace import ReadOnlyWorkspace
 from flows.workspace.yaml_files import new_file
 from models_db.services.audit import chain, log
-from models_db.services.audit.linked_rows import Details, details_of_links, parse_body
-from models_db.services.audit.log import LogFilter, LoggedLink
+from models_db.services.audit.log import Details, LogFilter, LoggedLink, details_of_links, parse_body
 from models_db.values.amounts import Amount
-from models_db.values.printable_text import escape_controls, json_text
+from models_db.values.untrusted_text import escape_controls, json_text
 from tasks.common.progress import report
 from tasks.common.published_values import format_small
 

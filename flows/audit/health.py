@@ -15,11 +15,10 @@ from flows.workspace.home_keys import unsound_keys
 from flows.workspace.leftovers import check_leftovers
 from flows.workspace.policy_file import PolicyAltered, read_policy_version
 from flows.workspace.workspace import Workspace, open_workspace
-from models_db.errors import AlmonerError, Refused
-from models_db.findings import Finding
+from models_db.errors import AlmonerError, Finding, Refused
 from models_db.home import PathEscape, ProjectHome
 from models_db.services import artifacts, budget, datasets, logins, policies, proposals, requests
-from models_db.services.audit.stored_text import files_of
+from models_db.services.audit.log import files_of
 from models_db.services.queries import health
 from models_db.tables import Proposal
 from tasks.common.extensions import MODEL_FAMILIES, READERS, ROOMS, extension_sources, extensions, load

@@ -12,7 +12,7 @@ from models_db.errors import Refused
 from models_db.home import ProjectHome
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import read_chain_head, record_checkpoint
-from models_db.services.audit.stored_text import ledger_rows_altered
+from models_db.services.audit.log import ledger_rows_altered
 from models_db.services.audit.verify_chain import AnchorPlacement, ChainReport
 from models_db.services.verification import verify_rows
 from tasks.common.progress import report

@@ -11,10 +11,8 @@ from flows.dashboard.viewer import View
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.audit import log
-from models_db.services.audit.linked_rows import Details, details_of_links
-from models_db.services.audit.log import LogFilter, LoggedLink
-from models_db.values.digits import parse_digits
-from models_db.values.printable_text import escape_controls
+from models_db.services.audit.log import Details, LogFilter, LoggedLink, details_of_links
+from models_db.values.untrusted_text import escape_controls, parse_digits
 
 LINKS_PER_PAGE = 50
 LONGEST_DETAIL = 60

@@ -9,7 +9,7 @@ from typing import Literal
 from sqlalchemy.orm import Session
 
 from models_db.services.cohorts import FIRST_COHORT
-from models_db.services.queries import history
+from models_db.services.queries import lists
 from tasks.common.published_values import format_percent
 
 RECENT_PERIOD = timedelta(days=90)
@@ -60,9 +60,9 @@ def burn_downs(session: Session, account_id: int, opened: Mapping[int, str]) -> 
     Args:
         opened: the opening times of the cohorts after the first, by number.
     """
-    blocks = history.most_spent_blocks(session, account_id)
-    spent = history.spent_by_day(session, [block.account_id for block in blocks.values()])
-    began, today = history.first_registered(session, account_id), datetime.now(UTC).date()
+    blocks = lists.most_spent_blocks(session, account_id)
+    spent = lists.spent_by_day(session, [block.account_id for block in blocks.values()])
+    began, today = lists.first_registered(session, account_id), datetime.now(UTC).date()
     return tuple(
         burn_down_of(
             spent.get(block.account_id, []), block.rho_cap, block.block, opened.get(cohort, began)[:10], today, cohort

@@ -13,10 +13,9 @@ from typing import Any
 from flows.dashboard.viewer import View, Viewer
 from models_db.errors import Refused
 from models_db.services import artifacts, exposures, requests
-from models_db.services.audit.stored_text import files_of
+from models_db.services.audit.log import files_of
 from models_db.tables import Artifact, Dataset
-from models_db.values.gates import Gate
-from models_db.values.request_state import DECIDED, RequestState
+from models_db.values.request_state import DECIDED, Gate, RequestState
 from tasks.common.files import FileUnfit, measure, open_regular_file
 from tasks.release.bundle_format import CARD
 from tasks.reporting.report_parts import Version, contents

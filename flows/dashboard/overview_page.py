@@ -12,7 +12,7 @@ from flows.dashboard.viewer import View
 from flows.datasets.forecast import count_runs
 from flows.datasets.inventory import load_budgets
 from flows.governance.exposure import orders_budgets
-from models_db.services.audit.stored_text import request_body
+from models_db.services.audit.log import request_body
 from models_db.services.budget import Balance
 from models_db.services.cohorts import FIRST_COHORT
 from models_db.services.datasets import LifetimeClaim

@@ -19,7 +19,7 @@ from models_db.services import gates, people
 from models_db.services.audit.chain import Actor
 from models_db.services.gates import GateStatus
 from models_db.tables import Dataset, Principal
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.release.claim import require_accepted
 from tasks.release.sections import Section

@@ -10,13 +10,12 @@ from flows.dashboard.request_list import cohorts_in, delta_text, request_cost
 from flows.dashboard.viewer import View
 from models_db.database.base import utc_now
 from models_db.services import erasures
-from models_db.services.audit.stored_text import request_body
+from models_db.services.audit.log import request_body
 from models_db.services.gates import Decidable, GateStatus, artifacts_by_request, runners_by_request
 from models_db.services.queries import lists
 from models_db.tables import Dataset, Proposal, Request
 from models_db.values.amounts import Amount
-from models_db.values.gates import Gate
-from models_db.values.request_state import UNRUN_STATES, WAITS_AT, RequestState
+from models_db.values.request_state import UNRUN_STATES, WAITS_AT, Gate, RequestState
 from tasks.common.published_values import format_small
 from tasks.planning.batches import describe_cohorts
 

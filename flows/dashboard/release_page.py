@@ -12,11 +12,11 @@ from flows.dashboard.request_list import RequestLine, request_line
 from flows.dashboard.viewer import View
 from models_db.errors import AlmonerError
 from models_db.services import artifacts, budget, gates, requests
-from models_db.services.audit.stored_text import UNREADABLE_ERRORS, request_body
+from models_db.services.audit.log import UNREADABLE_ERRORS, request_body
 from models_db.services.queries import lists
 from models_db.tables import Dataset, Principal
 from models_db.values.canonical_json import Json
-from models_db.values.gates import REQUEST_GATES, Gate
+from models_db.values.request_state import REQUEST_GATES, Gate
 from tasks.release.sections import WARNINGS, Section, Warnings, sections_for, sections_to_json
 from tasks.reporting.report_parts import Version
 

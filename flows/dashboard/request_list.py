@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from flows.dashboard.viewer import View
-from models_db.services.audit.stored_text import request_body
+from models_db.services.audit.log import request_body
 from models_db.services.queries import lists
 from models_db.tables import Dataset, Request
 from models_db.values.amounts import Amount

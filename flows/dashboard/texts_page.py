@@ -10,7 +10,7 @@ from flows.dashboard.viewer import View
 from flows.releases.release_texts import find_doubtful
 from models_db.home import ProjectHome
 from models_db.services import artifacts, requests
-from models_db.services.audit.stored_text import files_of, request_body
+from models_db.services.audit.log import files_of, request_body
 from models_db.tables import Dataset
 from tasks.common.files import FileUnfit, measure
 from tasks.release.bundle_format import TEXTS, read_labelled

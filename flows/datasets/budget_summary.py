@@ -15,7 +15,7 @@ from models_db.services import budget, datasets, requests
 from models_db.tables import Dataset
 from models_db.values.amounts import DELTA_UNIT
 from models_db.values.canonical_json import Json
-from models_db.values.printable_text import value_text
+from models_db.values.untrusted_text import value_text
 from tasks.accounting.lifetime_claims import shares_of_cap
 from tasks.common.published_values import format_share
 from tasks.release.sections import FieldList, Section, Summary, Table

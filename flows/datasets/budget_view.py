@@ -14,11 +14,10 @@ from flows.workspace.workspace import Workspace
 from models_db.services import budget, cohorts, datasets, exposures
 from models_db.services.budget import Balance
 from models_db.services.datasets import LifetimeClaim
-from models_db.services.queries import history, lists
-from models_db.services.queries.history import BlockReaders
+from models_db.services.queries import lists
+from models_db.services.queries.lists import BlockReaders
 from models_db.tables import Dataset
-from models_db.values.internal_view import ViewingRecord
-from models_db.values.secrecy_end import SecrecyEnd
+from models_db.values.exposures import SecrecyEnd, ViewingRecord
 from tasks.accounting.lifetime_claims import BudgetFacts
 from tasks.planning.batches import Reading, format_ranges
 from tasks.release.sections import WARNINGS, Warnings
@@ -137,14 +136,14 @@ def _cohort_lines(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
     later = {one.number: one.created_at for one in cohorts.list_opened(session, root)}
     if not later:
         return ()
-    balances, read = lists.cohort_balances(session, {root})[root], history.block_readers(session, root)
+    balances, read = lists.cohort_balances(session, {root})[root], lists.block_readers(session, root)
     return tuple(
         CohortLine(
             number,
             later.get(number),
             format_ranges(Reading(each).of(number)),
             balance,
-            read.get(number, history.BlockReaders()),
+            read.get(number, lists.BlockReaders()),
         )
         for number, balance in balances.items()
     )

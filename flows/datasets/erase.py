@@ -17,15 +17,13 @@ from flows.releases.sweep import remove_orphans
 from flows.workspace.home_keys import load_overlap_key
 from flows.workspace.stored_content import differs_from_ledger, mark_of_store, store_differs
 from flows.workspace.workspace import Workspace
-from models_db.errors import Refused, UsageError
-from models_db.findings import Finding
+from models_db.errors import Finding, Refused, UsageError
 from models_db.services import datasets, erasures, people
 from models_db.services.erasures import ErasureRequest, ErasureScope, version_erased
 from models_db.services.requests import state_of
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
-from models_db.values.arguments import LONGEST_REASON, is_reason
-from models_db.values.printable_text import without_unseen
 from models_db.values.request_state import RequestState
+from models_db.values.untrusted_text import LONGEST_REASON, is_reason, without_unseen
 from tasks.corpus.erase_unit import documents_of, erase_unit, remove_beside, strangers
 from tasks.corpus.keys import mark_of
 from tasks.corpus.units import normalise_unit

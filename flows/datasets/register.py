@@ -18,9 +18,8 @@ from models_db.services.datasets import Registration
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset
 from models_db.values.canonical_json import encode_canonical
-from models_db.values.names import require_plain_name
-from models_db.values.printable_text import escape_controls
 from models_db.values.requests import PublicMetadata, model_to_json, parse_model
+from models_db.values.untrusted_text import escape_controls, require_plain_name
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.published_values import format_small
 from tasks.corpus.keys import create_key

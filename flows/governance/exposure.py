@@ -17,14 +17,14 @@ from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
 from models_db.policies.policy import Policy
 from models_db.services import budget, datasets, exposures, requests
-from models_db.services.audit.stored_text import request_body
+from models_db.services.audit.log import request_body
 from models_db.services.gates import artifacts_by_request
-from models_db.services.queries import history, lists
+from models_db.services.queries import lists
 from models_db.tables import Account, Request
 from models_db.values.amounts import RHO_UNIT
-from models_db.values.arguments import LONGEST_REASON, is_reason
+from models_db.values.exposures import SecrecyEnd
 from models_db.values.requests import format_decimal
-from models_db.values.secrecy_end import SecrecyEnd
+from models_db.values.untrusted_text import LONGEST_REASON, is_reason
 from tasks.common.published_values import round_up
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def account_figure(session: Session, account_id: int, delta: Fraction) -> Accoun
     from tasks.planning.secret_assignment import SpentOnBlock, epsilon_of_account
     from tasks.values.plan import BatchAssignment
 
-    armed = history.armed_on_blocks(session, account_id, stated, integer_table.MECHANISM)
+    armed = lists.armed_on_blocks(session, account_id, stated, integer_table.MECHANISM)
     accounts = [session.get_one(Account, block) for block in armed]
     if any(account.delta_spent for account in accounts):
         return None

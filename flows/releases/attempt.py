@@ -23,14 +23,13 @@ from flows.workspace.workspace import Workspace, process_owner, provenance
 from models_db.errors import AlmonerError, Refused
 from models_db.services import attempts, budget, cohorts, datasets, gates, people, proposals, requests
 from models_db.services.audit import chain
-from models_db.services.audit.stored_text import request_body
+from models_db.services.audit.log import request_body
 from models_db.services.budget import Attempt
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset, DatasetVersion, Request
 from models_db.values.canonical_json import encode_canonical
-from models_db.values.gates import Gate
-from models_db.values.request_state import RequestState
+from models_db.values.request_state import Gate, RequestState
 from tasks.common.extensions import code_digest
 from tasks.common.extras import require_generation
 from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks

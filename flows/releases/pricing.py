@@ -10,7 +10,7 @@ from flows.governance.exposure import orders_budget
 from flows.workspace.endpoints import endpoints_of
 from flows.workspace.workspace import Workspace
 from models_db.services import budget, cohorts, datasets, requests
-from models_db.services.audit.stored_text import request_body
+from models_db.services.audit.log import request_body
 from models_db.tables import Dataset, DatasetVersion, Request
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, encode_canonical

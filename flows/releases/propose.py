@@ -26,7 +26,7 @@ from models_db.services import datasets, exposures, proposals, requests
 from models_db.tables import Request
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
-from models_db.values.internal_view import ViewingRecord
+from models_db.values.exposures import ViewingRecord
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.corpus.store import open_corpus
 from tasks.corpus.units import FIELD_SEPARATOR

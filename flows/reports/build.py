@@ -15,9 +15,9 @@ from flows.releases.release_texts import read_record, read_texts
 from flows.reports.ledger_facts import earlier_points, ledger_parts, newest_results
 from flows.workspace.workspace import Workspace
 from models_db.services import budget, exposures, requests
-from models_db.services.audit.stored_text import files_of
+from models_db.services.audit.log import files_of
 from models_db.tables import Artifact
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from tasks.common.extras import missing_packages
 from tasks.common.faults import retry
 from tasks.common.files import read_document

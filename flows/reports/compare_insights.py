@@ -16,13 +16,12 @@ from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import Refused, UsageError
 from models_db.home import ProjectHome
 from models_db.services import datasets, proposals, requests
-from models_db.services.audit.stored_text import files_of, request_body
-from models_db.services.queries import history
+from models_db.services.audit.log import files_of, request_body
+from models_db.services.queries import lists
 from models_db.tables import Artifact
-from models_db.values.digits import parse_digits
-from models_db.values.printable_text import escape_controls
 from models_db.values.request_state import RequestState
 from models_db.values.standing_terms import differing_fields
+from models_db.values.untrusted_text import escape_controls, parse_digits
 from tasks.common.files import FileUnfit, read_document
 from tasks.common.published_values import read_as
 from tasks.object_storage.address import parse_place
@@ -147,7 +146,7 @@ def last_two(home: ProjectHome, dataset: str) -> tuple[str, str]:
         TooFewReleases: it has not two published releases of insights that are not retracted.
     """
     with open_workspace(home).database.read() as session:
-        published = history.published_requests(session, datasets.find_dataset(session, dataset).id)
+        published = lists.published_requests(session, datasets.find_dataset(session, dataset).id)
         numbers = [request.id for request in published if request_body(request).get("kind") == ReleaseKind.INSIGHTS]
     if len(numbers) < 2:
         raise Refused(

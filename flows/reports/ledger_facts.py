@@ -10,8 +10,8 @@ from flows.approvals.request_review import RecordedDecision, RequestReviewInput
 from flows.approvals.review import Review
 from models_db.policies.policy import EffectiveRules
 from models_db.services import artifacts
-from models_db.services.audit.stored_text import request_body, stored_object
-from models_db.services.queries import history
+from models_db.services.audit.log import request_body, stored_object
+from models_db.services.queries import lists
 from models_db.tables import Artifact, Request
 from models_db.values.amounts import Amount
 from tasks.accounting.lifetime_claims import BudgetFacts, shares_of_cap
@@ -88,7 +88,7 @@ def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]
         required: names (metric.figure) that the policy bounds.
     """
     own = session.get_one(Request, artifact.request_id)
-    for release in history.released_metrics(session, own.dataset_id):
+    for release in lists.released_metrics(session, own.dataset_id):
         if request_body(release.request)["epsilon"] is None:
             continue
         measurements = Measurements(release.request, release.state, this=release.request.id == own.id)

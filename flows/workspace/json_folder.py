@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from models_db.errors import EnvironmentProblem
-from models_db.values.bounded_json import parse_json
-from models_db.values.canonical_json import Json
+from models_db.values.canonical_json import Json, parse_json
 from tasks.common.files import write_over
 
 MOST_FILE_BYTES = 1 << 30

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flows.workspace.workspace import process_lives, process_owner
-from models_db.findings import Finding
+from models_db.errors import Finding
 from models_db.home import ProjectHome
 from tasks.common.files import FileUnfit, decode_json, encode_json, read_document, remove_path, write_new
 

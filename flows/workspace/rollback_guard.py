@@ -20,8 +20,7 @@ from models_db.home import ProjectHome
 from models_db.services.audit.chain import ChainPosition
 from models_db.sessions.database import Database, SchemaOutdated
 from models_db.tables import AuditLink
-from models_db.values.bounded_json import parse_json
-from models_db.values.canonical_json import encode_canonical
+from models_db.values.canonical_json import encode_canonical, parse_json
 from models_db.writes.links import record_link
 from tasks.common.files import open_user_file, write_over
 

@@ -6,17 +6,18 @@ else: an UPDATE is admitted only if it is exactly the effect of the next entry o
 of a carried proposal on the cap.
 """
 
-from migrations.schema.conditions import (
+from migrations.schema.definitions import (
     LIMIT_IN_ORDERS_PASSED,
     SPEND_GATE,
     STANDING,
+    Action,
+    Guard,
     attempts,
     begun,
     has_entry,
     later_cohorts,
     state,
 )
-from migrations.schema.definitions import Action, Guard
 from models_db.tables.accounts import ROOT_COLUMNS
 
 

@@ -18,8 +18,7 @@ Registration: a dataset without a version, a proposal or an erasure may be regis
     take no version and no proposal any more.
 """
 
-from migrations.schema.conditions import REPLACED, later_cohorts, replaced, state
-from migrations.schema.definitions import Action, Guard
+from migrations.schema.definitions import REPLACED, Action, Guard, later_cohorts, replaced, state
 
 GUARDS = (
     Guard(

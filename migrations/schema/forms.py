@@ -42,7 +42,7 @@ NEVER_BLANK = frozenset({"reason", "rule"})
 LONGEST_LINE = 255
 ZONE = ("schedule", "zone")
 DATASET_NAMES = (("dataset", "name"), ("policy_rule", "dataset"), ("twin_attack", "dataset"), ("rehearsal", "dataset"))
-"""Columns that name a dataset, by its plain name, as in `models_db.values.names`."""
+"""Columns that name a dataset, by its plain name, as in `models_db.values.untrusted_text`."""
 PERSON = ("principal", "name")
 ORIGINS = (("passkey", "rp_id"), ("passkey", "origin"))
 

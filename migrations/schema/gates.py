@@ -1,7 +1,8 @@
 """Gates: approvals and their withdrawals, artifacts and their evaluations, publications."""
 
-from migrations.schema.conditions import (
+from migrations.schema.definitions import (
     PUBLISH_GATE,
+    Guard,
     has_entry,
     later_than,
     latest_artifact,
@@ -9,7 +10,6 @@ from migrations.schema.conditions import (
     state,
     uncharged,
 )
-from migrations.schema.definitions import Guard
 
 POLICY_DAYS = (
     "(SELECT p.approval_days FROM policy_version p WHERE p.id = coalesce("

@@ -1,7 +1,6 @@
 """People, their roles, and the policies that admins adopt."""
 
-from migrations.schema.conditions import role
-from migrations.schema.definitions import Guard
+from migrations.schema.definitions import Guard, role
 
 GUARDS = (
     Guard(

@@ -4,8 +4,7 @@ A proposal changes the cap of a dataset, authorises requests of one configuratio
 retracts a release.
 """
 
-from migrations.schema.conditions import PROPOSAL_GATE
-from migrations.schema.definitions import Action, Guard
+from migrations.schema.definitions import PROPOSAL_GATE, Action, Guard
 
 GUARDS = (
     Guard(

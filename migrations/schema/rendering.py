@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from sqlalchemy import Connection, Table
 
-from migrations.schema.conditions import STALE, WENT_BACK, role
-from migrations.schema.definitions import Action, Both, Function, Guard, Sql, deny
+from migrations.schema.definitions import STALE, WENT_BACK, Action, Both, Function, Guard, Sql, deny, role
 from migrations.schema.logins import stamp
 from migrations.schema.tables import author, by_whom, is_stamped, keys, times
 

@@ -4,7 +4,7 @@ The plan of a request is written by the database itself, from the request's own 
 mechanisms outside it are denied.
 """
 
-from migrations.schema.conditions import (
+from migrations.schema.definitions import (
     BLOCK_MISSING,
     IN_FORCE,
     REQUEST_DAYS,
@@ -12,14 +12,17 @@ from migrations.schema.conditions import (
     SPEND_GATE,
     STANDING,
     TOO_MUCH,
+    Action,
+    Both,
+    Guard,
     attempts,
     erased,
     has_entry,
     later_than,
     role,
     state,
+    with_article,
 )
-from migrations.schema.definitions import Action, Both, Guard, with_article
 
 SUBMITS = "NEW.from_state = 'draft'"
 WRITTEN_ALREADY = (

@@ -6,18 +6,7 @@ revision executes are written out in it, and each change is a further revision.
 
 from alembic import op
 
-from migrations.schema import (
-    accounts,
-    audit_log,
-    datasets,
-    forms,
-    gates,
-    links,
-    logins,
-    principals,
-    proposals,
-    requests,
-)
+from migrations.schema import accounts, audit_log, datasets, forms, gates, logins, principals, proposals, requests
 from migrations.schema.rendering import (
     create_action,
     create_deferred_guard,
@@ -25,7 +14,7 @@ from migrations.schema.rendering import (
     create_guards,
     execute,
 )
-from migrations.schema.tables import is_numbered, ledger_tables
+from migrations.schema.tables import is_numbered, ledger_tables, link_views
 
 revision = "0001"
 down_revision = None
@@ -43,7 +32,7 @@ def upgrade() -> None:
     for table in tables:
         table.create(connection)
     execute(connection, audit_log.GENESIS)
-    for name, query in links.link_views({table.name: table for table in tables}).items():
+    for name, query in link_views({table.name: table for table in tables}).items():
         execute(connection, f"CREATE VIEW link_of_{name} AS {query}")
     if connection.dialect.name == "sqlite":
         create_guards(connection, tables, GUARDS)

@@ -19,8 +19,7 @@ from models_db.tables import (
     StoredEvaluation,
 )
 from models_db.values.canonical_json import Json, digest, encode_canonical
-from models_db.values.gates import Gate
-from models_db.values.request_state import RequestState
+from models_db.values.request_state import Gate, RequestState
 from models_db.writes.insert import insert_row, insert_rows
 
 

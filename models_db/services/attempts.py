@@ -18,8 +18,7 @@ from models_db.tables import (
     Request,
 )
 from models_db.values.amounts import RenyiCurve
-from models_db.values.gates import Gate
-from models_db.values.request_state import UNRUN_STATES, RequestState
+from models_db.values.request_state import UNRUN_STATES, Gate, RequestState
 from models_db.writes.insert import renew_lease, take_lease
 
 LEASE_DURATION = timedelta(minutes=10)

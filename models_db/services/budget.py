@@ -26,9 +26,8 @@ from models_db.values.amounts import Amount, RenyiCurve, total_amount
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.events import PrivacyEvent
 from models_db.values.request_state import RequestState
-from models_db.writes.budget_steps import PlannedHold, record_entries, reserve
 from models_db.writes.database_errors import CapExceeded, RuleViolated
-from models_db.writes.insert import insert_row, renew_lease
+from models_db.writes.insert import PlannedHold, insert_row, record_entries, renew_lease, reserve
 
 ZERO_AMOUNT = Amount()
 

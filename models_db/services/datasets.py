@@ -21,7 +21,7 @@ from models_db.tables import (
 from models_db.values.amounts import Amount
 from models_db.writes.database_errors import RuleViolated
 from models_db.writes.insert import insert_many, insert_row
-from models_db.writes.unit_claims import ClaimedUnit, claim_units
+from models_db.writes.links import ClaimedUnit, claim_units
 
 RELATION = "add_or_remove_one"
 LONGEST_NAME = 100

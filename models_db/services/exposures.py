@@ -26,9 +26,8 @@ from models_db.tables import (
     Request,
     Transition,
 )
-from models_db.values.internal_view import ViewingRecord
+from models_db.values.exposures import SecrecyEnd, ViewingRecord
 from models_db.values.request_state import RequestState
-from models_db.values.secrecy_end import SecrecyEnd
 from models_db.writes.insert import insert_row
 
 EXPOSING_ROLES: Final = ("steward", "admin")

@@ -1,7 +1,7 @@
 """The gates: what waits there, which decisions on it count, and signed decisions, each bound to what was shown.
 
 Which approvals count, how many are needed and who may still decide is computed for any number of requests and proposals
-with the same few statements. The guards of the database enforce the same conditions (`migrations.schema.conditions`).
+with the same few statements. The guards of the database enforce the same conditions (`migrations.schema.definitions`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -33,8 +33,7 @@ from models_db.tables import (
     Withdrawal,
 )
 from models_db.values.canonical_json import encode_canonical
-from models_db.values.gates import REQUEST_GATES, Gate
-from models_db.values.request_state import WAITS_AT, RequestState
+from models_db.values.request_state import REQUEST_GATES, WAITS_AT, Gate, RequestState
 from models_db.writes.insert import insert_row
 
 DECIDABLE_STATES: Final[Mapping[Gate, tuple[str, ...]]] = {**WAITS_AT, Gate.PROPOSAL: ("open",)}

@@ -14,8 +14,7 @@ from sqlalchemy.orm import Session
 
 from models_db import tables
 from models_db.database.base import Base
-from models_db.errors import Refused, UsageError
-from models_db.findings import Finding
+from models_db.errors import Finding, Refused, UsageError
 from models_db.writes.insert import on_postgresql
 from models_db.writes.link_content import LINKED_TABLES
 

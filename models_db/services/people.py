@@ -19,7 +19,7 @@ from models_db.services.audit.chain import Actor
 from models_db.tables import AuditLink, OverlapKey, Passkey, PasskeyEnd, Principal, RoleGrant, RoleRevocation
 from models_db.tables.principals import ROLES
 from models_db.values.canonical_json import encode_canonical
-from models_db.values.printable_text import is_unseen, without_unseen
+from models_db.values.untrusted_text import is_unseen, without_unseen
 from models_db.writes.database_errors import AlreadyRecorded
 from models_db.writes.insert import insert_row, on_postgresql
 

@@ -89,7 +89,7 @@ def _find_or_record(session: Session, terms: PolicyTerms) -> PolicyVersion:
 class ApprovalRules:
     """Approvals that policies demand for an account's datasets; the strictest rule holds, because they share people.
 
-    The guards of the database apply the same rule (`migrations.schema.conditions`).
+    The guards of the database apply the same rule (`migrations.schema.definitions`).
     """
 
     policies: Mapping[int, PolicyVersion]

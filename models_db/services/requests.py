@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
-from models_db.services.audit.stored_text import MOST_TEXT_BYTES, request_body
+from models_db.services.audit.log import MOST_TEXT_BYTES, request_body
 from models_db.tables import (
     Dataset,
     DatasetVersion,
@@ -32,8 +32,7 @@ from models_db.tables import (
     Request,
     Transition,
 )
-from models_db.values.bounded_json import InvalidJson, parse_json
-from models_db.values.canonical_json import Json, digest, encode_canonical
+from models_db.values.canonical_json import InvalidJson, Json, digest, encode_canonical, parse_json
 from models_db.values.request_state import DECIDED, UNRUN_STATES, RequestState
 from models_db.values.standing_terms import without_first_cohort
 from models_db.writes.database_errors import AlreadyRecorded

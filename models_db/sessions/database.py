@@ -4,7 +4,7 @@ SQLite: WAL, synchronous=FULL, foreign keys, recursive triggers (so that REPLACE
 writers begin IMMEDIATE, because a read that later upgrades to a write oversells the budget. PostgreSQL: writers lock
 the head of the chain first, so that there is one at a time here, too; READ COMMITTED, because what they read must be
 newer than the lock; `synchronous_commit` on. Readers REPEATABLE READ, because the head must fit the links. Sync drivers
-only; one connection is kept between transactions, none across a fork (`models_db.database.connection_reuse`).
+only; one connection is kept between transactions, none across a fork (`models_db.database.sqlite_connections`).
 """
 
 import os
@@ -22,8 +22,7 @@ from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, even
 from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
-from models_db.database.connection_reuse import SINGLE_CONNECTION_POOL, reuse_connection
-from models_db.database.sqlite_writer_queue import acquire_turn, release_turns
+from models_db.database.sqlite_connections import SINGLE_CONNECTION_POOL, acquire_turn, release_turns, reuse_connection
 from models_db.errors import EnvironmentProblem
 from models_db.home import describe_free_space
 from models_db.writes.database_errors import translate_database_errors

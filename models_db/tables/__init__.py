@@ -13,7 +13,6 @@ from models_db.tables.datasets import (
     UnitClaim,
     UnitMark,
 )
-from models_db.tables.plans import PlannedBlock, PlannedInstalment, PlannedInvocation, PlannedRelease
 from models_db.tables.principals import (
     Passkey,
     PasskeyEnd,
@@ -32,6 +31,10 @@ from models_db.tables.releases import (
     Delivery,
     InternalView,
     Lease,
+    PlannedBlock,
+    PlannedInstalment,
+    PlannedInvocation,
+    PlannedRelease,
     Publication,
     Rehearsal,
     Request,

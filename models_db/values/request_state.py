@@ -1,10 +1,24 @@
-"""The life of a request: its states, the moves between them, and which of them wait at a gate."""
+"""The life of a request: its states, the moves between them, and the gates at which stewards decide."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from models_db.values.gates import Gate
+
+class Gate(StrEnum):
+    """Gates before private data is read, before a release leaves the home, and for proposals."""
+
+    SPEND = "spend"
+    PUBLISH = "publish"
+    PROPOSAL = "proposal"
+
+    @property
+    def subject(self) -> str:
+        """Subject of decisions at the gate: `request` or `proposal`."""
+        return "proposal" if self is Gate.PROPOSAL else "request"
+
+
+REQUEST_GATES = (Gate.SPEND, Gate.PUBLISH)
 
 
 class RequestState(StrEnum):

@@ -13,7 +13,7 @@ from typing import Self
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
-from models_db.values.names import invalid_plain_name
+from models_db.values.untrusted_text import invalid_plain_name
 
 _GUARD = re.compile(r"almoner: ([^\n]+)")
 _CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")

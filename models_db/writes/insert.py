@@ -1,23 +1,49 @@
-"""Inserts of the ledger's tables: every row is written here, or a step of the budget at once in `budget_steps`.
+"""Inserts of the ledger's tables: every row is written here, and waits for its transaction's link.
 
 The guards are triggers. On PostgreSQL one of them (`migrations.schema.logins`) gives a row its number, and to one of a
 login its time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Table, insert, text
+from sqlalchemy import Table, event, insert, text
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
 from models_db.database.base import Base, utc_now
 from models_db.tables import Lease
-from models_db.values.printable_text import is_transferable
+from models_db.values.untrusted_text import is_transferable
 from models_db.writes.database_errors import ClockWentBack, RuleViolated, form_rule, translate_database_errors
-from models_db.writes.pending_links import add_pending
+
+_PENDING_KEY = "almoner_recorded"
+
+IdRange = tuple[int, int]
+
+
+@event.listens_for(Session, "after_rollback")
+def _forget_pending(session: Session) -> None:
+    """Forget the pending rows of a transaction that was rolled back."""
+    session.info.pop(_PENDING_KEY, None)
+
+
+def add_pending(session: Session, table: str, ids: Iterable[int]) -> None:
+    """Add rows of a table: those of a transaction have one number after the other."""
+    pending: dict[str, IdRange] = session.info.setdefault(_PENDING_KEY, {})
+    numbers = [*ids, *pending.get(table, ())]
+    if numbers:
+        pending[table] = (min(numbers), max(numbers))
+
+
+def take_pending(session: Session) -> list[tuple[str, IdRange]]:
+    """Return the first and the last pending row of each table, in the order of their names, and forget them."""
+    pending: dict[str, IdRange] = session.info.pop(_PENDING_KEY, {})
+    return sorted(pending.items())
+
 
 Row = TypeVar("Row", bound=Base)
 Values = dict[str, Any]
@@ -158,3 +184,79 @@ def _lease_values(lease: Lease) -> Mapping[str, Any]:
 def on_postgresql(session: Session) -> bool:
     """Return whether this ledger is on PostgreSQL."""
     return session.get_bind().dialect.name == "postgresql"
+
+
+@dataclass(frozen=True)
+class PlannedHold:
+    """Mechanism to record, and its holds: account, instalment, rho and delta of each."""
+
+    invocation: Mapping[str, Any]
+    holds: Sequence[tuple[int, int, int, int]]
+
+
+def reserve(session: Session, actor_id: int, plan: Sequence[PlannedHold]) -> None:
+    """Record mechanisms, their holds, and an entry HOLD for each of these.
+
+    Raises:
+        RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.
+    """
+    with translate_refusals(session):
+        connection = session.connection()
+        for planned in plan:
+            made = {**planned.invocation, "created_at": utc_now(), "created_by": actor_id}
+            number = connection.execute(_INSERT_INVOCATION, made).scalar_one()
+            holds = {"invocation_id": number, "holds": json.dumps(planned.holds)}
+            entries = {"invocation_id": number, "at": utc_now(), "actor_id": actor_id}
+            add_pending(session, "invocation", [number])
+            add_pending(session, "hold", connection.execute(_INSERT_HOLDS[connection.dialect.name], holds).scalars())
+            add_pending(session, "entry", connection.execute(_ENTER_HOLDS, entries).scalars())
+
+
+def record_entries(session: Session, actor_id: int, entries: Sequence[tuple[int, str]]) -> None:
+    """Record entries, each a hold and its step.
+
+    Raises:
+        RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.
+    """
+    with translate_refusals(session):
+        step = {"entries": json.dumps(entries), "at": utc_now(), "actor_id": actor_id}
+        connection = session.connection()
+        add_pending(session, "entry", connection.execute(_INSERT_ENTRIES[connection.dialect.name], step).scalars())
+
+
+_INSERT_INVOCATION = text("""
+INSERT INTO invocation (request_id, attempt, sequence, mechanism, event, relation, rng_kind, device, code_digest,
+                        libraries, idem_key, created_at, created_by)
+VALUES (:request_id, :attempt, :sequence, :mechanism, :event, :relation, :rng_kind, :device, :code_digest,
+        :libraries, :idem_key, :created_at, :created_by) RETURNING id
+""")
+# The texts stay the same however many rows there are: to plan the guards anew costs more than to ask them.
+_INSERT_HOLDS = {
+    "sqlite": text("""
+INSERT INTO hold (invocation_id, account_id, instalment, rho, delta)
+SELECT :invocation_id, json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
+       json_extract(j.value, '$[3]') FROM json_each(:holds) j ORDER BY j.key RETURNING id
+"""),
+    "postgresql": text("""
+INSERT INTO hold (invocation_id, account_id, instalment, rho, delta)
+SELECT :invocation_id, CAST(j.hold ->> 0 AS BIGINT), CAST(j.hold ->> 1 AS INTEGER), CAST(j.hold ->> 2 AS BIGINT),
+       CAST(j.hold ->> 3 AS BIGINT) FROM json_array_elements(CAST(:holds AS JSON)) WITH ORDINALITY j(hold, key)
+ ORDER BY j.key RETURNING id
+"""),
+}
+_ENTER_HOLDS = text("""
+INSERT INTO entry (hold_id, kind, at, actor_id) SELECT h.id, 'HOLD', :at, :actor_id FROM hold h
+WHERE h.invocation_id = :invocation_id ORDER BY h.id RETURNING id
+""")
+_INSERT_ENTRIES = {
+    "sqlite": text("""
+INSERT INTO entry (hold_id, kind, at, actor_id)
+SELECT json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), :at, :actor_id FROM json_each(:entries) j
+ ORDER BY j.key RETURNING id
+"""),
+    "postgresql": text("""
+INSERT INTO entry (hold_id, kind, at, actor_id)
+SELECT CAST(j.entry ->> 0 AS BIGINT), j.entry ->> 1, :at, :actor_id
+  FROM json_array_elements(CAST(:entries AS JSON)) WITH ORDINALITY j(entry, key) ORDER BY j.key RETURNING id
+"""),
+}

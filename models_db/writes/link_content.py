@@ -1,9 +1,9 @@
-"""Content of a link of the chain about the rows that it commits to, spelled out the same on both backends.
+"""Content and hash of a link of the chain, spelled out the same on both backends.
 
 The body of a link is canonical JSON: `rows`, which names every row that the link commits to, and their digests by
 table: SHA-256 over its rows in the order of their ids, with a line feed between them. A row is spelled as canonical
 JSON of its columns as text. Kind, actor, dataset and request follow from the rows, by the views of
-`migrations.schema.links`.
+`migrations.schema.tables`.
 """
 
 import hashlib
@@ -18,6 +18,23 @@ from sqlalchemy import Boolean, Integer
 import models_db.tables  # noqa: F401  (it fills the metadata)
 from models_db.database.base import Base
 from models_db.values.canonical_json import Json
+
+
+def link_hash(
+    seq: int, prev_hash: str, at: str, actor: str, kind: str, dataset: str | None, request_id: int | None, body: str
+) -> str:
+    """Return the SHA-256 hash of a link, as `Audit.computed_hash` does.
+
+    Raises:
+        TypeError: a value is of another type than its column's.
+    """
+    spelled = (
+        f'{{"actor":{quoted(actor)},"at":{quoted(at)},"body":{quoted(body)},'
+        f'"dataset":{"null" if dataset is None else quoted(dataset)},"kind":{quoted(kind)},'
+        f'"prev_hash":{quoted(prev_hash)},"request_id":{"null" if request_id is None else request_id},"seq":"{seq}"}}'
+    )
+    return hashlib.sha256(spelled.encode()).hexdigest()
+
 
 DERIVED_COLUMNS = {
     "account": ("rho_cap", "delta_cap", "rho_held", "rho_spent", "delta_held", "delta_spent", "last_entry_id"),

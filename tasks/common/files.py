@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from models_db.errors import Refused
-from models_db.values.bounded_json import InvalidJson, parse_json
-from models_db.values.canonical_json import Json, encode_canonical
+from models_db.values.canonical_json import InvalidJson, Json, encode_canonical, parse_json
 
 FileTable: TypeAlias = "dict[str, dict[str, str | int]]"
 """{name: {"sha256": 64 hexadecimal digits, "bytes": size}}"""

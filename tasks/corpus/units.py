@@ -26,8 +26,8 @@ from typing import Annotated, Final, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from models_db.errors import UsageError
-from models_db.values.printable_text import HiddenCharacter, plain_spelling, without_unseen
 from models_db.values.requests import normalise_spelling
+from models_db.values.untrusted_text import HiddenCharacter, plain_spelling, without_unseen
 
 
 class UnitFault(Enum):

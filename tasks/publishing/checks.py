@@ -19,8 +19,8 @@ from models_db.errors import Refused
 from models_db.policies.checks import PolicySubject, require_allowed
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import digest
-from models_db.values.printable_text import escape_controls
 from models_db.values.requests import model_to_json
+from models_db.values.untrusted_text import escape_controls
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.accounting.renyi_account import bounds_of
 from tasks.accounting.rounding import exact

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.values.canonical_json import Json
-from models_db.values.printable_text import escape_controls
+from models_db.values.untrusted_text import escape_controls
 from tasks.accounting.rounding import exact
 from tasks.object_storage.address import Address, Place
 from tasks.planning.secret_assignment import SecretAssignment

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from models_db.values.canonical_json import Json
-from models_db.values.internal_view import CONDITIONAL_CLAIM
+from models_db.values.exposures import CONDITIONAL_CLAIM
 from tasks.common.published_values import figure
 from tasks.release.bundle_format import label_field
 from tasks.release.claim import Claim, describe_guesses, release_weaknesses

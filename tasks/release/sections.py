@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from models_db.values.canonical_json import Json
-from models_db.values.printable_text import escape_controls
+from models_db.values.untrusted_text import escape_controls
 
 Audience: TypeAlias = Literal["reader", "steward"]
 """Who reads a section: whoever uses the ledger, or those alone from whom the policy hides no balance."""

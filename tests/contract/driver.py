@@ -45,9 +45,8 @@ from models_db.sessions.database import Database
 from models_db.tables import Lease
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
-from models_db.writes import budget_steps
-from models_db.writes.budget_steps import PlannedHold
-from models_db.writes.insert import take_lease
+from models_db.writes import insert
+from models_db.writes.insert import PlannedHold, take_lease
 from tests.support import (
     CAP,
     FAR,
@@ -413,7 +412,7 @@ class Driver(Reader):
             if rows:
                 steps.append(PlannedHold(budget._invocation_row(attempt, sequence, mechanism, PROVENANCE), rows))
         with self.world.database.write() as session:
-            budget_steps.reserve(session, self.world.runner.id, steps)
+            insert.reserve(session, self.world.runner.id, steps)
 
     def hold_elsewhere(self, attempt: Attempt, plan: Sequence[InvocationPlan], dataset: str) -> None:
         """Reserve the plan on the blocks of another dataset."""
@@ -421,7 +420,7 @@ class Driver(Reader):
         rows = [(accounts[dataset, 0], 0, plan[0].instalments[0].rho, plan[0].instalments[0].delta)]
         step = PlannedHold(budget._invocation_row(attempt, 0, plan[0], PROVENANCE), rows)
         with self.world.database.write() as session:
-            budget_steps.reserve(session, self.world.runner.id, [step])
+            insert.reserve(session, self.world.runner.id, [step])
 
     def arm(self, attempt: Attempt, parts: Sequence[tuple[int, int]]) -> None:
         """Arm parts, each a mechanism and its instalment, on one block after the other."""
@@ -429,7 +428,7 @@ class Driver(Reader):
             which = {"sequence": sequence, "instalment": instalment}
             with self.world.database.write() as session:
                 for held in budget._holds_by_account(session, budget._HOLDS_OF_INSTALMENT, attempt, **which):
-                    budget_steps.record_entries(session, self.world.runner.id, [(held.id, "ARM")])
+                    insert.record_entries(session, self.world.runner.id, [(held.id, "ARM")])
 
     def enter(self, attempt: Attempt, kind: str, block: int) -> None:
         """Record one kind of entry on the holds of an attempt on a block, one after the other."""
@@ -440,7 +439,7 @@ class Driver(Reader):
         rows = fetch(self.world.database, query, request=attempt.request_id, attempt=attempt.number, block=block)
         for (hold,) in rows:
             with self.world.database.write() as session:
-                budget_steps.record_entries(session, self.world.runner.id, [(int(str(hold)), kind)])
+                insert.record_entries(session, self.world.runner.id, [(int(str(hold)), kind)])
 
     def start_without_lease(self, request: int) -> None:
         """Begin an attempt and take no lease."""
@@ -468,7 +467,7 @@ class Driver(Reader):
             """As `settle`, but for what it does to holds that are not armed."""
             holds = budget._holds_by_account(session, budget._HOLDS_OF_ATTEMPT, which)  # type: ignore[arg-type]
             steps = [(one.id, "COMMIT" if "ARM" in one.entries else "RELEASE") for one in holds]
-            budget_steps.record_entries(session, self.world.runner.id, steps)  # type: ignore[arg-type]
+            insert.record_entries(session, self.world.runner.id, steps)  # type: ignore[arg-type]
 
         budget.settle = give_back  # type: ignore[assignment]
         try:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from migrations.schema.links import FOLLOWING, LEADING
+from migrations.schema.tables import FOLLOWING, LEADING
 from models_db.services.audit import log
 from models_db.services.audit.log import LogFilter, LoggedLink
 from tests.conftest import Ledgers

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from models_db.database.base import utc_now
 from models_db.services import artifacts, exposures
 from models_db.services.audit import log, verify_chain
-from models_db.services.audit.linked_rows import details_of_links
+from models_db.services.audit.log import details_of_links
 from models_db.services.queries import health
 from models_db.services.verification import verify_rows
 from models_db.tables import Artifact

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Table, text
 from sqlalchemy.exc import IntegrityError
 
-from migrations.schema.conditions import WENT_BACK
+from migrations.schema.definitions import WENT_BACK
 from migrations.schema.tables import author, by_whom, ledger_tables, times
 from tests.conftest import Ledgers
 from tests.contracts.charge_cases import CHARGES

@@ -9,8 +9,7 @@ from models_db.database.base import utc_now
 from models_db.services import datasets, people
 from models_db.services.datasets import Registration
 from models_db.tables import Principal
-from models_db.values.names import require_plain_name
-from models_db.values.printable_text import is_unseen
+from models_db.values.untrusted_text import is_unseen, require_plain_name
 from models_db.writes.database_errors import RuleViolated
 from models_db.writes.insert import insert_row
 from tests.contracts.name_cases import FIT, NOT_PLAIN, PLAIN, UNFIT

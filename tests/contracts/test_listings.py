@@ -15,11 +15,10 @@ from models_db.services import artifacts, budget, cohorts, datasets, gates, peop
 from models_db.services.audit.chain import Actor
 from models_db.services.budget import Balance
 from models_db.services.gates import Decidable, GateDecision, GateStatus, count_approvals, find_decidable
-from models_db.services.queries import history, lists
-from models_db.services.queries.history import BlockReaders
+from models_db.services.queries import lists
+from models_db.services.queries.lists import BlockReaders
 from models_db.tables import Account, Dataset, Entry, Hold, Invocation, Proposal, Publication, Withdrawal
-from models_db.values.gates import REQUEST_GATES, Gate
-from models_db.values.request_state import LEGAL_TRANSITIONS
+from models_db.values.request_state import LEGAL_TRANSITIONS, REQUEST_GATES, Gate
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.planning.batches import Reading
 from tests.conftest import Ledgers
@@ -176,14 +175,14 @@ def test_a_history_by_day(town: Town) -> None:
     with town.world.database.read() as session:
         every = datasets.list_all(session)
         for dataset in every:
-            blocks = history.most_spent_blocks(session, dataset.account_id)
+            blocks = lists.most_spent_blocks(session, dataset.account_id)
             assert [*blocks] == [*range(1, cohorts.count_cohorts(session, dataset.account_id) + 1)]
-            days = history.spent_by_day(session, [block.account_id for block in blocks.values()])
+            days = lists.spent_by_day(session, [block.account_id for block in blocks.values()])
             for cohort, block in blocks.items():
                 assert block.rho_spent == balance_of(session, dataset, cohort).spent.rho
                 assert sum(rho for _, rho in days.get(block.account_id, [])) == block.rho_spent
             shared = [other.created_at for other in every if other.account_id == dataset.account_id]
-            assert history.first_registered(session, dataset.account_id) == min(shared)
+            assert lists.first_registered(session, dataset.account_id) == min(shared)
 
 
 def balance_of(session: Session, dataset: Dataset, cohort: int) -> Balance:
@@ -214,7 +213,7 @@ def test_who_has_read_a_cohort(town: Town) -> None:
                 block = session.get_one(Account, hold.account_id)
                 if block.parent_id == dataset.account_id and block.block is not None:
                     want.setdefault(1 + block.block // each, set()).add(request)
-            told = history.block_readers(session, dataset.account_id)
+            told = lists.block_readers(session, dataset.account_id)
             assert told == {cohort: BlockReaders(len(numbers), max(numbers)) for cohort, numbers in want.items()}
             seen += sum(one.count for one in told.values())
         assert seen > 3
@@ -224,7 +223,7 @@ def test_what_releases_measured(town: Town) -> None:
     with town.world.database.read() as session:
         seen = 0
         for dataset in datasets.list_all(session):
-            told = [(one.request.id, one.state, one.results) for one in history.released_metrics(session, dataset.id)]
+            told = [(one.request.id, one.state, one.results) for one in lists.released_metrics(session, dataset.id)]
             want = []
             for request in requests.list_all(session):
                 made = artifacts.artifact_of(session, request.id)

@@ -17,7 +17,7 @@ from migrations import upgrade as upgrading
 from migrations.database_roles import grant_access
 from migrations.upgrade import upgrade
 from models_db.database.base import utc_now
-from models_db.findings import Finding
+from models_db.errors import Finding
 from models_db.services import logins, proposals
 from models_db.services.datasets import LifetimeClaim
 from models_db.sessions import database as engines

@@ -17,7 +17,7 @@ from models_db.services.gates import GateClosed, GateDecision
 from models_db.services.requests import RequestUnknown, WrongState
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from models_db.values.gates import REQUEST_GATES, Gate
+from models_db.values.request_state import REQUEST_GATES, Gate
 from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from tests.conftest import Ledgers
 from tests.support import LATE, PLAN, SOON, World, fetch, later, snapshot

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from migrations.schema import conditions
+from migrations.schema import definitions
 from models_db.database.base import Base
 from models_db.policies.rules import DatasetTerms
 from models_db.services import artifacts, attempts, budget, datasets, exposures, policies
@@ -66,7 +66,7 @@ def produced(world: World, curve: RenyiCurve | None = CURVE) -> Attempt:
 
 
 def test_both_lists_of_orders_are_the_same() -> None:
-    assert conditions.RENYI_ORDERS == RENYI_ORDERS
+    assert definitions.RENYI_ORDERS == RENYI_ORDERS
 
 
 def test_an_attempt_is_charged_its_curve_on_every_block(charged: World) -> None:

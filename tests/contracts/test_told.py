@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from migrations.schema import links
+from migrations.schema import tables
 from migrations.schema.tables import is_stamped, ledger_tables
 from models_db.database.base import Base
 from models_db.services import people
@@ -70,7 +70,7 @@ def test_what_the_services_do_is_told(worked: World) -> None:
 
 
 def test_every_table_is_told_or_listed() -> None:
-    assert {*links.LEADING, *links.FOLLOWING} == link_content.LINKED_TABLES
+    assert {*tables.LEADING, *tables.FOLLOWING} == link_content.LINKED_TABLES
     assert set(link_content.EXEMPT_COLUMNS) < set(Base.metadata.tables)
     assert {table.name for table in ledger_tables() if is_stamped(table)} == ADDED_BY_LOGINS
 

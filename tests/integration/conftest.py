@@ -16,7 +16,7 @@ import typer.testing
 import cli.command_table
 import flows.audit.health
 import flows.workspace.yaml_files
-import migrations.runner
+import migrations.schema_inventory
 import models_db.sessions.database
 from migrations import schema_inventory
 from tasks.accounting import dp_accounting_check
@@ -155,11 +155,11 @@ def revise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
         monkeypatch.setattr(schema_inventory, name, unwrap(getattr(schema_inventory, name)))
     folder = tmp_path / "revisions"
     folder.mkdir()
-    folders = migrations.runner.VERSION_FOLDERS
-    monkeypatch.setattr(migrations.runner, "VERSION_FOLDERS", [*folders, folder])
+    folders = migrations.schema_inventory.VERSION_FOLDERS
+    monkeypatch.setattr(migrations.schema_inventory, "VERSION_FOLDERS", [*folders, folder])
 
     def add(change: str, gives_up: tuple[str, ...] = ()) -> Path:
-        after = migrations.runner.newest_revision()
+        after = migrations.schema_inventory.newest_revision()
         number = f"{int(after) + 1:04}"
         text = CHANGES.format(number=number, after=after, change=change, gives_up=gives_up)
         (folder / f"{number}.py").write_text(text)

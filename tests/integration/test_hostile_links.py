@@ -17,10 +17,10 @@ from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from models_db.database.base import utc_now
 from models_db.services.audit import log
-from models_db.services.audit.linked_rows import MOST_BODY_BYTES, parse_body
-from models_db.services.verification import compare_rows, verify_rows
+from models_db.services.audit.log import MOST_BODY_BYTES, parse_body
+from models_db.services.verification import verify_rows
 from models_db.sessions.database import Database
-from models_db.writes.link_hash import link_hash
+from models_db.writes.link_content import link_hash
 from tests.conftest import Ledgers
 from tests.contracts import whole_story
 from tests.integration.story import Almoner
@@ -229,7 +229,7 @@ def test_doctor_reports_them(implanted: Implanted) -> None:
 
 
 def test_the_comparison_names_every_one_of_them(implanted: Implanted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare_rows, "MOST_DIFFERENCES", len(implanted.numbers) * 2)
+    monkeypatch.setattr(verify_rows, "MOST_DIFFERENCES", len(implanted.numbers) * 2)
     with implanted.almoner.database.read() as session:
         found = verify_rows.compare_rows_with_chain(session)
     named = {int(number) for each in found for number in re.findall(r"\blink (\d+)", each)}

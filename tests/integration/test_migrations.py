@@ -18,7 +18,7 @@ from pytest_alembic.config import Config
 from pytest_alembic.runner import MigrationContext as MigrationRunner
 from sqlalchemy import Connection, text
 
-import migrations.runner
+import migrations.schema_inventory
 import migrations.upgrade as upgrading
 from migrations.schema_inventory import SchemaItem, compare_items, expected_items, schema_differences, schema_items
 from migrations.upgrade import upgrade
@@ -98,20 +98,20 @@ def empty(bare_database: Database) -> Iterator[Connection]:
 )
 def test_what_pytest_alembic_checks(empty: Connection, check: Callable[[MigrationRunner], None]) -> None:
     """Its plugin collects tests as older versions of pytest did, so its tests are called."""
-    settings = Config(alembic_config=migrations.runner.settings_for())
+    settings = Config(alembic_config=migrations.schema_inventory.settings_for())
     with pytest_alembic.runner(settings, engine=empty) as runner:
         check(runner)
 
 
 def test_a_schema_is_never_taken_back(database: Database) -> None:
     """Going up and down again is not tested, because there is no way down: history would be lost with the schema."""
-    revisions = list(ScriptDirectory.from_config(migrations.runner.settings_for()).walk_revisions())
+    revisions = list(ScriptDirectory.from_config(migrations.schema_inventory.settings_for()).walk_revisions())
     assert revisions
     assert [each.revision for each in revisions if hasattr(each.module, "downgrade")] == []
     before = snapshot(database)
     with database.engine.connect() as connection:
         with pytest.raises(AttributeError, match="downgrade"):
-            command.downgrade(migrations.runner.settings_for(connection), "base")
+            command.downgrade(migrations.schema_inventory.settings_for(connection), "base")
         connection.rollback()
         assert schema_differences(connection) == []
     assert snapshot(database) == before

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from models_db.services import gates
 from models_db.services.gates import find_decidable
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from tests.authenticator import ORIGIN
 from tests.integration.browsing import Browser, registered, signed_in, unchanged
 from tests.integration.team import Team, with_tight_bounds

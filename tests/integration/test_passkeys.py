@@ -23,7 +23,7 @@ from models_db.database.base import utc_now
 from models_db.services import gates, people
 from models_db.services.gates import GateDecision, find_decidable
 from models_db.services.people import PasskeySignature
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from tasks.common.files import encode_json
 from tasks.release.signatures.webauthn import encode_url
 from tests.authenticator import ORIGIN, Authenticator

@@ -16,7 +16,7 @@ import flows.releases.propose
 from flows.approvals.decide import load_review
 from flows.workspace.workspace import open_workspace
 from models_db.services import people, policies
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from tests.integration.story import REQUEST, Almoner
 from tests.support import fetch
 

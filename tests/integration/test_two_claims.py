@@ -11,7 +11,7 @@ from flows.releases import attempt
 from models_db.database.base import Base
 from models_db.services import attempts, budget, datasets
 from models_db.values.amounts import RENYI_ORDERS
-from models_db.values.secrecy_end import FALLS_BACK
+from models_db.values.exposures import FALLS_BACK
 from models_db.writes.database_errors import LimitInOrdersExceeded
 from tasks.planning.secret_assignment import curve_of_plan
 from tests.integration.story import REQUEST, Almoner

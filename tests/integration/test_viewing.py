@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
-from models_db.values.internal_view import CONDITIONAL_CLAIM
+from models_db.values.exposures import CONDITIONAL_CLAIM
 from tasks.common.files import encode_json
 from tests.integration.story import NOTES, Almoner
 from tests.support import fetch, today

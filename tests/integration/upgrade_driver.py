@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import event
 
-import migrations.runner
+import migrations.schema_inventory
 from migrations.upgrade import upgrade
 from models_db.sessions.database import Database
 
@@ -16,7 +16,7 @@ def upgrade_and_die(url: str, revisions: Path, statement: int | None) -> None:
 
     Before the statement of that number (None: after everything) the process is gone.
     """
-    migrations.runner.VERSION_FOLDERS.append(revisions)
+    migrations.schema_inventory.VERSION_FOLDERS.append(revisions)
     database = Database(url)
     seen = 0
 

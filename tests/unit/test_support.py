@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from models_db.database.base import utc_now
-from models_db.writes import budget_steps
+from models_db.writes import insert
 from tests.support import World, later, require, snapshot
 
 
@@ -35,5 +35,5 @@ def test_a_snapshot_sees_every_change(world: World) -> None:
 
 def test_later_is_later_and_ends() -> None:
     with later(timedelta(days=2)):
-        assert budget_steps.utc_now() > utc_now()
-    assert budget_steps.utc_now is utc_now
+        assert insert.utc_now() > utc_now()
+    assert insert.utc_now is utc_now

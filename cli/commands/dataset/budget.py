@@ -23,9 +23,9 @@ from flows.datasets.forecast import (
 from flows.governance.exposure import SIZES_FIXED, AccountFigure, LimitInOrders
 from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
-from models_db.values.digits import parse_digits
-from models_db.values.internal_view import CONDITIONAL_CLAIM, ViewingRecord
+from models_db.values.exposures import CONDITIONAL_CLAIM, ViewingRecord
 from models_db.values.requests import format_decimal
+from models_db.values.untrusted_text import parse_digits
 from tasks.accounting.rounding import InexactNumber
 from tasks.accounting.zcdp import release_amount
 

@@ -20,8 +20,7 @@ from flows.workspace.workspace import ReadOnlyWorkspace, open_read_only, open_wo
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.audit import log as audit_log
-from models_db.services.audit.linked_rows import Details, details_of_links
-from models_db.services.audit.log import LogFilter, LoggedLink
+from models_db.services.audit.log import Details, LogFilter, LoggedLink, details_of_links
 from models_db.services.audit.verify_chain import AnchorPlacement
 from tasks.object_storage.address import parse_place
 

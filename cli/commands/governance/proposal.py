@@ -14,7 +14,7 @@ from flows.approvals.decide import load_review
 from flows.approvals.propose_change import ProposalRow, list_proposals, proposal_row
 from flows.workspace.workspace import open_workspace
 from models_db.services import gates, proposals
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 
 app = typer.Typer(
     no_args_is_help=True, help="Inspect proposals (caps, standing authorisations, retractions): list, show."

@@ -11,8 +11,8 @@ from cli.commands.models.models import DEFAULT_MODEL
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.tables import fact_list, table
-from models_db.values.names import require_plain_name
 from models_db.values.requests import parse_model
+from models_db.values.untrusted_text import require_plain_name
 from tasks.adapters.metadata import AdapterMeta, AdapterWording, Fit, KnownAdapter, TrainingSet
 from tasks.adapters.store import CURVE, adapter_folder, find_adapter, list_adapters
 from tasks.adapters.training.data import DESCRIPTION, Called, TrainingSettings

@@ -8,8 +8,8 @@ from typing_extensions import TypedDict
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
 from flows.workspace.endpoints import add_endpoint, endpoints_of, parse_endpoint, remove_endpoint
-from models_db.values.names import require_plain_name
 from models_db.values.requests import model_to_json
+from models_db.values.untrusted_text import require_plain_name
 from tasks.common.network import PREFIX
 from tasks.inference.backends.endpoints import Endpoint
 

@@ -23,11 +23,9 @@ from flows.workspace.policy_file import DEFAULT_POLICY
 from flows.workspace.rollback_guard import require_same_ledger
 from flows.workspace.workspace import Workspace, open_workspace, overlap_key_path, signing_key_path
 from migrations.database_roles import RoleChanges, grant_access, grant_login, may_upgrade, require_valid_login
-from migrations.runner import newest_revision
-from migrations.schema_inventory import schema_differences
+from migrations.schema_inventory import newest_revision, schema_differences
 from migrations.upgrade import stated_revisions, upgrade
-from models_db.errors import AlmonerError
-from models_db.findings import Finding
+from models_db.errors import AlmonerError, Finding
 from models_db.home import ProjectHome
 from models_db.services import logins, people
 from models_db.services.audit.chain import Actor

@@ -19,8 +19,7 @@ from flows.approvals.review import Review
 from flows.workspace.workspace import Workspace, open_workspace, signing_key_path
 from models_db.errors import UsageError
 from models_db.services import artifacts
-from models_db.values.gates import Gate
-from models_db.values.request_state import RequestState
+from models_db.values.request_state import Gate, RequestState
 from tasks.release.signatures.ed25519 import SigningKey
 
 

@@ -14,8 +14,8 @@ from cli.framework.shared_result_types import MetricData
 from cli.framework.tables import table
 from flows.attacks.result_store import list_results
 from flows.workspace.yaml_files import read_fields
-from models_db.values.digits import parse_digits
 from models_db.values.requests import ReleaseRequest
+from models_db.values.untrusted_text import parse_digits
 
 app = typer.Typer(no_args_is_help=True, help="Attack a release's public twin: run, list.")
 

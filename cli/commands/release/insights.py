@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import fact_list, table
 from models_db.errors import UsageError
-from models_db.values.printable_text import escape_controls
+from models_db.values.untrusted_text import escape_controls
 
 if TYPE_CHECKING:  # they compute, and most commands do not
     from flows.reports.compare_insights import InsightsRelease, ReleaseComparison

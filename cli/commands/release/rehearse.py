@@ -12,8 +12,8 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.tables import plain_text, table
 from flows.workspace.yaml_files import read_fields
-from models_db.values.digits import parse_digits
 from models_db.values.requests import ReleaseRequest
+from models_db.values.untrusted_text import parse_digits
 
 if TYPE_CHECKING:
     from flows.rehearsals.rehearse import RehearsalOutcome

@@ -12,8 +12,8 @@ from cli.framework.tables import fact_list
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import UsageError
 from models_db.services import attempts, requests
-from models_db.values.digits import parse_digits
 from models_db.values.request_state import RequestState
+from models_db.values.untrusted_text import parse_digits
 
 if TYPE_CHECKING:
     from flows.releases.execute import RunOutcome

@@ -13,8 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.services.audit.chain import GENESIS, ChainPosition, read_chain_head
-from models_db.services.audit.linked_rows import named_rows, parse_body
-from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
+from models_db.services.audit.log import LogFilter, LoggedLink, named_rows, parse_body, stream_chunks
 from models_db.tables import (
     Artifact,
     AuditLink,
@@ -25,7 +24,7 @@ from models_db.tables import (
     RecordedCheckpoint,
     Transition,
 )
-from models_db.writes import link_hash as chain
+from models_db.writes import link_content as chain
 
 OFF_CHAIN = "a signed checkpoint does not lie on the chain"
 MOST_UNREADABLE = 10
@@ -69,7 +68,7 @@ class ChainReport:
 
     Attributes:
         clock_back: the first links whose time is before that of the link they follow.
-        unreadable: the first links whose body no reader parses (`models_db.services.audit.linked_rows`).
+        unreadable: the first links whose body no reader parses (`models_db.services.audit.log`).
         placements: where each anchor lies.
     """
 
@@ -196,7 +195,7 @@ def break_reason(link: LoggedLink, number: int, expected: str) -> str:
 
 
 def link_hash(link: LoggedLink) -> str:
-    """Return the hash a link must have; see `models_db.writes.link_hash`."""
+    """Return the hash a link must have; see `models_db.writes.link_content`."""
     return chain.link_hash(
         link.seq, link.prev_hash, link.at, link.actor, link.kind, link.dataset, link.request_id, link.body
     )

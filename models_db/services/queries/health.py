@@ -5,10 +5,10 @@ from collections.abc import Callable
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db.findings import Finding
+from models_db.errors import Finding
 from models_db.services import budget, requests
 from models_db.services.audit import verify_chain
-from models_db.services.audit.stored_text import is_unreadable
+from models_db.services.audit.log import is_unreadable
 from models_db.services.verification import verify_rows
 
 

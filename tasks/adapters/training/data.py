@@ -23,8 +23,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from models_db.errors import UsageError
-from models_db.values.bounded_json import InvalidJson, parse_json
-from models_db.values.canonical_json import digest
+from models_db.values.canonical_json import InvalidJson, digest, parse_json
 from models_db.values.requests import ExactDecimal, RequestModel, model_to_json
 from tasks.adapters.metadata import AdapterName, AdapterWording
 from tasks.common.files import open_user_file

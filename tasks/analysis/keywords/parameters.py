@@ -8,8 +8,7 @@ from typing import Annotated, Final, Literal, Self, cast
 from pydantic import AfterValidator, Field, model_validator
 
 from models_db.errors import UsageError
-from models_db.values.bounded_json import parse_json
-from models_db.values.canonical_json import Json
+from models_db.values.canonical_json import Json, parse_json
 from models_db.values.requests import ExactDecimal, RequestModel, TextLine
 from tasks.common.files import open_user_file
 from tasks.text.words import normalise_keyword

@@ -16,7 +16,7 @@ from string import Formatter
 from typing import Final
 
 from models_db.errors import UsageError
-from models_db.values.printable_text import is_visible
+from models_db.values.untrusted_text import is_visible
 from tasks.corpus.readers.sources import AnySource, Shard, format_of, name_of
 from tasks.corpus.readers.text_form import AS_FOUND, TextForm
 from tasks.corpus.units import (

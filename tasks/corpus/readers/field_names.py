@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from models_db.errors import AlmonerError
-from models_db.values.bounded_json import InvalidJson, parse_json
+from models_db.values.canonical_json import InvalidJson, parse_json
 from tasks.corpus.readers.readers import first_lines, first_row
 from tasks.corpus.readers.record_batches import schema_names
 from tasks.corpus.readers.sources import TEXT, AnySource, Shard, Source, format_of, shards_of

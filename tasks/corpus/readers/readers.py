@@ -18,8 +18,8 @@ from itertools import islice
 from typing import Any, BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
-from models_db.values.bounded_json import InvalidJson, parse_json
-from models_db.values.printable_text import spell_out_unseen
+from models_db.values.canonical_json import InvalidJson, parse_json
+from models_db.values.untrusted_text import spell_out_unseen
 from tasks.common import extensions
 from tasks.corpus.readers.documents import (
     LINES_ANEW,

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import BinaryIO, Final
 
-from models_db.values.bounded_json import InvalidJson, parse_json
+from models_db.values.canonical_json import InvalidJson, parse_json
 from tasks.object_storage.address import AZURE, Address
 from tasks.object_storage.bucket import Entry, Store
 from tasks.object_storage.errors import StoreDenied

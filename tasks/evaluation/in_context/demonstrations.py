@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from models_db.errors import UsageError
-from models_db.values.bounded_json import parse_json
+from models_db.values.canonical_json import parse_json
 from tasks.common.files import open_user_file
 from tasks.inference.prompt_rendering import reference_tokens
 

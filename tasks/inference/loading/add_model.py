@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from models_db.errors import UsageError
-from models_db.values.names import require_plain_name
+from models_db.values.untrusted_text import require_plain_name
 from tasks.common.files import require_user_file
 from tasks.common.progress import Reporter, ignore, step
 from tasks.inference.catalogue import model_store, registry

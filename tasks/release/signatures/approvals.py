@@ -11,9 +11,8 @@ from models_db.services.people import PasskeyTerms, comparable_name
 from models_db.services.requests import configuration
 from models_db.tables import Approval, Passkey, Principal
 from models_db.values.amounts import total_amount
-from models_db.values.bounded_json import InvalidJson, parse_json
-from models_db.values.canonical_json import Json, digest
-from models_db.values.gates import Gate
+from models_db.values.canonical_json import InvalidJson, Json, digest, parse_json
+from models_db.values.request_state import Gate
 from tasks.common.files import FileUnfit, decode_json, encode_json
 from tasks.common.published_values import Digest, Name, Strict, read_as
 from tasks.release.bundle_format import APPROVALS

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from models_db.errors import Refused
 from models_db.services.people import PasskeyTerms
-from models_db.values.bounded_json import InvalidJson, parse_json
+from models_db.values.canonical_json import InvalidJson, parse_json
 from tasks.release.signatures import ed25519
 from tasks.release.signatures.ed25519 import is_persons_key
 

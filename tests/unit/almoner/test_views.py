@@ -13,7 +13,7 @@ from almoner.rows import TEXT_COLUMNS, TOPIC_COLUMNS, Rows
 from almoner.views import Price, Review
 from flows.approvals.review import Review as GateReview
 from models_db.policies.policy import Policy
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from tasks.release.sections import FieldList, Samples, Summary, Table, Warnings, sections_to_text
 from tasks.reporting.html_report import sections_html
 from tests.refusals import refusal

@@ -5,8 +5,7 @@ import pytest
 import cli.removed_commands
 from cli.app import main
 from cli.removed_commands import REMOVED_COMMANDS
-from models_db.removed_settings import REMOVED_SETTINGS
-from models_db.values.requests import ReleaseRequest, RequestModel, parse_model
+from models_db.values.requests import REMOVED_SETTINGS, ReleaseRequest, RequestModel, parse_model
 from tests.refusals import refusal
 
 

@@ -7,7 +7,7 @@ from cli.framework.review_screen import UNSIGNED_NOTE, render_review
 from flows.approvals.build_review import build_spend_review
 from flows.approvals.review import Review
 from models_db.policies.policy import Policy
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from tasks.release.sections import FieldList, Samples, Section, Table, Warnings
 from tests.unit.flows.asking import a_question, text_of
 

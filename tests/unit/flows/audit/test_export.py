@@ -23,8 +23,7 @@ from flows.workspace.workspace import ReadOnlyWorkspace
 from models_db.home import ProjectHome
 from models_db.services import attempts
 from models_db.services.audit import chain, log
-from models_db.services.audit.linked_rows import details_of_links
-from models_db.services.audit.log import LogFilter, LoggedLink
+from models_db.services.audit.log import LogFilter, LoggedLink, details_of_links
 from models_db.sessions.read_only import ReadOnlyDatabase
 from tasks.common.progress import listening
 from tests.conftest import Ledgers

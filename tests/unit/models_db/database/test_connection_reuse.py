@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from models_db.database import connection_reuse
+from models_db.database import sqlite_connections
 from models_db.services.audit import chain
 from models_db.sessions.database import Database
 from tests.support import fetch
@@ -31,7 +31,7 @@ def test_a_second_one_at_the_same_time_has_its_own(database: Database) -> None:
 def test_after_a_pause_a_new_one_is_opened(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     _server_side(database)
     kept = _server_side(database)
-    monkeypatch.setattr(connection_reuse, "REUSE_SECONDS", -1)
+    monkeypatch.setattr(sqlite_connections, "REUSE_SECONDS", -1)
     assert _server_side(database) != kept
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from models_db.database import sqlite_writer_queue
+from models_db.database import sqlite_connections
 from models_db.sessions.database import Database
 from tests.support import PATIENCE, execute, fetch
 
@@ -89,7 +89,7 @@ def test_the_next_one_waits_and_then_begins_at_once(sqlite_database: Database, l
 def test_somebody_who_only_keeps_the_queue_is_passed_by(
     sqlite_database: Database, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_writer_queue, "MAX_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite_connections, "MAX_WAIT_SECONDS", 0.05)
     with log.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         note(sqlite_database, "written all the same")
@@ -126,8 +126,8 @@ def turn(log: Path, began: float | None = None) -> float:
     now = time.monotonic()
     info: dict[str, Any] = {}
     if began is not None:
-        info["almoner_slice"] = sqlite_writer_queue._Slice(now - began, now)
-    sqlite_writer_queue.acquire_turn(str(log).removesuffix("-wal"), info)
+        info["almoner_slice"] = sqlite_connections._Slice(now - began, now)
+    sqlite_connections.acquire_turn(str(log).removesuffix("-wal"), info)
     took = time.monotonic() - now
     info.pop("almoner_turn").close()
     return took
@@ -136,8 +136,8 @@ def turn(log: Path, began: float | None = None) -> float:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Patience and slices so long that nothing comes about because they have ended."""
-    monkeypatch.setattr(sqlite_writer_queue, "MAX_WAIT_SECONDS", PATIENCE)
-    monkeypatch.setattr(sqlite_writer_queue, "SLICE_SECONDS", PATIENCE / 2)
+    monkeypatch.setattr(sqlite_connections, "MAX_WAIT_SECONDS", PATIENCE)
+    monkeypatch.setattr(sqlite_connections, "SLICE_SECONDS", PATIENCE / 2)
 
 
 @pytest.mark.usefixtures("patient")
@@ -148,13 +148,13 @@ def test_within_its_slice_a_writer_goes_before_the_head(log: Path) -> None:
 
 
 def test_after_its_slice_a_writer_waits_behind_the_head(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_writer_queue, "MAX_WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(sqlite_connections, "MAX_WAIT_SECONDS", 1.0)
     with locked(log.parent):
         assert turn(log, began=100.0) > 0.5  # it goes on at last: the head may have been stopped
 
 
 def test_who_is_alone_begins_its_next_slice_at_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_writer_queue, "MAX_WAIT_SECONDS", PATIENCE)
+    monkeypatch.setattr(sqlite_connections, "MAX_WAIT_SECONDS", PATIENCE)
     assert turn(log, began=100.0) < PATIENCE / 3
 
 
@@ -179,7 +179,7 @@ class Moments:
 
     def sleep(self, seconds: float) -> None:
         """In place of `time.sleep`."""
-        if seconds == sqlite_writer_queue._PAUSE_SECONDS:
+        if seconds == sqlite_connections._PAUSE_SECONDS:
             self.seen.release()
             assert self.over.acquire(timeout=PATIENCE)
         else:
@@ -196,7 +196,7 @@ class Moments:
 def moments(monkeypatch: pytest.MonkeyPatch) -> Moments:
     """The head's sleeps, in the test's hands."""
     made = Moments()
-    monkeypatch.setattr(sqlite_writer_queue, "time", made)
+    monkeypatch.setattr(sqlite_connections, "time", made)
     return made
 
 
@@ -219,12 +219,12 @@ def test_the_head_leaves_a_turn_that_is_taken_up_again(log: Path, moments: Momen
 
 
 def test_after_a_slice_the_head_takes_any_gap(log: Path, moments: Moments, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_writer_queue, "MAX_WAIT_SECONDS", PATIENCE)
+    monkeypatch.setattr(sqlite_connections, "MAX_WAIT_SECONDS", PATIENCE)
     with log.open("rb") as owner:
         fcntl.flock(owner, fcntl.LOCK_EX)
         newcomer, took = waiting(log)
         moments.look()
-        time.sleep(2 * sqlite_writer_queue.SLICE_SECONDS)
+        time.sleep(2 * sqlite_connections.SLICE_SECONDS)
     newcomer.join(PATIENCE)
     assert took
     assert not moments.seen.acquire(blocking=False), "it did not look a second time"
@@ -257,7 +257,7 @@ def _stand_still(url: str, said: Any) -> None:
 
 
 def _wait_as_head(url: str, said: Any) -> None:
-    sqlite_writer_queue.MAX_WAIT_SECONDS = PATIENCE
+    sqlite_connections.MAX_WAIT_SECONDS = PATIENCE
     said.set()
     note(Database(url), "never")
 
@@ -303,7 +303,7 @@ def test_many_writers_lose_nothing_and_all_come_to_their_turn(
     sqlite_database: Database, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One never stops writing until the others are done, so they are done only if it lets them in."""
-    monkeypatch.setattr(sqlite_writer_queue, "MAX_WAIT_SECONDS", PATIENCE)
+    monkeypatch.setattr(sqlite_connections, "MAX_WAIT_SECONDS", PATIENCE)
     execute(sqlite_database, "INSERT INTO note VALUES ('0')")
     others_done = threading.Event()
     greedy = [0]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models_db.values.bounded_json import MOST_DEPTH, MOST_DIGITS, InvalidJson, parse_json
+from models_db.values.canonical_json import MOST_DEPTH, MOST_DIGITS, InvalidJson, parse_json
 
 SECRET = "Quartermaine"
 values = st.recursive(

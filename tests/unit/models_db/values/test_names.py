@@ -2,7 +2,7 @@
 
 import pytest
 
-from models_db.values.names import LONGEST_PLAIN_NAME, require_plain_name
+from models_db.values.untrusted_text import LONGEST_PLAIN_NAME, require_plain_name
 from tests.refusals import refusal
 
 

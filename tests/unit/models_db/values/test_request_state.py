@@ -1,12 +1,12 @@
 """The life of a request, told once: moves, gates, and where a request ends."""
 
-from models_db.values.gates import Gate
 from models_db.values.request_state import (
     DECIDED,
     LEGAL_TRANSITIONS,
     STATES_AT_A_GATE,
     UNRUN_STATES,
     WAITS_AT,
+    Gate,
     RequestState,
 )
 

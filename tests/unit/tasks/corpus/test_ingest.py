@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError, Refused
 from models_db.home import ProjectHome
-from models_db.values.printable_text import is_visible
+from models_db.values.untrusted_text import is_visible
 from tasks.corpus import ingest as ingest_module
 from tasks.corpus.ingest import IngestedVersion, ingest
 from tasks.corpus.keys import mark_of

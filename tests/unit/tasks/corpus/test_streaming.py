@@ -13,7 +13,7 @@ import pytest
 
 from models_db.home import ProjectHome
 from models_db.services import datasets
-from models_db.writes import unit_claims as unit_marks
+from models_db.writes import links as unit_marks
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import iter_marks, open_corpus

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models_db.services.people import comparable_name, normalise_name
-from models_db.values.printable_text import is_unseen, is_visible
+from models_db.values.untrusted_text import is_unseen, is_visible
 from tasks.corpus.units import UnitFault, UnitInvalid, normalise_unit, random_unit, read_unit
 from tests.refusals import refusal
 

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from models_db.services.audit.linked_rows import MOST_BODY_BYTES, parse_body
-from models_db.values.bounded_json import MOST_DEPTH
+from models_db.services.audit.log import MOST_BODY_BYTES, parse_body
+from models_db.values.canonical_json import MOST_DEPTH
 
 
 def test_an_object_is_read() -> None:

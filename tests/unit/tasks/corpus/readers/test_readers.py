@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError
-from models_db.values.bounded_json import parse_json
+from models_db.values.canonical_json import parse_json
 from tasks.corpus.readers import documents as records
 from tasks.corpus.readers import readers, record_batches, sources
 from tasks.corpus.readers.documents import BadRecord

@@ -8,7 +8,7 @@ from models_db.services import gates
 from models_db.services.people import comparable_name
 from models_db.services.requests import configuration
 from models_db.values.canonical_json import digest
-from models_db.values.gates import Gate
+from models_db.values.request_state import Gate
 from tasks.common.files import FileUnfit, encode_json
 from tasks.release.signatures.approvals import SignedDecision, approvals_document, read_approvals, require_approved
 from tests.authenticator import Authenticator

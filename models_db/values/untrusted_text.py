@@ -1,15 +1,21 @@
-"""Text from outside, made safe for screens, pages and files; and what a reader sees of it.
+"""Text from outside: made safe for screens, pages and files; whole numbers, plain names and reasons that can be stored.
 
 Two spellings of an id or a name that look the same are one person. So what decides about people
 (`principals.comparable_name`) and what names people in data (`tasks.corpus.units`) use one set of characters
 that nobody sees.
+
+Lower-case ASCII letters, digits, `-`, `_` and `.`, beginning with a letter or digit. Two such names look different
+if they are: no capitals, no letters of other scripts, no spaces, no way out of a folder.
 """
 
 import json
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
+
+from models_db.errors import UsageError
 
 _UNSTORABLE = re.compile(r"[\x01-\x08\x0b-\x1f\x7f-\x9f]")
 _PERMITTED_CONTROLS = "\n\t\u200c\u200d"
@@ -137,3 +143,82 @@ def _is_margin(sign: str) -> bool:
 def _escape_character(sign: str) -> str:
     harmless = sign in _PERMITTED_CONTROLS or unicodedata.category(sign) not in _CONTROL_CATEGORIES
     return sign if harmless else sign.encode("unicode_escape").decode()
+
+
+MOST_DIGITS: Final = 18
+LARGEST_INTEGER: Final = 10**MOST_DIGITS - 1
+"""SQLite and PostgreSQL store integers below 2**63."""
+
+
+def parse_digits(text: str, most: int = MOST_DIGITS) -> int | None:
+    """Return the whole number that `text` spells in at most `most` digits; None if it spells none.
+
+    Digits of other scripts, signs and blanks are none, and a number is measured before it is read: thousands of
+    digits cost nothing.
+
+    >>> parse_digits("17"), parse_digits("-1"), parse_digits("²"), parse_digits("9" * 5000)
+    (17, None, None, None)
+    """
+    if len(text) <= most and text.isascii() and text.isdigit():
+        return int(text)
+    return None
+
+
+LONGEST_PLAIN_NAME: Final = 100
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+
+
+def require_plain_name(what: str, name: str) -> None:
+    """Check that `name` cannot be confused with another.
+
+    Raises:
+        InvalidPlainName: it is not.
+    """
+    if not 0 < len(name) <= LONGEST_PLAIN_NAME or _NAME.fullmatch(name) is None:
+        raise invalid_plain_name(what)
+
+
+def invalid_plain_name(what: str) -> UsageError:
+    """Return the error of a name that could be taken for another one, or for a path."""
+    return UsageError(
+        f"The name of {what} is 1 to {LONGEST_PLAIN_NAME} lower-case letters a to z, digits, `-`, `_` and `.`,"
+        " and begins with a letter or digit.",
+        "Choose such a name, for example `clinic-2027`.",
+        {"what": what},
+        code="InvalidPlainName",
+    )
+
+
+LONGEST_REASON: Final = 1000
+"""Characters of a reason that a person gives for a step that is kept in the audit log."""
+
+
+def is_reason(text: str) -> bool:
+    """Return whether a text can be the reason for a step: storable, not blank, at most LONGEST_REASON characters."""
+    return bool(text.strip()) and len(text) <= LONGEST_REASON and is_storable(text)
+
+
+def require_storable(arguments: Mapping[str, object]) -> None:
+    """Check that the ledger can store every argument: texts and paths that are storable, integers of 18 digits.
+
+    Raises:
+        UnreadableArgument: a text or path is not UTF-8, or holds a control character.
+        IntegerTooLarge: an integer has more than 18 digits.
+    """
+    for name, value in arguments.items():
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, str | Path) and not is_storable(str(each)):
+                raise UsageError(
+                    f"The argument {name!r} is not readable text: it holds bytes that are not UTF-8, or a control"
+                    " character.",
+                    "Type it again in UTF-8, without control characters.",
+                    {"argument": name},
+                    code="UnreadableArgument",
+                )
+            if isinstance(each, int) and abs(each) > LARGEST_INTEGER:
+                raise UsageError(
+                    f"The argument {name!r} has more than {MOST_DIGITS} digits.",
+                    "Type a smaller integer.",
+                    {"argument": name, "largest": LARGEST_INTEGER},
+                    code="IntegerTooLarge",
+                )
